@@ -21,19 +21,19 @@ import numpy.typing as npt
 from rich.table import Table
 from workloads import FAILURE_PROBABILITY, PRIVACY, console
 
-from stream_dp.core.accounting import UNITS, Budget, Charge
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.measure import Measure
+from stream_dp.core.budget.accountant import UNITS, Budget, Charge
+from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Sum, Summed
-from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total, total_of
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Total, total_of
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.measuring import QUERY, Part, TablesLook
-from stream_dp.core.residual.planner import Prices
-from stream_dp.core.residual.sum_look import SumLook
-from stream_dp.core.universe import Category, Number, Universe
-from stream_dp.lab.noise import SeededNoise
+from stream_dp.core.residual.looks.sum_look import SumLook
+from stream_dp.core.residual.looks.table_looks import QUERY, Part, TablesLook
+from stream_dp.core.residual.plan.planner import Prices
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.measured_values import Measure
+from stream_dp.core.rows.universe import Category, Number, Universe
+from stream_dp.lab.seeded_noise import SeededNoise
 from stream_dp.lab.trial import Driven
 
 AMOUNT, STATUS = range(2)

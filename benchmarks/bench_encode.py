@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 from time import process_time
 
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.universe import Boolean, Category, Number, Universe
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
 
 CARRIERS = tuple(f"{a}{b}" for a in "ADFU" for b in "ALVX")
 ORIGINS = ("EWR", "JFK", "LGA")

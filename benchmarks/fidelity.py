@@ -29,15 +29,15 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.median.memory import Memory
 from stream_dp.core.median.phased import QueryLook, QueryRelease
-from stream_dp.core.noise import PooledNoise
 from stream_dp.core.outcome import Answered, Refused
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import LinearQuery, Predicate
-from stream_dp.core.universe import Category, Universe
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import PooledNoise
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Universe
 
 ERROR = 0.1
 PHASES = 3

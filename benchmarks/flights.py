@@ -35,12 +35,12 @@ from workloads import (
 
 from stream_dp.client import Client
 from stream_dp.client import Query as Asking
-from stream_dp.client.odometer import Odometer
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.conditions import compile_where
-from stream_dp.core.noise import PooledNoise
-from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import LinearQuery
+from stream_dp.client.budget.odometer import Odometer
+from stream_dp.core.budget.parameters import Accuracy
+from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.randomness.noise_sources import PooledNoise
+from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.lab.trial import Truth
 from stream_dp.messages import Answer, CountAnswer
 from stream_dp.samples import FLIGHTS_DEFINITION

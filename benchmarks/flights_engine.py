@@ -27,8 +27,8 @@ from workloads import (
     whole_table,
 )
 
-from stream_dp.core.noise import PooledNoise
-from stream_dp.core.parameters import Accuracy
+from stream_dp.core.budget.parameters import Accuracy
+from stream_dp.core.randomness.noise_sources import PooledNoise
 
 
 def verdicts(error: float, expect: int | None, ours: Score) -> list[str]:

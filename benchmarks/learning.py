@@ -31,15 +31,15 @@ import numpy as np
 from rich.table import Table
 from workloads import ADULT, DATA, FLIGHTS, PRIVACY, adult, console, flights_by_month, verdict
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.noise import PooledNoise
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.outcome import Refused
-from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.universe import Category, Number, Rows, Universe
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.lab.trial import Driven
 
 ORDERS: Final = Universe(

@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 from stream_dp.broker import Broker
-from stream_dp.client.topics import create_topics
-from stream_dp.core.blocks import Block, Blocks, tables_of
-from stream_dp.core.noise import PooledNoise
-from stream_dp.core.universe import Rows
+from stream_dp.client.kafka.deployment_topics import create_topics
+from stream_dp.core.randomness.noise_sources import PooledNoise
+from stream_dp.core.rows.blocks import Block, Blocks, tables_of
+from stream_dp.core.rows.universe import Rows
 from stream_dp.embedded.folders import cache_folder
 from stream_dp.embedded.stack import Addresses, Servers
 from stream_dp.messages import Definition, Topics
@@ -45,7 +45,7 @@ from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka.sender import Sender
 from stream_dp.pipeline.kafka.topic_log import KafkaLog, KafkaRows, Kept
-from stream_dp.profiles.building import build
+from stream_dp.profiles.builder import build
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import ORIGIN, Pair, State, Table
 

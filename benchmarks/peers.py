@@ -34,10 +34,10 @@ from workloads import (
     flights_by_month,
 )
 
-from stream_dp.core.accounting import Budget
-from stream_dp.core.conditions import compile_where
-from stream_dp.core.query import Predicate
-from stream_dp.core.universe import Number, Rows, Universe
+from stream_dp.core.budget.accountant import Budget
+from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.queries.query import Predicate
+from stream_dp.core.rows.universe import Number, Rows, Universe
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parent / "build" / "peers"

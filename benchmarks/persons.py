@@ -42,18 +42,18 @@ from workloads import (
     verdict,
 )
 
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.conditions import compile_where
-from stream_dp.core.lifetimes import allowances_of_slots, units_after
-from stream_dp.core.noise import PooledNoise
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Unit
 from stream_dp.core.outcome import Answered
 from stream_dp.core.outcome import Path as AnswerPath
-from stream_dp.core.parameters import Accuracy, Privacy, Unit
-from stream_dp.core.persons import Digests, Persons
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.counted_rows import CountedRows
-from stream_dp.core.universe import Rows
+from stream_dp.core.residual.looks.counted_rows import CountedRows
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.lifetime_slots import allowances_of_slots, units_after
+from stream_dp.core.rows.person_slots import Digests, Persons
+from stream_dp.core.rows.universe import Rows
 from stream_dp.lab.trial import Driven, Truth
 
 UNITS: Mapping[str, Unit | None] = {

@@ -28,9 +28,8 @@ import numpy.typing as npt
 from rich.table import Table as Printed
 from workloads import DATA, console
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.conditions import compile_rank, compile_share, compile_total
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import Target
 from stream_dp.core.outcome import (
     Answered,
     Outcome,
@@ -39,15 +38,16 @@ from stream_dp.core.outcome import (
     TableAnswered,
     use_of_outcome,
 )
-from stream_dp.core.parameters import Target
-from stream_dp.core.persons import Persons
-from stream_dp.core.query import EVERYTHING, LinearQuery
+from stream_dp.core.queries.conditions import compile_rank, compile_share, compile_total
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.universe import Universe
-from stream_dp.lab.noise import SeededNoise
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.person_slots import Persons
+from stream_dp.core.rows.universe import Universe
+from stream_dp.lab.seeded_noise import SeededNoise
 from stream_dp.lab.trial import Driven
 from stream_dp.messages import Definition
-from stream_dp.profiles.building import build
+from stream_dp.profiles.builder import build
 
 USABLE = 0.25
 """The largest bar, as a part of the figure, that a decision can rest on."""

@@ -49,8 +49,8 @@ from look_processes import memory_mb, running_servers
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.client import frames
-from stream_dp.core.noise import PooledNoise
+from stream_dp.client.rows import frames
+from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.messages import Topics
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.records import Outgoing, Record

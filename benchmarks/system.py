@@ -12,10 +12,10 @@ from pathlib import Path
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from rich.console import Console
 
-from stream_dp.cli.progress import StartProgress
-from stream_dp.cli.up import await_worker, worker_child
+from stream_dp.cli.text.progress_bar import StartProgress
+from stream_dp.cli.use.up_command import await_worker, worker_child
 from stream_dp.client import Client
-from stream_dp.client.topics import create_topics
+from stream_dp.client.kafka.deployment_topics import create_topics
 from stream_dp.embedded import ports
 from stream_dp.embedded.child import Child
 from stream_dp.embedded.folders import cache_folder

@@ -25,17 +25,17 @@ import numpy.typing as npt
 from rich.table import Table
 from workloads import FAILURE_PROBABILITY, PRIVACY, console, verdict
 
-from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.noise import NoiseSource, PooledNoise
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.outcome import Answered, Path, TableAnswered
-from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
-from stream_dp.core.residual.base_plan import BasePlan
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import NoiseSource, PooledNoise
+from stream_dp.core.residual.base_release.base_plan import BasePlan
+from stream_dp.core.residual.base_release.expected_queries import Tile
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.planner import Prices, Terms
-from stream_dp.core.residual.workload import Tile
-from stream_dp.core.universe import Category, Number, Rows, Universe
+from stream_dp.core.residual.plan.planner import Prices, Terms
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.lab.trial import Driven
 
 ORDERS = Universe(

@@ -27,8 +27,8 @@ from workloads import (
     verdict,
 )
 
-from stream_dp.core.noise import PooledNoise
-from stream_dp.core.parameters import Accuracy
+from stream_dp.core.budget.parameters import Accuracy
+from stream_dp.core.randomness.noise_sources import PooledNoise
 
 
 def print_verdicts(kind: str, error: float, n_queries: int, ours: Score) -> None:

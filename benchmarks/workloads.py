@@ -24,22 +24,22 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from stream_dp.core.baselines.counts import FreshCounts
-from stream_dp.core.baselines.table import WholeTable
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.conditions import compile_where
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.baselines.fresh_counts import FreshCounts
+from stream_dp.core.baselines.whole_noisy_table import WholeTable
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.outcome import Answered
 from stream_dp.core.outcome import Path as AnswerPath
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.residual.base_release.expected_queries import Group
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.workload import Group
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
-from stream_dp.core.universe import Category, Number, Rows, Universe
+from stream_dp.lab.synthetic_stream import Cells, Where, conjunction, single_or_subset, tree
 from stream_dp.lab.trial import Driven, Truth
-from stream_dp.lab.workload import Cells, Where, conjunction, single_or_subset, tree
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PRIVACY = Privacy(1.0, 1e-9)

@@ -27,7 +27,7 @@ from jwt import PyJWK
 from jwt.api_jws import decode_complete, get_unverified_header
 
 from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable, StreamDPError
-from stream_dp.messages.base import ID_PATTERN
+from stream_dp.messages.message_base import ID_PATTERN
 
 HEADER: Final = "authorization"
 """The header of a record on ``queries``, and of a request to the HTTP API, that carries the token."""

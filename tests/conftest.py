@@ -26,8 +26,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from stream_dp.core.noise import NoiseSource
-from stream_dp.core.universe import Category, Universe
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.universe import Category, Universe
 from stream_dp.errors import ServerUnavailable
 from tests.noise import SeededNoise
 from tests.waiting import PATIENCE_S, until
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
 
     from stream_dp.client import Client
-    from stream_dp.embedded.kafka import KafkaServer
+    from stream_dp.embedded.kafka_server import KafkaServer
     from stream_dp.state.schema import State
     from tests.durable import Durable
 
@@ -140,7 +140,7 @@ def kafka_jars() -> tuple[Path, ...]:
     """The class path of the embedded Apache Kafka; downloaded once into the user's cache."""
     from stream_dp.embedded import jars
     from stream_dp.embedded.folders import cache_folder
-    from stream_dp.embedded.progress import Silent
+    from stream_dp.embedded.start_progress import Silent
 
     with _needed():
         return jars.resolve(cache_folder(os.environ), Silent())
@@ -183,7 +183,7 @@ def kafka_server(
     kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """Bootstrap servers of one real broker for the whole run: keep to ``topic_prefix``."""
-    from stream_dp.embedded.kafka import KafkaServer
+    from stream_dp.embedded.kafka_server import KafkaServer
 
     @contextlib.contextmanager
     def start(folder: Path) -> Iterator[str]:
@@ -200,7 +200,7 @@ def kafka_server(
 @pytest.fixture
 def own_kafka(kafka_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[KafkaServer]:
     """A broker of this test's own, which it may stop or kill."""
-    from stream_dp.embedded.kafka import KafkaServer
+    from stream_dp.embedded.kafka_server import KafkaServer
 
     server = KafkaServer(tmp_path / "kafka", kafka_jars, log=tmp_path / "kafka.log")
     server.start()
@@ -218,7 +218,7 @@ def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    from stream_dp.embedded.valkey import ValkeyServer
+    from stream_dp.embedded.valkey_server import ValkeyServer
 
     folder = tmp_path_factory.mktemp("valkey")
     server = ValkeyServer(folder / "valkey", log=folder / "valkey.log")
@@ -250,7 +250,7 @@ class Deployment:
         partitions: int,
         replication: int = 1,
     ) -> None:
-        from stream_dp.client.topics import create_topics
+        from stream_dp.client.kafka.deployment_topics import create_topics
         from stream_dp.messages import Topics
 
         self.bootstrap_servers = bootstrap_servers

@@ -17,7 +17,7 @@ from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.journal.journal import Journal, Owned
 from stream_dp.pipeline.kafka.servers import described_topics
 from stream_dp.pipeline.kafka.topic_log import KafkaLog, Kept
-from stream_dp.state.kept import Named
+from stream_dp.state.private_names import Named
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import State, Table
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.noise import MAX_SCALE, MIN_SCALE, Kind
+from stream_dp.core.randomness.noise_sources import MAX_SCALE, MIN_SCALE, Kind
 
 Ints = npt.NDArray[np.int64]
 

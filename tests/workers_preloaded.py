@@ -8,10 +8,3 @@ import faust.livecheck
 import faust.transport.drivers.aiokafka
 import faust.web.drivers.aiohttp  # noqa: F401
 import uvloop  # noqa: F401
-
-import stream_dp.cli.worker
-import stream_dp.pipeline.app
-import stream_dp.pipeline.intake.sources
-import stream_dp.web.pages
-import stream_dp.web.runner
-import stream_dp.web.scraping  # noqa: F401

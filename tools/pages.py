@@ -20,7 +20,13 @@ from pydantic.fields import FieldInfo
 from stream_dp.cli import root
 from stream_dp.contracts import schemas
 from stream_dp.messages import ANSWERS, DATASET_PATTERN, FIELDS, KindsSpec, NoisyAnswer, Table
-from stream_dp.messages.base import DATE_PATTERN, ID_PATTERN, PRODUCER_PATTERN, Reply, Request
+from stream_dp.messages.message_base import (
+    DATE_PATTERN,
+    ID_PATTERN,
+    PRODUCER_PATTERN,
+    Reply,
+    Request,
+)
 from stream_dp.settings import WorkerSettings
 
 _DOCS = Path(__file__).parents[1] / "docs"

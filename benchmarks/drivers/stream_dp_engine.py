@@ -8,14 +8,14 @@ from importlib.metadata import version
 import numpy as np
 from drivers.protocol import About, Attribute, Exhausted, Peer, Query, Stream, main
 
-from stream_dp.core import universe
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.noise import PooledNoise
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.outcome import Answered, Path, TableAnswered
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.universe import Category, Number, Rows, Universe
+from stream_dp.core.rows import universe
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.lab.trial import Driven
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.audit.lines import Line, LossEvent
+from stream_dp.audit.line_limits import Line, LossEvent
 from stream_dp.audit.numbers import best_order
 
 _Floats = npt.NDArray[np.float64]

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
 
-from stream_dp.audit.chain import in_order
-from stream_dp.audit.lines import Due, Line, LossEvent
-from stream_dp.audit.looks import Looks, erased, is_approximate
+from stream_dp.audit.entry_order import in_order
+from stream_dp.audit.line_limits import Due, Line, LossEvent
+from stream_dp.audit.look_charges import Looks, erased, is_approximate
 from stream_dp.audit.numbers import UNITS, Wrong
 from stream_dp.audit.oracle import Oracle
-from stream_dp.audit.papers import Papers
-from stream_dp.audit.shares import Shares
+from stream_dp.audit.paper_charges import Papers
+from stream_dp.audit.share_check import Shares
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
 

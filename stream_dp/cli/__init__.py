@@ -1,4 +1,4 @@
-"""The command line: one module for each command; the only place that prints or exits."""
+"""The command line: a room for each group of commands; the only place that prints or exits."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ _GROUPS = {
 """The commands by what they are for, and what each one does."""
 
 _COMMANDS = {name: said for group in _GROUPS.values() for name, said in group.items()}
+_ROOMS = {name: title.lower() for title, group in _GROUPS.items() for name in group}
 
 
 class _Commands(click.Group):
@@ -62,7 +63,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        command = importlib.import_module(f"stream_dp.cli.{name}").command
+        module = importlib.import_module(f"stream_dp.cli.{_ROOMS[name]}.{name}_command")
+        command = module.command
         assert isinstance(command, click.Command)
         return command
 

@@ -3,11 +3,11 @@
 from stream_dp.broker import Broker
 from stream_dp.client.aio import AsyncClient
 from stream_dp.client.client import Client
-from stream_dp.client.exchange import Rejection
-from stream_dp.client.frames import answer_frame, answers_frame
-from stream_dp.client.queries import Query
-from stream_dp.client.tables import Column, Refusal, ResultTable
-from stream_dp.client.unread import Sent, Unread
+from stream_dp.client.kafka.exchange import Rejection
+from stream_dp.client.rows.frames import answer_frame, answers_frame
+from stream_dp.client.rows.unread_values import Sent, Unread
+from stream_dp.client.statements.result_table import Column, Refusal, ResultTable
+from stream_dp.client.statements.written_query import Query
 
 __all__ = [
     "AsyncClient",

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, ov
 
 from stream_dp.broker import Broker
 from stream_dp.client.client import Client
-from stream_dp.client.credentials import TokenSource
-from stream_dp.client.exchange import Exchange
-from stream_dp.client.frames import answer_frame
-from stream_dp.client.mailbox import Reply
-from stream_dp.client.queries import AnswerT, Condition, Query, query_of
+from stream_dp.client.kafka.credentials import TokenSource
+from stream_dp.client.kafka.exchange import Exchange
+from stream_dp.client.kafka.mailbox import Reply
+from stream_dp.client.rows.frames import answer_frame
+from stream_dp.client.statements.written_query import AnswerT, Condition, Query, query_of
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import Answer, QuotedAnswer, RefusedAnswer
 

@@ -25,14 +25,25 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from stream_dp.broker import Broker
-from stream_dp.client import documents, frames
-from stream_dp.client.credentials import Credentials, TokenSource
-from stream_dp.client.exchange import Exchange, Rejection
-from stream_dp.client.finding import find, token_of_environment
-from stream_dp.client.mailbox import CLOSED, Key, Mailbox, Reply
-from stream_dp.client.odometer import Odometer
-from stream_dp.client.public_tables import selected
-from stream_dp.client.queries import (
+from stream_dp.client.budget.odometer import Odometer
+from stream_dp.client.kafka import topic_documents
+from stream_dp.client.kafka.credentials import Credentials, TokenSource
+from stream_dp.client.kafka.deployment_topics import (
+    check_reachable,
+    no_broker,
+    worker_group,
+    workers,
+)
+from stream_dp.client.kafka.exchange import Exchange, Rejection
+from stream_dp.client.kafka.mailbox import CLOSED, Key, Mailbox, Reply
+from stream_dp.client.kafka.server_discovery import find, token_of_environment
+from stream_dp.client.kafka.topic_reader import TopicReader
+from stream_dp.client.rows import frames
+from stream_dp.client.rows.unread_values import Sent, unread_values
+from stream_dp.client.statements.public_tables import selected
+from stream_dp.client.statements.result_table import Refusal, ResultTable
+from stream_dp.client.statements.statement import Statement, statement_of
+from stream_dp.client.statements.written_query import (
     AnswerT,
     Condition,
     Query,
@@ -41,11 +52,6 @@ from stream_dp.client.queries import (
     packed,
     query_of,
 )
-from stream_dp.client.reading import TopicReader
-from stream_dp.client.statements import Statement, statement_of
-from stream_dp.client.tables import Refusal, ResultTable
-from stream_dp.client.topics import check_reachable, no_broker, worker_group, workers
-from stream_dp.client.unread import Sent, unread_values
 from stream_dp.errors import (
     InvalidInput,
     RequestTimeout,
@@ -281,7 +287,7 @@ class Client:
         # The number of the phase keeps a repeated message from closing the next period too.
         phase = len(Odometer.read(self.ledger(dataset)).blocks) + 1
         document = {"version": 1, "dataset": dataset, "close": True, "phase": phase}
-        value = documents.to_json(document)
+        value = topic_documents.to_json(document)
         key = ("event", dataset, "phase_closed")
         reply = self._request("datasets", dataset, value, key, timeout_s, "the closing").wait()
         assert isinstance(reply, Event)
@@ -323,7 +329,9 @@ class Client:
         Records of other programs are left out: ``stream-dp ledger verify`` finds them.
         """
         return {
-            name: [entry for entry in map(documents.ledger_entry, entries) if entry is not None]
+            name: [
+                entry for entry in map(topic_documents.ledger_entry, entries) if entry is not None
+            ]
             for name, entries in self.ledger_entries().items()
         }
 
@@ -356,7 +364,7 @@ class Client:
             values = [value for key, value in records if key == dataset]
             if values:
                 break
-        found = documents.read(SyntheticRows, values[-1]) if values else None
+        found = topic_documents.read(SyntheticRows, values[-1]) if values else None
         if found is not None:
             return found
         if values:
@@ -378,7 +386,7 @@ class Client:
         found: dict[str, StandingQuery] = {}
         for key, value in self._reader.read("standing"):
             found.pop(key, None)
-            listed = documents.read(StandingQuery, value) if value else None
+            listed = topic_documents.read(StandingQuery, value) if value else None
             if listed is not None and dataset in (None, listed.dataset):
                 found[key] = listed
         return sorted(found.values(), key=lambda one: (one.dataset, one.analyst, one.query_id))
@@ -444,7 +452,9 @@ class Client:
         head = {"version": 1, "dataset": dataset, "analyst": self.analyst}
         names = [str(item["query_id"]) for item in items]
         wanted = [
-            None if not item["standing"] else json.loads(documents.to_json(_without_standing(item)))
+            None
+            if not item["standing"]
+            else json.loads(topic_documents.to_json(_without_standing(item)))
             for item in items
         ]
         rejected = [mailbox.expect(("standing", dataset, self.analyst, name)) for name in names]
@@ -529,7 +539,7 @@ class Client:
         counts: dict[str, Counter[str]] = {"easy": Counter(), "hard": Counter()}
         seen: set[tuple[str, str, str]] = set()
         for key, value in self._reader.read("answers", latest=latest):
-            answer = documents.read_answer(value)
+            answer = topic_documents.read_answer(value)
             if not isinstance(answer, NoisyAnswer):
                 continue
             name = (key, answer.analyst, answer.query_id)
@@ -547,7 +557,7 @@ class Client:
             The answer or the refusal, or None if it is not among them.
         """
         for key, value in reversed(self._reader.read("answers", latest=latest)):
-            answer = documents.read_answer(value) if key == dataset else None
+            answer = topic_documents.read_answer(value) if key == dataset else None
             if isinstance(answer, QuotedAnswer | QuotedBundle) or answer is None:
                 continue
             if (answer.analyst, answer.query_id) == (self.analyst, query_id):
@@ -558,7 +568,7 @@ class Client:
         """Returns how many rows of each data set wait for the next phase, according to recent events."""
         found: dict[str, int] = {}
         for key, value in self._reader.read("events", latest=5000):
-            event = documents.read(Event, value)
+            event = topic_documents.read(Event, value)
             if event is None:
                 continue
             if event.waiting is not None:
@@ -571,7 +581,7 @@ class Client:
         """Returns why nobody can serve a data set, for those whose last event says so."""
         found: dict[str, str] = {}
         for key, value in self._reader.read("events", latest=5000):
-            event = documents.read(Event, value)
+            event = topic_documents.read(Event, value)
             if event is None:
                 continue
             found.pop(key, None)
@@ -587,7 +597,7 @@ class Client:
             since_ms: The start, in milliseconds since 1970.
         """
         records = self._reader.read("events", since_ms=since_ms)
-        events = [documents.read(Event, value) for key, value in records if key == dataset]
+        events = [topic_documents.read(Event, value) for key, value in records if key == dataset]
         return [event for event in events if event is not None and event.batch is not None]
 
     def next_sequence(self, dataset: str, producer: str) -> int | None:
@@ -710,7 +720,7 @@ class Client:
             given = {"columns": frames.frame_columns(frame, self._columns(dataset))}
         body = {name: value for name, value in given.items() if value is not None}
         document = {"version": 1, "dataset": dataset, **about, **body}
-        return self._send_batch(dataset, documents.to_json(document), key, timeout_s, body)
+        return self._send_batch(dataset, topic_documents.to_json(document), key, timeout_s, body)
 
     def _columns(self, dataset: str) -> list[str]:
         """Returns the names of the columns that a batch needs."""
@@ -1117,7 +1127,7 @@ class Client:
         return self._request(
             "queries",
             dataset,
-            documents.to_json(document),
+            topic_documents.to_json(document),
             self._answer_key(dataset, item),
             timeout_s,
             f"query {item['query_id']}",

@@ -29,13 +29,13 @@ from typing import ClassVar, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import Charge, summed
-from stream_dp.core.blocks import Blocks
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.budget.accountant import Charge, summed
+from stream_dp.core.budget.share_bounds import Payers, Room
+from stream_dp.core.encoding import pack_window
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused, widest_bar
-from stream_dp.core.packing import pack_window
-from stream_dp.core.query import AnyQuery, LinearQuery
-from stream_dp.core.shares import Payers, Room
+from stream_dp.core.queries.query import AnyQuery, LinearQuery
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.synthetic.basis import Basis
 
 

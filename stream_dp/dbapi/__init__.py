@@ -13,8 +13,8 @@ Example:
 
 from typing import Final
 
-from stream_dp.dbapi.connection import Connection, Cursor, connect
-from stream_dp.dbapi.errors import (
+from stream_dp.dbapi.connections import Connection, Cursor, connect
+from stream_dp.dbapi.dbapi_errors import (
     DatabaseError,
     DataError,
     Error,
@@ -26,7 +26,7 @@ from stream_dp.dbapi.errors import (
     ProgrammingError,
     Warning,  # noqa: A004 - the name that PEP 249 gives
 )
-from stream_dp.dbapi.types import (
+from stream_dp.dbapi.dbapi_types import (
     BINARY,
     DATETIME,
     NUMBER,

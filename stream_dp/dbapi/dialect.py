@@ -26,7 +26,7 @@ from sqlalchemy.exc import ArgumentError, CompileError, NoSuchTableError
 from sqlalchemy.sql import compiler
 
 from stream_dp.client import Client
-from stream_dp.dbapi.errors import InterfaceError
+from stream_dp.dbapi.dbapi_errors import InterfaceError
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import AttributeSpec, Definition, DimensionTable, DimensionType
 from stream_dp.sql import PERIODS

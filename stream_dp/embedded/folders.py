@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from stream_dp.embedded.server import GRACE_S
+from stream_dp.embedded.embedded_server import GRACE_S
 from stream_dp.errors import ServerUnavailable
 
 _VERSION: Final = 1

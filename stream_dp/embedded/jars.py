@@ -20,7 +20,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from stream_dp.embedded.progress import Progress
+from stream_dp.embedded.start_progress import Progress
 from stream_dp.errors import ServerUnavailable
 
 KAFKA_VERSION: Final = "4.3.0"

@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import Final
 
 from stream_dp.embedded import jars
+from stream_dp.embedded.embedded_server import GRACE_S, EmbeddedServer
 from stream_dp.embedded.folders import Running, StateFolder
-from stream_dp.embedded.kafka import KafkaServer
-from stream_dp.embedded.progress import Progress, Silent
-from stream_dp.embedded.server import GRACE_S, EmbeddedServer
-from stream_dp.embedded.valkey import ValkeyServer
+from stream_dp.embedded.kafka_server import KafkaServer
+from stream_dp.embedded.start_progress import Progress, Silent
+from stream_dp.embedded.valkey_server import ValkeyServer
 from stream_dp.errors import ServerUnavailable
 
 _LOCK_TIMEOUT_S: Final = GRACE_S + 5

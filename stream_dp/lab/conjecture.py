@@ -20,14 +20,14 @@ from typing import Final, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import Charge
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.accountant import Charge
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.outcome import Answered, Outcome, Path
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Universe
 from stream_dp.core.sparse_vector.gated import Gated
-from stream_dp.core.universe import Category, Universe
-from stream_dp.lab.noise import SeededNoise
+from stream_dp.lab.seeded_noise import SeededNoise
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Mechanism: TypeAlias = Literal["sequential", "uniform", "carry_over"]

@@ -8,15 +8,15 @@ from typing import Final, Literal
 
 import numpy as np
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.blocks import Blocks
-from stream_dp.core.conditions import compile_total
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import Target
 from stream_dp.core.outcome import Answered, Path, Summed, TableAnswered
-from stream_dp.core.parameters import Target
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
-from stream_dp.core.residual.sum_price import counted_values
-from stream_dp.core.universe import Number, Rows
-from stream_dp.lab.noise import SeededNoise
+from stream_dp.core.queries.conditions import compile_total
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.residual.plan.sum_price import counted_values
+from stream_dp.core.rows.blocks import Blocks
+from stream_dp.core.rows.universe import Number, Rows
+from stream_dp.lab.seeded_noise import SeededNoise
 from stream_dp.lab.trial import Driven, drawn_block
 from stream_dp.profiles.advice import Name, Need, made_calibrated
 

@@ -9,19 +9,19 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import UNITS, Charge, Lines, summed
-from stream_dp.core.baselines.counts import FreshCounts
-from stream_dp.core.baselines.table import WholeTable
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.baselines.fresh_counts import FreshCounts
+from stream_dp.core.baselines.whole_noisy_table import WholeTable
+from stream_dp.core.budget.accountant import UNITS, Charge, Lines, summed
 from stream_dp.core.mechanism import Look, Mechanism, Release
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Difficulty, Outcome, Path, Summed, TableAnswered
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Rows
 from stream_dp.core.sparse_vector.bypass import Bypass
 from stream_dp.core.sparse_vector.composition import Basic, Concentrated, composition_of
-from stream_dp.core.universe import Rows
-from stream_dp.lab.noise import SeededNoise
-from stream_dp.lab.workload import queries, resampled_rows, synthetic_rows
+from stream_dp.lab.seeded_noise import SeededNoise
+from stream_dp.lab.synthetic_stream import queries, resampled_rows, synthetic_rows
 from stream_dp.profiles.advice import FOR_PERSONS, Name, Need, Trial, made_calibrated
 
 MOST_QUERIES: Final = 1_200

@@ -4,7 +4,7 @@ Requests forbid unknown fields. Replies ignore unknown fields, so that a later r
 message has ``version: 1``, and a field never changes its meaning.
 """
 
-from stream_dp.messages.analysts import (
+from stream_dp.messages.analyst_rules import (
     Analysts,
     AnalystSpec,
     ChangeAnalysts,
@@ -13,14 +13,25 @@ from stream_dp.messages.analysts import (
     is_pattern,
     kept_for,
 )
-from stream_dp.messages.answers import UnknownAnswer, read_answer
-from stream_dp.messages.base import (
-    DATASET_PATTERN,
-    TOPIC_PATTERN,
-    AttributeName,
-    DatasetName,
-    Id,
+from stream_dp.messages.answer_forms import (
+    READ_EACH,
+    Answer,
+    BudgetShares,
+    CellsAnswer,
+    CountAnswer,
+    FoundAnswer,
+    FoundCell,
+    NoisyAnswer,
+    OwnShare,
+    PricedAnswer,
+    PrivacyLoss,
+    QuotedAnswer,
+    Reason,
+    RefusedAnswer,
+    SideAnswer,
+    Table,
 )
+from stream_dp.messages.answers import UnknownAnswer, read_answer
 from stream_dp.messages.bundles import (
     BUNDLE,
     MOST_QUOTED,
@@ -54,49 +65,38 @@ from stream_dp.messages.definitions import (
     large_delta,
     large_epsilon,
 )
-from stream_dp.messages.dimensions import MOST_LINES, DimensionTable, DimensionType
-from stream_dp.messages.forms import (
-    READ_EACH,
-    Answer,
-    BudgetShares,
-    CellsAnswer,
-    CountAnswer,
-    FoundAnswer,
-    FoundCell,
-    NoisyAnswer,
-    OwnShare,
-    PricedAnswer,
-    PrivacyLoss,
-    QuotedAnswer,
-    Reason,
-    RefusedAnswer,
-    SideAnswer,
-    Table,
-)
+from stream_dp.messages.dimension_table import MOST_LINES, DimensionTable, DimensionType
+from stream_dp.messages.json_reader import read_json
 from stream_dp.messages.kinds import ABSENT, ANSWERS, FIELDS, KindsSpec
-from stream_dp.messages.kinds.adaptive_threshold import AdaptiveThresholdAnswer
-from stream_dp.messages.kinds.between import BetweenAnswer
-from stream_dp.messages.kinds.correlated_vector import CorrelatedVectorAnswer, Vector
-from stream_dp.messages.kinds.correlations import CorrelationAnswer
-from stream_dp.messages.kinds.counts import PredicateAnswer, TableAnswer
-from stream_dp.messages.kinds.differences import (
+from stream_dp.messages.kinds.adaptive_threshold_kind import AdaptiveThresholdAnswer
+from stream_dp.messages.kinds.between_kind import BetweenAnswer
+from stream_dp.messages.kinds.correlated_vector_kind import CorrelatedVectorAnswer, Vector
+from stream_dp.messages.kinds.correlation_kind import CorrelationAnswer
+from stream_dp.messages.kinds.count_kind import PredicateAnswer, TableAnswer
+from stream_dp.messages.kinds.difference_kind import (
     DifferenceAnswer,
     DifferenceByGroupAnswer,
     DifferenceTable,
 )
-from stream_dp.messages.kinds.interior_point import InteriorPointAnswer
-from stream_dp.messages.kinds.median import MedianAnswer
-from stream_dp.messages.kinds.mode import ModeAnswer
-from stream_dp.messages.kinds.prefix_batch import Batched, PrefixBatchAnswer
-from stream_dp.messages.kinds.quantiles import (
+from stream_dp.messages.kinds.interior_point_kind import InteriorPointAnswer
+from stream_dp.messages.kinds.median_kind import MedianAnswer
+from stream_dp.messages.kinds.mode_kind import ModeAnswer
+from stream_dp.messages.kinds.prefix_batch_kind import Batched, PrefixBatchAnswer
+from stream_dp.messages.kinds.quantile_kind import (
     QuantileAnswer,
     QuantileByGroupAnswer,
     QuantileTable,
 )
-from stream_dp.messages.kinds.shares import ShareAnswer, ShareByGroupAnswer, ShareTable
-from stream_dp.messages.kinds.sums import SumAnswer, SumByGroupAnswer, SumTable
-from stream_dp.messages.kinds.threshold import ThresholdAnswer, ThresholdCurveAnswer
-from stream_dp.messages.reading import read_json
+from stream_dp.messages.kinds.share_kind import ShareAnswer, ShareByGroupAnswer, ShareTable
+from stream_dp.messages.kinds.sum_kind import SumAnswer, SumByGroupAnswer, SumTable
+from stream_dp.messages.kinds.threshold_kind import ThresholdAnswer, ThresholdCurveAnswer
+from stream_dp.messages.message_base import (
+    DATASET_PATTERN,
+    TOPIC_PATTERN,
+    AttributeName,
+    DatasetName,
+    Id,
+)
 from stream_dp.messages.replies import (
     Event,
     Rejected,
@@ -117,7 +117,7 @@ from stream_dp.messages.requests import (
     sources_in,
 )
 from stream_dp.messages.series import SERIES, SeriesAnswer, SeriesPart
-from stream_dp.messages.standing import (
+from stream_dp.messages.standing_query import (
     MOST_STANDING,
     AlertSpec,
     Figure,
@@ -127,7 +127,8 @@ from stream_dp.messages.standing import (
     phase_in_id,
     standing_key,
 )
-from stream_dp.messages.times import Frame, MinusWindow, PhaseSpec, Series, Window
+from stream_dp.messages.tile_fields import Tile, TileTables
+from stream_dp.messages.time_fields import Frame, MinusWindow, PhaseSpec, Series, Window
 from stream_dp.messages.topics import (
     FLUSH,
     INPUTS,
@@ -141,7 +142,6 @@ from stream_dp.messages.topics import (
     TopicSettings,
     wrong_settings,
 )
-from stream_dp.messages.workload import Tile, TileTables
 
 __all__ = [
     "ABSENT",

@@ -8,8 +8,7 @@ from typing import Any, Final
 from pydantic import ConfigDict
 from pydantic_core import from_json
 
-from stream_dp.messages.bundles import BUNDLE, QuotedBundle
-from stream_dp.messages.forms import (
+from stream_dp.messages.answer_forms import (
     Answer,
     CellsAnswer,
     CountAnswer,
@@ -19,10 +18,11 @@ from stream_dp.messages.forms import (
     RefusedAnswer,
     SideAnswer,
 )
+from stream_dp.messages.bundles import BUNDLE, QuotedBundle
 from stream_dp.messages.kinds import ANSWERS
-from stream_dp.messages.kinds.correlated_vector import CorrelatedVectorAnswer
-from stream_dp.messages.kinds.prefix_batch import PrefixBatchAnswer
-from stream_dp.messages.kinds.sums import SumAnswer, SumByGroupAnswer
+from stream_dp.messages.kinds.correlated_vector_kind import CorrelatedVectorAnswer
+from stream_dp.messages.kinds.prefix_batch_kind import PrefixBatchAnswer
+from stream_dp.messages.kinds.sum_kind import SumAnswer, SumByGroupAnswer
 from stream_dp.messages.series import SERIES, SeriesAnswer
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from stream_dp.messages.base import Reply
-from stream_dp.messages.forms import Answer, BudgetShares, PrivacyLoss, Reason
+from stream_dp.messages.answer_forms import Answer, BudgetShares, PrivacyLoss, Reason
+from stream_dp.messages.message_base import Reply
 
 BUNDLE: Final = "bundle"
 """The ``kind`` of such a reply. No query has this kind."""

@@ -18,8 +18,9 @@ from pydantic import (
 )
 
 from stream_dp.errors import InvalidDefinition
-from stream_dp.messages.analysts import Analysts, OwnerSpec, bounds_spending, check_shares
-from stream_dp.messages.base import (
+from stream_dp.messages.analyst_rules import Analysts, OwnerSpec, bounds_spending, check_shares
+from stream_dp.messages.kinds import KindsSpec
+from stream_dp.messages.message_base import (
     DATE_PATTERN,
     AttributeName,
     DatasetName,
@@ -28,9 +29,8 @@ from stream_dp.messages.base import (
     tupled,
     validated,
 )
-from stream_dp.messages.kinds import KindsSpec
-from stream_dp.messages.times import PhaseSpec
-from stream_dp.messages.workload import Workload
+from stream_dp.messages.tile_fields import Workload
+from stream_dp.messages.time_fields import PhaseSpec
 
 MAX_MEASURED_PHASE = 2**40
 """The most rows of a phase of which values are kept: their sums stay within 64 bits."""

@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
 
-from stream_dp.messages.base import Finite, Request
+from stream_dp.messages.message_base import Finite, Request
 
 
 class RelativeError(Request):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stream_dp.messages.base import Reply
-from stream_dp.messages.forms import Reason
+from stream_dp.messages.answer_forms import Reason
+from stream_dp.messages.message_base import Reply
 
 
 class Event(Reply):

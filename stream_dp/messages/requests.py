@@ -8,7 +8,9 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from stream_dp.errors import InvalidMessage
-from stream_dp.messages.base import (
+from stream_dp.messages.bundles import MOST_QUOTED
+from stream_dp.messages.kinds import ABSENT, FIELDS, QueryKind
+from stream_dp.messages.message_base import (
     PRODUCER_PATTERN,
     TOPIC_PATTERN,
     AttributeName,
@@ -18,8 +20,6 @@ from stream_dp.messages.base import (
     tupled,
     validated,
 )
-from stream_dp.messages.bundles import MOST_QUOTED
-from stream_dp.messages.kinds import ABSENT, FIELDS, QueryKind
 from stream_dp.messages.precision import (
     ErrorSpec,
     FixedError,
@@ -27,8 +27,8 @@ from stream_dp.messages.precision import (
     RelativeError,
     ShareOfLine,
 )
-from stream_dp.messages.standing import ALERT_KINDS, LONGEST_ID, AlertSpec, phase_in_id
-from stream_dp.messages.times import Frame, MinusWindow, Series, TimeText, Window
+from stream_dp.messages.standing_query import ALERT_KINDS, LONGEST_ID, AlertSpec, phase_in_id
+from stream_dp.messages.time_fields import Frame, MinusWindow, Series, TimeText, Window
 
 _SOURCE: Final = "source "
 

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Tag
 
-from stream_dp.messages.base import Reply
-from stream_dp.messages.forms import NoisyAnswer, RefusedAnswer
-from stream_dp.messages.kinds.counts import PredicateAnswer, TableAnswer
-from stream_dp.messages.kinds.quantiles import QuantileAnswer, QuantileByGroupAnswer
-from stream_dp.messages.kinds.shares import ShareAnswer, ShareByGroupAnswer
-from stream_dp.messages.kinds.sums import SumAnswer, SumByGroupAnswer
+from stream_dp.messages.answer_forms import NoisyAnswer, RefusedAnswer
+from stream_dp.messages.kinds.count_kind import PredicateAnswer, TableAnswer
+from stream_dp.messages.kinds.quantile_kind import QuantileAnswer, QuantileByGroupAnswer
+from stream_dp.messages.kinds.share_kind import ShareAnswer, ShareByGroupAnswer
+from stream_dp.messages.kinds.sum_kind import SumAnswer, SumByGroupAnswer
+from stream_dp.messages.message_base import Reply
 
 SERIES: Final = "series"
 """The kind of the answer to a series, of the quote of one, and of its refusal."""

@@ -31,7 +31,7 @@ from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 
 from stream_dp.broker import Broker
-from stream_dp.core.noise import PooledNoise
+from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import INPUTS, Topics
 from stream_dp.pipeline.context import Context

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.errors import ServerUnavailable, StoreError, UnsafeTopics
 from stream_dp.messages import INPUTS, PRIVATE, Topics
 from stream_dp.pipeline.context import Context

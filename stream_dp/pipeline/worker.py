@@ -22,7 +22,7 @@ from time import monotonic, time
 from types import MappingProxyType
 from typing import Any
 
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.errors import (
     Fenced,
     InvalidInput,

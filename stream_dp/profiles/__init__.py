@@ -1,5 +1,5 @@
 """Profiles: from the settings of a definition to the mechanism that serves it, its prices, and advice.
 
-``calibrated`` and ``papers`` hold the profiles and ``kinds`` all other kinds of queries, one record each. See
-docs/adding.md.
+``calibrated_profile`` and ``papers`` hold the profiles and ``kinds`` all other kinds of queries, one record
+each. See docs/adding.md.
 """

@@ -20,23 +20,24 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from stream_dp.core.accounting import UNITS, Budget, gaussian_rho
-from stream_dp.core.baselines.counts import FreshCounts
-from stream_dp.core.baselines.table import WholeTable
-from stream_dp.core.kinds.base import loss_of
-from stream_dp.core.kinds.median_mode.law import StablePlan
-from stream_dp.core.kinds.threshold.tree import Tree, TreePlan
+from stream_dp.core.baselines.fresh_counts import FreshCounts
+from stream_dp.core.baselines.whole_noisy_table import WholeTable
+from stream_dp.core.bisection import least
+from stream_dp.core.budget.accountant import UNITS, Budget, gaussian_rho
+from stream_dp.core.budget.parameters import Accuracy, Privacy, as_written
+from stream_dp.core.kinds.kind_answerer import loss_of
+from stream_dp.core.kinds.median_mode.stable_law import StablePlan
+from stream_dp.core.kinds.threshold.count_tree import Tree, TreePlan
 from stream_dp.core.median.formulas import harmonic, hypothesis_rows
 from stream_dp.core.median.memory import Memory
 from stream_dp.core.median.phase_constants import min_rows_as_printed
 from stream_dp.core.median.phased import Phased
 from stream_dp.core.median.sequential import Median, Sequential, least_composition
-from stream_dp.core.noise import MAX_SCALE
-from stream_dp.core.parameters import Accuracy, Privacy, as_written
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import MAX_SCALE
+from stream_dp.core.residual.base_release.expected_queries import Tile
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.workload import Tile
-from stream_dp.core.searching import least
+from stream_dp.core.rows.universe import MAX_ROWS, Boolean, Universe, check_kept_cells
 from stream_dp.core.sparse_vector.composition import (
     Basic,
     Composition,
@@ -46,7 +47,6 @@ from stream_dp.core.sparse_vector.composition import (
 from stream_dp.core.sparse_vector.gated import Gated
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
 from stream_dp.core.sparse_vector.weights import GrowingWeights
-from stream_dp.core.universe import MAX_ROWS, Boolean, Universe, check_kept_cells
 from stream_dp.errors import InvalidDefinition
 
 RECENT: Final = 6

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stream_dp.core.kinds.adaptive_threshold.answerer import Adaptive
-from stream_dp.core.kinds.base import Answerer
-from stream_dp.core.kinds.between.answerer import Between
-from stream_dp.core.kinds.correlated_vector.answerer import CorrelatedVectors
-from stream_dp.core.kinds.interior_point.answerer import Interior
-from stream_dp.core.kinds.median_mode.answerer import Medians, Modes
-from stream_dp.core.kinds.prefix_batch.answerer import Batches
-from stream_dp.core.kinds.threshold.answerer import Thresholds
+from stream_dp.core.kinds.adaptive_threshold.adaptive_answerer import Adaptive
+from stream_dp.core.kinds.between.between_answerer import Between
+from stream_dp.core.kinds.correlated_vector.vector_answerer import CorrelatedVectors
+from stream_dp.core.kinds.interior_point.interior_answerer import Interior
+from stream_dp.core.kinds.kind_answerer import Answerer
+from stream_dp.core.kinds.median_mode.stable_answerer import Medians, Modes
+from stream_dp.core.kinds.prefix_batch.batch_answerer import Batches
+from stream_dp.core.kinds.threshold.curve_answerer import Thresholds
 from stream_dp.core.outcome import Answered, BatchAnswered, Found, Placed, Responses, TableAnswered
 from stream_dp.messages import (
     AdaptiveThresholdAnswer,
@@ -30,7 +30,7 @@ from stream_dp.messages import (
     ThresholdCurveAnswer,
     Vector,
 )
-from stream_dp.profiles.answers import (
+from stream_dp.profiles.answer_fields import (
     COUNTS_AND_SUMS,
     Maker,
     Released,

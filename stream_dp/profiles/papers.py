@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from stream_dp.core.baselines.counts import FreshCounts
-from stream_dp.core.baselines.table import WholeTable
+from stream_dp.core.baselines.fresh_counts import FreshCounts
+from stream_dp.core.baselines.whole_noisy_table import WholeTable
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.median.doubling import Doubling
+from stream_dp.core.median.doubling_stages import Doubling
 from stream_dp.core.median.memory import Memory
 from stream_dp.core.median.phased import Phased
 from stream_dp.core.median.sequential import Median, Sequential
-from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.sparse_vector.bypass import Bypass
 from stream_dp.core.sparse_vector.composition import composition_of
 from stream_dp.core.sparse_vector.gated import Gated
@@ -28,8 +28,8 @@ from stream_dp.messages.definitions import (
     WeightsSpec,
     WholeTableSpec,
 )
-from stream_dp.profiles.base import Profile, Setup
-from stream_dp.profiles.lines import EpsilonLine, RhoLine
+from stream_dp.profiles.line_units import EpsilonLine, RhoLine
+from stream_dp.profiles.profile import Profile, Setup
 
 
 def _with_stages(

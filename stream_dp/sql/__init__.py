@@ -1,10 +1,6 @@
 """SQL, on the analyst's side: what a statement asks, as the JSON of query messages."""
 
-from stream_dp.sql.asking import MOST_QUERIES
-from stream_dp.sql.dates import PERIODS
-from stream_dp.sql.parsing import MAX_LENGTH, MAX_NESTING, example, name_in_sql
-from stream_dp.sql.plans import Dimension, Plan
-from stream_dp.sql.statements import (
+from stream_dp.sql.plan.select_planner import (
     Names,
     in_sqlite,
     is_statement,
@@ -12,6 +8,10 @@ from stream_dp.sql.statements import (
     parse,
     plan,
 )
+from stream_dp.sql.plan.statement_plan import Dimension, Plan
+from stream_dp.sql.plan.statement_queries import MOST_QUERIES
+from stream_dp.sql.reading.translator import MAX_LENGTH, MAX_NESTING, example, name_in_sql
+from stream_dp.sql.terms.sql_dates import PERIODS
 
 __all__ = [
     "MAX_LENGTH",

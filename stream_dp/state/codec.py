@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from stream_dp.core.packing import IDENTITY_BYTES, Format, fields, part
+from stream_dp.core.encoding import IDENTITY_BYTES, Format, fields, part
 
 DIGEST_BYTES = IDENTITY_BYTES
 _OUTBOX = Format("outbox", 1)

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.packing import Format, Reader, fields
+from stream_dp.core.encoding import Format, Reader, fields
 from stream_dp.state.schema import BY_ID, Pair, Table
 
 NOWHERE: Final = -1

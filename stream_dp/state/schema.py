@@ -23,10 +23,10 @@ from dataclasses import dataclass, field, replace
 from secrets import token_bytes
 from typing import Final
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.packing import Format, Reader, fields, part
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.encoding import Format, Reader, fields, part
 from stream_dp.errors import CorruptState
-from stream_dp.state.kept import Named
+from stream_dp.state.private_names import Named
 
 TRAIL_BYTES: Final = 32
 NONCE_BYTES: Final = 16
@@ -65,7 +65,7 @@ class Table(enum.IntEnum):
     WAITING = 8
     """Number -> the place of rows that wait, see ``pipeline.intake.waiting_rows``."""
     KEPT = 9
-    """What, such as "block 12" -> the name and the place of a private value, see ``state.kept``."""
+    """What, such as "block 12" -> the name and the place of a private value, see ``state.private_names``."""
     ANSWER = 20
     """"analyst id" -> the digest of the request, then the answer."""
     OUTCOME = 21

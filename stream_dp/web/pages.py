@@ -19,13 +19,13 @@ from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import Topics
 from stream_dp.pipeline.watch.health import Health
 from stream_dp.web.access import Access, Role
-from stream_dp.web.api import API_ANALYST, Api
-from stream_dp.web.asking import ANALYST, Asking
-from stream_dp.web.bodies import read_body
-from stream_dp.web.feed import Feed
-from stream_dp.web.published import Published
-from stream_dp.web.viewers import Viewers
-from stream_dp.web.views import Section, Views, away, health_document
+from stream_dp.web.http_api.api import API_ANALYST, Api
+from stream_dp.web.http_api.bodies import read_body
+from stream_dp.web.page_data.feed import Feed
+from stream_dp.web.page_data.published_state import Published
+from stream_dp.web.page_data.viewers import Viewers
+from stream_dp.web.page_data.views import Section, Views, away, health_document
+from stream_dp.web.page_queries import ANALYST, Asking
 
 _TICK_S: Final = 0.5
 _STILL_HERE_S: Final = 5.0  # live.js relies on it

@@ -44,16 +44,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta
 
-from stream_dp.core.accounting import Budget, epsilon_of, gaussian_rho
-from stream_dp.core.conditions import compile_share, compile_where
-from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
-from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
-from stream_dp.core.kinds.prefix_batch.law import PrefixPlan
-from stream_dp.core.noise import MIN_SCALE, PooledNoise
-from stream_dp.core.parameters import Privacy, Target, Unit
-from stream_dp.core.persons import Slots
-from stream_dp.core.query import EVERYTHING, LinearQuery, Total, total_of
-from stream_dp.core.universe import Number, Universe
+from stream_dp.core.budget.accountant import Budget, epsilon_of, gaussian_rho
+from stream_dp.core.budget.parameters import Privacy, Target, Unit
+from stream_dp.core.kinds.correlated_vector.vector_law import ResponsePlan
+from stream_dp.core.kinds.prefix_batch.batch_answerer import BatchLook
+from stream_dp.core.kinds.prefix_batch.batch_law import PrefixPlan
+from stream_dp.core.queries.conditions import compile_share, compile_where
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Total, total_of
+from stream_dp.core.randomness.noise_sources import MIN_SCALE, PooledNoise
+from stream_dp.core.rows.person_slots import Slots
+from stream_dp.core.rows.universe import Number, Universe
 from stream_dp.errors import StoreUnavailable
 from stream_dp.messages import Definition
 from stream_dp.pipeline.datasets.dataset import Dataset
@@ -62,7 +62,7 @@ from stream_dp.pipeline.intake.records import Outgoing, Record
 from stream_dp.pipeline.journal.newest import COMPACTED
 from stream_dp.pipeline.kafka.topic_log import Kept
 from stream_dp.pipeline.worker import Worker
-from stream_dp.profiles.building import build, rows_of_a_phase
+from stream_dp.profiles.builder import build, rows_of_a_phase
 from tests.driven import drained, take_all
 from tests.local_logs import LocalLog, LocalRows
 

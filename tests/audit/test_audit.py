@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.noise import PooledNoise
+from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.messages import KindsSpec, MechanismSpec
 from tests.noise import ScriptedNoise
 from tests.slow import rest_is_slow

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from stream_dp.audit import verify
-from stream_dp.client.odometer import Odometer
-from stream_dp.client.shares import UNITS
+from stream_dp.client.budget.odometer import Odometer
+from stream_dp.client.budget.share_position import UNITS
 from stream_dp.state import ledger
 
 GATED = Path(__file__).parents[1] / "golden/ledgers/described/gated.ndjson"

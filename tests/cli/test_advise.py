@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from stream_dp.cli.advise import _number, _percent
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.cli.use.advise_command import _number, _percent
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.messages import Definition
 from stream_dp.profiles.advice import Need, estimates
-from stream_dp.profiles.building import build
+from stream_dp.profiles.builder import build
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Any]

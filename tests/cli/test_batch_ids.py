@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.cli.batch_ids import RowsDigest, batch_key
+from stream_dp.cli.files.batch_ids import RowsDigest, batch_key
 from stream_dp.errors import StreamDPError
 
 KEY = bytes(range(32))

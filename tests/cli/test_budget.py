@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from stream_dp.cli.budget import epsilons_of, in_every_phase, promise, table_lines
-from stream_dp.cli.rendering import output
-from stream_dp.client.odometer import Odometer
-from stream_dp.core.accounting import epsilon_of, rho_max
+from stream_dp.cli.text.reply_text import output
+from stream_dp.cli.use.budget_command import epsilons_of, in_every_phase, promise, table_lines
+from stream_dp.client.budget.odometer import Odometer
+from stream_dp.core.budget.accountant import epsilon_of, rho_max
 from stream_dp.messages import Definition
-from stream_dp.profiles.building import epsilon_spent
+from stream_dp.profiles.builder import epsilon_spent
 
 PEOPLE: dict[str, Any] = {
     "version": 1,

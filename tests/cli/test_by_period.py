@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.cli.by_period import TIME, by_period, periods_of
-from stream_dp.cli.files import RowFile
+from stream_dp.cli.files.row_files import RowFile
+from stream_dp.cli.files.rows_by_period import TIME, by_period, periods_of
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition
 from stream_dp.periods import Calendar, Length, zone_of

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from stream_dp.cli.checking import Complaint, Survey, reading_table, tell_unread
-from stream_dp.cli.files import RowFile, pointed
-from stream_dp.core.measure import Measure
-from stream_dp.core.universe import Boolean, Category, Date, Number, Universe
+from stream_dp.cli.files.row_files import RowFile, pointed
+from stream_dp.cli.files.value_survey import Complaint, Survey, reading_table, tell_unread
+from stream_dp.core.rows.measured_values import Measure
+from stream_dp.core.rows.universe import Boolean, Category, Date, Number, Universe
 from stream_dp.messages import Definition
 
 DAY = Category("day", ("2026-11-01", "2026-11-02"))

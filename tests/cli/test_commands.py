@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from stream_dp.broker import Broker
-from stream_dp.cli import _COMMANDS, connection
-from stream_dp.cli.ask import _Precise
-from stream_dp.cli.connection import Connection
-from stream_dp.cli.worker import source_of
+from stream_dp.cli import _COMMANDS, server_options
+from stream_dp.cli.operate.worker_command import source_of
+from stream_dp.cli.server_options import Connection
+from stream_dp.cli.use.ask_command import _Precise
 from stream_dp.embedded import ports
 from stream_dp.embedded.folders import Running, StateFolder
 from stream_dp.errors import InvalidInput
@@ -68,7 +68,7 @@ def test_slips_of_the_hand_are_met_with_what_was_meant(run: Run) -> None:
 
 def test_the_log_never_shows_what_kafka_was_sent() -> None:
     script = (
-        "from stream_dp.cli.logs import Log; Log('debug');"
+        "from stream_dp.cli.operate.worker_log import Log; Log('debug');"
         "from aiokafka.conn import log as sent;"
         "from aiokafka.producer.producer import log; log.debug('a fact'); sent.debug('a row')"
     )
@@ -559,7 +559,7 @@ def test_what_another_kafka_asks_for_is_not_shown_to_the_one_that_up_started(
     monkeypatch.setenv("STREAM_DP_KAFKA_USERNAME", "ana")
     monkeypatch.setenv("STREAM_DP_KAFKA_PASSWORD", "secret")
     found = Running(1, "127.0.0.1:1", "redis://127.0.0.1:2/0")
-    monkeypatch.setattr(connection, "running", lambda _: found)
+    monkeypatch.setattr(server_options, "running", lambda _: found)
     assert Connection(None, None, "stream-dp.", tmp_path).broker == Broker("127.0.0.1:1")
     given = Connection("kafka:9093", None, "stream-dp.", tmp_path).broker
     assert given.servers == "kafka:9093"

@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
-from stream_dp.cli.demo import _Exact, _summarise
-from stream_dp.cli.demo_view import DemoQuery, Story
+from stream_dp.cli.demo.demo_view import DemoQuery, Story
+from stream_dp.cli.use.demo_command import _Exact, _summarise
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import BudgetShares, PredicateAnswer, PrivacyLoss
 from stream_dp.samples import flights

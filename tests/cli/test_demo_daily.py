@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.cli.demo_daily import DEFINITION, TILES, _File, _sparkline
+from stream_dp.cli.demo.daily_demo import DEFINITION, TILES, _File, _sparkline
 from stream_dp.messages import Definition
 from stream_dp.messages.requests import QueryFields
 from stream_dp.samples import Flights, flights

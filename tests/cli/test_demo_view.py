@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from stream_dp.cli.demo_view import AskedTable, DemoQuery, Story, plain_line, plain_table, view
+from stream_dp.cli.demo.demo_view import AskedTable, DemoQuery, Story, plain_line, plain_table, view
 from stream_dp.messages import BudgetShares, PredicateAnswer, PrivacyLoss, Table, TableAnswer
 
 LONG = "carrier IN ('AA', 'DL', 'UA') AND origin = 'JFK' AND arr_delay >= 30 AND distance < 872"

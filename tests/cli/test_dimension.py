@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.cli.dimension import TableFile
+from stream_dp.cli.automate.dimension_command import TableFile
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import DimensionTable, DimensionType
 

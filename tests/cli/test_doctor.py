@@ -15,11 +15,11 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
 from stream_dp.broker import Broker
-from stream_dp.cli import doctor
-from stream_dp.cli.connection import unreachable
-from stream_dp.client.topics import TopicState, describe_topics
+from stream_dp.cli.operate import doctor_command
+from stream_dp.cli.server_options import unreachable
+from stream_dp.client.kafka.deployment_topics import TopicState, describe_topics
 from stream_dp.embedded import ports
-from stream_dp.embedded.valkey import ValkeyServer
+from stream_dp.embedded.valkey_server import ValkeyServer
 from stream_dp.messages import INPUTS, PRIVATE, TOPICS, Definition
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.journal.entries import Kind, entries_of
@@ -76,10 +76,10 @@ def own_valkey(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_data_set_that_was_exported_is_no_fault_and_what_is_stopped_has_its_command() -> None:
-    moved = doctor._stopped("people", MOVED)
+    moved = doctor_command._stopped("people", MOVED)
     assert (moved.health, moved.fix) == ("note", "")
     lost = "the journal was cut. Restore Redis and run `stream-dp journal repair`"
-    stopped = doctor._stopped("people", lost)
+    stopped = doctor_command._stopped("people", lost)
     assert stopped.health == "bad"
     assert stopped.fix == "stop all workers and run: stream-dp journal repair"
 
@@ -286,7 +286,7 @@ def test_of_a_store_that_does_not_answer_it_says_what_to_look_at(
 def test_a_redis_that_says_nothing_is_bad_and_not_waited_for_for_ever(
     examine: Examine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(doctor_command, "_PATIENCE_S", 0.5)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -388,7 +388,7 @@ def test_what_could_lose_records_of_the_journal_is_bad(
 def test_a_topic_that_was_made_again_is_bad(
     examine: Examine, deployment: Any, admin: KafkaAdminClient
 ) -> None:
-    from stream_dp.client.topics import create_topics
+    from stream_dp.client.kafka.deployment_topics import create_topics
 
     deployment.worker().wait_ready().stop()
     assert examine()["bad"] == []
@@ -413,7 +413,7 @@ def test_a_topic_that_keeps_queries_longer_than_answers_are_stored_is_worth_a_no
     wrong = {} if found is None else {"retention.ms": (found, "2592000000")}
     queries = TopicState("my.queries", 2, wrong)
     definition = Definition.read(definition_of("people", retention={"answers": {"days": days}}))
-    notes = [*doctor._answers("people", definition, queries)]
+    notes = [*doctor_command._answers("people", definition, queries)]
     assert len(notes) == (kept is not None)
     for note in notes:
         assert (
@@ -422,7 +422,9 @@ def test_a_topic_that_keeps_queries_longer_than_answers_are_stored_is_worth_a_no
         assert note.fix.endswith(
             f"--topic my.queries --add-config retention.ms={days * 86_400_000}"
         )
-    assert [*doctor._answers("people", Definition.read(definition_of("people")), queries)] == []
+    assert [
+        *doctor_command._answers("people", Definition.read(definition_of("people")), queries)
+    ] == []
 
 
 def test_settings_of_topics_are_compared_and_what_loses_data_is_bad(
@@ -507,7 +509,7 @@ def test_another_ledger_on_the_topic_than_on_the_journal_is_bad(
 
     def compared() -> tuple[str, str]:
         on_topic = [entry]
-        found = doctor._compared(on_topic, journal.states["people"])
+        found = doctor_command._compared(on_topic, journal.states["people"])
         return found.health, found.finding
 
     assert compared()[0] == "good"

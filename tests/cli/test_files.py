@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.cli.checking import Survey
-from stream_dp.cli.files import Columns, RowFile, rows_a_batch
-from stream_dp.cli.ingest import person_column
-from stream_dp.client.documents import to_json
-from stream_dp.core.persons import canonical
+from stream_dp.cli.files.row_files import Columns, RowFile, rows_a_batch
+from stream_dp.cli.files.value_survey import Survey
+from stream_dp.cli.use.ingest_command import person_column
+from stream_dp.client.kafka.topic_documents import to_json
+from stream_dp.core.rows.person_slots import canonical
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, Definition
-from stream_dp.profiles.building import build, universe_of
+from stream_dp.profiles.builder import build, universe_of
 
 LIMIT = TOPICS["batches"].max_value_bytes
 

@@ -18,7 +18,7 @@ from tests.workers import run_script
 SECRET = "Ada Lovelace"
 HEAD = """
 import asyncio, logging, threading, warnings
-from stream_dp.cli.logs import Log
+from stream_dp.cli.operate.worker_log import Log
 from stream_dp.errors import ServerUnavailable
 log = Log("warn", as_json={as_json})
 log.take_uncaught()

@@ -14,7 +14,7 @@ import pytest
 from tests.certificates import make_certificate
 from tests.waiting import PATIENCE_S
 
-loop = pytest.importorskip("stream_dp.cli.loop", reason="uvloop is not for Windows")
+loop = pytest.importorskip("stream_dp.cli.operate.event_loop", reason="uvloop is not for Windows")
 
 
 def test_a_tls_connection_that_we_close_ends_though_the_server_says_no_goodbye(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.cli import worker
-from stream_dp.cli.logs import Log
+from stream_dp.cli.operate import worker_command
+from stream_dp.cli.operate.worker_log import Log
 from stream_dp.settings import worker_settings
 from stream_dp.web.access import Access
 
@@ -24,7 +24,7 @@ def said(
     settings = worker_settings(web_bind="0.0.0.0", log_format=log_format)
     app = SimpleNamespace(runtime=SimpleNamespace(ready=True))
     log = Log("warn", as_json=log_format == "json")
-    worker._say_when_ready(log, app, settings, access)
+    worker_command._say_when_ready(log, app, settings, access)
     return str(capfd.readouterr().err)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stream_dp.messages import Definition
-from stream_dp.profiles.building import build
+from stream_dp.profiles.builder import build
 
 Run = Callable[..., Any]
 N_ROWS = 20_000

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.cli.rendering import answer_line, bundle_lines, output
-from stream_dp.cli.statements import read_statements, statements
+from stream_dp.cli.files.statement_files import read_statements, statements
+from stream_dp.cli.text.reply_text import answer_line, bundle_lines, output
 from stream_dp.errors import InvalidInput, InvalidQuery
 from stream_dp.messages import QuotedBundle, read_answer
 

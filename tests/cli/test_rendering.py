@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.cli.rendering import (
+from stream_dp.cli.text.reply_text import (
     answer_line,
     answer_lines,
     event_line,

@@ -10,7 +10,7 @@ import redis
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from stream_dp.client.topics import create_topics
+from stream_dp.client.kafka.deployment_topics import create_topics
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

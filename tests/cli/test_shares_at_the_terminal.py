@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.cli.ledger import entries_table
-from stream_dp.cli.rendering import answer_line, answer_lines, left_of
-from stream_dp.cli.shares import changes, own_table, rules_table, says_of, shares_table
-from stream_dp.client.shares import Rules
+from stream_dp.cli.operate.ledger_command import entries_table
+from stream_dp.cli.text.reply_text import answer_line, answer_lines, left_of
+from stream_dp.cli.text.share_tables import changes, own_table, rules_table, says_of, shares_table
+from stream_dp.client.budget.share_position import Rules
 from stream_dp.messages import AnalystSpec, BudgetShares, ChangeAnalysts, OwnShare, read_answer
 from tests.client.test_accounts import RULES, Book, part
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.cli.dashboard import _of_definition
-from stream_dp.cli.rendering import event_line
+from stream_dp.cli.automate.dashboard_command import _of_definition
+from stream_dp.cli.text.reply_text import event_line
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition, Event, QueryFields
 

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from stream_dp import sql
-from stream_dp.cli.rendering import answer_lines, number
-from stream_dp.cli.tables import result_lines, statement_lines
+from stream_dp.cli.text.reply_text import answer_lines, number
+from stream_dp.cli.text.statement_tables import result_lines, statement_lines
 from stream_dp.client import Column, ResultTable
-from stream_dp.client.evaluating import evaluate
+from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.messages import NoisyAnswer, read_answer
 
 GOLDEN = Path(__file__).parents[1] / "golden/answers"

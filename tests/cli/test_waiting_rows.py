@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from stream_dp.cli.dataset import enough_rows
-from stream_dp.cli.files import RowFile, aligned, left_waiting, rows_a_batch
-from stream_dp.cli.ingest import BATCH_ROWS
+from stream_dp.cli.files.row_files import RowFile, aligned, left_waiting, rows_a_batch
+from stream_dp.cli.use.dataset_command import enough_rows
+from stream_dp.cli.use.ingest_command import BATCH_ROWS
 from stream_dp.messages import Definition
 
 CENSUS = 48_842

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.client.odometer import Odometer
-from stream_dp.client.shares import OWNER, REST, UNITS, Position
+from stream_dp.client.budget.odometer import Odometer
+from stream_dp.client.budget.share_position import OWNER, REST, UNITS, Position
 from stream_dp.errors import InvalidInput
 
 RULES: dict[str, Any] = {

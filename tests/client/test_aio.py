@@ -15,8 +15,8 @@ from unittest import mock
 import pytest
 
 from stream_dp.client import AsyncClient, Client, Query, Rejection
-from stream_dp.client.exchange import Exchange
-from stream_dp.client.mailbox import Mailbox, Reply
+from stream_dp.client.kafka.exchange import Exchange
+from stream_dp.client.kafka.mailbox import Mailbox, Reply
 from stream_dp.errors import (
     InvalidDefinition,
     RequestTimeout,

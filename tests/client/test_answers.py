@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from pydantic_core import PydanticUndefined
 
-from stream_dp.client import documents
+from stream_dp.client.kafka import topic_documents
 from stream_dp.messages import (
     ANSWERS,
     FIELDS,
@@ -87,7 +87,7 @@ def test_an_answer_is_read_as_the_class_of_its_kind_and_written_as_it_was(name: 
     assert type(answer) is (others | dict(ANSWERS))[kind_of(name)]
     assert answer.kind == json.loads(value)["kind"]
     assert answer.to_bytes() == value
-    assert documents.read_answer(value) == answer
+    assert topic_documents.read_answer(value) == answer
 
 
 @pytest.mark.parametrize("name", OLDER)
@@ -137,7 +137,7 @@ def test_an_answer_of_a_newer_kind_keeps_its_fields() -> None:
     [b"", b"[]", b"{}", b"null", b'{"status":"withdrawn"}', b'{"kind":["predicate"]}', b"\xff"],
 )
 def test_what_is_no_answer_is_not_read(value: bytes) -> None:
-    assert documents.read_answer(value) is None
+    assert topic_documents.read_answer(value) is None
     with pytest.raises(ValueError):
         read_answer(value)
 

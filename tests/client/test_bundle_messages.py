@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from stream_dp.client import documents
-from stream_dp.client.queries import in_one_record, packed
+from stream_dp.client.kafka import topic_documents
+from stream_dp.client.statements.written_query import in_one_record, packed
 from stream_dp.contracts import schemas
 from stream_dp.errors import InvalidInput, InvalidMessage
 from stream_dp.messages import MOST_QUOTED, QueryEnvelope, QuotedAnswer, QuotedBundle, read_answer
@@ -31,7 +31,7 @@ def test_the_reply_is_read_as_its_class_and_written_as_it_was() -> None:
     assert type(found) is QuotedBundle
     assert (found.status, found.kind, found.query_id) == ("quoted", "bundle", "q-7")
     assert found.to_bytes() == QUOTE
-    assert documents.read_answer(QUOTE) == found
+    assert topic_documents.read_answer(QUOTE) == found
     assert [query.privacy_loss is None for query in found.queries] == [False, False, True, True]
     assert fits("answer", json.loads(QUOTE))
 

@@ -16,12 +16,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from stream_dp.client import Client, Query, Refusal, Rejection, mailbox
+from stream_dp.client import Client, Query, Refusal, Rejection
 from stream_dp.client import client as client_module
-from stream_dp.client.tables import BAR
-from stream_dp.client.topics import create_topics
+from stream_dp.client.kafka import mailbox
+from stream_dp.client.kafka.deployment_topics import create_topics
+from stream_dp.client.statements.result_table import BAR
 from stream_dp.embedded import ports
-from stream_dp.embedded.kafka import KafkaServer
+from stream_dp.embedded.kafka_server import KafkaServer
 from stream_dp.errors import (
     InvalidDefinition,
     InvalidInput,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stream_dp.client import AsyncClient
-from stream_dp.client.credentials import Credentials
-from stream_dp.client.finding import token_of_environment
+from stream_dp.client.kafka.credentials import Credentials
+from stream_dp.client.kafka.server_discovery import token_of_environment
 from stream_dp.errors import InvalidInput
 from tests.signing import Issuer
 

@@ -13,9 +13,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from stream_dp.client import Client, Rejection, answer_frame, answers_frame, documents, frames
-from stream_dp.client.topics import worker_group
-from stream_dp.core.universe import Boolean, Category, Number, Universe
+from stream_dp.client import Client, Rejection, answer_frame, answers_frame
+from stream_dp.client.kafka import topic_documents
+from stream_dp.client.kafka.deployment_topics import worker_group
+from stream_dp.client.rows import frames
+from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput, StreamDPError
 from stream_dp.messages import Answer, Batched, Definition, FoundCell, Reason, Rejected, read_answer
 from stream_dp.settings import WorkerSettings
@@ -40,7 +42,9 @@ CODES = [[0, 3, 1, 2], [0, 3, 2, 0], [1, 0, 2, 1]]
 
 def through_json(columns: object) -> list[list[int]]:
     """Codes of what the worker reads from the message."""
-    found = json.loads(documents.to_json({"columns": columns}), parse_constant=lambda _: 1 / 0)
+    found = json.loads(
+        topic_documents.to_json({"columns": columns}), parse_constant=lambda _: 1 / 0
+    )
     return [codes.tolist() for codes in UNIVERSE.encode_columns(found["columns"]).codes]
 
 
@@ -122,17 +126,19 @@ def test_what_json_does_not_know_becomes_what_the_worker_reads_the_same_way() ->
 
 
 def test_nan_deep_inside_rows_is_a_missing_value() -> None:
-    value = documents.to_json({"rows": [{"age": math.nan, "x": [math.inf, (np.float64("nan"),)]}]})
+    value = topic_documents.to_json(
+        {"rows": [{"age": math.nan, "x": [math.inf, (np.float64("nan"),)]}]}
+    )
     assert json.loads(value) == {"rows": [{"age": None, "x": ["inf", [None]]}]}
 
 
 def test_dates_and_bytes_go_as_text() -> None:
-    value = documents.to_json({"day": dt.date(2013, 1, 2), "raw": b"AA\xff"})
+    value = topic_documents.to_json({"day": dt.date(2013, 1, 2), "raw": b"AA\xff"})
     assert json.loads(value) == {"day": "2013-01-02", "raw": "AA\ufffd"}
 
 
 def test_half_a_surrogate_pair_does_not_stop_a_batch() -> None:
-    assert json.loads(documents.to_json({"city": "\udc80"})) == {"city": "\udc80"}
+    assert json.loads(topic_documents.to_json({"city": "\udc80"})) == {"city": "\udc80"}
 
 
 @pytest.mark.parametrize("prefix", ["stream-dp.", "a.b_", "x", "..."])

@@ -10,8 +10,8 @@ import pytest
 
 EXAMPLES = {
     "stream_dp.broker": {"Broker"},
-    "stream_dp.client.frames": {"answers_frame"},
-    "stream_dp.client.queries": {
+    "stream_dp.client.rows.frames": {"answers_frame"},
+    "stream_dp.client.statements.written_query": {
         "Query",
         "Query.correlation",
         "Query.difference",
@@ -23,9 +23,9 @@ EXAMPLES = {
     "stream_dp.messages.answers": {"read_answer"},
     "stream_dp.messages.definitions": {"Definition.read"},
     "stream_dp.messages.topics": {"Topics"},
-    "stream_dp.client.public_tables": {"selected"},
-    "stream_dp.sql.parsing": {"example"},
-    "stream_dp.sql.statements": {"names_of", "parse", "plan"},
+    "stream_dp.client.statements.public_tables": {"selected"},
+    "stream_dp.sql.reading.translator": {"example"},
+    "stream_dp.sql.plan.select_planner": {"names_of", "parse", "plan"},
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from stream_dp.broker import Broker
 from stream_dp.client import AsyncClient, Client
-from stream_dp.client.finding import find
+from stream_dp.client.kafka.server_discovery import find
 from stream_dp.embedded import ports
 from stream_dp.embedded.folders import Running, StateFolder
 from stream_dp.errors import ServerUnavailable

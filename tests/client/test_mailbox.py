@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stream_dp.broker import Broker
-from stream_dp.client.mailbox import Mailbox
+from stream_dp.client.kafka.mailbox import Mailbox
 from stream_dp.messages import Reason, Rejected, Topics
 
 RECORD = ("queries", 0, 7)

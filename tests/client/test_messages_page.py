@@ -15,9 +15,9 @@ import pytest
 from pydantic import BaseModel
 
 from stream_dp.audit import verify
-from stream_dp.core.conditions import compile_where
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.outcome import RefusalCode
+from stream_dp.core.queries.conditions import compile_where
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
     ANSWERS,
@@ -39,8 +39,8 @@ from stream_dp.messages import (
     read_answer,
     read_json,
 )
-from stream_dp.messages.base import Reply
-from stream_dp.profiles.building import build, line_of
+from stream_dp.messages.message_base import Reply
+from stream_dp.profiles.builder import build, line_of
 from stream_dp.profiles.kinds import ANSWERERS
 from stream_dp.state import ledger
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.client.odometer import Odometer
+from stream_dp.client.budget.odometer import Odometer
 
 
 def entries(mechanism: str, *looks: dict[str, Any]) -> list[dict[str, Any]]:

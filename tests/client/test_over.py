@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from stream_dp import sql
-from stream_dp.client.evaluating import evaluate
-from stream_dp.client.tables import ResultTable
+from stream_dp.client.statements.result_table import ResultTable
+from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import NoisyAnswer, read_answer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stream_dp.client import Column
-from stream_dp.client.public_tables import selected
+from stream_dp.client.statements.public_tables import selected
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import DimensionTable
 

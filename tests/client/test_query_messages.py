@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.client.queries import Query, as_message
+from stream_dp.client.statements.written_query import Query, as_message
 from stream_dp.messages import QueryEnvelope, QueryFields
 
 PAGE = (Path(__file__).parents[2] / "docs/messages.md").read_text()

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from stream_dp import sql
-from stream_dp.client.evaluating import evaluate
-from stream_dp.core.measure import Measure
-from stream_dp.core.universe import Number
-from stream_dp.sql.plans import Published
+from stream_dp.client.statements.statement_table import evaluate
+from stream_dp.core.rows.measured_values import Measure
+from stream_dp.core.rows.universe import Number
+from stream_dp.sql.plan.statement_plan import Published
 from tests.answers import noisy_answer
 
 EDGES = [0, 10, 100, 1000]

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.core.conditions import compile_where
-from stream_dp.core.universe import Boolean, Category, Number, Universe
+from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql import example, parse
-from stream_dp.sql.cells import cells_where
+from stream_dp.sql.terms.attribute_cells import cells_where
 
 FLIGHTS: list[dict[str, Any]] = [
     {"name": "carrier", "type": "category", "values": ["AA", "UA", "7"], "other": True, "missing": True},

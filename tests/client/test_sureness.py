@@ -10,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp import sql
-from stream_dp.client.evaluating import evaluate
-from stream_dp.client.sureness import COMPARISONS, compared, connected, in_sql, rank_in_words, ranks
-from stream_dp.client.tables import ResultTable
+from stream_dp.client.statements.result_table import ResultTable
+from stream_dp.client.statements.statement_table import evaluate
+from stream_dp.client.statements.sureness import (
+    COMPARISONS,
+    compared,
+    connected,
+    in_sql,
+    rank_in_words,
+    ranks,
+)
 from stream_dp.messages import NoisyAnswer
 from stream_dp.within import as_at_most
 from tests.answers import noisy_answer

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from stream_dp import sql
-from stream_dp.client.evaluating import evaluate
-from stream_dp.client.statements import Statement
-from stream_dp.client.tables import BAR, Column, Refusal, ResultTable, csv_text
+from stream_dp.client.statements.result_table import BAR, Column, Refusal, ResultTable, csv_text
+from stream_dp.client.statements.statement import Statement
+from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import NoisyAnswer, read_answer
-from stream_dp.sql.plans import Among, ValueType
+from stream_dp.sql.plan.statement_plan import Among, ValueType
 from tests.answers import noisy_answer
 
 PEOPLE: list[dict[str, Any]] = [
@@ -605,7 +605,7 @@ def test_combinations_are_tried_only_until_they_are_too_many(
         tried += 1
         return True
 
-    monkeypatch.setattr("stream_dp.sql.possible.Possible.__call__", is_possible)
+    monkeypatch.setattr("stream_dp.sql.reading.possible_conditions.Possible.__call__", is_possible)
     groups = ", ".join(f"CASE WHEN smoker THEN 'a{i}' ELSE 'b{i}' END" for i in range(18))
     with pytest.raises(InvalidQuery, match="more than 100 queries"):
         sql.plan(f"SELECT COUNT(*) FROM people GROUP BY {groups}", PEOPLE)

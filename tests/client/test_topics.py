@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
-from stream_dp.client.topics import create_topics, describe_topics
+from stream_dp.client.kafka.deployment_topics import create_topics, describe_topics
 from stream_dp.messages import PRIVATE, TOPICS, Topics
 from tests.waiting import until
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stream_dp import sql
-from stream_dp.client.evaluating import evaluate
+from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.messages import NoisyAnswer, read_answer
 
 GOLDEN = Path(__file__).parents[1] / "golden/answers/series-sum.json"

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.client.documents import to_json
-from stream_dp.client.unread import Sent, Unread, unread_values
-from stream_dp.core.universe import Category
+from stream_dp.client.kafka.topic_documents import to_json
+from stream_dp.client.rows.unread_values import Sent, Unread, unread_values
+from stream_dp.core.rows.universe import Category
 from stream_dp.messages import Definition
-from stream_dp.profiles.building import universe_of
+from stream_dp.profiles.builder import universe_of
 
 ATTRIBUTES: list[dict[str, Any]] = [
     {"name": "city", "type": "category", "values": ["Bonn", "7", "1.5", "true", "inf", "1e3"]},

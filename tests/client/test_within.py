@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.client.queries import Query, as_message
+from stream_dp.client.statements.written_query import Query, as_message
 from stream_dp.errors import InvalidInput, InvalidQuery
 from stream_dp.messages import QueryFields
 from stream_dp.sql import parse

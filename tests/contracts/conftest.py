@@ -103,7 +103,7 @@ def _program(kind: str) -> Path:
             return Path(found)
         missing = "redis-server is not on the PATH"
     else:
-        from stream_dp.embedded.valkey import find_valkey
+        from stream_dp.embedded.valkey_server import find_valkey
 
         try:
             return find_valkey()

@@ -29,7 +29,7 @@ from redis.crc import key_slot
 
 from stream_dp.errors import StoreError, StoreRefused, StoreUnavailable
 from stream_dp.state import redis_view
-from stream_dp.state.kept import Named
+from stream_dp.state.private_names import Named
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import BY_ID, ORIGIN, ROTATED, Pair, Pairs, State, Table
 from stream_dp.state.view import Change, Usage, View

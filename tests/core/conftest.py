@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core.accounting import Charge
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.mechanism import Look
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome
-from stream_dp.core.query import LinearQuery, Predicate
-from stream_dp.core.universe import Universe
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Universe
 from tests.noise import QuickNoise
 
 Draws = npt.NDArray[np.int64]

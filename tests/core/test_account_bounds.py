@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 
-from stream_dp.core.accounting import UNITS, Charge, Lines
-from stream_dp.core.shares import OWNER, Accounts, Bound, Entry, Shares
+from stream_dp.core.budget.accountant import UNITS, Charge, Lines
+from stream_dp.core.budget.share_bounds import OWNER, Accounts, Bound, Entry, Shares
 from stream_dp.messages import entry_of
 
 NAMES = ["ann", "bob", "team-a", "team-b", "eve", OWNER]

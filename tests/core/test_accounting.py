@@ -11,7 +11,7 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.core.accounting import (
+from stream_dp.core.budget.accountant import (
     UNITS,
     Budget,
     Charge,
@@ -21,7 +21,7 @@ from stream_dp.core.accounting import (
     rho_max,
     summed,
 )
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.errors import BudgetExceeded, InvalidDefinition
 
 PRIVACY = Privacy(1.0, 1e-9)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.core.blocks import MAX_ORDERED, Block, Blocks
-from stream_dp.core.measure import Measure
-from stream_dp.core.persons import Persons
-from stream_dp.core.universe import MAX_ROWS, Boolean, Category, Number, Rows, Universe
+from stream_dp.core.rows.blocks import MAX_ORDERED, Block, Blocks
+from stream_dp.core.rows.measured_values import Measure
+from stream_dp.core.rows.person_slots import Persons
+from stream_dp.core.rows.universe import MAX_ROWS, Boolean, Category, Number, Rows, Universe
 from stream_dp.errors import CorruptState, InvalidBatch
 
 FLIGHTS = Universe(

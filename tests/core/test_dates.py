@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.core.conditions import compile_where
-from stream_dp.core.dates import DAY, MONTH, TIME, from_texts
-from stream_dp.core.universe import MAX_FLAT, Category, Date, Shape, Universe
+from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.rows.row_moments import DAY, MONTH, TIME, from_texts
+from stream_dp.core.rows.universe import MAX_FLAT, Category, Date, Shape, Universe
 from stream_dp.dates import labels_of, parts_in, parts_of, period_bounds, span_of, zone_of
 from stream_dp.errors import InvalidDefinition, InvalidQuery
 

@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.conditions import compile_where
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Answered, Path, ends_of
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.universe import Category, Universe
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Universe
 from tests.noise import FakeNoise
 
 MOST = 8

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream_dp.core.inversion import MIN_SIGMA, _refined, _sizes, gaussian, tails
-from stream_dp.core.noise import grid_sigma
+from stream_dp.core.randomness.inversion import MIN_SIGMA, _refined, _sizes, gaussian, tails
+from stream_dp.core.randomness.noise_sources import grid_sigma
 
 FALSE_ALARM = 1e-6
 SIGMAS = [MIN_SIGMA, Fraction(9557, 4096), grid_sigma(150), Fraction(200)]

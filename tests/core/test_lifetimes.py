@@ -10,8 +10,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from stream_dp.core.lifetimes import allowances, allowances_of_slots, units_after
-from stream_dp.core.parameters import Unit
+from stream_dp.core.budget.parameters import Unit
+from stream_dp.core.rows.lifetime_slots import allowances, allowances_of_slots, units_after
 from tests.waiting import PATIENCE_S
 
 NOBODY = bytes(12)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.measure import MAX_MEASURED_ROWS, MAX_UNITS, Measure
-from stream_dp.core.universe import Category, Number, Rows, Universe
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.measured_values import MAX_MEASURED_ROWS, MAX_UNITS, Measure
+from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.errors import CorruptState, InvalidBatch, InvalidDefinition
 
 EDGES = (5, 10, 20, 30, 50, 75, 100, 150, 200, 250, 300, 500)

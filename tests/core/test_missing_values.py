@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.client.unread import unread_values
-from stream_dp.core.measure import Measure
-from stream_dp.core.universe import Boolean, Category, Date, Number, Repeated, Universe
+from stream_dp.client.rows.unread_values import unread_values
+from stream_dp.core.rows.measured_values import Measure
+from stream_dp.core.rows.universe import Boolean, Category, Date, Number, Repeated, Universe
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
-from stream_dp.profiles.building import universe_of
+from stream_dp.profiles.builder import universe_of
 
 NA = ("?", "-999")
 ATTRIBUTES: list[Any] = [

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from stream_dp.core import noise as noise_module
-from stream_dp.core.noise import (
+from stream_dp.core.randomness import noise_sources as noise_module
+from stream_dp.core.randomness.noise_sources import (
     MAX_RESERVED,
     MAX_SCALE,
     MAX_UNIFORM,
@@ -307,7 +307,7 @@ class TestPool:
         program = """
 import json, os
 from fractions import Fraction
-from stream_dp.core.noise import PooledNoise
+from stream_dp.core.randomness.noise_sources import PooledNoise
 noise, scale = PooledNoise(), Fraction(2**40)
 noise.reserve("gaussian", scale, 8)
 kept = noise._pools["gaussian", scale]._values

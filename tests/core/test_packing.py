@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.core import packing
-from stream_dp.core.packing import Reader, canonical, identity
+from stream_dp.core import encoding
+from stream_dp.core.encoding import Reader, canonical, identity
 from stream_dp.errors import CorruptState
 
-EXAMPLE = packing.Format("example of the tests", 2, 3)
+EXAMPLE = encoding.Format("example of the tests", 2, 3)
 
 scalars = (
     st.none()
@@ -91,7 +91,7 @@ def test_the_order_of_keys_does_not_matter_and_the_name_does() -> None:
     assert identity("a", 1) != identity("b", 1)
     assert identity("a", 1) != identity("a", 1.0) != identity("a", True)
     assert identity("a", (1, 2)) == identity("a", [1, 2])
-    assert len(identity("a")) == packing.IDENTITY_BYTES
+    assert len(identity("a")) == encoding.IDENTITY_BYTES
 
 
 @pytest.mark.parametrize("value", [range(3), {1}, np.int64(3), {1: 2}, [object()]])
@@ -102,10 +102,10 @@ def test_what_the_table_does_not_have_is_refused(value: object) -> None:
 
 def test_formats_are_told_apart_by_their_names() -> None:
     with pytest.raises(ValueError, match="a name of its own"):
-        packing.Format("example of the tests", 1)
+        encoding.Format("example of the tests", 1)
     with pytest.raises(ValueError, match="a version"):
-        packing.Format("another one")
-    assert packing.formats()["example of the tests"] is EXAMPLE
+        encoding.Format("another one")
+    assert encoding.formats()["example of the tests"] is EXAMPLE
 
 
 def test_the_newest_version_is_written_unless_another_is_asked_for() -> None:
@@ -130,14 +130,14 @@ def test_every_part_comes_back_and_every_cut_is_found() -> None:
     table = np.array([[2**62, -1], [0, 7]])
     codes = np.array([1, 65_535], dtype=np.uint16)
     data = EXAMPLE.pack(
-        packing.fields("<Hd", 7, 0.5),
-        packing.pack_window(range(3, 9)),
-        packing.wide(-(2**100)),
-        packing.integers(table),
-        packing.array(codes),
-        packing.part(None),
-        packing.part(b""),
-        packing.part("\u00e9".encode()),
+        encoding.fields("<Hd", 7, 0.5),
+        encoding.pack_window(range(3, 9)),
+        encoding.wide(-(2**100)),
+        encoding.integers(table),
+        encoding.array(codes),
+        encoding.part(None),
+        encoding.part(b""),
+        encoding.part("\u00e9".encode()),
         b"rest",
     )
 
@@ -169,7 +169,7 @@ def test_every_part_comes_back_and_every_cut_is_found() -> None:
 
 
 def test_a_reader_says_what_does_not_fit_and_shows_nothing() -> None:
-    reader = Reader(b"\x05\x00\x00\x00\x05\x00\x00\x00" + packing.part(None), "thing")
+    reader = Reader(b"\x05\x00\x00\x00\x05\x00\x00\x00" + encoding.part(None), "thing")
     assert repr(reader) == "Reader('thing')"
     with pytest.raises(CorruptState, match="a stored thing is about no phase"):
         reader.window()
@@ -178,10 +178,10 @@ def test_a_reader_says_what_does_not_fit_and_shows_nothing() -> None:
     with pytest.raises(CorruptState, match="a stored thing does not fit the data set"):
         reader.require(False)
     with pytest.raises(CorruptState, match="not UTF-8"):
-        Reader(packing.part(b"\xff"), "thing").text()
+        Reader(encoding.part(b"\xff"), "thing").text()
 
 
 def test_arrays_are_views_and_integers_may_be_changed() -> None:
-    data = packing.integers(np.arange(3))
+    data = encoding.integers(np.arange(3))
     assert not Reader(data, "thing").array(np.dtype(np.int64), 3).flags.writeable
     assert Reader(data, "thing").integers(3).flags.writeable

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS, Budget, Charge, epsilon_of, rho_max
-from stream_dp.core.noise import grid_sigma
-from stream_dp.core.parameters import Privacy, Unit
-from stream_dp.core.residual.planner import Prices
-from stream_dp.core.residual.sum_price import SumShape
+from stream_dp.core.budget.accountant import UNITS, Budget, Charge, epsilon_of, rho_max
+from stream_dp.core.budget.parameters import Privacy, Unit
+from stream_dp.core.randomness.noise_sources import grid_sigma
+from stream_dp.core.residual.plan.planner import Prices
+from stream_dp.core.residual.plan.sum_price import SumShape
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("guarantee.md", "persons.md", "proofs/persons.md")

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.persons import (
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.person_slots import (
     DIGEST_BYTES,
     LONGEST_KEY,
     Persons,
@@ -26,7 +26,7 @@ from stream_dp.core.persons import (
     digests,
     ranks,
 )
-from stream_dp.core.universe import Boolean, Category, Repeated, Rows, Universe
+from stream_dp.core.rows.universe import Boolean, Category, Repeated, Rows, Universe
 from stream_dp.errors import CorruptState, WrongKeyFile
 from tests.noise import SeededNoise
 from tests.waiting import PATIENCE_S

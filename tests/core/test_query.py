@@ -12,9 +12,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stream_dp.core.conditions import Conditions, compile_group_by, compile_share, compile_where
-from stream_dp.core.query import EVERYTHING, NOTHING, LinearQuery, Predicate
-from stream_dp.core.universe import Boolean, Category, Number, Universe
+from stream_dp.core.queries.conditions import (
+    Conditions,
+    compile_group_by,
+    compile_share,
+    compile_where,
+)
+from stream_dp.core.queries.query import EVERYTHING, NOTHING, LinearQuery, Predicate
+from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidQuery
 
 FLIGHTS = Universe(
@@ -568,14 +573,14 @@ def test_constants_of_different_types_are_told_apart() -> None:
 def test_only_the_last_conditions_are_kept_and_only_small_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("stream_dp.core.conditions._MOST_KEPT", 2)
+    monkeypatch.setattr("stream_dp.core.queries.conditions._MOST_KEPT", 2)
     conditions = Conditions(FLIGHTS)
     trees = [leaf("arr_delay", "ge", edge) for edge in (0, 10, 30)]
     first, *others = [conditions.compiled(tree) for tree in trees]
     assert [conditions.compiled(tree) for tree in trees[1:]] == others
     assert all(conditions.compiled(t) is o for t, o in zip(trees[1:], others, strict=True))
     assert conditions.compiled(trees[0]) is not first
-    monkeypatch.setattr("stream_dp.core.conditions._KEPT_CELLS", 1)
+    monkeypatch.setattr("stream_dp.core.queries.conditions._KEPT_CELLS", 1)
     large = Conditions(FLIGHTS)
     assert large.compiled(trees[0]) is not large.compiled(trees[0])
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stream_dp.core.baselines.table import TableRelease
-from stream_dp.core.kinds.between.answerer import BetweenRelease
-from stream_dp.core.kinds.correlated_vector.answerer import ResponsesRelease
-from stream_dp.core.kinds.median_mode.answerer import StableRelease
+from stream_dp.core.baselines.whole_noisy_table import TableRelease
+from stream_dp.core.kinds.between.between_answerer import BetweenRelease
+from stream_dp.core.kinds.correlated_vector.vector_answerer import ResponsesRelease
+from stream_dp.core.kinds.median_mode.stable_answerer import StableRelease
 from stream_dp.core.kinds.points import PointRelease, RunKey
-from stream_dp.core.kinds.prefix_batch.answerer import BatchRelease
-from stream_dp.core.kinds.threshold.answerer import CurvesRelease
+from stream_dp.core.kinds.prefix_batch.batch_answerer import BatchRelease
+from stream_dp.core.kinds.threshold.curve_answerer import CurvesRelease
 from stream_dp.core.mechanism import Release
-from stream_dp.core.median.doubling import StageRelease
+from stream_dp.core.median.doubling_stages import StageRelease
 from stream_dp.core.median.phased import QueryRelease
 from stream_dp.core.outcome import Side
-from stream_dp.core.query import EVERYTHING
-from stream_dp.core.residual.measuring import CountsRelease, Part, TablesRelease
-from stream_dp.core.residual.sum_look import SumRelease
-from stream_dp.core.residual.sum_price import SumShape
+from stream_dp.core.queries.query import EVERYTHING
+from stream_dp.core.residual.looks.sum_look import SumRelease
+from stream_dp.core.residual.looks.table_looks import CountsRelease, Part, TablesRelease
+from stream_dp.core.residual.plan.sum_price import SumShape
 from stream_dp.core.sparse_vector.gates import CountRelease
 
 WINDOW, KEY = range(2), bytes(16)

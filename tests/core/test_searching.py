@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from stream_dp.core.searching import least
+from stream_dp.core.bisection import least
 
 
 @pytest.mark.parametrize("numbers", [range(0), range(1), range(7), range(3, 12), range(-4, 5)])

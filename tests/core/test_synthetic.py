@@ -12,16 +12,17 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import norm
 
-from stream_dp.core.baselines.table import WholeTable
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.median.doubling import Doubling
+from stream_dp.core.baselines.whole_noisy_table import WholeTable
+from stream_dp.core.budget.parameters import Accuracy, Privacy
+from stream_dp.core.median.doubling_stages import Doubling
 from stream_dp.core.median.memory import Memory
 from stream_dp.core.median.phase_constants import Representation
 from stream_dp.core.median.sequential import Median, Sequential
-from stream_dp.core.noise import NoiseSource
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.belief.residuals import ResidualMemory
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Rows, Universe
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.gated import Gated
 from stream_dp.core.sparse_vector.weights import GrowingWeights
@@ -29,7 +30,6 @@ from stream_dp.core.synthetic import Synthetic, synthetic
 from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.synthetic.cliques import model_of
 from stream_dp.core.synthetic.rows import Conditional, drawn, whole_rows
-from stream_dp.core.universe import Rows, Universe
 
 MakeNoise = Callable[[int], NoiseSource]
 Columns = list[npt.NDArray[np.int64]]

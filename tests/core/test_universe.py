@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.core.universe import (
+from stream_dp.core.rows.universe import (
     MAX_ROWS,
     MAX_SCALAR,
     Attribute,

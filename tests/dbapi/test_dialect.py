@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from stream_dp import dbapi
-from stream_dp.dbapi.connection import Connection
+from stream_dp.dbapi.connections import Connection
 from stream_dp.dbapi.dialect import StreamDPDialect
 from stream_dp.errors import ServerUnavailable
 from tests.dbapi.conftest import WorldClient

@@ -68,8 +68,8 @@ def test_a_name_that_is_gone_is_noticed() -> None:
 
 ELSEWHERE = {
     # what the pages offer besides: constructors, words, advice and experiments
-    "client/queries.py",
-    "cli/rendering.py",
+    "client/statements/written_query.py",
+    "cli/text/reply_text.py",
     "profiles/advice.py",
     "lab/trial.py",
     "messages/__init__.py",

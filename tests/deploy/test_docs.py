@@ -17,12 +17,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from stream_dp.cli import dashboard
-from stream_dp.core import conditions, universe
-from stream_dp.core.accounting import Budget, epsilon_of
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.residual.base_plan import base_plan
-from stream_dp.core.residual.planner import Prices, Terms
+from stream_dp.cli.automate import dashboard_command
+from stream_dp.core.budget.accountant import Budget, epsilon_of
+from stream_dp.core.budget.parameters import Accuracy, Privacy
+from stream_dp.core.queries import conditions
+from stream_dp.core.residual.base_release.base_plan import base_plan
+from stream_dp.core.residual.plan.planner import Prices, Terms
+from stream_dp.core.rows import universe
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
     DATASET_PATTERN,
@@ -34,15 +35,16 @@ from stream_dp.messages import (
     KindsSpec,
     MechanismSpec,
 )
-from stream_dp.messages.base import validated
-from stream_dp.messages.reading import MAX_NESTING
-from stream_dp.messages.standing import LONGEST_ID
+from stream_dp.messages.json_reader import MAX_NESTING
+from stream_dp.messages.message_base import validated
+from stream_dp.messages.standing_query import LONGEST_ID
 from stream_dp.pipeline.datasets import in_hand
 from stream_dp.pipeline.intake import backlog
 from stream_dp.pipeline.queries import standing_queries
-from stream_dp.profiles.lines import epsilon_of_person
+from stream_dp.profiles.line_units import epsilon_of_person
 from stream_dp.sql import MOST_QUERIES
-from stream_dp.web import bodies, openapi, runner, sharing
+from stream_dp.web import page_server, shared_client
+from stream_dp.web.http_api import bodies, openapi
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -165,13 +167,16 @@ def test_the_page_for_contributors_links_every_decision() -> None:
         ("name of a data set", DATASET_PATTERN.strip("^$")),
         (
             "connections to the port of the pages, and to that of the metrics",
-            runner._MOST_CONNECTIONS,
+            page_server._MOST_CONNECTIONS,
         ),
-        ("head of a request to these ports", int(runner._HEAD_S)),
+        ("head of a request to these ports", int(page_server._HEAD_S)),
         ("body of such a request", bodies.LARGEST),
-        ("queries over HTTP that wait for an answer", sharing._MOST_QUEUED),
+        ("queries over HTTP that wait for an answer", shared_client._MOST_QUEUED),
         ("queries over HTTP that wait for an answer", int(openapi.LONGEST_WAIT_S)),
-        ("connection that asks for nothing, or does not read what it is sent", int(runner._IDLE_S)),
+        (
+            "connection that asks for nothing, or does not read what it is sent",
+            int(page_server._IDLE_S),
+        ),
     ],
 )
 def test_the_table_of_limits_says_what_the_code_does(row: str, value: int | str) -> None:
@@ -245,7 +250,7 @@ def _blocks(page: str, kind: str) -> list[str]:
 def test_the_definitions_in_the_readme_and_the_quick_start_are_accepted() -> None:
     (readme,) = _blocks("README.md", "json")
     same, tiles, with_kinds = _blocks("docs/quickstart.md", "json")
-    validated(dashboard._Tiles, json.loads(tiles), InvalidInput, quoting=True)
+    validated(dashboard_command._Tiles, json.loads(tiles), InvalidInput, quoting=True)
     assert same == readme
     assert Definition.read(json.loads(readme)).dataset == "people"
     kinds = Definition.read(json.loads(with_kinds)).kinds
@@ -347,7 +352,7 @@ def test_every_mechanism_has_a_table_that_says_how_it_is_served() -> None:
         for path in (core / "kinds").glob("*/[!_]*.py")
         if path.stem != "answerer" and "median_mode" not in path.parts
     }
-    modules |= {"core/residual/calibrated.py", "core/kinds/exponential.py"}
+    modules |= {"core/residual/calibrated.py", "core/randomness/exponential.py"}
     named = {name for modules_of, _ in heads for name in re.findall(r"`([\w/]+\.py)`", modules_of)}
     assert named >= modules
     served = " ".join(how for _, how in heads)

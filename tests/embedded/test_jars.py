@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stream_dp.embedded.jars import Jar, kafka_lock, parse_lock, resolve
-from stream_dp.embedded.progress import Silent
+from stream_dp.embedded.start_progress import Silent
 from stream_dp.errors import ServerUnavailable
 
 CONTENTS = {f"part-{n}": f"the bytes of jar {n}".encode() * 2000 for n in range(5)}

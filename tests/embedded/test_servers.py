@@ -27,9 +27,9 @@ from stream_dp.embedded.folders import (
     state_folder,
     stop_running,
 )
-from stream_dp.embedded.kafka import KafkaServer, _escaped
+from stream_dp.embedded.kafka_server import KafkaServer, _escaped
 from stream_dp.embedded.stack import Servers
-from stream_dp.embedded.valkey import ValkeyServer
+from stream_dp.embedded.valkey_server import ValkeyServer
 from stream_dp.errors import ServerUnavailable
 from tests.waiting import PATIENCE_S, until
 

@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from stream_dp.embedded import ports
-from stream_dp.embedded.kafka import KafkaServer
+from stream_dp.embedded.kafka_server import KafkaServer
 from tests.waiting import until
 
 CLUSTER_ID = "c3RyZWFtX2RwX3Rlc3RzMQ"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
 from stream_dp.errors import StreamDPError
 from stream_dp.state import ledger
 from stream_dp.state.schema import Table

@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Self
 import redis
 
 from stream_dp.embedded import ports
-from stream_dp.embedded.server import EmbeddedServer
-from stream_dp.embedded.valkey import ValkeyServer, find_valkey
+from stream_dp.embedded.embedded_server import EmbeddedServer
+from stream_dp.embedded.valkey_server import ValkeyServer, find_valkey
 from tests.waiting import until
 
 NAME = "store"

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import redis
 
-from stream_dp.embedded.kafka import KafkaServer
+from stream_dp.embedded.kafka_server import KafkaServer
 from stream_dp.pipeline.intake.decoder import partition_of
 from tests.waiting import PATIENCE_S
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import redis
 
-from stream_dp.core.blocks import Block
-from stream_dp.core.persons import Persons, PersonSecret
+from stream_dp.core.rows.blocks import Block
+from stream_dp.core.rows.person_slots import Persons, PersonSecret
 from stream_dp.messages import Definition
 from stream_dp.pipeline.datasets.person_allowance import Used
 from stream_dp.pipeline.watch.crash_points import CrashPoint
-from stream_dp.profiles.building import build
+from stream_dp.profiles.builder import build
 from tests.durable import keys_on_blocks
 from tests.pipeline.referee.persons import counted_row_by_row
 from tests.waiting import PATIENCE_S

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from stream_dp.embedded import ports
-from stream_dp.embedded.kafka import KafkaServer
-from stream_dp.embedded.valkey import ValkeyServer
+from stream_dp.embedded.kafka_server import KafkaServer
+from stream_dp.embedded.valkey_server import ValkeyServer
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

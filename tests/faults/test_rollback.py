@@ -14,10 +14,10 @@ import redis
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.universe import Number, Universe
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Number, Universe
 from stream_dp.embedded import ports
-from stream_dp.embedded.kafka import KafkaServer
+from stream_dp.embedded.kafka_server import KafkaServer
 from tests.faults.replicas import KEEPS, Node
 from tests.waiting import PATIENCE_S
 

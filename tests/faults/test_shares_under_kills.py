@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
 from stream_dp.state import ledger
 
 N_ANALYSTS, N_QUERIES, A_RECORD = 20, 10_000, 100

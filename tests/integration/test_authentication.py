@@ -14,9 +14,9 @@ from kafka.admin import KafkaAdminClient, ScramMechanism, UserScramCredentialUps
 
 from stream_dp.cli import root
 from stream_dp.client import Broker, Client
-from stream_dp.client.topics import create_topics
+from stream_dp.client.kafka.deployment_topics import create_topics
 from stream_dp.embedded import ports
-from stream_dp.embedded.kafka import KafkaServer
+from stream_dp.embedded.kafka_server import KafkaServer
 from stream_dp.errors import ServerUnavailable
 from tests.certificates import make_certificate
 

@@ -12,8 +12,8 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
-from stream_dp.client.topics import create_topics, describe_topics
-from stream_dp.embedded.kafka import KafkaServer
+from stream_dp.client.kafka.deployment_topics import create_topics, describe_topics
+from stream_dp.embedded.kafka_server import KafkaServer
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka

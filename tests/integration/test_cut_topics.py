@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from stream_dp.cli.connection import Connection
-from stream_dp.cli.idle import deployment as connected
+from stream_dp.cli.operate.stopped_workers import deployment as connected
+from stream_dp.cli.server_options import Connection
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.intake.ownership import MOST_IN_HAND, Ownership
 from stream_dp.pipeline.repair.input_repair import read_again

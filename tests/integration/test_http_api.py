@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.client.odometer import Odometer
+from stream_dp.client.budget.odometer import Odometer
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.kafka

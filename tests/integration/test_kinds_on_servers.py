@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stream_dp.client import Query
-from stream_dp.client.odometer import Odometer
+from stream_dp.client.budget.odometer import Odometer
 from stream_dp.messages import FIELDS, Answer
 from stream_dp.profiles.kinds import ANSWERERS
 

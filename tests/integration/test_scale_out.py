@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from stream_dp.embedded import ports
-from stream_dp.embedded.valkey import SETTINGS, find_valkey
+from stream_dp.embedded.valkey_server import SETTINGS, find_valkey
 from tests.waiting import until
 
 pytestmark = pytest.mark.kafka

@@ -17,8 +17,8 @@ import redis
 from aiokafka import AIOKafkaProducer
 from kafka.admin import KafkaAdminClient
 
-from stream_dp.client.topics import create_topics, describe_topics
-from stream_dp.embedded.kafka import KafkaServer
+from stream_dp.client.kafka.deployment_topics import create_topics, describe_topics
+from stream_dp.embedded.kafka_server import KafkaServer
 from stream_dp.messages import INPUTS, PRIVATE
 from tests.waiting import PATIENCE_S
 

@@ -11,8 +11,8 @@ from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
-from stream_dp.client.topics import create_topics, describe_topics
-from stream_dp.state.kept import Named
+from stream_dp.client.kafka.deployment_topics import create_topics, describe_topics
+from stream_dp.state.private_names import Named
 from stream_dp.state.schema import Table
 from tests.waiting import until
 

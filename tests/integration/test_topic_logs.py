@@ -16,9 +16,9 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.produce import ProduceRequest
 
 from stream_dp.broker import Broker
-from stream_dp.client.topics import create_topics
+from stream_dp.client.kafka.deployment_topics import create_topics
 from stream_dp.embedded import ports
-from stream_dp.embedded.kafka import KafkaServer
+from stream_dp.embedded.kafka_server import KafkaServer
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import TOPICS, Topics
 from stream_dp.pipeline.context import Context
@@ -35,7 +35,7 @@ from stream_dp.pipeline.kafka.topic_log import (
     Kept,
     LogEntry,
 )
-from stream_dp.state.kept import MOST_PARTS, PART_BYTES, Named, cut, name_of, salted
+from stream_dp.state.private_names import MOST_PARTS, PART_BYTES, Named, cut, name_of, salted
 from tests.view import MemoryView
 from tests.waiting import PATIENCE_S
 

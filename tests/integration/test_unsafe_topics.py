@@ -10,8 +10,8 @@ import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from stream_dp.broker import Broker
-from stream_dp.client.topics import create_topics, describe_topics
-from stream_dp.core.noise import PooledNoise
+from stream_dp.client.kafka.deployment_topics import create_topics, describe_topics
+from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.errors import UnsafeTopics
 from stream_dp.messages import PRIVATE
 from stream_dp.pipeline import runtime

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stream_dp.lab.conjecture import MECHANISMS, Data, Setting, experiment, run, shares
-from stream_dp.lab.noise import SeededNoise
+from stream_dp.lab.seeded_noise import SeededNoise
 
 SMALL = Setting(cells=16, phases=4, queries=20, segments=40)
 

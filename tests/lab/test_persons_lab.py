@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from stream_dp.core.parameters import Accuracy, Privacy, Unit
-from stream_dp.core.persons import Slots, digests, ranks
-from stream_dp.core.universe import Boolean, Number, Universe
-from stream_dp.lab.persons import (
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Unit
+from stream_dp.core.rows.person_slots import Slots, digests, ranks
+from stream_dp.core.rows.universe import Boolean, Number, Universe
+from stream_dp.lab.person_counts import (
     Census,
     Choice,
     Counting,
@@ -19,7 +19,7 @@ from stream_dp.lab.persons import (
     chosen,
     of_unit,
 )
-from stream_dp.lab.workload import synthetic_rows
+from stream_dp.lab.synthetic_stream import synthetic_rows
 from stream_dp.profiles.advice import SERVES, Name, Need, Trial, made_calibrated
 
 UNIVERSE = Universe((Boolean("smoker"), Number("age", (20, 30, 40, 50, 60, 70, 80), integer=True)))

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
-from stream_dp.lab.reconstruction import (
+from stream_dp.core.kinds.correlated_vector.vector_law import ResponsePlan
+from stream_dp.lab.reconstruction_attack import (
     Signs,
     agreement,
     expected_agreement,

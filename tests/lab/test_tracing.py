@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core.kinds.prefix_batch.law import Conditions
-from stream_dp.lab.tracing import (
+from stream_dp.core.kinds.prefix_batch.batch_law import Conditions
+from stream_dp.lab.tracing_attack import (
     Answer,
     deviation_outside,
     expected_inside,

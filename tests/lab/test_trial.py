@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.blocks import Blocks
-from stream_dp.core.parameters import Accuracy, Privacy, Unit
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
-from stream_dp.core.residual.workload import Tile
-from stream_dp.core.universe import Boolean, Category, Number, Rows, Universe
-from stream_dp.lab.noise import SeededNoise
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Unit
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.residual.base_release.expected_queries import Tile
+from stream_dp.core.rows.blocks import Blocks
+from stream_dp.core.rows.universe import Boolean, Category, Number, Rows, Universe
+from stream_dp.lab.seeded_noise import SeededNoise
 from stream_dp.lab.singles import singles
+from stream_dp.lab.synthetic_stream import queries, resampled_rows, synthetic_rows
 from stream_dp.lab.trial import Driven, drawn_block, trial
-from stream_dp.lab.workload import queries, resampled_rows, synthetic_rows
 from stream_dp.profiles.advice import (
     Name,
     Need,

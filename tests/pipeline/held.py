@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stream_dp.core.accounting import Charge
+from stream_dp.core.budget.accountant import Charge
 from stream_dp.state.codec import OutboxRecord, outbox_from_bytes
-from stream_dp.state.kept import Named, unsalted
+from stream_dp.state.private_names import Named, unsalted
 from stream_dp.state.schema import Commit, Pair, Table
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from stream_dp.pipeline.datasets.block_cache import StoredBlocks
 from stream_dp.pipeline.journal import journal, redis_follower, releaser
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.worker import _Stopped
-from stream_dp.state import kept, schema
+from stream_dp.state import private_names, schema
 from tests.pipeline import scenarios
 from tests.pipeline.crash import Crash
 from tests.pipeline.redis_faults import RedisFaults
@@ -407,7 +407,7 @@ def alike(patch: Callable[[Any, str, Any], None] = setattr) -> None:
     patch(dataset, "monotonic", lambda: 0.0)
     # A timer may ring a little early, and nothing would move the time on.
     patch(redis_follower, "monotonic", lambda: asyncio.get_running_loop().time() + 1e-6)
-    for module in (dataset, journal, kept, schema):
+    for module in (dataset, journal, private_names, schema):
         patch(module, "token_bytes", lambda n_bytes: _drawn.randbytes(n_bytes))
     # Many workers may end at one record here, and it is not to blame.
     patch(worker_module, "MOST_ATTEMPTS", 1_000)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.client.odometer import Odometer
-from stream_dp.client.shares import OWNER, UNITS
+from stream_dp.client.budget.odometer import Odometer
+from stream_dp.client.budget.share_position import OWNER, UNITS
 from stream_dp.messages import entry_of
 
 NAMES = ["ann", "bob", "team-a", "team-b", "nightly", "guest"]

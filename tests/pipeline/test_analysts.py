@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.core.budget.accountant import UNITS, Charge
 from stream_dp.errors import BudgetExceeded
 from stream_dp.messages import ChangeAnalysts, Definition, OwnerSpec
 from stream_dp.pipeline.datasets.payers import OWN, Payer, PayingAnalysts

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from stream_dp.core.universe import Category, Date, Number, Repeated, Universe
+from stream_dp.core.rows.universe import Category, Date, Number, Repeated, Universe
 from stream_dp.dates import zone_of
 from stream_dp.errors import InvalidBatch, InvalidMessage
 from stream_dp.pipeline.intake.arrow import read_columns

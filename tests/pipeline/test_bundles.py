@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
 from stream_dp.messages import QuotedBundle, read_answer
 from stream_dp.pipeline.datasets.in_hand import InHand
 from stream_dp.pipeline.intake import backlog

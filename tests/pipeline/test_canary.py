@@ -27,8 +27,8 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline.watch.audit_log import LOGGER
 from stream_dp.pipeline.watch.health import Health
-from stream_dp.web.published import Published
-from stream_dp.web.views import Views, health_document
+from stream_dp.web.page_data.published_state import Published
+from stream_dp.web.page_data.views import Views, health_document
 
 # They stand in for those of each record, which are as long.
 WORD = "zyzzyva00000"

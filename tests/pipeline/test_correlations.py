@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from stream_dp import sql
-from stream_dp.client.statements import Statement
-from stream_dp.client.tables import ResultTable
+from stream_dp.client.statements.result_table import ResultTable
+from stream_dp.client.statements.statement import Statement
 from stream_dp.core.outcome import Path, Summed
 from stream_dp.core.residual.ways.correlations import Correlations
 from stream_dp.errors import InvalidInput

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.blocks import Block, Blocks, Counted, counted
-from stream_dp.core.universe import Category, Rows, Universe
+from stream_dp.core.rows.blocks import Block, Blocks, Counted, counted
+from stream_dp.core.rows.universe import Category, Rows, Universe
 from stream_dp.errors import CorruptState, StoreUnavailable
 from stream_dp.pipeline.datasets import block_cache
 from stream_dp.pipeline.datasets.block_cache import BlockCache, StoredBlocks

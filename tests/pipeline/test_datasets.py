@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stream_dp.messages import Definition, PhasedSpec
-from stream_dp.profiles.building import PROFILES
+from stream_dp.profiles.builder import PROFILES
 from tests.driven import take_all
 from tests.pipeline.held import held_of
 from tests.view import MemoryView

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from stream_dp import sql
-from stream_dp.audit.looks import sizes_of
-from stream_dp.client.documents import to_json
-from stream_dp.client.frames import ARROW, arrow_stream, frame_columns
+from stream_dp.audit.look_charges import sizes_of
+from stream_dp.client.kafka.topic_documents import to_json
+from stream_dp.client.rows.frames import ARROW, arrow_stream, frame_columns
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
 from stream_dp.pipeline.intake.sources import Packing, TopicSource
-from stream_dp.profiles.building import build, universe_of
+from stream_dp.profiles.builder import build, universe_of
 
 ROOT = Path(__file__).parents[2]
 MONTH = {
@@ -286,7 +286,7 @@ def test_a_definition_that_cannot_hold_is_refused_at_its_field(
 
 def test_sql_about_dates_selects_the_rows_that_it_is_about() -> None:
     """What SQL says of a row, compared with the compiled condition on each cell."""
-    from stream_dp.core.conditions import compile_where
+    from stream_dp.core.queries.conditions import compile_where
 
     universe = universe_of(Definition.read(_definition(ATTRIBUTES)))
     for text, labels in {

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 
 from stream_dp.errors import InvalidMessage
-from stream_dp.messages import QueryFields, read_json, reading
-from stream_dp.messages.reading import MAX_NESTING
+from stream_dp.messages import QueryFields, json_reader, read_json
+from stream_dp.messages.json_reader import MAX_NESTING
 from stream_dp.pipeline.intake.decoder import Ask, BadQuery, decode, partition_of
 from stream_dp.pipeline.intake.records import Record
 
@@ -73,7 +73,7 @@ def test_a_quick_reading_is_what_a_patient_one_finds(document: Pairs, private: b
     value = written(document).encode("utf-8", "surrogatepass")
 
     def patiently() -> object:
-        return reading._read_patiently(value, private=private)
+        return json_reader._read_patiently(value, private=private)
 
     def read() -> object:
         return read_json(value, max_bytes=LIMIT, private=private)
@@ -102,9 +102,9 @@ def test_the_limit_of_nesting_is_the_same_on_both_ways(form: str, inner: str) ->
         for _ in range(depth):
             value = form.format(value)
         whole = f'{{"whole": {value}}}'.encode()
-        quick = reading._read_quickly(whole, private=False)
+        quick = json_reader._read_quickly(whole, private=False)
         try:
-            patient = reading._read_patiently(whole, private=False)
+            patient = json_reader._read_patiently(whole, private=False)
         except InvalidMessage:
             assert quick is None
         else:

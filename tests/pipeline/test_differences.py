@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.accounting import Charge
+from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.mechanism import Quote
 from stream_dp.pipeline.queries.two_windows import quote_of_both
 

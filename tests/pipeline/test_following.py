@@ -14,7 +14,7 @@ from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.records import Decided
 from stream_dp.pipeline.journal import redis_follower
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
-from stream_dp.state.kept import Named, name_of, salted
+from stream_dp.state.private_names import Named, name_of, salted
 from stream_dp.state.schema import ROTATED, Pair, State, Table
 from stream_dp.state.view import Change
 from tests.pipeline.world import World

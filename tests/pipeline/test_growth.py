@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
 from tests.pipeline.world import World
 
 SIZES = {"airline": 16, "origin": 3, "month": 6, "hour": 8, "day": 4}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stream_dp.audit import verify
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
 from stream_dp.errors import CorruptState, Fenced, InvalidInput
 from stream_dp.messages import Definition
 from stream_dp.pipeline.datasets.dataset import LOST

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.watch.crash_points import CrashPoint
-from stream_dp.state.kept import Named
+from stream_dp.state.private_names import Named
 from stream_dp.state.schema import Table
 from tests.noise import ScriptedNoise
 from tests.view import MemoryView

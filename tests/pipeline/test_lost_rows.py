@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
 from stream_dp.errors import CorruptState, RowsGone
 from stream_dp.pipeline.datasets.lost_rows import ENTRY, Gone
 from tests.pipeline.scenarios import DOUBLED, GATED, LIVES, PERSONS, ROUNDS, RUNS, THESIS

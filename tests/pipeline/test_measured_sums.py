@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.universe import Rows
+from stream_dp.core.rows.universe import Rows
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
-from stream_dp.profiles.building import build
+from stream_dp.profiles.builder import build
 
 ROOT = Path(__file__).parents[2]
 CARRIER = {"name": "carrier", "type": "category", "values": ["AA", "UA"], "other": False}

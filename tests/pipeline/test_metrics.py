@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stream_dp.client.odometer import Odometer
+from stream_dp.client.budget.odometer import Odometer
 from stream_dp.core import outcome
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
 from stream_dp.messages import INPUTS
 from stream_dp.pipeline.journal import releaser
 from stream_dp.pipeline.watch.metrics import Metrics
-from stream_dp.profiles.building import epsilon_spent
+from stream_dp.profiles.builder import epsilon_spent
 from stream_dp.state.view import Usage
 
 PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()

@@ -88,7 +88,7 @@ def same(state: State) -> dict[Any, bytes]:
 
 def private(world: World, state: State) -> dict[bytes, bytes]:
     """The private values that are kept, by what they are kept for."""
-    from stream_dp.state.kept import Named, unsalted
+    from stream_dp.state.private_names import Named, unsalted
 
     return {
         what: unsalted(world.kept[f"{state.dataset}/{Named.from_bytes(one).name.hex()}".encode()])

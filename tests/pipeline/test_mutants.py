@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core import lifetimes
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.blocks import Blocks
-from stream_dp.core.parameters import erased_blocks
-from stream_dp.core.residual.planner import BudgetAllocator
-from stream_dp.core.shares import Bound, Shares
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import erased_blocks
+from stream_dp.core.budget.share_bounds import Bound, Shares
+from stream_dp.core.residual.plan.planner import BudgetAllocator
+from stream_dp.core.rows import lifetime_slots
+from stream_dp.core.rows.blocks import Blocks
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import Definition, phase_in_id
 from stream_dp.pipeline.datasets.block_cache import StoredBlocks
@@ -464,9 +464,11 @@ def what_persons_have_used_is_forgotten(patch: pytest.MonkeyPatch, world: Any) -
 def persons_count_in_each_phase_as_if_it_were_the_first(
     patch: pytest.MonkeyPatch, world: Any
 ) -> None:
-    allowances = lifetimes.allowances
+    allowances = lifetime_slots.allowances
     patch.setattr(
-        lifetimes, "allowances", lambda slots, before, unit: allowances(slots, 0 * before, unit)
+        lifetime_slots,
+        "allowances",
+        lambda slots, before, unit: allowances(slots, 0 * before, unit),
     )
 
 

@@ -17,19 +17,19 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from stream_dp.cli.files import RowFile
-from stream_dp.client.documents import to_json
-from stream_dp.client.frames import arrow_stream, frame_columns
-from stream_dp.core.persons import Slots
-from stream_dp.core.universe import Rows, Universe
+from stream_dp.cli.files.row_files import RowFile
+from stream_dp.client.kafka.topic_documents import to_json
+from stream_dp.client.rows.frames import arrow_stream, frame_columns
+from stream_dp.core.rows.person_slots import Slots
+from stream_dp.core.rows.universe import Rows, Universe
 from stream_dp.errors import CorruptState, WrongKeyFile
 from stream_dp.messages import Definition, SourceRange
 from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.intake import sources
 from stream_dp.pipeline.intake.decoder import ARROW
 from stream_dp.pipeline.intake.sources import Packing, TopicSource, document_of, row_of
-from stream_dp.profiles.building import build
-from stream_dp.state.kept import Named
+from stream_dp.profiles.builder import build
+from stream_dp.state.private_names import Named
 from tests.pipeline.scenarios import PERSONS
 from tests.view import MemoryView
 

@@ -15,21 +15,21 @@ import numpy as np
 import pytest
 
 from stream_dp.audit import Report, verify
-from stream_dp.audit.lines import Line
-from stream_dp.audit.looks import Looks, is_approximate
+from stream_dp.audit.line_limits import Line
+from stream_dp.audit.look_charges import Looks, is_approximate
 from stream_dp.audit.numbers import Wrong
 from stream_dp.audit.oracle import Oracle
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import Target
 from stream_dp.core.mechanism import Look
-from stream_dp.core.parameters import Target
-from stream_dp.core.query import EVERYTHING, Indicator, LinearQuery, Predicate, Total
+from stream_dp.core.queries.query import EVERYTHING, Indicator, LinearQuery, Predicate, Total
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.measuring import BASE
-from stream_dp.core.residual.planner import Prices
+from stream_dp.core.residual.looks.table_looks import BASE
+from stream_dp.core.residual.plan.planner import Prices
+from stream_dp.core.rows.universe import Number
 from stream_dp.core.sparse_vector import bypass
-from stream_dp.core.universe import Number
 from stream_dp.messages import Definition
-from stream_dp.profiles.building import build, line_of
+from stream_dp.profiles.builder import build, line_of
 from stream_dp.state import ledger
 from tests.pipeline.world import attributes_with_levels, definition
 from tests.slow import rest_is_slow

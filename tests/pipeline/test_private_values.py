@@ -20,8 +20,8 @@ from stream_dp.pipeline.kafka.topic_log import Kept, LogEntry
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS
 from stream_dp.pipeline.repair.unlock import lift
 from stream_dp.pipeline.watch.crash_points import CrashPoint
-from stream_dp.state import kept as kept_values
-from stream_dp.state.kept import Named, name_of
+from stream_dp.state import private_names as kept_values
+from stream_dp.state.private_names import Named, name_of
 from stream_dp.state.schema import State, Table
 from tests import local_logs
 from tests.local_logs import LocalLog

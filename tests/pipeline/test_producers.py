@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.client import frames
-from stream_dp.core.persons import ranks
+from stream_dp.client.rows import frames
+from stream_dp.core.rows.person_slots import ranks
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import Batch
 from stream_dp.pipeline.intake import decider

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core import conditions
-from stream_dp.core.universe import Universe
+from stream_dp.core.queries import conditions
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import ServerUnavailable
 from stream_dp.pipeline import worker
 from stream_dp.pipeline.intake import decider, decoder

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stream_dp.core.conditions import compile_where
 from stream_dp.core.outcome import Refused
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.queries.query import LinearQuery
 from stream_dp.messages import TOPICS
 from stream_dp.pipeline.queries.compiler import MOST_CELLS
 from stream_dp.pipeline.queries.query_answerer import MOST_PAID, _outcome

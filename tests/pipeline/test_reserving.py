@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.lifetimes import allowances_of_slots
-from stream_dp.core.parameters import Unit
-from stream_dp.core.persons import DIGEST_BYTES
+from stream_dp.core.budget.parameters import Unit
+from stream_dp.core.rows.lifetime_slots import allowances_of_slots
+from stream_dp.core.rows.person_slots import DIGEST_BYTES
 from stream_dp.errors import CorruptState, Fenced
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.datasets.person_allowance import Used

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from stream_dp.audit import verify
-from stream_dp.core.blocks import Blocks
-from stream_dp.core.residual.planner import BudgetAllocator
+from stream_dp.core.residual.plan.planner import BudgetAllocator
+from stream_dp.core.rows.blocks import Blocks
 from stream_dp.errors import Fenced, InvalidDefinition, RowsGone
 from stream_dp.messages import Definition
 from stream_dp.pipeline.context import Context

@@ -26,7 +26,7 @@ from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state import ids
-from stream_dp.state.kept import Named, unsalted
+from stream_dp.state.private_names import Named, unsalted
 from stream_dp.state.schema import Commit
 from tests.pipeline import scenarios, simulator
 from tests.pipeline.fakes import FakeKept, FakeLog, FakeRows

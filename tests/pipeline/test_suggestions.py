@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.measure import Measure
+from stream_dp.core.budget.parameters import Aim, Target
 from stream_dp.core.outcome import Path, Sum, Summed, Use, Useful
-from stream_dp.core.parameters import Aim, Target
-from stream_dp.core.query import (
+from stream_dp.core.queries.query import (
     EVERYTHING,
     Indicator,
     LinearQuery,
@@ -19,7 +18,8 @@ from stream_dp.core.query import (
     Product,
     total_of,
 )
-from stream_dp.core.universe import Category, Number, Universe
+from stream_dp.core.rows.measured_values import Measure
+from stream_dp.core.rows.universe import Category, Number, Universe
 from stream_dp.messages import QueryFields
 from stream_dp.pipeline.queries.usefulness import Precision, use_fields
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stream_dp.messages import PhasedSpec
-from stream_dp.profiles.building import PROFILES
+from stream_dp.profiles.builder import PROFILES
 
 AA = {"attribute": "carrier", "eq": "AA"}
 SHORT = {"attribute": "cancelled", "eq": False}

@@ -20,7 +20,7 @@ from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.journal.journal import Journal
 from stream_dp.pipeline.journal.marks import Marks
 from stream_dp.pipeline.watch.crash_points import CrashPoint
-from stream_dp.state.kept import salted
+from stream_dp.state.private_names import salted
 from stream_dp.state.schema import ROTATED as ROTATION
 from stream_dp.state.schema import Pair, State, Table
 from tests.driven import drained

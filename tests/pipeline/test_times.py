@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.residual import measuring
+from stream_dp.core.residual.looks import table_looks
 from stream_dp.pipeline.kafka.sender import _dated
 from tests.driven import take_all
 from tests.waiting import PATIENCE_S
@@ -65,7 +65,7 @@ async def test_while_the_rows_are_looked_at_others_are_served(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served, looked = threading.Event(), []
-    for kind in (measuring.CountsLook, measuring.TablesLook):
+    for kind in (table_looks.CountsLook, table_looks.TablesLook):
 
         def slow(self: Any, noise: Any, data: Any, take: Any = kind.take) -> Any:
             looked.append(served.wait(PATIENCE_S))

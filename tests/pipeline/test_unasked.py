@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.accounting import UNITS, Charge
-from stream_dp.core.parameters import Aim
+from stream_dp.core.budget.accountant import UNITS, Charge
+from stream_dp.core.budget.parameters import Aim
 from stream_dp.pipeline.datasets import unasked
 from stream_dp.pipeline.datasets.in_hand import InHand
 from stream_dp.pipeline.datasets.unasked import Unasked

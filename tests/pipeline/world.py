@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from stream_dp.core.blocks import Blocks
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.blocks import Blocks
 from stream_dp.messages import INPUTS
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.dataset import Dataset

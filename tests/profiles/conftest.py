@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.accounting import Charge
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.conditions import Conditions
+from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.mechanism import Look, Release
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome
-from stream_dp.core.query import AnyQuery
+from stream_dp.core.queries.conditions import Conditions
+from stream_dp.core.queries.query import AnyQuery
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.messages import Definition, QueryFields
 from stream_dp.pipeline.queries.compiler import compile_query
-from stream_dp.profiles.building import build, rows_that_open
+from stream_dp.profiles.builder import build, rows_that_open
 
 
 class Run:

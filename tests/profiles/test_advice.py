@@ -10,23 +10,23 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.baselines.counts import FreshCounts
-from stream_dp.core.baselines.table import WholeTable
-from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.base import loss_of
-from stream_dp.core.kinds.threshold.tree import Tree, TreePlan
+from stream_dp.core.baselines.fresh_counts import FreshCounts
+from stream_dp.core.baselines.whole_noisy_table import WholeTable
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Unit
+from stream_dp.core.kinds.kind_answerer import loss_of
+from stream_dp.core.kinds.threshold.count_tree import Tree, TreePlan
 from stream_dp.core.median.memory import Memory
 from stream_dp.core.outcome import Answered, Path, Refused
-from stream_dp.core.parameters import Accuracy, Privacy, Unit
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.residual.base_release.expected_queries import Tile, declared_workload
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.workload import Tile, declared_workload
+from stream_dp.core.rows.blocks import Blocks
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.composition import Basic, Concentrated
 from stream_dp.core.sparse_vector.gated import Gated
 from stream_dp.core.sparse_vector.weights import GrowingWeights
-from stream_dp.core.universe import Universe
-from stream_dp.lab.noise import SeededNoise
+from stream_dp.lab.seeded_noise import SeededNoise
 from stream_dp.lab.trial import Driven, drawn_block
 from stream_dp.profiles.advice import (
     SERVES,
@@ -42,7 +42,7 @@ from stream_dp.profiles.advice import (
     recommended,
     windows,
 )
-from stream_dp.profiles.openings import opening_of
+from stream_dp.profiles.opening import opening_of
 
 PRIVACY = Privacy(1.0, 1e-9)
 ACCURACY = Accuracy(0.05, 0.01)

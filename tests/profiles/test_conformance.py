@@ -10,13 +10,11 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS, Charge, summed
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.kinds.several import NamedLook
+from stream_dp.core.budget.accountant import UNITS, Charge, summed
+from stream_dp.core.kinds.with_kinds import NamedLook
 from stream_dp.core.mechanism import BundleQuote, Look, Quote, Release, dearest
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
-from stream_dp.core.query import (
+from stream_dp.core.queries.query import (
     EVERYTHING,
     AnyQuery,
     Indicator,
@@ -27,10 +25,12 @@ from stream_dp.core.query import (
     Rank,
     Total,
 )
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.synthetic import synthetic
 from stream_dp.errors import CorruptState
 from stream_dp.messages import FIELDS, Definition, KindsSpec, MechanismSpec
-from stream_dp.profiles.building import PROFILES, rows_of_a_phase
+from stream_dp.profiles.builder import PROFILES, rows_of_a_phase
 from stream_dp.profiles.kinds import ANSWERERS, setting_of
 
 AA = {"attribute": "carrier", "eq": "AA"}

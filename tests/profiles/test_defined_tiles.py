@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.kinds.several import WithKinds
+from stream_dp.core.kinds.with_kinds import WithKinds
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
-from stream_dp.profiles.building import build
-from stream_dp.profiles.openings import Opening, opening_of
+from stream_dp.profiles.builder import build
+from stream_dp.profiles.opening import Opening, opening_of
 
 DEFINED: dict[str, Any] = {
     "version": 1,

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.blocks import Blocks
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import LinearQuery, Predicate
-from stream_dp.core.universe import Universe
-from stream_dp.lab.noise import SeededNoise
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.rows.blocks import Blocks
+from stream_dp.core.rows.universe import Universe
+from stream_dp.lab.seeded_noise import SeededNoise
 from stream_dp.lab.trial import Driven, drawn_block
 from stream_dp.messages import Definition
 from stream_dp.profiles.advice import Need
-from stream_dp.profiles.building import build
-from stream_dp.profiles.lines import privacy_of
-from stream_dp.profiles.openings import Announced, announced
+from stream_dp.profiles.builder import build
+from stream_dp.profiles.line_units import privacy_of
+from stream_dp.profiles.opening import Announced, announced
 
 ATTRIBUTES = [
     {"name": "ward", "type": "category", "values": [f"w{n}" for n in range(12)]},

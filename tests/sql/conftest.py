@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from stream_dp import sql
-from stream_dp.client.statements import Statement
-from stream_dp.client.tables import ResultTable
+from stream_dp.client.statements.result_table import ResultTable
+from stream_dp.client.statements.statement import Statement
 from stream_dp.messages import read_answer
 from tests.pipeline.conftest import make_world as make_world
 from tests.pipeline.conftest import world as world

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from stream_dp import sql
-from stream_dp.client.evaluating import evaluate
-from stream_dp.core.conditions import compile_where
-from stream_dp.core.universe import Boolean, Category, Date, Number, Universe
+from stream_dp.client.statements.statement_table import evaluate
+from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.rows.universe import Boolean, Category, Date, Number, Universe
 from stream_dp.messages import NoisyAnswer, read_answer
 
 SIZES = ["S", "M", "L", "XL"]

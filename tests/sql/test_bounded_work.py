@@ -10,9 +10,9 @@ from sqlglot import exp
 from stream_dp import sql
 from stream_dp.errors import InvalidQuery
 from stream_dp.pipeline.queries.query_answerer import MOST_PARTS
-from stream_dp.sql import possible
-from stream_dp.sql.plans import Among, Dimension
-from stream_dp.sql.statements import MOST_PERIODS
+from stream_dp.sql.plan.select_planner import MOST_PERIODS
+from stream_dp.sql.plan.statement_plan import Among, Dimension
+from stream_dp.sql.reading import possible_conditions
 
 HOURS = [
     {"name": "d", "type": "date", "by": "hour", "from": "2020-01-01", "until": "2027-06-23"},
@@ -212,7 +212,7 @@ def test_what_no_row_can_satisfy_is_looked_for_within_bounds(
 ) -> None:
     """Each combination of groups once took all cells times all terms."""
     looked = 0
-    test = possible._test
+    test = possible_conditions._test
 
     def counted(*arguments: Any) -> Any:
         holds = test(*arguments)
@@ -224,7 +224,7 @@ def test_what_no_row_can_satisfy_is_looked_for_within_bounds(
 
         return look
 
-    monkeypatch.setattr(possible, "_test", counted)
+    monkeypatch.setattr(possible_conditions, "_test", counted)
     schema = [
         {"name": name, "type": "category", "values": [f"v{n}" for n in range(26)]} for name in "ab"
     ]
@@ -232,7 +232,9 @@ def test_what_no_row_can_satisfy_is_looked_for_within_bounds(
     cases = "CASE WHEN {0} = 'v1' THEN 1 WHEN {0} = 'v2' THEN 2 WHEN {0} = 'v3' THEN 3 END"
     groups = ", ".join(cases.format(name) for name in "ab")
     plan = sql.plan(f"SELECT COUNT(*) FROM t WHERE {terms} GROUP BY {groups}", schema)
-    assert 1 < looked < 2 * possible._MOST_STEPS, "a condition is looked at, and each of its parts"
+    assert 1 < looked < 2 * possible_conditions._MOST_STEPS, (
+        "a condition is looked at, and each of its parts"
+    )
     assert 0 < len(plan.queries) <= 16
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.conditions import compile_where
-from stream_dp.core.universe import Boolean, Category, Date, Number, Universe
+from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.rows.universe import Boolean, Category, Date, Number, Universe
 from stream_dp.errors import InvalidQuery
-from stream_dp.sql.cells import CutsCell, cells_where, n_cells
+from stream_dp.sql.terms.attribute_cells import CutsCell, cells_where, n_cells
 from tests.sql.random_statements import SCHEMA as ATTRIBUTES
 from tests.sql.random_statements import UNIVERSE as THEIRS
 

@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console
 
 from stream_dp import sql
-from stream_dp.cli.rendering import answer_lines
-from stream_dp.cli.tables import result_lines
-from stream_dp.client.statements import Statement
-from stream_dp.client.tables import ResultTable
+from stream_dp.cli.text.reply_text import answer_lines
+from stream_dp.cli.text.statement_tables import result_lines
+from stream_dp.client.statements.result_table import ResultTable
+from stream_dp.client.statements.statement import Statement
 from stream_dp.messages import TableAnswer, read_answer
 
 # The occupations of a census of 48,842 people, and how many have each.

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.core.conditions import compile_where
-from stream_dp.core.universe import Boolean, Category, Date, Number, Universe
+from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.rows.universe import Boolean, Category, Date, Number, Universe
 from stream_dp.sql import parse
-from stream_dp.sql.possible import Possible
+from stream_dp.sql.reading.possible_conditions import Possible
 
 SCHEMA: dict[str, dict[str, Any]] = {
     "city": {"name": "city", "type": "category", "values": ["Bonn", "Graz"], "missing": True},

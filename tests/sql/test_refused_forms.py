@@ -11,9 +11,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from stream_dp import sql
-from stream_dp.dbapi.binding import bound
+from stream_dp.dbapi.dbapi_errors import DataError
 from stream_dp.dbapi.dialect import StreamDPDialect
-from stream_dp.dbapi.errors import DataError
+from stream_dp.dbapi.literals import bound
 from stream_dp.errors import InvalidQuery
 
 COUNTRIES = ["AT", "BE", "DE", "FR"]

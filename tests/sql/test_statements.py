@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stream_dp import sql
-from stream_dp.client.tables import BAR, ResultTable
+from stream_dp.client.statements.result_table import BAR, ResultTable
 from stream_dp.errors import InvalidQuery
 from tests.sql.conftest import DIMENSIONS, SALES, Ask
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stream_dp.core.conditions import compile_where
-from stream_dp.core.universe import Date, Universe
+from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.rows.universe import Date, Universe
 from stream_dp.dates import zone_of
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql import parse

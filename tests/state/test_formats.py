@@ -29,23 +29,25 @@ import pytest
 
 import stream_dp.core
 import stream_dp.state
-from stream_dp.core import packing
-from stream_dp.core.accounting import Budget
-from stream_dp.core.baselines.table import TableRelease, WholeTable
-from stream_dp.core.blocks import Block
-from stream_dp.core.kinds.between.answerer import Between, BetweenRelease
-from stream_dp.core.kinds.correlated_vector.answerer import CorrelatedVectors, ResponsesRelease
-from stream_dp.core.kinds.interior_point.answerer import Interior
+from stream_dp.core import encoding
+from stream_dp.core.baselines.whole_noisy_table import TableRelease, WholeTable
+from stream_dp.core.budget.accountant import Budget
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Unit
+from stream_dp.core.kinds.between.between_answerer import Between, BetweenRelease
+from stream_dp.core.kinds.correlated_vector.vector_answerer import (
+    CorrelatedVectors,
+    ResponsesRelease,
+)
+from stream_dp.core.kinds.interior_point.interior_answerer import Interior
 from stream_dp.core.kinds.loss import Secret
-from stream_dp.core.kinds.median_mode.answerer import Medians, StableRelease
+from stream_dp.core.kinds.median_mode.stable_answerer import Medians, StableRelease
 from stream_dp.core.kinds.points import PointRelease, RunKey
-from stream_dp.core.kinds.prefix_batch.answerer import Batches, BatchRelease
-from stream_dp.core.kinds.several import WithKinds, _NamedRelease
-from stream_dp.core.kinds.threshold.answerer import CurvesRelease, Thresholds
+from stream_dp.core.kinds.prefix_batch.batch_answerer import Batches, BatchRelease
+from stream_dp.core.kinds.threshold.count_tree import TreePlan
+from stream_dp.core.kinds.threshold.curve_answerer import CurvesRelease, Thresholds
 from stream_dp.core.kinds.threshold.partition import PartitionPlan, PartitionRelease
-from stream_dp.core.kinds.threshold.tree import TreePlan
-from stream_dp.core.measure import Measure
-from stream_dp.core.median.doubling import Doubling, StageRelease
+from stream_dp.core.kinds.with_kinds import WithKinds, _NamedRelease
+from stream_dp.core.median.doubling_stages import Doubling, StageRelease
 from stream_dp.core.median.phased import PhaseRelease, QueryRelease
 from stream_dp.core.median.sequential import Median
 from stream_dp.core.outcome import (
@@ -58,9 +60,7 @@ from stream_dp.core.outcome import (
     Use,
     Useful,
 )
-from stream_dp.core.parameters import Accuracy, Privacy, Unit
-from stream_dp.core.persons import PersonSecret, Slots
-from stream_dp.core.query import (
+from stream_dp.core.queries.query import (
     EVERYTHING,
     NOTHING,
     Indicator,
@@ -69,17 +69,20 @@ from stream_dp.core.query import (
     Predicate,
     Total,
 )
+from stream_dp.core.residual.base_release.demand import Asked, came_from_bytes, came_to_bytes
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.counted_rows import RowsRelease
-from stream_dp.core.residual.demand import Asked, came_from_bytes, came_to_bytes
-from stream_dp.core.residual.measuring import CountsRelease, Part, TablesRelease
-from stream_dp.core.residual.sum_look import SumRelease
-from stream_dp.core.residual.sum_price import SumShape
+from stream_dp.core.residual.looks.counted_rows import RowsRelease
+from stream_dp.core.residual.looks.sum_look import SumRelease
+from stream_dp.core.residual.looks.table_looks import CountsRelease, Part, TablesRelease
+from stream_dp.core.residual.plan.sum_price import SumShape
+from stream_dp.core.rows.blocks import Block
+from stream_dp.core.rows.measured_values import Measure
+from stream_dp.core.rows.person_slots import PersonSecret, Slots
+from stream_dp.core.rows.universe import Boolean, Category, Number, Rows, Universe
 from stream_dp.core.sparse_vector.gates import CountRelease
-from stream_dp.core.universe import Boolean, Category, Number, Rows, Universe
 from stream_dp.errors import CorruptState
 from stream_dp.pipeline.datasets.person_allowance import Used
-from stream_dp.state import codec, kept
+from stream_dp.state import codec, private_names
 from stream_dp.state.ids import Ids
 from stream_dp.state.schema import BY_ID, Checkpoint, Commit, Pair, State, Table, weight
 from tests.noise import QuickNoise
@@ -529,7 +532,9 @@ EXAMPLES = {
     "checkpoint-v1-restart": Example(replace(CHECKPOINT, restarts=True), Checkpoint.from_bytes),
     "index-of-ids-v1": Example(index_of_ids(), Ids.from_bytes),
     "units-of-persons-v1": Example(USED, Used.from_bytes),
-    "name-of-a-kept-value-v1": Example(kept.Named(KEY, (2**40, 2**40 + 3)), kept.Named.from_bytes),
+    "name-of-a-kept-value-v1": Example(
+        private_names.Named(KEY, (2**40, 2**40 + 3)), private_names.Named.from_bytes
+    ),
 }
 
 
@@ -550,7 +555,7 @@ def contents(name: str, stored: bytes) -> bytes:
     if name.startswith("commit-"):
         return stored[:1] + zlib.decompress(stored[1:])
     if name.startswith("checkpoint-"):
-        reader = packing.Reader(stored, "checkpoint")
+        reader = encoding.Reader(stored, "checkpoint")
         return reader.take(1) + zlib.decompress(reader.required()) + reader.required()
     return stored
 
@@ -586,7 +591,7 @@ def test_every_version_of_every_format_has_a_frozen_example() -> None:
     assert modules(), "which makes the formats known"
     known = {
         f"{name.replace(' ', '-')}-v{version}"
-        for name, form in packing.formats().items()
+        for name, form in encoding.formats().items()
         for version in form.versions
         if name != "example of the tests"
     }
@@ -597,7 +602,7 @@ def test_every_version_of_every_format_has_a_frozen_example() -> None:
 
 def test_no_other_module_packs_by_hand() -> None:
     for module in modules():
-        if module is not packing:
+        if module is not encoding:
             assert not {"struct", "pickle"} & vars(module).keys(), module.__name__
 
 
@@ -639,7 +644,7 @@ AA, LATER = (
     Predicate.conjunction({1: np.arange(4) > 2}),
 )
 IDENTITIES: dict[str, bytes] = {
-    "canonical, every type": packing.canonical(
+    "canonical, every type": encoding.canonical(
         [
             None,
             True,
@@ -655,8 +660,8 @@ IDENTITIES: dict[str, bytes] = {
             {"b": 1, "a": []},
         ]
     ),
-    "identity": packing.identity("request", "predicate", (AA.key, ()), None, False),
-    "identity, with an error and a price": packing.identity(
+    "identity": encoding.identity("request", "predicate", (AA.key, ()), None, False),
+    "identity, with an error and a price": encoding.identity(
         "request",
         "predicate",
         (AA.key, (), "target", None, None, 0.05, 0.02),

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.errors import CorruptState
-from stream_dp.state import kept
-from stream_dp.state.kept import (
+from stream_dp.state import private_names
+from stream_dp.state.private_names import (
     MOST_BYTES,
     MOST_PARTS,
     PART_BYTES,
@@ -46,7 +46,7 @@ def test_the_same_value_has_another_name_each_time_and_names_do_not_tell_that_it
 
 def test_salts_are_of_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
     """With another source the names could be guessed, and so what is behind them be tested."""
-    monkeypatch.setattr(kept, "token_bytes", lambda size: b"x" * size)
+    monkeypatch.setattr(private_names, "token_bytes", lambda size: b"x" * size)
     assert salted(b"rows") == b"x" * 16 + b"rows"
 
 
@@ -113,7 +113,7 @@ def test_no_part_is_empty() -> None:
 def test_what_is_not_all_of_the_value_in_order_has_another_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kept, "PART_BYTES", 10)
+    monkeypatch.setattr(private_names, "PART_BYTES", 10)
     one = salted(b"some rows")
     whole, fork = cut(one), cut(bytes(byte ^ 1 for byte in one))
     assert len(whole) == len(fork) == 3
@@ -133,7 +133,7 @@ def test_what_is_not_all_of_the_value_in_order_has_another_name(
 
 def test_the_largest_value_is_kept_and_no_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_PARTS * PART_BYTES == MOST_BYTES
-    monkeypatch.setattr(kept, "MOST_BYTES", 10)
+    monkeypatch.setattr(private_names, "MOST_BYTES", 10)
     assert cut(bytes(10))
     with pytest.raises(ValueError, match="at most 10 bytes"):
         cut(bytes(11))

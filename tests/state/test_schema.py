@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.packing import fields, part
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.encoding import fields, part
 from stream_dp.errors import CorruptState
 from stream_dp.state import schema
 from stream_dp.state.schema import (

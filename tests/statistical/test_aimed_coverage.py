@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy, Target
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Answered, Outcome, Path, Quantiles, Summed, TableAnswered
-from stream_dp.core.parameters import Accuracy, Aim, Privacy, Target
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Rank, total_of
-from stream_dp.core.residual import aiming
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Rank, total_of
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.universe import Category, Number, Rows, Universe
+from stream_dp.core.residual.plan import aim_rule
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from tests.noise import RoundedNoise
 
 ALARM = 1e-6
@@ -132,7 +132,7 @@ def test_last_looks_miss_as_often_as_their_part_says(
     last = [one for one in outcomes if one.use.useful in ("yes", "rough")]  # type: ignore[union-attr]
     assert len(last) > 0.9 * RUNS
     check_rarely(outcomes, BETA)
-    check_just_as_often(outcomes, aiming.LAST * BETA * sides / 2)
+    check_just_as_often(outcomes, aim_rule.LAST * BETA * sides / 2)
 
 
 @pytest.mark.slow
@@ -147,8 +147,8 @@ def test_cells_of_one_look_add_up_with_independent_noise() -> None:
         assert one.error_bar is not None
         off = abs(one.estimate + other.estimate - COUNTS[0] - COUNTS[1])
         n_missed += off > np.sqrt(2.0) * one.error_bar * one.n + 0.5
-    assert n_missed <= binom.isf(ALARM, RUNS, aiming.LAST * BETA)
-    assert n_missed >= binom.ppf(ALARM, RUNS, 0.95 * aiming.LAST * BETA)
+    assert n_missed <= binom.isf(ALARM, RUNS, aim_rule.LAST * BETA)
+    assert n_missed >= binom.ppf(ALARM, RUNS, 0.95 * aim_rule.LAST * BETA)
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ def test_useless_answers_miss_as_often_as_pilots_may() -> None:
     # A last look may turn out to be of no use too. Its bar is a small part of the count.
     useless = [one for one in outcomes if one.use.part > 0.1]  # type: ignore[union-attr]
     assert 0.2 * RUNS < len(useless) < 0.8 * RUNS
-    assert sum(map(misses, useless)) <= binom.isf(ALARM, RUNS, aiming.PILOT * BETA)
+    assert sum(map(misses, useless)) <= binom.isf(ALARM, RUNS, aim_rule.PILOT * BETA)
     check_rarely(outcomes, BETA)
 
 
@@ -180,7 +180,7 @@ def test_what_looks_of_others_leave_for_free_seldom_misses() -> None:
     check_rarely(outcomes, BETA)
     free = [one for one in outcomes if one.path is Path.CERTIFIED]  # type: ignore[union-attr]
     assert sum(map(misses, free)) <= binom.isf(
-        ALARM, RUNS, (aiming.OPENING + aiming.ALL_TIMES) * BETA
+        ALARM, RUNS, (aim_rule.OPENING + aim_rule.ALL_TIMES) * BETA
     )
 
 

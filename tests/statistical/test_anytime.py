@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest, norm
 
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.residual.belief.anytime import Directions, z_steered
 from stream_dp.core.residual.belief.evidence import Belief
-from stream_dp.core.residual.belief.forms import Floats, form_of
+from stream_dp.core.residual.belief.linear_forms import Floats, form_of
 
 SIZES = (3, 4, 2)
 COUNTS = np.arange(1, 25).reshape(SIZES) * 40

@@ -17,15 +17,15 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest, chi2, norm
 
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import Look
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, TableAnswered
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import LinearQuery, Predicate
-from stream_dp.core.residual.belief.forms import table
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.residual.belief.linear_forms import table
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.universe import Category, Rows, Universe
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Rows, Universe
 from tests.noise import FakeNoise
 
 SIZES = (3, 4, 2)

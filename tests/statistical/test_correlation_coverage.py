@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Summed
-from stream_dp.core.parameters import Accuracy, Aim, Privacy
-from stream_dp.core.query import EVERYTHING, LinearQuery, Product
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Product
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.ways.correlations import ProductLook
-from stream_dp.core.universe import Category, Rows, Universe
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Rows, Universe
 from tests.noise import FakeNoise, QuickNoise, RoundedNoise
 
 pytestmark = pytest.mark.slow

@@ -18,18 +18,18 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest, norm
 
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Unit
 from stream_dp.core.mechanism import Look, Release
-from stream_dp.core.noise import NoiseSource, grid_index
 from stream_dp.core.outcome import Answered, Path, TableAnswered
-from stream_dp.core.parameters import Accuracy, Privacy, Unit
-from stream_dp.core.persons import DIGEST_BYTES, Slots
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import NoiseSource, grid_index
 from stream_dp.core.residual.belief.evidence import Belief
-from stream_dp.core.residual.belief.forms import form_of
+from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.counted_rows import FAILURE, CountedRows, RowsRelease
-from stream_dp.core.universe import Category, Rows, Universe
+from stream_dp.core.residual.looks.counted_rows import FAILURE, CountedRows, RowsRelease
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.person_slots import DIGEST_BYTES, Slots
+from stream_dp.core.rows.universe import Category, Rows, Universe
 from tests.noise import QuickNoise
 
 pytestmark = pytest.mark.slow

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Answered, Path
-from stream_dp.core.parameters import Accuracy, Aim, Privacy
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.universe import Category, Rows, Universe
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Rows, Universe
 from stream_dp.pipeline.queries.windows import framed
 from tests.noise import RoundedNoise
 

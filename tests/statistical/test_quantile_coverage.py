@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest, multivariate_normal, norm
 
+from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.outcome import Path
-from stream_dp.core.parameters import Accuracy
-from stream_dp.core.published.quantiles import hulls, weights
-from stream_dp.core.query import EVERYTHING, LinearQuery, Rank
-from stream_dp.core.residual.answering import AnswerMaker
+from stream_dp.core.published.quantile import hulls, weights
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Rank
+from stream_dp.core.residual.answer_maker import AnswerMaker
 from stream_dp.core.residual.belief.evidence import Belief
-from stream_dp.core.residual.belief.ranks import rank_forms
+from stream_dp.core.residual.belief.rank_forms import rank_forms
 
 pytestmark = pytest.mark.slow
 

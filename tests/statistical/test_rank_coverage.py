@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Path, TableAnswered
-from stream_dp.core.parameters import Accuracy, Aim, Privacy
-from stream_dp.core.query import EVERYTHING, LinearQuery
-from stream_dp.core.residual import aiming
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.universe import Category, Rows, Universe
+from stream_dp.core.residual.plan import aim_rule
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Rows, Universe
 from tests.noise import RoundedNoise
 
 ALARM, BETA, RUNS = 1e-6, 0.2, 10_000
@@ -79,7 +79,7 @@ def test_ranks_and_bars_at_once_are_wrong_as_often_as_their_part_says(path: Path
     aim = Aim(0.05, rough=0.1, easy_share=0.05, day_share=0.2) if measured else Aim(0.3, rough=0.4)
     found = [one for one in tables(aim, 0.0 if measured else None) if one.path is path]
     assert len(found) > 0.9 * RUNS
-    part = (aiming.LAST if measured else aiming.OPENING) * BETA
+    part = (aim_rule.LAST if measured else aim_rule.OPENING) * BETA
     n_apart = sum(spread(one) > (one.apart or 0.0) for one in found)
     check(n_apart, len(found), part, tight=0.9)
     check(sum(map(beyond, found)), len(found), part, tight=0.8)

@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, norm
 
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Target
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Answered, Outcome, Path, TableAnswered
-from stream_dp.core.parameters import Accuracy, Privacy, Target
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
-from stream_dp.core.residual.belief.forms import subsets
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.residual.belief.linear_forms import subsets
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.universe import Category, Rows, Universe
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Rows, Universe
 from tests.noise import QuickNoise
 
 ALARM = 1e-6

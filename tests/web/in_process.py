@@ -12,16 +12,16 @@ from aiohttp import web
 
 from stream_dp import sql
 from stream_dp.client import AsyncClient, Query, Rejection, ResultTable
-from stream_dp.client.credentials import Credentials, TokenSource
-from stream_dp.client.mailbox import Reply
-from stream_dp.client.queries import as_message
-from stream_dp.client.statements import Statement, statement_of
+from stream_dp.client.kafka.credentials import Credentials, TokenSource
+from stream_dp.client.kafka.mailbox import Reply
+from stream_dp.client.statements.statement import Statement, statement_of
+from stream_dp.client.statements.written_query import as_message
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable
 from stream_dp.messages import Answer, Definition, Event, Rejected, StandingQuery, read_answer
 from stream_dp.web.access import Access
-from stream_dp.web.api import Api
-from stream_dp.web.published import READ, Published
-from stream_dp.web.viewers import Viewers
+from stream_dp.web.http_api.api import Api
+from stream_dp.web.page_data.published_state import READ, Published
+from stream_dp.web.page_data.viewers import Viewers
 from tests.pipeline.trail import Sent
 from tests.pipeline.world import Process, World
 

@@ -22,9 +22,9 @@ from stream_dp.pipeline.app import create_app
 from stream_dp.pipeline.watch.health import Health
 from stream_dp.settings import WorkerSettings
 from stream_dp.web.access import Access, is_loopback
-from stream_dp.web.openapi import openapi
+from stream_dp.web.http_api.openapi import openapi
+from stream_dp.web.metrics_port import serve_metrics
 from stream_dp.web.pages import Pages
-from stream_dp.web.scraping import serve_metrics
 
 Serve = Callable[[Access], Awaitable[Any]]
 EVERYWHERE = "0.0.0.0"

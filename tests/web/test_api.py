@@ -433,7 +433,7 @@ async def test_what_is_not_found_ends_no_other_request(api: Client, served: InPr
 async def test_a_query_that_got_no_reply_in_time_may_be_answered_later(
     api: Client, served: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_dp.web.api._GIVE_UP_S", 0.05)
+    monkeypatch.setattr("stream_dp.web.http_api.api._GIVE_UP_S", 0.05)
     served.answering.clear()
     body = {"sql": "cancelled", "query_id": "late"}
     assert (await api.post(f"{FLIGHTS}/queries?timeout=0", json=body)).status == 202

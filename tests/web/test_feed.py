@@ -9,8 +9,8 @@ import pytest
 from kafka import KafkaProducer
 
 from stream_dp.broker import Broker
-from stream_dp.web.feed import Feed
-from stream_dp.web.published import Published
+from stream_dp.web.page_data.feed import Feed
+from stream_dp.web.page_data.published_state import Published
 from tests.waiting import until
 
 pytestmark = pytest.mark.kafka

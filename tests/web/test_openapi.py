@@ -21,7 +21,7 @@ from schemathesis.checks import CHECKS
 from schemathesis.core.failures import FailureGroup
 
 from stream_dp.web.access import Access
-from stream_dp.web.openapi import OPERATIONS, Operation, openapi
+from stream_dp.web.http_api.openapi import OPERATIONS, Operation, openapi
 from tests.pipeline.world import World
 from tests.waiting import PATIENCE_S
 from tests.web.in_process import InProcess

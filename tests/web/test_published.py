@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from stream_dp import sql
-from stream_dp.core.accounting import epsilon_of, rho_max
-from stream_dp.web.published import Published
-from stream_dp.web.views import Views
-from stream_dp.web.wording import queries
+from stream_dp.core.budget.accountant import epsilon_of, rho_max
+from stream_dp.web.page_data.published_state import Published
+from stream_dp.web.page_data.query_words import queries
+from stream_dp.web.page_data.views import Views
 
 DEFINITION: dict[str, Any] = {
     "version": 1,

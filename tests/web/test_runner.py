@@ -18,12 +18,12 @@ from aiohttp import web
 from stream_dp.broker import Broker
 from stream_dp.messages import Topics
 from stream_dp.pipeline.watch.health import Health
-from stream_dp.web import pages, runner
+from stream_dp.web import page_server, pages
 from stream_dp.web.access import Access
+from stream_dp.web.page_server import Runner
 from stream_dp.web.pages import Pages
-from stream_dp.web.runner import Runner
 
-PLACES = runner._MOST_CONNECTIONS
+PLACES = page_server._MOST_CONNECTIONS
 END = b"Connection: close\r\n\r\n"
 SLOW_BODY = (
     b"POST /enter HTTP/1.1\r\nHost: localhost\r\n"
@@ -201,7 +201,7 @@ async def test_the_address_with_the_most_connections_loses_them_first(site: Site
 async def test_a_head_has_so_many_seconds_whatever_trickles_in(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_HEAD_S", 0.2)
+    monkeypatch.setattr(page_server, "_HEAD_S", 0.2)
 
     async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
@@ -224,18 +224,18 @@ async def test_a_head_has_so_many_seconds_whatever_trickles_in(
 async def test_what_is_served_takes_as_long_as_it_takes(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_HEAD_S", 0.2)
-    monkeypatch.setattr(runner, "_UNREAD_S", 0.2)
+    monkeypatch.setattr(page_server, "_HEAD_S", 0.2)
+    monkeypatch.setattr(page_server, "_UNREAD_S", 0.2)
     monkeypatch.setattr(pages, "_STILL_HERE_S", 1.0)
     reader, _ = await site.connect(b"GET /stream/analyst HTTP/1.1\r\nHost: localhost\r\n" + END)
-    for _ in range(PLACES + runner._ENDED_AT_ONCE):
+    for _ in range(PLACES + page_server._ENDED_AT_ONCE):
         await site.connect()
     await reader.readuntil(b"event: here")
 
 
 async def test_a_body_has_so_many_seconds(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "_PATIENCE_S", 0.2)
-    monkeypatch.setattr(runner, "_LEFT_OVER_S", 0.1)
+    monkeypatch.setattr(page_server, "_LEFT_OVER_S", 0.1)
     reader, _ = await site.connect(SLOW_BODY)
     reply = await reader.read()
     assert b"408 Request Timeout" in reply
@@ -244,7 +244,7 @@ async def test_a_body_has_so_many_seconds(site: Site, monkeypatch: pytest.Monkey
 async def test_what_nobody_reads_is_not_sent_for_ever(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_UNREAD_S", 0.2)
+    monkeypatch.setattr(page_server, "_UNREAD_S", 0.2)
     with socket.create_connection(site.address) as one:
         one.sendall(b"GET /flood HTTP/1.1\r\nHost: localhost\r\n" + END)
         await site.ended.wait()

@@ -14,13 +14,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from stream_dp.cli.ask import ask_file, ask_text
+from stream_dp.cli.use.ask_command import ask_file, ask_text
 from stream_dp.client import AsyncClient
 from stream_dp.dbapi import ProgrammingError
-from stream_dp.dbapi.connection import Connection
+from stream_dp.dbapi.connections import Connection
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import Definition
-from stream_dp.web.asking import Asking
+from stream_dp.web.page_queries import Asking
 from tests.dbapi.conftest import WorldClient
 from tests.web.in_process import api_of
 

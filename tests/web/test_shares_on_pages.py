@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.web.published import Published
-from stream_dp.web.views import Views
+from stream_dp.web.page_data.published_state import Published
+from stream_dp.web.page_data.views import Views
 from tests.client.test_accounts import RULES, Book, part
 
 NEWER = {"analysts": {"ann": {"share": 0.5, "of_a_newer_release": True}}}

@@ -10,8 +10,8 @@ import pytest
 
 from stream_dp.client import AsyncClient
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable
-from stream_dp.web import sharing
-from stream_dp.web.sharing import SharedClient, TooBusy
+from stream_dp.web import shared_client
+from stream_dp.web.shared_client import SharedClient, TooBusy
 
 
 class Opened(AsyncClient):
@@ -60,7 +60,7 @@ async def test_requests_at_the_same_time_share_one_client(
 async def test_it_closes_after_a_while_without_requests(
     shared: SharedClient, opened: list[Opened], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharing, "_IDLE_S", 0.05)
+    monkeypatch.setattr(shared_client, "_IDLE_S", 0.05)
     async with shared.use():
         async with shared.use():
             pass

@@ -18,8 +18,8 @@ from stream_dp.messages import Topics
 from stream_dp.pipeline.watch.health import Health
 from stream_dp.tokens import Verifier
 from stream_dp.web.access import Access
+from stream_dp.web.page_data.views import Views
 from stream_dp.web.pages import Pages
-from stream_dp.web.views import Views
 from tests.pipeline.conftest import make_world as make_world
 from tests.pipeline.conftest import world as world
 from tests.pipeline.conftest import worlds as worlds

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from stream_dp.messages import QueryFields
-from stream_dp.web.published import Published
-from stream_dp.web.views import Views
-from stream_dp.web.wording import sql_of
+from stream_dp.web.page_data.published_state import Published
+from stream_dp.web.page_data.query_words import sql_of
+from stream_dp.web.page_data.views import Views
 
 PEOPLE = "people"
 TOKEN = "operator-token-of-this-test"

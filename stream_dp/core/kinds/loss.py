@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NoReturn, final
 
-from stream_dp.core.accounting import Budget, Charge
-from stream_dp.core.packing import Format, fields
+from stream_dp.core.budget.accountant import Budget, Charge
+from stream_dp.core.encoding import Format, fields
 
 
 @dataclass(frozen=True, slots=True)

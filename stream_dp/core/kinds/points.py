@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeAlias, TypeVar
 
-from stream_dp.core.accounting import Budget, Charge
-from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.adaptive_threshold.law import AdaptiveThresholds
-from stream_dp.core.kinds.base import (
+from stream_dp.core.budget.accountant import Budget, Charge
+from stream_dp.core.encoding import Format, fields, pack_window
+from stream_dp.core.kinds.adaptive_threshold.adaptive_law import AdaptiveThresholds
+from stream_dp.core.kinds.interior_point.interior_law import InteriorPoint
+from stream_dp.core.kinds.kind_answerer import (
     Answerer,
     KindLook,
     bin_range,
@@ -26,14 +27,13 @@ from stream_dp.core.kinds.base import (
     secret_of,
     window_of,
 )
-from stream_dp.core.kinds.interior_point.law import InteriorPoint
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.mechanism import Release
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Outcome, Path, Placed, RefusalCode, Refused, Side
-from stream_dp.core.packing import Format, fields, pack_window
-from stream_dp.core.query import KindQuery
-from stream_dp.core.universe import Universe
+from stream_dp.core.queries.query import KindQuery
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.blocks import Blocks
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState
 
 R = TypeVar("R", InteriorPoint, AdaptiveThresholds)

@@ -14,8 +14,8 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Final
 
-from stream_dp.core.logarithms import ln_bounds
-from stream_dp.core.median.consistent_set.base import Distribution
+from stream_dp.core.budget.logarithms import ln_bounds
+from stream_dp.core.median.consistent_set.set_interface import Distribution
 from stream_dp.core.median.formulas import MAX_ERROR, MIN_ERROR
 
 MAX_SUPPORT: Final = 2**18

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from stream_dp.core.logarithms import ln_bounds, log_add, log_binomial_tail
+from stream_dp.core.budget.logarithms import ln_bounds, log_add, log_binomial_tail
 
 MIN_ERROR: Final = Fraction(1, 10**6)
 MAX_ERROR: Final = Fraction(9, 10)

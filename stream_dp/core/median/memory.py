@@ -31,8 +31,9 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from stream_dp.core.accounting import UNITS, Charge
-from stream_dp.core.logarithms import log_add
+from stream_dp.core.budget.accountant import UNITS, Charge
+from stream_dp.core.budget.logarithms import log_add
+from stream_dp.core.budget.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.median.easiness import EasinessTest
 from stream_dp.core.median.formulas import (
     hard_limit,
@@ -56,8 +57,7 @@ from stream_dp.core.median.phase_constants import (
     share_of,
 )
 from stream_dp.core.median.phased import Phased
-from stream_dp.core.parameters import Accuracy, Privacy, as_written
-from stream_dp.core.universe import Universe
+from stream_dp.core.rows.universe import Universe
 
 
 def constants(

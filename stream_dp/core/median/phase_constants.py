@@ -1,7 +1,7 @@
 """The constants of the median family: public, all of them, before the first row arrives.
 
 What ``sequential`` and ``memory`` share of it: how settings are checked, how a constant is rounded, and what
-the two probabilities of failing may come to. The formulas themselves are in ``median``.
+the two probabilities of failing may come to. The formulas themselves are in ``formulas``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal, TypeAlias
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.logarithms import ln_bounds, log2_bounds, log_add
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.logarithms import ln_bounds, log2_bounds, log_add
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.median.consistent_set.polytope import sufficient_rows
 from stream_dp.core.median.easiness import MIN_UNITS
 from stream_dp.core.median.formulas import MAX_ERROR, MIN_ERROR, LogTau
-from stream_dp.core.noise import MAX_SCALE
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.universe import MAX_ROWS, Universe
+from stream_dp.core.randomness.noise_sources import MAX_SCALE
+from stream_dp.core.rows.universe import MAX_ROWS, Universe
 from stream_dp.errors import InvalidDefinition
 
 Representation: TypeAlias = Literal["exhaustive", "entropic", "polytope"]

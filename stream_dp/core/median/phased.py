@@ -18,11 +18,12 @@ from typing import ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import Charge
-from stream_dp.core.blocks import Blocks, count_of
+from stream_dp.core.budget.accountant import Charge
+from stream_dp.core.budget.parameters import Accuracy, Privacy
+from stream_dp.core.encoding import Format, fields, pack_window, wide
 from stream_dp.core.mechanism import ROWS_ERASED, LinearMechanism, Look, Quote, Release
 from stream_dp.core.median.consistent_set import ConsistentSet, Entropic, Exhaustive, Mask, Polytope
-from stream_dp.core.median.consistent_set.base import block_shares
+from stream_dp.core.median.consistent_set.set_interface import block_shares
 from stream_dp.core.median.easiness import Easiness, EasinessTest
 from stream_dp.core.median.phase_constants import (
     Constants,
@@ -30,13 +31,12 @@ from stream_dp.core.median.phase_constants import (
     Representation,
     check_bounds,
 )
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
-from stream_dp.core.packing import Format, fields, pack_window, wide
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.blocks import Blocks, count_of
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.synthetic.basis import PrunedShares
-from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 
 # ---------------------------------------------------------------- looks and releases

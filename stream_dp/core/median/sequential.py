@@ -31,8 +31,10 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream_dp.core.accounting import UNITS, Charge
-from stream_dp.core.logarithms import ln_bounds, log_add
+from stream_dp.core.bisection import least
+from stream_dp.core.budget.accountant import UNITS, Charge
+from stream_dp.core.budget.logarithms import ln_bounds, log_add
+from stream_dp.core.budget.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.median.easiness import EasinessTest
 from stream_dp.core.median.formulas import (
     hard_limit,
@@ -58,9 +60,7 @@ from stream_dp.core.median.phase_constants import (
 )
 from stream_dp.core.median.phased import Phased
 from stream_dp.core.outcome import RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy, Privacy, as_written
-from stream_dp.core.searching import least
-from stream_dp.core.universe import Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
 

@@ -6,8 +6,8 @@ pins down is easy; one that it does not is hard, and the data is measured exactl
 lacking. Which of the two follows from the queries asked and from published numbers, never from the
 data, so a quote is exact and free, and the flag leaks nothing.
 
-*Privacy.* Every look (``measuring``) is a discrete Gaussian release on named blocks, charged to the line
-of each before it is taken; see ``accounting``. *Accuracy.* For a query fixed before the tables it uses
+*Privacy.* Every look (``table_looks``) is a discrete Gaussian release on named blocks, charged to the line
+of each before it is taken; see ``accountant``. *Accuracy.* For a query fixed before the tables it uses
 were published, the error is Gaussian with the published variance: ``error_bar`` covers with at least
 the promised probability. An analyst who chooses queries by looking at published answers can select noise;
 ``error_bar_simultaneous`` covers all conjunctions on the same attributes and window at once.
@@ -24,7 +24,9 @@ from typing import Final, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
+from stream_dp.core.budget.accountant import UNITS, Budget, Charge, Lines, summed
+from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy, Target
+from stream_dp.core.budget.share_bounds import Payers, Room
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
 from stream_dp.core.outcome import (
     Answered,
@@ -35,17 +37,18 @@ from stream_dp.core.outcome import (
     TableAnswered,
     widest_bar,
 )
-from stream_dp.core.parameters import Accuracy, Aim, Privacy, Target
-from stream_dp.core.query import AnyQuery, LinearQuery, Mask, Predicate, Product
-from stream_dp.core.residual.aiming import TOGETHER, Deviations, part_of_size, use_of
-from stream_dp.core.residual.base_plan import BaseRelease, Columns, Reach, base_plan
+from stream_dp.core.queries.query import AnyQuery, LinearQuery, Mask, Predicate, Product
+from stream_dp.core.residual.base_release.base_plan import BaseRelease, Columns, Reach, base_plan
+from stream_dp.core.residual.base_release.demand import Demand, is_name
+from stream_dp.core.residual.base_release.expected_queries import Group, Tile, declared_workload
+from stream_dp.core.residual.base_release.growth import PAID, PAID_AT_FIRST, is_many, is_time
+from stream_dp.core.residual.base_release.replay import LARGEST, MANY, Choice, Replay
 from stream_dp.core.residual.belief.evidence import Belief
-from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.levels import axes_of
-from stream_dp.core.residual.counted_rows import ROWS, RowsLook, RowsRelease
-from stream_dp.core.residual.demand import Demand, is_name
-from stream_dp.core.residual.growing import PAID, PAID_AT_FIRST, is_many, is_time
-from stream_dp.core.residual.measuring import (
+from stream_dp.core.residual.belief.linear_forms import form_of
+from stream_dp.core.residual.looks.counted_rows import ROWS, RowsLook, RowsRelease
+from stream_dp.core.residual.looks.sum_look import SHARED, SUMMED, SumRelease
+from stream_dp.core.residual.looks.table_looks import (
     BASE,
     FORMAT,
     GROWTH,
@@ -54,13 +57,12 @@ from stream_dp.core.residual.measuring import (
     TablesRelease,
     measured_from_bytes,
 )
-from stream_dp.core.residual.planner import Policy, certifies
+from stream_dp.core.residual.plan.aim_rule import TOGETHER, Deviations, part_of_size, use_of
+from stream_dp.core.residual.plan.bundle_rehearsal import imagined
+from stream_dp.core.residual.plan.planner import Policy, certifies
+from stream_dp.core.residual.plan.reserve import Reserve
+from stream_dp.core.residual.plan.targets import NO_LIMITS, Limits
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.rehearsing import imagined
-from stream_dp.core.residual.replaying import LARGEST, MANY, Choice, Replay
-from stream_dp.core.residual.reserve import Reserve
-from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
-from stream_dp.core.residual.targets import NO_LIMITS, Limits
 from stream_dp.core.residual.ways.aimed import Aimed, AimedCounts, AimedSums
 from stream_dp.core.residual.ways.aimed_quantiles import AimedQuantiles
 from stream_dp.core.residual.ways.correlations import Correlations
@@ -72,10 +74,8 @@ from stream_dp.core.residual.ways.quantiles import QuantilesOfBins
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import MOST_DRAWN, OUT_OF_REACH, Way
-from stream_dp.core.residual.workload import Group, Tile, declared_workload
-from stream_dp.core.shares import Payers, Room
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.synthetic.basis import SmallTables
-from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
 _L = TypeVar("_L", bound=Look)
@@ -734,7 +734,7 @@ class Calibrated(LinearMechanism):
 
 
 class CalibratedRehearsal(Rehearsal):
-    """Queries planned one after another on a copy of what was published; see ``rehearsing``."""
+    """Queries planned one after another on a copy of what was published; see ``bundle_rehearsal``."""
 
     def __init__(self, fork: Calibrated) -> None:
         self.fork = fork

@@ -16,9 +16,10 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import UNITS, Budget
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.parameters import Accuracy, Aim, Target
+from stream_dp.core.budget.share_bounds import Payers, Room
 from stream_dp.core.mechanism import ROWS_ERASED, SHARE_SPENT, Release
-from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import (
     Answered,
     Outcome,
@@ -31,17 +32,18 @@ from stream_dp.core.outcome import (
     Summed,
     TableAnswered,
 )
-from stream_dp.core.parameters import Accuracy, Aim, Target
-from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.answering import AnswerMaker
+from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.randomness.noise_sources import grid_sigma
+from stream_dp.core.residual.answer_maker import AnswerMaker
+from stream_dp.core.residual.base_release.growth import Bought
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
-from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.levels import axes_of
+from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.belief.sums import SumEvidence, form_of_total
-from stream_dp.core.residual.counted_rows import FAILURE, CountedRows, RowsRelease
-from stream_dp.core.residual.growing import Bought
-from stream_dp.core.residual.measuring import BASE, QUERY, CountsRelease, TablesRelease
-from stream_dp.core.residual.planner import (
+from stream_dp.core.residual.looks.counted_rows import FAILURE, CountedRows, RowsRelease
+from stream_dp.core.residual.looks.sum_look import SumRelease
+from stream_dp.core.residual.looks.table_looks import BASE, QUERY, CountsRelease, TablesRelease
+from stream_dp.core.residual.plan.planner import (
     BudgetAllocator,
     Lack,
     Policy,
@@ -49,11 +51,9 @@ from stream_dp.core.residual.planner import (
     Terms,
     certifies,
 )
+from stream_dp.core.residual.plan.reserve import Reserve
+from stream_dp.core.residual.plan.targets import Limits, terms_of
 from stream_dp.core.residual.repeats import Repeats, Seen
-from stream_dp.core.residual.reserve import Reserve
-from stream_dp.core.residual.sum_look import SumRelease
-from stream_dp.core.residual.targets import Limits, terms_of
-from stream_dp.core.shares import Payers, Room
 
 _LACKING: Final = {
     Lack.TILES: Refused(

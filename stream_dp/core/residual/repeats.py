@@ -9,6 +9,7 @@ from dataclasses import replace
 from struct import Struct
 from typing import Any, Final, TypeAlias
 
+from stream_dp.core.encoding import Format, fields, pack_window
 from stream_dp.core.outcome import (
     Answered,
     Path,
@@ -21,12 +22,11 @@ from stream_dp.core.outcome import (
     Useful,
     width,
 )
-from stream_dp.core.packing import Format, fields, pack_window
-from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.answering import AnswerMaker, Row
+from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.residual.answer_maker import AnswerMaker, Row
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import is_total
-from stream_dp.core.residual.planner import ROUNDING, Terms
+from stream_dp.core.residual.plan.planner import ROUNDING, Terms
 
 _REMEMBERED = Format("remembered answer", 1)
 """Whether the answer was reached in stages, then a row of four floats for each of its numbers."""

@@ -17,15 +17,15 @@ from typing import Final, Literal, Self
 
 import numpy as np
 
+from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Outcome, Path
-from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.composition import Composition
 from stream_dp.core.sparse_vector.gates import CountLook, CountRelease
 from stream_dp.core.sparse_vector.predicate_mechanism import KnownCounts
 from stream_dp.core.sparse_vector.weights import GrowingWeights
-from stream_dp.core.universe import Universe
 
 _TRAINED: Final = 100  # moves of a cell before a query about it is tested
 _MORE: Final = 1  # moves beyond the least moved cell that a failed test asks for

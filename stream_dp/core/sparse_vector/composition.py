@@ -12,9 +12,9 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import ClassVar, Protocol
 
-from stream_dp.core.accounting import UNITS, Budget, Charge, gaussian_rho
-from stream_dp.core.noise import MAX_SCALE, Kind
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.budget.accountant import UNITS, Budget, Charge, gaussian_rho
+from stream_dp.core.budget.parameters import Accuracy, Privacy
+from stream_dp.core.randomness.noise_sources import MAX_SCALE, Kind
 
 
 class Composition(Protocol):

@@ -34,15 +34,16 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import UNITS, Budget, gaussian_rho
+from stream_dp.core.bisection import least
+from stream_dp.core.budget.accountant import UNITS, Budget, gaussian_rho
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.median.consistent_set import Entropic
-from stream_dp.core.median.consistent_set.base import block_shares
-from stream_dp.core.noise import grid_index, grid_sigma
+from stream_dp.core.median.consistent_set.set_interface import block_shares
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import LinearQuery
-from stream_dp.core.searching import least
+from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.randomness.noise_sources import grid_index, grid_sigma
+from stream_dp.core.rows.universe import MAX_ROWS, Universe
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.gates import (
     CountLook,
@@ -54,7 +55,6 @@ from stream_dp.core.sparse_vector.gates import (
 )
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
 from stream_dp.core.synthetic.basis import Shares
-from stream_dp.core.universe import MAX_ROWS, Universe
 from stream_dp.errors import InvalidDefinition
 
 Prior: TypeAlias = Literal["uniform", "carry_over"]

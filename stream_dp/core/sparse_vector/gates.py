@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from stream_dp.core.accounting import Charge
-from stream_dp.core.blocks import Blocks, count_of
+from stream_dp.core.budget.accountant import Charge
+from stream_dp.core.encoding import Format, fields, pack_window, wide
 from stream_dp.core.mechanism import Look
-from stream_dp.core.noise import Kind, NoiseSource
-from stream_dp.core.packing import Format, fields, pack_window, wide
-from stream_dp.core.query import LinearQuery, Predicate
-from stream_dp.core.universe import Universe
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import Kind, NoiseSource
+from stream_dp.core.rows.blocks import Blocks, count_of
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState
 
 _FORMAT: Final = Format("gated count", 1)

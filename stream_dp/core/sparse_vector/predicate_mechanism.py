@@ -11,7 +11,8 @@ from copy import copy, deepcopy
 from fractions import Fraction
 from typing import Self
 
-from stream_dp.core.accounting import Charge, Lines
+from stream_dp.core.budget.accountant import Charge, Lines
+from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.mechanism import (
     ROWS_ERASED,
     LinearMechanism,
@@ -21,11 +22,10 @@ from stream_dp.core.mechanism import (
     Release,
 )
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import AnyQuery, LinearQuery, Predicate
+from stream_dp.core.queries.query import AnyQuery, LinearQuery, Predicate
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.composition import Composition
 from stream_dp.core.sparse_vector.gates import CountLook, CountRelease
-from stream_dp.core.universe import Universe
 
 
 class KnownCounts:

@@ -28,11 +28,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.mechanism import Look, Release
-from stream_dp.core.noise import MAX_SCALE
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import MAX_SCALE
+from stream_dp.core.rows.universe import Universe, check_kept_cells
 from stream_dp.core.sparse_vector.composition import Composition
 from stream_dp.core.sparse_vector.gates import (
     CountLook,
@@ -43,7 +44,6 @@ from stream_dp.core.sparse_vector.gates import (
 )
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
 from stream_dp.core.synthetic.basis import Basis, Shares
-from stream_dp.core.universe import Universe, check_kept_cells
 
 
 def gate_scale(accuracy: Accuracy, n_rows: int) -> Fraction:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.residual.belief.bounds import two_sided
-from stream_dp.core.residual.belief.forms import Floats, table
+from stream_dp.core.residual.belief.linear_forms import Floats, table
 from stream_dp.core.residual.belief.local_fit import non_negative
 from stream_dp.core.residual.belief.residuals import ResidualMemory
 from stream_dp.core.residual.belief.sums import ratio_bar

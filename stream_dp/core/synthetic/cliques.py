@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 from scipy.special import chdtri
 
-from stream_dp.core.residual.belief.forms import Floats, table
+from stream_dp.core.residual.belief.linear_forms import Floats, table
 from stream_dp.core.residual.belief.local_fit import maximum_entropy, non_negative
 from stream_dp.core.residual.belief.residuals import ResidualMemory
 from stream_dp.core.synthetic.rows import Conditional

@@ -12,23 +12,26 @@ from typing import Final, Literal
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from stream_dp.messages.base import Request
-from stream_dp.messages.forms import NoisyAnswer
-from stream_dp.messages.kinds.adaptive_threshold import ADAPTIVE_THRESHOLD, AdaptiveThresholdSpec
-from stream_dp.messages.kinds.base import QueryShape
-from stream_dp.messages.kinds.between import BETWEEN, BetweenSpec
-from stream_dp.messages.kinds.correlated_vector import CORRELATED_VECTOR, CorrelatedVectorSpec
-from stream_dp.messages.kinds.correlations import CORRELATIONS
-from stream_dp.messages.kinds.counts import COUNTS
-from stream_dp.messages.kinds.differences import DIFFERENCES
-from stream_dp.messages.kinds.interior_point import INTERIOR_POINT, InteriorPointSpec
-from stream_dp.messages.kinds.median import MEDIAN, StableMedianSpec
-from stream_dp.messages.kinds.mode import MODE, ModeSpec
-from stream_dp.messages.kinds.prefix_batch import PREFIX_BATCH, PrefixBatchSpec
-from stream_dp.messages.kinds.quantiles import QUANTILES
-from stream_dp.messages.kinds.shares import SHARES
-from stream_dp.messages.kinds.sums import SUMS
-from stream_dp.messages.kinds.threshold import THRESHOLD, ThresholdSpec
+from stream_dp.messages.answer_forms import NoisyAnswer
+from stream_dp.messages.kinds.adaptive_threshold_kind import (
+    ADAPTIVE_THRESHOLD,
+    AdaptiveThresholdSpec,
+)
+from stream_dp.messages.kinds.between_kind import BETWEEN, BetweenSpec
+from stream_dp.messages.kinds.correlated_vector_kind import CORRELATED_VECTOR, CorrelatedVectorSpec
+from stream_dp.messages.kinds.correlation_kind import CORRELATIONS
+from stream_dp.messages.kinds.count_kind import COUNTS
+from stream_dp.messages.kinds.difference_kind import DIFFERENCES
+from stream_dp.messages.kinds.interior_point_kind import INTERIOR_POINT, InteriorPointSpec
+from stream_dp.messages.kinds.kind_messages import QueryShape
+from stream_dp.messages.kinds.median_kind import MEDIAN, StableMedianSpec
+from stream_dp.messages.kinds.mode_kind import MODE, ModeSpec
+from stream_dp.messages.kinds.prefix_batch_kind import PREFIX_BATCH, PrefixBatchSpec
+from stream_dp.messages.kinds.quantile_kind import QUANTILES
+from stream_dp.messages.kinds.share_kind import SHARES
+from stream_dp.messages.kinds.sum_kind import SUMS
+from stream_dp.messages.kinds.threshold_kind import THRESHOLD, ThresholdSpec
+from stream_dp.messages.message_base import Request
 
 __all__ = ["ABSENT", "ANSWERS", "FIELDS", "KindsSpec", "QueryKind"]
 

@@ -19,8 +19,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
-from stream_dp.core.blocks import Block, Counted
-from stream_dp.core.universe import Counts, Universe
+from stream_dp.core.rows.blocks import Block, Counted
+from stream_dp.core.rows.universe import Counts, Universe
 from stream_dp.errors import StoreUnavailable
 from stream_dp.pipeline.datasets.counting_processes import CountingProcesses
 from stream_dp.settings import BLOCK_CACHE_MB

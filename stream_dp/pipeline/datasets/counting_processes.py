@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from stream_dp.core.blocks import Counted, counted
-from stream_dp.core.universe import Universe
+from stream_dp.core.rows.blocks import Counted, counted
+from stream_dp.core.rows.universe import Universe
 
 _UNIVERSES: Final = 4
 _LEAST_BYTES: Final = 2**16

@@ -21,18 +21,18 @@ from typing import Any, Final, TypedDict
 
 import numpy as np
 
-from stream_dp.core.accounting import UNITS, Charge, summed
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.blocks import Counted as CountedBlock
-from stream_dp.core.conditions import Conditions
+from stream_dp.core.bisection import least
+from stream_dp.core.budget.accountant import UNITS, Charge, summed
+from stream_dp.core.budget.parameters import erased_blocks
+from stream_dp.core.budget.share_bounds import OWNER
 from stream_dp.core.mechanism import Look, Release, dearest
-from stream_dp.core.noise import Kind, NoiseSource
-from stream_dp.core.parameters import erased_blocks
-from stream_dp.core.persons import Persons, PersonSecret
-from stream_dp.core.query import AnyQuery, LinearQuery
-from stream_dp.core.searching import least
-from stream_dp.core.shares import OWNER
-from stream_dp.core.universe import MAX_ROWS, Rows
+from stream_dp.core.queries.conditions import Conditions
+from stream_dp.core.queries.query import AnyQuery, LinearQuery
+from stream_dp.core.randomness.noise_sources import Kind, NoiseSource
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.blocks import Counted as CountedBlock
+from stream_dp.core.rows.person_slots import Persons, PersonSecret
+from stream_dp.core.rows.universe import MAX_ROWS, Rows
 from stream_dp.errors import BudgetExceeded, CorruptState, InvalidDefinition, RowsGone
 from stream_dp.messages import (
     Batch,
@@ -63,13 +63,13 @@ from stream_dp.pipeline.kafka.topic_log import Rows as RowLog
 from stream_dp.pipeline.queries.standing_queries import StandingQueries
 from stream_dp.pipeline.queries.synthetic_rows import synthesized
 from stream_dp.pipeline.watch.crash_points import CrashPoint
-from stream_dp.profiles.building import build, line_of, rows_that_open
-from stream_dp.profiles.calibrated import aim_of
-from stream_dp.profiles.lines import privacy_of
-from stream_dp.profiles.shares import check_opening
+from stream_dp.profiles.builder import build, line_of, rows_that_open
+from stream_dp.profiles.calibrated_profile import aim_of
+from stream_dp.profiles.line_units import privacy_of
+from stream_dp.profiles.share_settings import check_opening
 from stream_dp.state import ledger
 from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
-from stream_dp.state.kept import Named
+from stream_dp.state.private_names import Named
 from stream_dp.state.schema import ERASED, NONCE_BYTES, Pair, Table
 
 # Entries of the transcript: what a restart folds again, in order.

@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from stream_dp.core.accounting import Charge, summed
+from stream_dp.core.budget.accountant import Charge, summed
 from stream_dp.core.mechanism import dearest
 
 _WORK, _PAID, _UNASKED = "work", "paid", "unasked"

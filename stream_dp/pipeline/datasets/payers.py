@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dp.core.accounting import UNITS, Charge
-from stream_dp.core.shares import OWNER, Accounts, Bound, Floats, Payers, Shares, Units
+from stream_dp.core.budget.accountant import UNITS, Charge
+from stream_dp.core.budget.share_bounds import OWNER, Accounts, Bound, Floats, Payers, Shares, Units
 from stream_dp.errors import BudgetExceeded, CorruptState
 from stream_dp.messages import AnalystSpec, ChangeAnalysts, Definition, OwnerSpec
-from stream_dp.profiles.shares import shares_of
+from stream_dp.profiles.share_settings import shares_of
 
 RULES: Final = "analysts"  # what is allowed to whom, if it was changed
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.lifetimes import Numbers, allowances_of_slots
-from stream_dp.core.packing import Format, array, fields
-from stream_dp.core.parameters import Unit
-from stream_dp.core.persons import DIGEST_BYTES, Digests
-from stream_dp.core.universe import Rows
+from stream_dp.core.budget.parameters import Unit
+from stream_dp.core.encoding import Format, array, fields
+from stream_dp.core.rows.lifetime_slots import Numbers, allowances_of_slots
+from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests
+from stream_dp.core.rows.universe import Rows
 
 _USED = Format("units of persons", 1)
 _DIGEST = np.dtype(f"S{DIGEST_BYTES}")

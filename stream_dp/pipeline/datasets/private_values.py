@@ -22,7 +22,7 @@ from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.kafka.topic_log import Kept
-from stream_dp.state.kept import Named, name_of, salted, unsalted
+from stream_dp.state.private_names import Named, name_of, salted, unsalted
 
 LOOKED: Final = "kept looked"
 """The fact that says how far the topic was looked through. In another deployment it means nothing."""

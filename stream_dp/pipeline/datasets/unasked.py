@@ -20,11 +20,11 @@ from typing import Final
 
 import numpy as np
 
-from stream_dp.core.accounting import UNITS, Charge, summed
+from stream_dp.core.budget.accountant import UNITS, Charge, summed
+from stream_dp.core.budget.parameters import Aim
+from stream_dp.core.budget.share_bounds import Room, Units
 from stream_dp.core.mechanism import dearest
-from stream_dp.core.parameters import Aim
-from stream_dp.core.residual.targets import percent
-from stream_dp.core.shares import Room, Units
+from stream_dp.core.residual.plan.targets import percent
 from stream_dp.pipeline.datasets.in_hand import InHand
 
 MOST_NAMES: Final = 10_000

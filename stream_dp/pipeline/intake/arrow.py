@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dp.core.dates import DAY, TIME, Moments
-from stream_dp.core.universe import MAX_ATTRIBUTES, AnyColumn, Repeated
+from stream_dp.core.rows.row_moments import DAY, TIME, Moments
+from stream_dp.core.rows.universe import MAX_ATTRIBUTES, AnyColumn, Repeated
 from stream_dp.errors import InvalidMessage
 
 _MOST_COLUMNS = MAX_ATTRIBUTES + 1  # one says whose row it is

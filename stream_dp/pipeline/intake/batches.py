@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stream_dp.core.universe import Rows
+from stream_dp.core.rows.universe import Rows
 from stream_dp.errors import InvalidBatch
 from stream_dp.messages import Batch, Event, Reason
 from stream_dp.pipeline.datasets.dataset import Dataset

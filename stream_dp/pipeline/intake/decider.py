@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from stream_dp.core.accounting import Charge
+from stream_dp.core.budget.accountant import Charge
 from stream_dp.errors import CorruptState, Fenced, InvalidInput, InvalidMessage, NotNext
 from stream_dp.messages import Batch, Definition, QueryFields, Reason, Rejected, phase_in_id
 from stream_dp.pipeline.context import Context
@@ -36,7 +36,7 @@ from stream_dp.pipeline.queries import bundle_price, query_answerer
 from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.watch.audit_log import asked_in
 from stream_dp.pipeline.watch.health import MOVED
-from stream_dp.profiles.shares import check_opening
+from stream_dp.profiles.share_settings import check_opening
 from stream_dp.state.schema import Table
 from stream_dp.tokens import HEADER, Verifier, bearer_in
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.core.budget.accountant import UNITS, Charge
 from stream_dp.core.mechanism import dearest
 from stream_dp.errors import InvalidMessage, TooSoon
 from stream_dp.messages import AnalystSpec, entry_of
 from stream_dp.pipeline.intake.records import Record
-from stream_dp.profiles.shares import units_of
+from stream_dp.profiles.share_settings import units_of
 
 MOST_NAMES: Final = 10_000
 """The most analysts of a data set that are counted in one minute: each has a place among its stored facts."""

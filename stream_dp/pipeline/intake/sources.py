@@ -39,8 +39,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.persons import LONGEST_KEY, canonical
-from stream_dp.core.universe import COUNT, MAX_SCALAR, Rows, Universe
+from stream_dp.core.rows.person_slots import LONGEST_KEY, canonical
+from stream_dp.core.rows.universe import COUNT, MAX_SCALAR, Rows, Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import (
     TOPIC_PATTERN,
@@ -51,13 +51,13 @@ from stream_dp.messages import (
     SourceRange,
     Topics,
 )
-from stream_dp.messages.base import validated
+from stream_dp.messages.message_base import validated
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.intake.row_times import Times
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.kafka.sender import Sender
 from stream_dp.pipeline.kafka.servers import described_topics, view_of
-from stream_dp.profiles.building import build
+from stream_dp.profiles.builder import build
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.schema import Table
 from stream_dp.state.view import View

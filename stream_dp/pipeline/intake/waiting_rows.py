@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from stream_dp.core.dates import Moments
-from stream_dp.core.persons import Persons
-from stream_dp.core.universe import Repeated, Rows, Universe
+from stream_dp.core.rows.person_slots import Persons
+from stream_dp.core.rows.row_moments import Moments
+from stream_dp.core.rows.universe import Repeated, Rows, Universe
 from stream_dp.errors import CorruptState, InvalidBatch
 from stream_dp.messages import Batch
 from stream_dp.pipeline.intake.decoder import ingested

@@ -32,7 +32,7 @@ from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import Record
 from stream_dp.pipeline.kafka.poll_loop import hang_up, until
 from stream_dp.pipeline.kafka.sender import too_large, translated
-from stream_dp.state.kept import cut
+from stream_dp.state.private_names import cut
 
 _log = logging.getLogger(__name__)
 

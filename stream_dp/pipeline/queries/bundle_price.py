@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stream_dp.core.accounting import UNITS, summed
+from stream_dp.core.budget.accountant import UNITS, summed
 from stream_dp.core.mechanism import BundleQuote, Quote, dearest
 from stream_dp.core.outcome import Path, Refused
-from stream_dp.core.query import AnyQuery
+from stream_dp.core.queries.query import AnyQuery
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import (
     BUNDLE,

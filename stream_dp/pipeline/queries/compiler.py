@@ -8,21 +8,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stream_dp.core.conditions import (
+from stream_dp.core.budget.parameters import Target
+from stream_dp.core.outcome import RefusalCode
+from stream_dp.core.queries.conditions import (
     compile_group_by,
     compile_product,
     compile_rank,
     compile_share,
     compile_total,
 )
-from stream_dp.core.outcome import RefusalCode
-from stream_dp.core.parameters import Target
-from stream_dp.core.query import AnyQuery, KindQuery, LinearQuery, Predicate
-from stream_dp.core.universe import Universe
+from stream_dp.core.queries.query import AnyQuery, KindQuery, LinearQuery, Predicate
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import QueryFields
 from stream_dp.messages.precision import FixedError, MeanError, RelativeError
-from stream_dp.messages.times import MinusWindow
+from stream_dp.messages.time_fields import MinusWindow
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.queries.windows import minus_window_of
 from stream_dp.profiles.kinds import setting_of

@@ -7,12 +7,12 @@ import math
 from dataclasses import replace
 from functools import cache
 
-from stream_dp.core.accounting import Charge, summed
-from stream_dp.core.kinds.correlated_vector.answerer import MOST_RESPONSES
+from stream_dp.core.budget.accountant import Charge, summed
+from stream_dp.core.encoding import identity_from, identity_head
+from stream_dp.core.kinds.correlated_vector.vector_answerer import MOST_RESPONSES
 from stream_dp.core.mechanism import SHARE_SPENT, Quote
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
-from stream_dp.core.packing import identity_from, identity_head
-from stream_dp.core.query import EVERYTHING, AnyQuery
+from stream_dp.core.queries.query import EVERYTHING, AnyQuery
 from stream_dp.errors import InvalidMessage, InvalidQuery, TooSoon
 from stream_dp.messages import Answer, QueryFields
 from stream_dp.pipeline.datasets.dataset import Dataset

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stream_dp.core.accounting import UNITS, Charge, summed
+from stream_dp.core.budget.accountant import UNITS, Charge, summed
 from stream_dp.core.mechanism import Quote, dearest
 from stream_dp.core.outcome import (
     Difficulty,
@@ -16,8 +16,8 @@ from stream_dp.core.outcome import (
     Refused,
     use_of_outcome,
 )
-from stream_dp.core.query import EVERYTHING, AnyQuery, KindQuery, LinearQuery, Product
-from stream_dp.core.residual.targets import percent
+from stream_dp.core.queries.query import EVERYTHING, AnyQuery, KindQuery, LinearQuery, Product
+from stream_dp.core.residual.plan.targets import percent
 from stream_dp.messages import (
     SERIES,
     Answer,
@@ -33,7 +33,7 @@ from stream_dp.messages import (
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.records import plain
 from stream_dp.pipeline.queries.usefulness import Precision, use_fields
-from stream_dp.profiles.answers import Released
+from stream_dp.profiles.answer_fields import Released
 from stream_dp.profiles.kinds import MAKERS
 
 _FELL_SHORT: Final = (

@@ -10,7 +10,7 @@ import numpy as np
 
 from stream_dp.core import synthetic as core
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.universe import Attribute, Boolean, Universe
+from stream_dp.core.rows.universe import Attribute, Boolean, Universe
 from stream_dp.messages import SyntheticColumn, SyntheticRows, TableGap, WorstGap
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from stream_dp.core.mechanism import Quote
 from stream_dp.core.outcome import Answered, Outcome, Refused, TableAnswered
-from stream_dp.core.published.differences import difference_of
-from stream_dp.core.query import AnyQuery, LinearQuery
-from stream_dp.core.residual.aiming import part_of_size, use_of
+from stream_dp.core.published.difference import difference_of
+from stream_dp.core.queries.query import AnyQuery, LinearQuery
+from stream_dp.core.residual.plan.aim_rule import part_of_size, use_of
 from stream_dp.errors import InvalidQuery
 from stream_dp.pipeline.datasets.dataset import Dataset
 

@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from stream_dp.core.budget.parameters import Aim
 from stream_dp.core.outcome import Outcome, Summed, Use, Useful
-from stream_dp.core.parameters import Aim
-from stream_dp.core.query import AnyQuery, Indicator, LinearQuery, Product
-from stream_dp.core.residual.aiming import Mean, aims_at_mean, large_means
+from stream_dp.core.queries.query import AnyQuery, Indicator, LinearQuery, Product
 from stream_dp.core.residual.belief.bounds import two_sided
-from stream_dp.core.residual.sum_price import counted_values
-from stream_dp.core.residual.targets import percent
-from stream_dp.core.universe import Number, Universe, number_text
+from stream_dp.core.residual.plan.aim_rule import Mean, aims_at_mean, large_means
+from stream_dp.core.residual.plan.sum_price import counted_values
+from stream_dp.core.residual.plan.targets import percent
+from stream_dp.core.rows.universe import Number, Universe, number_text
 from stream_dp.messages import QueryFields
 
 _ALIKE: Final = 0.05

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal
 
-from stream_dp.core.persons import PersonSecret
+from stream_dp.core.rows.person_slots import PersonSecret
 from stream_dp.errors import CorruptState
 from stream_dp.messages import Definition, Event
 from stream_dp.pipeline.intake.decoder import partition_of
@@ -47,7 +47,7 @@ from stream_dp.pipeline.repair.write_off import Beginning, Inputs, outcome_pair
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.codec import OutboxRecord, answer_from_bytes, answer_to_bytes
 from stream_dp.state.ids import Ids
-from stream_dp.state.kept import Named
+from stream_dp.state.private_names import Named
 from stream_dp.state.schema import ROTATED, Checkpoint, Commit, Pair, State, Table
 
 _log = logging.getLogger(__name__)

@@ -39,8 +39,8 @@ from stream_dp.pipeline.repair.offline import (
 from stream_dp.pipeline.repair.witnesses import Witnesses
 from stream_dp.pipeline.repair.write_off import lacking, leads_to, unlike
 from stream_dp.state.codec import OutboxRecord
-from stream_dp.state.kept import Named
 from stream_dp.state.moved import MovedFolder, MovingFolder
+from stream_dp.state.private_names import Named
 from stream_dp.state.schema import ERASED, Checkpoint, Pair, State, Table, sum_of
 
 _MOVED: Final = "moved"

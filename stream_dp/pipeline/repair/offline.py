@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.errors import Fenced, InvalidInput, StreamDPError
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.private_values import Keeper

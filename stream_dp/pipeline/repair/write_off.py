@@ -17,8 +17,8 @@ from functools import partial, reduce
 from secrets import token_bytes
 from typing import Final, NamedTuple
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.parameters import erased_blocks
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import erased_blocks
 from stream_dp.errors import CorruptState, InvalidInput
 from stream_dp.messages import Definition, Event, Reason
 from stream_dp.pipeline.datasets.dataset import (
@@ -38,7 +38,7 @@ from stream_dp.pipeline.repair.offline import facts
 from stream_dp.pipeline.repair.witnesses import Said
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.codec import OutboxRecord
-from stream_dp.state.kept import Named
+from stream_dp.state.private_names import Named
 from stream_dp.state.schema import ERASED, TRAIL_BYTES, Pair, State, Table, sum_of
 
 _CHARGES_AN_ENTRY: Final = 8_192

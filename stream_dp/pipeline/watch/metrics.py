@@ -26,12 +26,12 @@ from prometheus_client.core import (
     Metric,
 )
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.shares import OWNER
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.share_bounds import OWNER
 from stream_dp.messages import INPUTS, Answer, NoisyAnswer, RefusedAnswer
 from stream_dp.pipeline.intake.records import Outgoing, Record
 from stream_dp.pipeline.watch.health import MOVED
-from stream_dp.profiles.building import epsilon_spent
+from stream_dp.profiles.builder import epsilon_spent
 from stream_dp.state.view import Usage
 
 if TYPE_CHECKING:

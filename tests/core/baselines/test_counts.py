@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream_dp.core.accounting import UNITS, Budget, Charge
-from stream_dp.core.baselines.counts import FreshCounts
+from stream_dp.core.baselines.fresh_counts import FreshCounts
+from stream_dp.core.budget.accountant import UNITS, Budget, Charge
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, LinearQuery
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.composition import Basic, Composition, Concentrated
 from stream_dp.core.sparse_vector.gates import CountLook
-from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 QuickNoise = Callable[..., NoiseSource]

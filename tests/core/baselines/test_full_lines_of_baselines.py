@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from stream_dp.core.accounting import UNITS, Budget, Charge
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.budget.accountant import UNITS, Budget, Charge
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.sparse_vector.composition import (
     Basic,
     Composition,

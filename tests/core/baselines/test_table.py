@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.baselines.table import WholeTable
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.baselines.whole_noisy_table import WholeTable
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, NOTHING, LinearQuery
-from stream_dp.core.universe import MAX_KEPT_CELLS, Universe
+from stream_dp.core.queries.query import EVERYTHING, NOTHING, LinearQuery
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import MAX_KEPT_CELLS, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 QuickNoise = Callable[..., NoiseSource]

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.accounting import Budget
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.kinds.base import Answerer, KindLook
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.budget.accountant import Budget
+from stream_dp.core.budget.parameters import Privacy
+from stream_dp.core.kinds.kind_answerer import Answerer, KindLook
 from stream_dp.core.outcome import Outcome
-from stream_dp.core.parameters import Privacy
-from stream_dp.core.query import KindQuery
-from stream_dp.core.universe import Universe
+from stream_dp.core.queries.query import KindQuery
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Universe
 
 BUDGET = Budget.of(Privacy(4.0, 1e-6), approximate=True)
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream_dp.core.accounting import Budget
-from stream_dp.core.kinds.exponential import Exponential
-from stream_dp.core.noise import NoiseSource
-from stream_dp.core.parameters import Privacy
+from stream_dp.core.budget.accountant import Budget
+from stream_dp.core.budget.parameters import Privacy
+from stream_dp.core.randomness.exponential import Exponential
+from stream_dp.core.randomness.noise_sources import NoiseSource
 from tests.slow import rest_is_slow
 
 QuickNoise = Callable[..., NoiseSource]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from stream_dp.core.accounting import UNITS, Budget, Lines
-from stream_dp.core.kinds.base import loss_of
+from stream_dp.core.budget.accountant import UNITS, Budget, Lines
+from stream_dp.core.budget.parameters import Privacy
+from stream_dp.core.kinds.kind_answerer import loss_of
 from stream_dp.core.kinds.loss import Loss
-from stream_dp.core.parameters import Privacy
 
 
 def revealed(epsilon: float, *, rho: float, e: float, d: float, looks: int) -> float:

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.kinds.laplace import reach, scale_from, sum_bound, tail_point
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.parameters import Privacy
 from stream_dp.core.kinds.loss import Loss, Secret, checked_privacy
-from stream_dp.core.noise import MAX_SCALE, MIN_SCALE, PooledNoise
-from stream_dp.core.parameters import Privacy
+from stream_dp.core.randomness.laplace import reach, scale_from, sum_bound, tail_point
+from stream_dp.core.randomness.noise_sources import MAX_SCALE, MIN_SCALE, PooledNoise
 from stream_dp.errors import BudgetExceeded, CorruptState
 
 _CONTEXT = mp.mp.clone()

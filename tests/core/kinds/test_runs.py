@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream_dp.core.accounting import Budget
-from stream_dp.core.blocks import Blocks
-from stream_dp.core.conditions import compile_where
-from stream_dp.core.kinds.adaptive_threshold.answerer import Adaptive
-from stream_dp.core.kinds.adaptive_threshold.law import AdaptivePlan
-from stream_dp.core.kinds.base import Answerer, KindLook
-from stream_dp.core.kinds.between.answerer import Between, BetweenLook
-from stream_dp.core.kinds.interior_point.answerer import Interior
-from stream_dp.core.kinds.interior_point.law import InteriorPlan
+from stream_dp.core.budget.accountant import Budget
+from stream_dp.core.budget.parameters import Privacy
+from stream_dp.core.kinds.adaptive_threshold.adaptive_answerer import Adaptive
+from stream_dp.core.kinds.adaptive_threshold.adaptive_law import AdaptivePlan
+from stream_dp.core.kinds.between.between_answerer import Between, BetweenLook
+from stream_dp.core.kinds.interior_point.interior_answerer import Interior
+from stream_dp.core.kinds.interior_point.interior_law import InteriorPlan
+from stream_dp.core.kinds.kind_answerer import Answerer, KindLook
 from stream_dp.core.kinds.loss import Secret
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Outcome, Path, Placed, RefusalCode, Refused, Side
-from stream_dp.core.parameters import Privacy
-from stream_dp.core.query import KindQuery, Predicate
-from stream_dp.core.universe import Category, Number, Universe
+from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.queries.query import KindQuery, Predicate
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.blocks import Blocks
+from stream_dp.core.rows.universe import Category, Number, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 from tests.noise import ScriptedNoise
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream_dp.core.kinds.several import WithKinds
+from stream_dp.core.kinds.with_kinds import WithKinds
 from stream_dp.core.mechanism import LinearMechanism, Mechanism
 from stream_dp.core.residual.calibrated import Calibrated
 

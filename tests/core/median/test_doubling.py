@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.median.doubling import Doubling, StageLook
+from stream_dp.core.median.doubling_stages import Doubling, StageLook
 from stream_dp.core.median.memory import Memory
 from stream_dp.core.median.phased import Phased
 from stream_dp.core.median.sequential import Median, Sequential
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, LinearQuery
-from stream_dp.core.universe import Universe
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 MakeNoise = Callable[[int], NoiseSource]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from stream_dp.core.logarithms import ln_bounds, log2_bounds, log_add, log_binomial_tail
+from stream_dp.core.budget.logarithms import ln_bounds, log2_bounds, log_add, log_binomial_tail
 from stream_dp.core.median.consistent_set import Distribution
 from stream_dp.core.median.easiness import EASINESS_ERROR, MIN_UNITS, Easiness, EasinessTest
 from stream_dp.core.median.formulas import (

@@ -14,17 +14,17 @@ import numpy.typing as npt
 import pytest
 from scipy import optimize, stats
 
-from stream_dp.core.accounting import UNITS, Charge
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.accountant import UNITS, Charge
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import Look, Mechanism
 from stream_dp.core.median.formulas import harmonic, last_threshold
 from stream_dp.core.median.memory import Memory, constants
 from stream_dp.core.median.phased import PhaseLook, QueryLook, QueryRelease
-from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
-from stream_dp.core.universe import Category, Universe
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import Kind, NoiseSource
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 from tests.noise import FakeNoise
 from tests.slow import rest_is_slow

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS, Lines
+from stream_dp.core.budget.accountant import UNITS, Lines
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.median.consistent_set.polytope import sufficient_rows
 from stream_dp.core.median.formulas import last_threshold, noise_failure, width_for
@@ -25,10 +26,9 @@ from stream_dp.core.median.sequential import (
     constants,
     least_composition,
 )
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.universe import Universe
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
 MakeNoise = Callable[[int], NoiseSource]

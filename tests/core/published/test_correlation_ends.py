@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest, norm
 
-from stream_dp.core.published.correlations import (
+from stream_dp.core.published.correlation import (
     GRID,
     Moments,
     Standard,

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from stream_dp.core.outcome import Answered, Difference, Path, RowsThatCount, TableAnswered
-from stream_dp.core.published.differences import difference_of
+from stream_dp.core.published.difference import difference_of
 
 N = 8
 SHARES = [Fraction(i, 4) for i in range(5)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.core.published.quantiles import hulls, likely, weights
+from stream_dp.core.published.quantile import hulls, likely, weights
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from stream_dp.core.published.ranks import range_width, wider_for
+from stream_dp.core.published.rank_gap import range_width, wider_for
 from stream_dp.core.residual.belief.anytime import ALL_TIMES, Directions, z_steered
 
 

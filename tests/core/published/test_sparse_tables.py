@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stream_dp.core.outcome import Answered, Path, TableAnswered
-from stream_dp.core.published.sparse import common_prefix, surely_some
+from stream_dp.core.published.sparse_table import common_prefix, surely_some
 
 N = 1_000
 

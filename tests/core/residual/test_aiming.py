@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from stream_dp.core.accounting import UNITS, Budget, Charge
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.accountant import UNITS, Budget, Charge
+from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy, Target, Unit
 from stream_dp.core.mechanism import Look, Release
-from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import (
     Answered,
     Outcome,
@@ -28,10 +27,18 @@ from stream_dp.core.outcome import (
     Useful,
     use_of_outcome,
 )
-from stream_dp.core.parameters import Accuracy, Aim, Privacy, Target, Unit
-from stream_dp.core.query import EVERYTHING, Indicator, LinearQuery, Predicate, Rank, total_of
-from stream_dp.core.residual import aiming
-from stream_dp.core.residual.aiming import (
+from stream_dp.core.queries.query import (
+    EVERYTHING,
+    Indicator,
+    LinearQuery,
+    Predicate,
+    Rank,
+    total_of,
+)
+from stream_dp.core.randomness.noise_sources import grid_sigma
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.plan import aim_rule
+from stream_dp.core.residual.plan.aim_rule import (
     Deviations,
     Rule,
     grade,
@@ -39,9 +46,9 @@ from stream_dp.core.residual.aiming import (
     share_of_line,
     typical,
 )
-from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.planner import Prices
-from stream_dp.core.universe import Boolean, Category, Number, Rows, Universe
+from stream_dp.core.residual.plan.planner import Prices
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Boolean, Category, Number, Rows, Universe
 from stream_dp.errors import InvalidDefinition
 from tests.noise import RoundedNoise
 
@@ -281,8 +288,8 @@ def test_the_parts_of_the_failure_probability_add_up_to_it() -> None:
     z = Deviations.of(Accuracy(0.02, BETA))
     tails = [2.0 * norm.sf(each) for each in (z.opening, z.pilot, z.last)]
     assert sum(tails) + z.all_times == pytest.approx(BETA)
-    assert tails[0] == pytest.approx(aiming.OPENING * BETA)
-    assert tails[2] == pytest.approx(aiming.LAST * BETA)
+    assert tails[0] == pytest.approx(aim_rule.OPENING * BETA)
+    assert tails[2] == pytest.approx(aim_rule.LAST * BETA)
     # Where the number of rows that count is private, it has a tenth.
     for each, tail in zip((z.opening, z.pilot, z.last), tails, strict=True):
         assert 2.0 * norm.sf(each * z.wider) <= 0.9 * tail * (1.0 + 1e-9)
@@ -298,7 +305,7 @@ def test_what_openings_answer_has_the_bar_of_openings() -> None:
     evidence = life.mechanism.belief.at_opening(
         life.mechanism.state.evidence(life.by_ward()).form, life.window
     )
-    z = norm.isf(aiming.OPENING * BETA / 2)
+    z = norm.isf(aim_rule.OPENING * BETA / 2)
     for cell, value in zip(cells(outcome), evidence.values, strict=True):
         assert cell.error_bar == pytest.approx(z * math.sqrt(evidence.variances[0]) / cell.n)
         assert cell.count == pytest.approx(value)
@@ -321,7 +328,7 @@ def test_the_last_look_alone_is_the_answer_whatever_the_pilot_said(kind: str) ->
     sd = math.sqrt(sum(float(grid_sigma(step)) ** 2 for _, step in steps))
     assert [cell.count for cell in cells(outcome)] == pytest.approx(values.tolist())
     for cell in cells(outcome):
-        bar = norm.isf(aiming.LAST * BETA / 2) * sd / cell.n
+        bar = norm.isf(aim_rule.LAST * BETA / 2) * sd / cell.n
         assert cell.error_bar == pytest.approx(bar, rel=1e-6)
         assert cell.error_bar_simultaneous is None
         assert cell.error_bar_anytime is None
@@ -336,7 +343,7 @@ def test_a_pilot_alone_is_what_a_useless_answer_says() -> None:
     assert cells(outcome)[0].count == pytest.approx(max(0, release.values.sum()))  # type: ignore[attr-defined]
     steps: list[tuple[int, int]] = list(release.steps)  # type: ignore[attr-defined]
     sd = math.sqrt(sum(float(grid_sigma(step)) ** 2 for _, step in steps))
-    bar = norm.isf(aiming.PILOT * BETA / 2) * sd / cells(outcome)[0].n
+    bar = norm.isf(aim_rule.PILOT * BETA / 2) * sd / cells(outcome)[0].n
     assert cells(outcome)[0].error_bar == pytest.approx(bar, rel=1e-6)
     assert life.paid() <= 0.2 * 0.01 * 1.05
     use = use_of_outcome(outcome)
@@ -352,7 +359,7 @@ def test_best_estimates_are_free_by_their_bars_for_all_times_only() -> None:
     evidence = life.mechanism.state.evidence(life.count())
     if life.looks:
         pytest.fail("the table is precise enough for its largest cell, also by these bars")
-    (bar,) = evidence.anytime(0.02 * evidence.n_rows, aiming.ALL_TIMES * BETA / 0.1)
+    (bar,) = evidence.anytime(0.02 * evidence.n_rows, aim_rule.ALL_TIMES * BETA / 0.1)
     plain = norm.isf(BETA / 2) * math.sqrt(evidence.variances[0])
     assert cells(outcome)[0].error_bar == pytest.approx(bar / evidence.n_rows)
     assert bar > 1.4 * plain
@@ -368,7 +375,7 @@ def test_a_sum_is_what_its_last_look_says_by_itself(mean: bool) -> None:
     release = life.releases[-1]
     looks = {0: release.estimates(outcome.n, 0)}  # type: ignore[attr-defined]
     alone = life.mechanism.belief.sums_alone(life.sums(0, mean=mean), looks)
-    z = norm.isf(aiming.LAST * BETA / 2)
+    z = norm.isf(aim_rule.LAST * BETA / 2)
     largest = life.sums(0).total.largest  # type: ignore[union-attr]
     bars = z * np.sqrt(alone.sums.variance_of_totals) * largest
     assert [cell.total for cell in outcome.cells] == pytest.approx(
@@ -386,7 +393,7 @@ def test_a_rank_is_within_half_of_what_is_aimed_at() -> None:
     assert useful(outcome) is Useful.YES
     *_, last = life.releases
     (step,) = [part.step for part in last.parts]  # type: ignore[attr-defined]
-    z = norm.isf(aiming.LAST * BETA / 2)
+    z = norm.isf(aim_rule.LAST * BETA / 2)
     bar = z * float(grid_sigma(step)) * math.sqrt(5) / 2
     for cell, n_rows in zip(outcome.cells, life.counts, strict=True):
         assert cell.bar == pytest.approx(bar, rel=1e-6)
@@ -560,7 +567,7 @@ def test_the_newest_last_look_alone_is_the_answer_to_a_price() -> None:
         sd = math.sqrt(sum(float(grid_sigma(step)) ** 2 for _, step in steps))
         (cell,) = cells(outcome)
         assert cell.count == release.values.sum()  # type: ignore[attr-defined]
-        assert cell.error_bar == pytest.approx(norm.isf(aiming.LAST * BETA / 2) * sd / cell.n)
+        assert cell.error_bar == pytest.approx(norm.isf(aim_rule.LAST * BETA / 2) * sd / cell.n)
         assert cell.use is not None
         assert cell.use.useful is useful
         found.append(cell.count)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.core.accounting import UNITS, Budget, gaussian_rho
-from stream_dp.core.noise import grid_sigma
-from stream_dp.core.parameters import Accuracy, Privacy, Unit
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
-from stream_dp.core.residual.base_plan import (
+from stream_dp.core.budget.accountant import UNITS, Budget, gaussian_rho
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Unit
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Total
+from stream_dp.core.randomness.noise_sources import grid_sigma
+from stream_dp.core.residual.base_release.base_plan import (
     CAP,
     NAMED_CAP,
     BaseRelease,
@@ -23,15 +23,7 @@ from stream_dp.core.residual.base_plan import (
     Reach,
     base_plan,
 )
-from stream_dp.core.residual.belief.evidence import Belief
-from stream_dp.core.residual.belief.forms import form_of
-from stream_dp.core.residual.belief.sums import form_of_total
-from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.growing import Growth
-from stream_dp.core.residual.planner import Prices, Terms
-from stream_dp.core.residual.reserve import Reserve
-from stream_dp.core.residual.residual_price import residual_price, standalone_price
-from stream_dp.core.residual.workload import (
+from stream_dp.core.residual.base_release.expected_queries import (
     ALL_PHASES,
     Group,
     Tile,
@@ -40,7 +32,15 @@ from stream_dp.core.residual.workload import (
     declared_workload,
     generic_workload,
 )
-from stream_dp.core.universe import Category, Number, Universe
+from stream_dp.core.residual.base_release.growth import Growth
+from stream_dp.core.residual.belief.evidence import Belief
+from stream_dp.core.residual.belief.linear_forms import form_of
+from stream_dp.core.residual.belief.sums import form_of_total
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.plan.planner import Prices, Terms
+from stream_dp.core.residual.plan.reserve import Reserve
+from stream_dp.core.residual.plan.residual_price import residual_price, standalone_price
+from stream_dp.core.rows.universe import Category, Number, Universe
 from tests.slow import rest_is_slow
 
 BUDGET = Budget.of(Privacy(1.0, 1e-9))

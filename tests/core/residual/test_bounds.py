@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.stats import binomtest, norm
 
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.residual.belief.bounds import _forms, sides, two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
-from stream_dp.core.residual.belief.forms import Conjunction, form_of, spectrum, variance
+from stream_dp.core.residual.belief.linear_forms import Conjunction, form_of, spectrum, variance
 
 Floats = npt.NDArray[np.float64]
 EXACT = 1e-12

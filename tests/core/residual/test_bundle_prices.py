@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS, Charge, summed
+from stream_dp.core.budget.accountant import UNITS, Charge, summed
+from stream_dp.core.budget.parameters import Target
 from stream_dp.core.mechanism import BundleQuote, Look, Mechanism, dearest
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
-from stream_dp.core.parameters import Target
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Total
 from stream_dp.core.residual.belief.shelf import Shelf
-from stream_dp.core.residual.sum_look import SumLook
+from stream_dp.core.residual.looks.sum_look import SumLook
 from tests.core.residual.test_calibrated import SIZES, Host, host, stream
 
 

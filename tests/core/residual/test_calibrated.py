@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm
 
-from stream_dp.core.accounting import UNITS, Charge, gaussian_rho
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.accountant import UNITS, Charge, gaussian_rho
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Target
 from stream_dp.core.mechanism import Look, Mechanism, Release
-from stream_dp.core.noise import Kind, NoiseSource, grid_sigma
 from stream_dp.core.outcome import (
     Answered,
     Difficulty,
@@ -29,21 +28,22 @@ from stream_dp.core.outcome import (
     Refused,
     TableAnswered,
 )
-from stream_dp.core.parameters import Accuracy, Privacy, Target
-from stream_dp.core.query import EVERYTHING, NOTHING, LinearQuery, Predicate, Total
+from stream_dp.core.queries.query import EVERYTHING, NOTHING, LinearQuery, Predicate, Total
+from stream_dp.core.randomness.noise_sources import Kind, NoiseSource, grid_sigma
 from stream_dp.core.residual.belief.bounds import two_sided
-from stream_dp.core.residual.belief.forms import conjunctions_log
+from stream_dp.core.residual.belief.linear_forms import conjunctions_log
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.measuring import (
+from stream_dp.core.residual.looks.table_looks import (
     CountsLook,
     CountsRelease,
     Part,
     TablesLook,
     TablesRelease,
 )
-from stream_dp.core.residual.sum_price import MOST_ROWS
+from stream_dp.core.residual.plan.sum_price import MOST_ROWS
 from stream_dp.core.residual.ways.way import MOST_DRAWN
-from stream_dp.core.universe import Category, Number, Rows, Universe
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.errors import BudgetExceeded, CorruptState, InvalidDefinition
 from tests.noise import FakeNoise, RoundedNoise
 

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy, Unit
 from stream_dp.core.mechanism import Look
-from stream_dp.core.noise import grid_sigma
-from stream_dp.core.parameters import Accuracy, Aim, Privacy, Unit
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Product
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Product
+from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.sum_look import exact_sums
+from stream_dp.core.residual.looks.sum_look import exact_sums
 from stream_dp.core.residual.ways.correlations import ProductLook
-from stream_dp.core.universe import Category, Universe
-from stream_dp.lab.noise import SeededNoise
+from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.lab.seeded_noise import SeededNoise
 from tests.core.conftest import Drive
 
 X, Y = (0.0, 1.0, 2.0, 50.0), (-3.0, 0.0, 0.5)

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy, Target
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Path, RefusalCode, Refused, Summed, Useful
-from stream_dp.core.parameters import Accuracy, Aim, Privacy, Target
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Product
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Product
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.ways.correlations import ColumnLook, ProductLook
-from stream_dp.core.universe import Category, Universe
-from stream_dp.lab.noise import SeededNoise
+from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.lab.seeded_noise import SeededNoise
 from tests.core.conftest import Drive
 
 N = 48_842

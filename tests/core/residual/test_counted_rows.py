@@ -13,24 +13,24 @@ import pytest
 from scipy.special import chdtri
 from scipy.stats import binomtest, norm
 
-from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.noise import grid_sigma
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy, Target, Unit
 from stream_dp.core.outcome import Answered, Path, RowsThatCount
-from stream_dp.core.parameters import Accuracy, Aim, Privacy, Target, Unit
-from stream_dp.core.persons import DIGEST_BYTES, Slots
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
-from stream_dp.core.residual.aiming import OPENING
-from stream_dp.core.residual.answering import AnswerMaker
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import grid_sigma
+from stream_dp.core.residual.answer_maker import AnswerMaker
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
-from stream_dp.core.residual.belief.forms import form_of, spectrum
 from stream_dp.core.residual.belief.levels import Axes, grouped
+from stream_dp.core.residual.belief.linear_forms import form_of, spectrum
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.counted_rows import CountedRows, RowsLook, RowsRelease
-from stream_dp.core.residual.planner import Policy, Prices
+from stream_dp.core.residual.looks.counted_rows import CountedRows, RowsLook, RowsRelease
+from stream_dp.core.residual.plan.aim_rule import OPENING
+from stream_dp.core.residual.plan.planner import Policy, Prices
+from stream_dp.core.residual.plan.targets import NO_LIMITS
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.targets import NO_LIMITS
-from stream_dp.core.universe import Category, Rows, Shape, Universe
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.person_slots import DIGEST_BYTES, Slots
+from stream_dp.core.rows.universe import Category, Rows, Shape, Universe
 from stream_dp.lab.trial import Driven
 from tests.noise import RoundedNoise
 

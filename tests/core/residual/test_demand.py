@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Rank
-from stream_dp.core.residual.demand import MOST, PHASES, Asked, Demand, is_name
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Rank
+from stream_dp.core.residual.base_release.demand import MOST, PHASES, Asked, Demand, is_name
 
 SHAPE = (50, 40, 3)
 

@@ -12,18 +12,18 @@ import pytest
 from scipy.optimize import Bounds, minimize
 from scipy.stats import binomtest, chi2
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Target
 from stream_dp.core.mechanism import Look
-from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.outcome import Differences, Outcome, Path, RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy, Privacy, Target
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import NoiseSource, grid_sigma
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.differences import Windows
-from stream_dp.core.residual.measuring import CountsLook, TablesLook
-from stream_dp.core.residual.planner import water_fill
-from stream_dp.core.universe import Boolean, Category, Rows, Universe
+from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
+from stream_dp.core.residual.plan.planner import water_fill
+from stream_dp.core.residual.window_pair import Windows
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Boolean, Category, Rows, Universe
 from tests.noise import FakeNoise, QuickNoise
 
 ALARM = 1e-6

@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest, norm
 
+from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.outcome import Path, Sum
-from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import EVERYTHING, LinearQuery, Total
-from stream_dp.core.residual import answering
-from stream_dp.core.residual.answering import AnswerMaker
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Total
+from stream_dp.core.residual import answer_maker
+from stream_dp.core.residual.answer_maker import AnswerMaker
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import least_deviations, ratio_bar
 
@@ -50,7 +50,7 @@ def test_no_mean_of_a_group_without_rows_is_told_for_all_groups_together(
     """The share of answers with such a mean is what the law says. False alarm: one in a million."""
     if alone:  # a copy that looks at each group by itself
         monkeypatch.setattr(
-            answering, "least_deviations", lambda _, beta: least_deviations(1, beta)
+            answer_maker, "least_deviations", lambda _, beta: least_deviations(1, beta)
         )
     draw, rounds = np.random.default_rng(2), 400
     wrong = 0

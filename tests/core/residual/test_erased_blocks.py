@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream_dp.core.budget.parameters import Target, erased_blocks
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import (
     Answered,
@@ -18,10 +19,9 @@ from stream_dp.core.outcome import (
     Refused,
     TableAnswered,
 )
-from stream_dp.core.parameters import Target, erased_blocks
-from stream_dp.core.query import LinearQuery, Predicate, Total
-from stream_dp.core.residual.planner import BudgetAllocator, Policy
-from stream_dp.core.residual.workload import Tile
+from stream_dp.core.queries.query import LinearQuery, Predicate, Total
+from stream_dp.core.residual.base_release.expected_queries import Tile
+from stream_dp.core.residual.plan.planner import BudgetAllocator, Policy
 from tests.core.residual.test_calibrated import SIZES, Host, make, stream
 from tests.noise import RoundedNoise
 

@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS, Budget, Charge, gaussian_rho, summed
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.accountant import UNITS, Budget, Charge, gaussian_rho, summed
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import Look, Release
-from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import Answered, Outcome, Path, Quantiles
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Rank
-from stream_dp.core.residual.base_plan import CAP, BaseRelease
-from stream_dp.core.residual.belief.forms import form_of
-from stream_dp.core.residual.belief.ranks import rank_forms
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Rank
+from stream_dp.core.randomness.noise_sources import grid_sigma
+from stream_dp.core.residual.base_release.base_plan import CAP, BaseRelease
+from stream_dp.core.residual.base_release.growth import PAID, PAID_AT_FIRST, Bought, Growth, is_time
+from stream_dp.core.residual.base_release.replay import Choice, Replay
+from stream_dp.core.residual.belief.linear_forms import form_of
+from stream_dp.core.residual.belief.rank_forms import rank_forms
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.growing import PAID, PAID_AT_FIRST, Bought, Growth, is_time
-from stream_dp.core.residual.measuring import GROWTH, TablesLook
-from stream_dp.core.residual.planner import Prices, certifies
-from stream_dp.core.residual.replaying import Choice, Replay
-from stream_dp.core.universe import Category, Rows, Universe
+from stream_dp.core.residual.looks.table_looks import GROWTH, TablesLook
+from stream_dp.core.residual.plan.planner import Prices, certifies
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Rows, Universe
 from tests.noise import RoundedNoise
 
 SIZES = (16, 3, 6, 8, 4)

@@ -17,25 +17,25 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest
 
-from stream_dp.audit.lines import Line
-from stream_dp.audit.looks import Looks, _ends_of_bins
+from stream_dp.audit.line_limits import Line
+from stream_dp.audit.look_charges import Looks, _ends_of_bins
 from stream_dp.audit.numbers import Wrong
-from stream_dp.core.accounting import UNITS, Charge
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.conditions import compile_group_by, compile_total
-from stream_dp.core.measure import Measure
+from stream_dp.core.budget.accountant import UNITS, Charge
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Target
 from stream_dp.core.mechanism import Look, Release
-from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.outcome import Path, Summed
-from stream_dp.core.parameters import Accuracy, Privacy, Target
-from stream_dp.core.query import LinearQuery, Total
+from stream_dp.core.queries.conditions import compile_group_by, compile_total
+from stream_dp.core.queries.query import LinearQuery, Total
+from stream_dp.core.randomness.noise_sources import NoiseSource, grid_sigma
 from stream_dp.core.residual.belief.sums import SumEvidence
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.measuring import QUERY, Part, TablesLook
-from stream_dp.core.residual.planner import Prices
-from stream_dp.core.residual.sum_look import SumLook, exact_sums
-from stream_dp.core.residual.sum_price import SumShape, WholeValues
-from stream_dp.core.universe import Category, Number, Rows, Universe
+from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
+from stream_dp.core.residual.looks.table_looks import QUERY, Part, TablesLook
+from stream_dp.core.residual.plan.planner import Prices
+from stream_dp.core.residual.plan.sum_price import SumShape, WholeValues
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.measured_values import Measure
+from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.messages import Definition, NumberAttribute
 from tests.noise import FakeNoise, QuickNoise
 from tests.slow import rest_is_slow

@@ -13,23 +13,13 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import chi2
 
-from stream_dp.core.accounting import Budget, gaussian_rho
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.noise import grid_sigma
+from stream_dp.core.budget.accountant import Budget, gaussian_rho
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.outcome import Answered, Path
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
-from stream_dp.core.residual.base_plan import BasePlan, Design, Reach
-from stream_dp.core.residual.belief.evidence import Belief
-from stream_dp.core.residual.belief.forms import Form, TableForm, form_of
-from stream_dp.core.residual.belief.levels import Axes, Chain, Layout, axes_of, grouped
-from stream_dp.core.residual.belief.packages import package
-from stream_dp.core.residual.belief.residuals import ResidualMemory
-from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.measuring import CountsLook, Part, TablesLook, TablesRelease
-from stream_dp.core.residual.planner import Prices, Terms
-from stream_dp.core.residual.residual_price import residual_price, standalone_price
-from stream_dp.core.residual.workload import (
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import grid_sigma
+from stream_dp.core.residual.base_release.base_plan import BasePlan, Design, Reach
+from stream_dp.core.residual.base_release.expected_queries import (
     Group,
     Tile,
     conjunction_norms,
@@ -37,7 +27,17 @@ from stream_dp.core.residual.workload import (
     generic_workload,
     planned_shape,
 )
-from stream_dp.core.universe import Category, Number, Rows, Shape, Universe
+from stream_dp.core.residual.belief.evidence import Belief
+from stream_dp.core.residual.belief.levels import Axes, Chain, Layout, axes_of, grouped
+from stream_dp.core.residual.belief.linear_forms import Form, TableForm, form_of
+from stream_dp.core.residual.belief.packages import package
+from stream_dp.core.residual.belief.residuals import ResidualMemory
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.looks.table_looks import CountsLook, Part, TablesLook, TablesRelease
+from stream_dp.core.residual.plan.planner import Prices, Terms
+from stream_dp.core.residual.plan.residual_price import residual_price, standalone_price
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Number, Rows, Shape, Universe
 from stream_dp.errors import CorruptState
 from stream_dp.lab.trial import Driven
 from tests.noise import QuickNoise

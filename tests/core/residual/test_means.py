@@ -10,17 +10,17 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest, norm
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Target
 from stream_dp.core.mechanism import Look, Release
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused, Summed
-from stream_dp.core.parameters import Accuracy, Privacy, Target
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Total
+from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.belief.sums import ratio_bar
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.sum_look import SumLook, SumRelease
-from stream_dp.core.universe import Category, Number, Rows, Universe
+from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from tests.noise import FakeNoise, QuickNoise
 
 ALARM = 1e-6

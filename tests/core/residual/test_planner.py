@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from stream_dp.core.accounting import UNITS, Budget, Charge, gaussian_rho
-from stream_dp.core.noise import grid_sigma
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.budget.accountant import UNITS, Budget, Charge, gaussian_rho
+from stream_dp.core.budget.parameters import Accuracy, Privacy
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
-from stream_dp.core.residual.belief.forms import form_of
-from stream_dp.core.residual.planner import (
+from stream_dp.core.residual.belief.linear_forms import form_of
+from stream_dp.core.residual.plan.planner import (
     _FIRST_STEP,
     _LAST_STEP,
     Bounded,

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.conditions import compile_rank
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Target
 from stream_dp.core.outcome import Path, Quantiles, RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy, Privacy, Target
-from stream_dp.core.query import EVERYTHING, LinearQuery
+from stream_dp.core.queries.conditions import compile_rank
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.measuring import TablesLook
-from stream_dp.core.universe import Category, Number, Universe
-from stream_dp.lab.noise import SeededNoise
+from stream_dp.core.residual.looks.table_looks import TablesLook
+from stream_dp.core.rows.universe import Category, Number, Universe
+from stream_dp.lab.seeded_noise import SeededNoise
 from tests.core.conftest import Drive
 
 UNIVERSE = Universe(

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core.published.quantiles import weights
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Rank
+from stream_dp.core.published.quantile import weights
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Rank
 from stream_dp.core.residual.belief.evidence import Belief
-from stream_dp.core.residual.belief.ranks import rank_forms, rank_places
+from stream_dp.core.residual.belief.rank_forms import rank_forms, rank_places
 
 Floats = npt.NDArray[np.float64]
 GROUPS, BINS, SCALE = 3, 5, 20.0

@@ -10,15 +10,15 @@ from math import comb, log, prod, sqrt
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import LinearQuery, Predicate
-from stream_dp.core.residual import replaying
-from stream_dp.core.residual.base_plan import base_plan
-from stream_dp.core.residual.demand import Demand
-from stream_dp.core.residual.planner import Prices, Terms
-from stream_dp.core.residual.replaying import LARGEST, NOTHING, Choice, Replay
-from stream_dp.core.universe import Category, Universe
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.parameters import Accuracy, Privacy
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.residual.base_release import replay
+from stream_dp.core.residual.base_release.base_plan import base_plan
+from stream_dp.core.residual.base_release.demand import Demand
+from stream_dp.core.residual.base_release.replay import LARGEST, NOTHING, Choice, Replay
+from stream_dp.core.residual.plan.planner import Prices, Terms
+from stream_dp.core.rows.universe import Category, Universe
 
 SIZES = (8, 4, 6, 5)
 SHAPE = Universe(
@@ -171,7 +171,7 @@ def test_what_a_replay_says_of_a_line_is_what_paying_one_by_one_comes_to() -> No
     asked = [row for i, row in enumerate(rows) if i % 3]
     for line in (100.0, 10_000.0):
         of_line = line * rows[0].asked.price
-        answered, spent = replaying._replayed(rows, needs, of_line, 0.25)
+        answered, spent = replay._replayed(rows, needs, of_line, 0.25)
         kept, orders = 0.0, 200
         for _ in range(orders):
             left = 0.75
@@ -182,7 +182,7 @@ def test_what_a_replay_says_of_a_line_is_what_paying_one_by_one_comes_to() -> No
         assert answered == pytest.approx(free + kept / orders, rel=0.05)
         paid = sum(row.asked.price / row.phases / of_line * row.few for row in asked)
         assert spent == pytest.approx(min(1.0, 0.25 + paid))
-    dear = replaying._replayed(rows, needs, 0.1 * min(row.asked.price for row in rows) / 12, 0.25)
+    dear = replay._replayed(rows, needs, 0.1 * min(row.asked.price for row in rows) / 12, 0.25)
     assert dear == (pytest.approx(free), pytest.approx(1.0)), (
         "what no line can pay for takes no part of it"
     )

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stream_dp.core.budget.parameters import Target
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused, TableAnswered
-from stream_dp.core.parameters import Target
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
-from stream_dp.core.residual.reserve import Reserve
-from stream_dp.core.residual.workload import Tile
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Total
+from stream_dp.core.residual.base_release.expected_queries import Tile
+from stream_dp.core.residual.plan.reserve import Reserve
 from tests.core.residual.test_calibrated import SIZES, Host, host, stream
 
 BY_FIRST = Tile(LinearQuery(EVERYTHING, range(1), (0,)), 1)

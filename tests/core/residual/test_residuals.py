@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.residual.belief.anytime import Directions
 from stream_dp.core.residual.belief.evidence import Belief
-from stream_dp.core.residual.belief.forms import (
+from stream_dp.core.residual.belief.linear_forms import (
     Conjunction,
     Form,
     TableForm,

@@ -15,25 +15,25 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest, chi2
 
-from stream_dp.audit.lines import Line
-from stream_dp.audit.looks import Looks
+from stream_dp.audit.line_limits import Line
+from stream_dp.audit.look_charges import Looks
 from stream_dp.audit.numbers import Wrong
-from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.conditions import compile_share, compile_where
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Target
 from stream_dp.core.mechanism import Look
-from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.outcome import Answered, Outcome, Path, Refused, Summed
-from stream_dp.core.parameters import Accuracy, Privacy, Target
-from stream_dp.core.query import EVERYTHING, Indicator, LinearQuery, Predicate
+from stream_dp.core.queries.conditions import compile_share, compile_where
+from stream_dp.core.queries.query import EVERYTHING, Indicator, LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import NoiseSource, grid_sigma
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import Moments, ratio_bar, rest_of_share
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.measuring import CountsLook, TablesLook
-from stream_dp.core.residual.planner import Prices
-from stream_dp.core.residual.sum_look import SHARED, SumLook, exact_sums
-from stream_dp.core.residual.sum_plan import Demand, SumPlanner
-from stream_dp.core.universe import Boolean, Category, Rows, Universe
+from stream_dp.core.residual.looks.sum_look import SHARED, SumLook, exact_sums
+from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
+from stream_dp.core.residual.plan.planner import Prices
+from stream_dp.core.residual.plan.sum_plan import Demand, SumPlanner
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Boolean, Category, Rows, Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Definition
 from tests.noise import FakeNoise, QuickNoise

@@ -16,18 +16,18 @@ import pytest
 from scipy.special import ndtri
 from scipy.stats import binomtest, chi2
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Target
 from stream_dp.core.mechanism import Look
-from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy, Privacy, Target
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.planner import Prices
-from stream_dp.core.residual.stages import StagedLook, Stages
-from stream_dp.core.residual.targets import Limits
-from stream_dp.core.universe import Category, Rows, Universe
+from stream_dp.core.residual.plan.planner import Prices
+from stream_dp.core.residual.plan.relative_stages import StagedLook, Stages
+from stream_dp.core.residual.plan.targets import Limits
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Rows, Universe
 from tests.noise import RoundedNoise
 from tests.slow import rest_is_slow
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
 
-from stream_dp.core.query import LinearQuery, Predicate, Total
+from stream_dp.core.queries.query import LinearQuery, Predicate, Total
 from stream_dp.core.residual.belief.evidence import Belief
-from stream_dp.core.residual.belief.forms import TableForm, form_of
+from stream_dp.core.residual.belief.linear_forms import TableForm, form_of
 from stream_dp.core.residual.belief.sums import form_of_total, ratio_bar, rows_query
-from stream_dp.core.universe import Number
+from stream_dp.core.rows.universe import Number
 from stream_dp.errors import InvalidDefinition
 
 ALARM = 1e-6

@@ -14,26 +14,26 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest, norm
 
-from stream_dp.audit.lines import Line
-from stream_dp.audit.looks import Looks
+from stream_dp.audit.line_limits import Line
+from stream_dp.audit.look_charges import Looks
 from stream_dp.audit.numbers import Wrong
-from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Target, Unit
 from stream_dp.core.mechanism import Look
-from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.outcome import Path, Summed
-from stream_dp.core.parameters import Accuracy, Privacy, Target, Unit
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Total
+from stream_dp.core.randomness.noise_sources import NoiseSource, grid_sigma
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import SumEstimate, ratio_bar
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.counted_rows import RowsLook, RowsRelease
-from stream_dp.core.residual.measuring import TablesLook
-from stream_dp.core.residual.planner import Prices, Terms
-from stream_dp.core.residual.sum_look import SumLook, SumRelease, exact_sums
-from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
-from stream_dp.core.residual.sum_price import SumShape, WholeValues
-from stream_dp.core.universe import Category, Number, Rows, Universe
+from stream_dp.core.residual.looks.counted_rows import RowsLook, RowsRelease
+from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease, exact_sums
+from stream_dp.core.residual.looks.table_looks import TablesLook
+from stream_dp.core.residual.plan.planner import Prices, Terms
+from stream_dp.core.residual.plan.sum_plan import Demand, MeasureSums, SumPlanner
+from stream_dp.core.residual.plan.sum_price import SumShape, WholeValues
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.messages import Definition, UnitSpec
 from tests.noise import FakeNoise, QuickNoise
 

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.conditions import compile_total
-from stream_dp.core.measure import Measure
+from stream_dp.core.budget.parameters import Accuracy, Privacy, Target
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Summed
-from stream_dp.core.parameters import Accuracy, Privacy, Target
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.queries.conditions import compile_total
+from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.sum_look import SumLook, exact_sums
-from stream_dp.core.residual.sum_price import SumShape, WholeValues
-from stream_dp.core.universe import Category, Number, Universe
+from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
+from stream_dp.core.residual.plan.sum_price import SumShape, WholeValues
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.measured_values import Measure
+from stream_dp.core.rows.universe import Category, Number, Universe
 from stream_dp.errors import InvalidQuery
 from tests.noise import QuickNoise
 

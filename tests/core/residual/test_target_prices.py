@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import Target
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import (
     Answered,
@@ -22,10 +23,9 @@ from stream_dp.core.outcome import (
     TableAnswered,
 )
 from stream_dp.core.outcome import widest_bar as widest
-from stream_dp.core.parameters import Target
-from stream_dp.core.query import LinearQuery, Predicate, Total
+from stream_dp.core.queries.query import LinearQuery, Predicate, Total
+from stream_dp.core.residual.plan.targets import Limits
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.targets import Limits
 from tests.core.residual.test_calibrated import Host, conjunction, host
 
 HALF = Predicate.conjunction({0: np.array([True] * 3 + [False] * 3)})

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from stream_dp.core.noise import grid_sigma
+from stream_dp.core.budget.parameters import Aim, Target
 from stream_dp.core.outcome import Outcome, Path, TableAnswered
-from stream_dp.core.parameters import Aim, Target
-from stream_dp.core.published.ranks import range_width
-from stream_dp.core.query import LinearQuery, Predicate
-from stream_dp.core.residual import aiming
+from stream_dp.core.published.rank_gap import range_width
+from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import grid_sigma
+from stream_dp.core.residual.plan import aim_rule
 from tests.core.residual.test_aiming import BETA, Life
 
 PRECISE = Aim(0.01, rough=0.02, easy_share=0.02)
@@ -49,8 +49,8 @@ def scale(life: Life) -> float:
 
 def test_a_last_look_tells_cells_apart_by_its_own_noise_and_so_does_its_repeat() -> None:
     life = Life(aim=PRECISE)
-    first = check(life.ask(life.by_ward()), aiming.LAST, 4, scale(life))
-    again = check(life.ask(life.by_ward()), aiming.LAST, 4, scale_of(first))
+    first = check(life.ask(life.by_ward()), aim_rule.LAST, 4, scale(life))
+    again = check(life.ask(life.by_ward()), aim_rule.LAST, 4, scale_of(first))
     assert not life.looks
     assert again.path is Path.REPEAT
     assert again.apart == pytest.approx(first.apart)
@@ -60,12 +60,12 @@ def scale_of(table: TableAnswered) -> float:
     """The scale that a bar tells."""
     bar = table.cells[0].error_bar
     assert bar is not None
-    return bar * table.cells[0].n / z_of(aiming.LAST)
+    return bar * table.cells[0].n / z_of(aim_rule.LAST)
 
 
 def test_a_pilot_that_stays_the_answer_has_its_own_part() -> None:
     life = Life(counts=(300, 200, 200, 300), aim=Aim(0.001, rough=0.002))
-    first = check(life.ask(life.by_ward()), aiming.PILOT, 4, scale(life))
+    first = check(life.ask(life.by_ward()), aim_rule.PILOT, 4, scale(life))
     again = life.ask(life.by_ward())
     assert isinstance(again, TableAnswered)
     assert again.apart == pytest.approx(first.apart, rel=1e-6)
@@ -79,7 +79,7 @@ def test_an_opening_tells_cells_apart_by_more_noise_than_each_of_them_has() -> N
     variance = life.mechanism.belief.at_opening(
         life.mechanism.state.evidence(life.by_ward()).form, life.window
     ).variances[0]
-    check(outcome, aiming.OPENING, 4, math.sqrt(variance * 4 / 3))
+    check(outcome, aim_rule.OPENING, 4, math.sqrt(variance * 4 / 3))
 
 
 def test_a_condition_that_leaves_cells_without_rows_makes_them_one_more_number() -> None:
@@ -88,7 +88,7 @@ def test_a_condition_that_leaves_cells_without_rows_makes_them_one_more_number()
     query = LinearQuery(two, life.window, (0,))
     outcome = life.ask(query)
     (step,) = life.releases[-1].steps  # type: ignore[attr-defined]
-    check(outcome, aiming.LAST, 3, float(grid_sigma(step[1])))
+    check(outcome, aim_rule.LAST, 3, float(grid_sigma(step[1])))
 
 
 def test_what_others_had_measured_is_told_apart_by_its_bars() -> None:
@@ -96,7 +96,7 @@ def test_what_others_had_measured_is_told_apart_by_its_bars() -> None:
     life.ask(replace(life.by_ward(), target=Target(share=0.002)))
     outcome = life.ask(life.by_ward())
     assert not life.looks, "it is precise enough by now"
-    check(outcome, aiming.LAST, 4, None)
+    check(outcome, aim_rule.LAST, 4, None)
 
 
 def test_a_fresh_answer_has_all_of_the_failure_probability() -> None:

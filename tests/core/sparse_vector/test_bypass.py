@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.outcome import Path, RefusalCode
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import NOTHING, LinearQuery, Predicate
+from stream_dp.core.queries.query import NOTHING, LinearQuery, Predicate
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.bypass import Bypass
 from stream_dp.core.sparse_vector.composition import Basic, Composition, Concentrated
 from stream_dp.core.sparse_vector.gates import CountLook, CountRelease
 from stream_dp.core.sparse_vector.weights import Weights, gate_scale
-from stream_dp.core.universe import Universe
 
 QuickNoise = Callable[..., NoiseSource]
 

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.median.consistent_set import Entropic
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, LinearQuery
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.gated import Gated, Prior, Scales
 from stream_dp.core.sparse_vector.gates import CountLook, CountRelease, threshold
-from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 MakeNoise = Callable[[int], NoiseSource]

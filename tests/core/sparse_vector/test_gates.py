@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.sparse_vector.gates import (
     Segment,
     predicted_rows,

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.outcome import Path, RefusalCode
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.composition import Basic
 from stream_dp.core.sparse_vector.weights import GrowingWeights, Weights, gate_scale
-from stream_dp.core.universe import Universe
 
 QuickNoise = Callable[..., NoiseSource]
 ACCURACY, ROWS = Accuracy(0.1, 0.01), 100_000

@@ -15,7 +15,7 @@ from sqlalchemy.sql import compiler
 
 from stream_dp import dbapi
 from stream_dp.client import Client, ResultTable
-from stream_dp.dbapi.connection import Connection
+from stream_dp.dbapi.connections import Connection
 from stream_dp.dbapi.dialect import StreamDPDialect
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition, DimensionTable

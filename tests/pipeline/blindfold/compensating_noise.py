@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.median_mode.answerer import StableLook
-from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
-from stream_dp.core.noise import PooledNoise
+from stream_dp.core.kinds.median_mode.stable_answerer import StableLook
+from stream_dp.core.kinds.prefix_batch.batch_answerer import BatchLook
+from stream_dp.core.randomness.noise_sources import PooledNoise
+from stream_dp.core.rows.blocks import Blocks
 from tests.pipeline.blindfold.draws import Drawn, Ints, Script, Statistic, differ
 from tests.pipeline.blindfold.statistics_of_looks import STATISTICS
 

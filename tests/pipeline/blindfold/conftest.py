@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.blocks import Blocks
+from stream_dp.core.rows.blocks import Blocks
 from stream_dp.pipeline.datasets import dataset, private_values
 from stream_dp.pipeline.datasets.block_cache import StoredBlocks
 from stream_dp.pipeline.journal import journal, redis_follower, releaser
-from stream_dp.state import kept, schema
+from stream_dp.state import private_names, schema
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script
 from tests.pipeline.blindfold.life import Life
@@ -41,9 +41,9 @@ def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def draw() -> None:
         drawn = count()
-        for module in (dataset, journal, kept, schema):
+        for module in (dataset, journal, private_names, schema):
             monkeypatch.setattr(module, "token_bytes", lambda n: next(drawn).to_bytes(n))
-        for module in (private_values, kept):
+        for module in (private_values, private_names):
             monkeypatch.setattr(module, "name_of", lambda value: value[:16])
         # How long a run lasts is not compared: nothing is done for want of other work.
         monkeypatch.setattr(releaser, "_IDLE_S", 3600.0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stream_dp.core.kinds.between.answerer import BetweenLook
-from stream_dp.core.kinds.correlated_vector.answerer import ResponsesLook
-from stream_dp.core.kinds.median_mode.answerer import StableLook
+from stream_dp.core.kinds.between.between_answerer import BetweenLook
+from stream_dp.core.kinds.correlated_vector.vector_answerer import ResponsesLook
+from stream_dp.core.kinds.median_mode.stable_answerer import StableLook
 from stream_dp.core.kinds.points import PointLook
-from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
-from stream_dp.core.kinds.threshold.answerer import CurvesLook
+from stream_dp.core.kinds.prefix_batch.batch_answerer import BatchLook
+from stream_dp.core.kinds.threshold.curve_answerer import CurvesLook
 from tests.pipeline.blindfold.life import Life
 from tests.pipeline.blindfold.queries import AA, LATE
 

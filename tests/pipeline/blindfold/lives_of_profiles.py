@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stream_dp.core.baselines.table import TableLook
+from stream_dp.core.baselines.whole_noisy_table import TableLook
 from stream_dp.core.median.phased import PhaseLook, QueryLook
-from stream_dp.core.residual.measuring import CountsLook, TablesLook
-from stream_dp.core.residual.stages import StagedLook
-from stream_dp.core.residual.sum_look import SumLook
+from stream_dp.core.residual.looks.sum_look import SumLook
+from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
+from stream_dp.core.residual.plan.relative_stages import StagedLook
 from stream_dp.core.residual.ways.aimed import StagedTables
 from stream_dp.core.residual.ways.correlations import ColumnLook, ProductLook
 from stream_dp.core.sparse_vector.gates import CountLook

@@ -11,30 +11,30 @@ from typing import Any, Final
 import numpy as np
 
 from stream_dp import core
-from stream_dp.core.baselines.table import TableLook
-from stream_dp.core.blocks import Blocks, count_of
-from stream_dp.core.kinds.adaptive_threshold.law import AdaptiveThresholds, chunk_counts
-from stream_dp.core.kinds.base import counts_of, secret_of
-from stream_dp.core.kinds.between.answerer import BetweenLook
-from stream_dp.core.kinds.correlated_vector.answerer import ResponsesLook
-from stream_dp.core.kinds.median_mode.answerer import StableLook
-from stream_dp.core.kinds.median_mode.law import _votes, mode, order_statistic
+from stream_dp.core.baselines.whole_noisy_table import TableLook
+from stream_dp.core.kinds.adaptive_threshold.adaptive_law import AdaptiveThresholds, chunk_counts
+from stream_dp.core.kinds.between.between_answerer import BetweenLook
+from stream_dp.core.kinds.correlated_vector.vector_answerer import ResponsesLook
+from stream_dp.core.kinds.kind_answerer import counts_of, secret_of
+from stream_dp.core.kinds.median_mode.stable_answerer import StableLook
+from stream_dp.core.kinds.median_mode.stable_law import _votes, mode, order_statistic
 from stream_dp.core.kinds.points import PointLook
-from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
-from stream_dp.core.kinds.sampling import permutation
-from stream_dp.core.kinds.several import NamedLook
-from stream_dp.core.kinds.threshold.answerer import CurvesLook
+from stream_dp.core.kinds.prefix_batch.batch_answerer import BatchLook
+from stream_dp.core.kinds.threshold.count_tree import _nodes
+from stream_dp.core.kinds.threshold.curve_answerer import CurvesLook
 from stream_dp.core.kinds.threshold.partition import PartitionPlan
-from stream_dp.core.kinds.threshold.tree import _nodes
-from stream_dp.core.median.doubling import StageLook
+from stream_dp.core.kinds.with_kinds import NamedLook
+from stream_dp.core.median.doubling_stages import StageLook
 from stream_dp.core.median.phased import PhaseLook, QueryLook
+from stream_dp.core.randomness.exact_choice import permutation
 from stream_dp.core.residual.belief.levels import grouped
-from stream_dp.core.residual.counted_rows import RowsLook
-from stream_dp.core.residual.measuring import CountsLook, TablesLook, exact_answers
-from stream_dp.core.residual.stages import StagedLook
-from stream_dp.core.residual.sum_look import SumLook, exact_sums
+from stream_dp.core.residual.looks.counted_rows import RowsLook
+from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
+from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook, exact_answers
+from stream_dp.core.residual.plan.relative_stages import StagedLook
 from stream_dp.core.residual.ways.aimed import StagedTables
 from stream_dp.core.residual.ways.correlations import ColumnLook, ProductLook
+from stream_dp.core.rows.blocks import Blocks, count_of
 from stream_dp.core.sparse_vector.gates import CountLook
 from tests.pipeline.blindfold.draws import Coin, Drawn, Law, Statistic
 

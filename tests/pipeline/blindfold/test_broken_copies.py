@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.residual.measuring import CountsLook
+from stream_dp.core.residual.looks.table_looks import CountsLook
+from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.messages import Event
 from stream_dp.pipeline.datasets.block_cache import BlockCache, StoredBlocks
 from stream_dp.pipeline.datasets.dataset import Dataset
@@ -20,7 +20,7 @@ from stream_dp.pipeline.intake import decider
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.queries import reply
 from stream_dp.pipeline.watch.metrics import Metrics
-from stream_dp.state.kept import Named
+from stream_dp.state.private_names import Named
 from tests.pipeline.blindfold.lives import LIVES
 from tests.pipeline.blindfold.statistics_of_looks import of_counts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from typing import Any
 
-from stream_dp.core.residual.counted_rows import RowsLook
+from stream_dp.core.residual.looks.counted_rows import RowsLook
 from stream_dp.messages import KindsSpec, MechanismSpec
 from tests.pipeline.blindfold.lives import LIVES
 from tests.pipeline.blindfold.lives_of_kinds import KINDS

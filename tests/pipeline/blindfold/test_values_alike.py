@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.residual.sum_look import SumLook
+from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.messages import Event
 from stream_dp.pipeline.datasets.dataset import Dataset
 from tests.pipeline.blindfold.lives import LIVES

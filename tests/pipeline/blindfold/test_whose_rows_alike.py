@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from stream_dp.core.residual.counted_rows import RowsLook
-from stream_dp.core.residual.measuring import TablesLook
+from stream_dp.core.residual.looks.counted_rows import RowsLook
+from stream_dp.core.residual.looks.table_looks import TablesLook
 from stream_dp.messages import Event
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.watch.metrics import Metrics

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.watch.health import Health
-from stream_dp.web.published import READ, Published
-from stream_dp.web.views import Views, health_document
+from stream_dp.web.page_data.published_state import READ, Published
+from stream_dp.web.page_data.views import Views, health_document
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.trail import Sent
 

@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
 from tests.pipeline.referee.evidence import commits_by_then
 from tests.pipeline.trail import Sent
 from tests.pipeline.world import World

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from stream_dp.state.kept import Named
+from stream_dp.state.private_names import Named
 from tests.pipeline.held import Held
 from tests.pipeline.referee.evidence import was_lost
 from tests.pipeline.trail import Committed, Looked

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from stream_dp.core.blocks import Block
-from stream_dp.core.universe import Universe
+from stream_dp.core.rows.blocks import Block
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState
 from stream_dp.messages import Definition
 from stream_dp.pipeline.intake.records import Record
-from stream_dp.state.kept import Named, unsalted
+from stream_dp.state.private_names import Named, unsalted
 from stream_dp.state.schema import Table
 from tests.pipeline.held import Held, Said, batch_name
 from tests.pipeline.trail import Committed, Looked, Sent

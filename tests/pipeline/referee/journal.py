@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stream_dp.pipeline.intake.records import place_in
-from stream_dp.state.kept import Named
+from stream_dp.state.private_names import Named
 from stream_dp.state.schema import Table, weight
 from tests.pipeline.held import Held
 from tests.pipeline.referee.evidence import commits_by_then

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.mechanism import dearest
 from tests.pipeline.referee.evidence import asked_in, grows, id_of, parsed, records_of
 from tests.pipeline.world import World

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.blocks import Block
-from stream_dp.core.packing import Reader
-from stream_dp.core.persons import Persons, PersonSecret
-from stream_dp.core.universe import Rows, Universe
+from stream_dp.core.encoding import Reader
+from stream_dp.core.rows.blocks import Block
+from stream_dp.core.rows.person_slots import Persons, PersonSecret
+from stream_dp.core.rows.universe import Rows, Universe
 from stream_dp.messages import UnitSpec
 from tests.pipeline.held import Held, batch_name
 from tests.pipeline.referee.evidence import (

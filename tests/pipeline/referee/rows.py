@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stream_dp.core.blocks import Block
-from stream_dp.core.persons import Persons
-from stream_dp.core.universe import Rows, Universe
-from stream_dp.profiles.building import build
-from stream_dp.state import kept
-from stream_dp.state.kept import Named, unsalted
+from stream_dp.core.rows.blocks import Block
+from stream_dp.core.rows.person_slots import Persons
+from stream_dp.core.rows.universe import Rows, Universe
+from stream_dp.profiles.builder import build
+from stream_dp.state import private_names
+from stream_dp.state.private_names import Named, unsalted
 from tests.pipeline.held import Held, batch_name
 from tests.pipeline.referee.evidence import (
     definition_of,
@@ -115,7 +115,7 @@ def _waiting(world: World, held: Held, universe: Universe) -> Iterator[Rows]:
 def _names_fit(world: World, held: Held) -> Iterator[str]:
     for what, named in held.named().items():
         stored = world.kept.get(f"{held.name}/{named.name.hex()}".encode())
-        if stored is not None and kept.name_of(stored) != named.name:
+        if stored is not None and private_names.name_of(stored) != named.name:
             yield f"P3: {held.name} has another {what} than the one that was named"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from stream_dp.state import kept
+from stream_dp.state import private_names
 from stream_dp.state.schema import BY_ID, Pair, State, weight
 from tests.pipeline.held import Held
 from tests.pipeline.world import World
@@ -29,7 +29,7 @@ def redis_follows(world: World) -> Iterator[str]:
         for value_name, value in world.view.values.get(name, {}).items():
             if value_name not in held.names:
                 yield f"P8: Redis has a private value of {name} that no commit names any more"
-            elif kept.name_of(value) != value_name and name not in world.spoiled:
+            elif private_names.name_of(value) != value_name and name not in world.spoiled:
                 yield f"P17: Redis has a private value of {name} that does not fit its name"
         if name not in world.spoiled and any(
             value not in _ever(held)[pair] for pair, value in _answers(world, name)

@@ -27,11 +27,11 @@ from functools import cached_property
 
 import numpy as np
 
-from stream_dp.core.kinds.laplace import reach, scale_from
+from stream_dp.core.encoding import Format, fields, integers
 from stream_dp.core.kinds.loss import Loss, checked_privacy
-from stream_dp.core.kinds.threshold.tree import Tree, TreePlan
-from stream_dp.core.noise import IntArray, NoiseSource
-from stream_dp.core.packing import Format, fields, integers
+from stream_dp.core.kinds.threshold.count_tree import Tree, TreePlan
+from stream_dp.core.randomness.laplace import reach, scale_from
+from stream_dp.core.randomness.noise_sources import IntArray, NoiseSource
 
 _FORMAT = Format("partition", 1)
 

@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg, special
 
-from stream_dp.core.median.consistent_set.base import (
+from stream_dp.core.median.consistent_set.set_interface import (
     Distribution,
     HardAnswer,
     Mask,
     block_shares,
     on_grid,
 )
-from stream_dp.core.universe import check_kept_cells
+from stream_dp.core.rows.universe import check_kept_cells
 
 _Floats: TypeAlias = npt.NDArray[np.float64]
 _NODES: Final = 65  # odd: the middle one is the mean, and so the median

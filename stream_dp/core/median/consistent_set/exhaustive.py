@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.median.consistent_set.base import Distribution, Mask
+from stream_dp.core.median.consistent_set.set_interface import Distribution, Mask
 from stream_dp.errors import InvalidDefinition
 
 MAX_HYPOTHESES: Final = 200_000

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg
 
-from stream_dp.core.median.consistent_set.base import (
+from stream_dp.core.median.consistent_set.set_interface import (
     Distribution,
     HardAnswer,
     Mask,

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from stream_dp.core.residual.belief.bounds import two_sided
-from stream_dp.core.residual.belief.forms import Floats
+from stream_dp.core.residual.belief.linear_forms import Floats
 
 BOUNDS: Final = 0.2
 """The part of the failure probability that is for answers that smaller counts bound."""

@@ -24,7 +24,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import ndtri_exp
 
-from stream_dp.core.residual.belief.forms import Floats, Form, View
+from stream_dp.core.residual.belief.linear_forms import Floats, Form, View
 
 
 def two_sided(log_probability: float) -> float:

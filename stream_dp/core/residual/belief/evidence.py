@@ -15,12 +15,12 @@ from functools import cached_property
 
 import numpy as np
 
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief import bounds
 from stream_dp.core.residual.belief.anytime import Directions
-from stream_dp.core.residual.belief.forms import Floats, Form, variance
+from stream_dp.core.residual.belief.linear_forms import Floats, Form, variance
 from stream_dp.core.residual.belief.packages import Package, package
-from stream_dp.core.residual.belief.ranks import RankForms
+from stream_dp.core.residual.belief.rank_forms import RankForms
 from stream_dp.core.residual.belief.residuals import ResidualMemory, WindowView
 from stream_dp.core.residual.belief.shelf import Shelf
 from stream_dp.core.residual.belief.sums import (

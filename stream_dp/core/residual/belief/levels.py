@@ -8,7 +8,7 @@ cheap.
 
 What the cells say splits into one part for each level: what its groups say beyond those of the level before.
 As functions on the cells the parts are orthogonal. Level 0 is one group of all cells. An attribute without a
-chain of its own has level 0 and its cells, and everything here is then what ``forms`` says of it.
+chain of its own has level 0 and its cells, and everything here is then what ``linear_forms`` says of it.
 
 A table with noise of variance s^2 on each group counts groups of at least M cells. An answer that weighs its
 groups with u errs with the variance ``s^2 |u|^2``. That is at most ``s^2 / M`` times the squared norm of u as
@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.universe import Shape
+from stream_dp.core.rows.universe import Shape
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from stream_dp.core.residual.belief.forms import Floats, View, table
+from stream_dp.core.residual.belief.linear_forms import Floats, View, table
 
 MAX_FIT_CELLS = 2**17
 """Above this the unknown interactions are left out instead: a fit would take too long."""

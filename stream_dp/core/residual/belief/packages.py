@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from stream_dp.core.noise import GRID_STEPS
+from stream_dp.core.randomness.noise_sources import GRID_STEPS
 from stream_dp.core.residual.belief.levels import Floats, Layout
 
 _ROUNDS: Final = 120

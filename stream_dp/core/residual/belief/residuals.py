@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from stream_dp.core.residual.belief.forms import (
+from stream_dp.core.residual.belief.levels import Layout, Levels, Part, axes_of
+from stream_dp.core.residual.belief.linear_forms import (
     Floats,
     part_infinite,
     spectrum,
     variance_of_parted,
 )
-from stream_dp.core.residual.belief.levels import Layout, Levels, Part, axes_of
 from stream_dp.core.residual.belief.local_fit import fit
 from stream_dp.core.residual.belief.shelf import Shelf
 

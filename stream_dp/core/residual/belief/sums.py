@@ -1,8 +1,8 @@
 """Sums and means: weighted forms in the same residuals that counts are estimated from.
 
 A sum adds a number up that stands for each cell of an attribute; it is linear in the counts, so its estimate
-and its variance are those of ``forms`` with weights in place of a mask. A mean is the ratio of a sum and a
-count, both estimated from the same tables. Its bar is Fieller's (1954): m is a possible mean just when
+and its variance are those of ``linear_forms`` with weights in place of a mask. A mean is the ratio of a sum
+and a count, both estimated from the same tables. Its bar is Fieller's (1954): m is a possible mean just when
 ``S - m C`` is within z deviations of 0, where S and C are the estimated sum and count; the variance of that
 difference is quadratic in m, and so is the condition.
 
@@ -29,9 +29,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from stream_dp.core.query import Indicator, LinearQuery, Mask, Predicate, Product, Total
+from stream_dp.core.queries.query import Indicator, LinearQuery, Mask, Predicate, Product, Total
 from stream_dp.core.residual.belief.bounds import one_sided
-from stream_dp.core.residual.belief.forms import (
+from stream_dp.core.residual.belief.linear_forms import (
     Floats,
     Form,
     TableForm,

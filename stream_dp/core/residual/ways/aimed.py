@@ -1,4 +1,4 @@
-"""Answers as precise as they are worth having, where their query says nothing about it: see ``aiming``."""
+"""Answers as precise as they are worth having, where their query says nothing about it: see ``aim_rule``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.budget.parameters import Aim
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import (
     Answered,
@@ -23,9 +24,20 @@ from stream_dp.core.outcome import (
     Useful,
     width,
 )
-from stream_dp.core.parameters import Aim
-from stream_dp.core.query import Indicator, LinearQuery
-from stream_dp.core.residual.aiming import (
+from stream_dp.core.queries.query import Indicator, LinearQuery
+from stream_dp.core.residual.answer_maker import told_apart, variance_of
+from stream_dp.core.residual.belief.evidence import Evidence
+from stream_dp.core.residual.belief.linear_forms import Floats
+from stream_dp.core.residual.belief.sums import Sums, rows_query
+from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
+from stream_dp.core.residual.looks.table_looks import (
+    QUERY,
+    CountsRelease,
+    Part,
+    TablesLook,
+    TablesRelease,
+)
+from stream_dp.core.residual.plan.aim_rule import (
     LAST,
     OPENING,
     PILOT,
@@ -40,23 +52,11 @@ from stream_dp.core.residual.aiming import (
     surely,
     use_of,
 )
-from stream_dp.core.residual.answering import told_apart, variance_of
-from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.belief.forms import Floats
-from stream_dp.core.residual.belief.sums import Sums, rows_query
-from stream_dp.core.residual.measuring import (
-    QUERY,
-    CountsRelease,
-    Part,
-    TablesLook,
-    TablesRelease,
-)
-from stream_dp.core.residual.planner import ROUNDING, Measure, count_alone
+from stream_dp.core.residual.plan.planner import ROUNDING, Measure, count_alone
+from stream_dp.core.residual.plan.relative_stages import StagedLook
+from stream_dp.core.residual.plan.sum_plan import Demand, SumPlanner
+from stream_dp.core.residual.plan.sum_price import counted_values
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.stages import StagedLook
-from stream_dp.core.residual.sum_look import SumLook, SumRelease
-from stream_dp.core.residual.sum_plan import Demand, SumPlanner
-from stream_dp.core.residual.sum_price import counted_values
 from stream_dp.core.residual.ways.counts import drawable
 from stream_dp.core.residual.ways.totals import drawable_sums, sum_look_of
 from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, paid_with
@@ -127,7 +127,7 @@ class Aimed(Way):
 
     @abstractmethod
     def _surely(self, query: LinearQuery) -> float:
-        """The part of its size that an answer has, most likely: see ``aiming.surely``."""
+        """The part of its size that an answer has, most likely: see ``aim_rule.surely``."""
 
     @abstractmethod
     def _look(

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome, Path, Quantiles, Refused
-from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.aiming import OF_ROWS_OF_RANK, share_of_line
+from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.belief.forms import Floats
-from stream_dp.core.residual.belief.ranks import RankForms, rank_forms
-from stream_dp.core.residual.planner import ROUNDING
+from stream_dp.core.residual.belief.linear_forms import Floats
+from stream_dp.core.residual.belief.rank_forms import RankForms, rank_forms
+from stream_dp.core.residual.plan.aim_rule import OF_ROWS_OF_RANK, share_of_line
+from stream_dp.core.residual.plan.planner import ROUNDING
 from stream_dp.core.residual.ways.aimed import AimedCounts, published_counts
 from stream_dp.core.residual.ways.quantiles import too_many_bins
 

@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.budget.parameters import Aim
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome, Path, Refused, Sum, Summed, Useful
-from stream_dp.core.parameters import Aim
-from stream_dp.core.published.correlations import (
+from stream_dp.core.published.correlation import (
     CUT,
     GRID,
     Moments,
@@ -27,18 +27,18 @@ from stream_dp.core.published.correlations import (
     correlation,
     deviations,
 )
-from stream_dp.core.query import LinearQuery, Product
-from stream_dp.core.residual.aiming import OF_CORRELATION
+from stream_dp.core.queries.query import LinearQuery, Product
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.belief.forms import Floats, TableForm, form_of
-from stream_dp.core.residual.counted_rows import FAILURE
-from stream_dp.core.residual.planner import Lack, Measure, count_alone
+from stream_dp.core.residual.belief.linear_forms import Floats, TableForm, form_of
+from stream_dp.core.residual.looks.counted_rows import FAILURE
+from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
+from stream_dp.core.residual.plan.aim_rule import OF_CORRELATION
+from stream_dp.core.residual.plan.planner import Lack, Measure, count_alone
+from stream_dp.core.residual.plan.relative_stages import StagedLook
+from stream_dp.core.residual.plan.sum_plan import Demand, SumPlanner
+from stream_dp.core.residual.plan.targets import too_dear
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.stages import StagedLook
-from stream_dp.core.residual.sum_look import SumLook, SumRelease
-from stream_dp.core.residual.sum_plan import Demand, SumPlanner
-from stream_dp.core.residual.targets import too_dear
 from stream_dp.core.residual.ways.aimed import AimedSums, Answer, published_counts, staged
 from stream_dp.core.residual.ways.counts import drawable
 

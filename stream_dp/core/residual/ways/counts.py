@@ -6,10 +6,10 @@ import math
 
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, Path, Refused
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.measuring import QUERY, CountsLook, Part, TablesLook
-from stream_dp.core.residual.planner import (
+from stream_dp.core.residual.looks.table_looks import QUERY, CountsLook, Part, TablesLook
+from stream_dp.core.residual.plan.planner import (
     ROUNDING,
     Bounded,
     Certified,

@@ -1,4 +1,4 @@
-"""Differences of two windows within an error of their own: see ``differences`` for their precision."""
+"""Differences of two windows within an error of their own: see ``window_pair``."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Difference, Differences, Outcome, Path, RefusalCode, Refused
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.differences import Differed, Windows
-from stream_dp.core.residual.planner import ROUNDING, Lack, Measure
-from stream_dp.core.residual.targets import too_dear
+from stream_dp.core.residual.plan.planner import ROUNDING, Lack, Measure
+from stream_dp.core.residual.plan.targets import too_dear
 from stream_dp.core.residual.ways.counts import drawable, look_of
 from stream_dp.core.residual.ways.way import Way
+from stream_dp.core.residual.window_pair import Differed, Windows
 
 _TIE: Final = 1.0 + 1e-9
 

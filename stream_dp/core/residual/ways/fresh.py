@@ -9,10 +9,10 @@ import math
 
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, Refused
-from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.answering import variance_of
-from stream_dp.core.residual.measuring import CountsRelease
-from stream_dp.core.residual.planner import ROUNDING, Lack, Measure, plan_fresh
+from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.residual.answer_maker import variance_of
+from stream_dp.core.residual.looks.table_looks import CountsRelease
+from stream_dp.core.residual.plan.planner import ROUNDING, Lack, Measure, plan_fresh
 from stream_dp.core.residual.ways.counts import drawable, look_of
 from stream_dp.core.residual.ways.way import Way
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, Path, Summed
-from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.mean_stages import MeanStage, next_stage
+from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
+from stream_dp.core.residual.plan.mean_stages import MeanStage, next_stage
+from stream_dp.core.residual.plan.targets import too_dear
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.sum_look import SumLook, SumRelease
-from stream_dp.core.residual.targets import too_dear
 from stream_dp.core.residual.ways.totals import drawable_sums, sum_look_of, sum_planner
 from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, paid_with
 

@@ -8,11 +8,11 @@ from typing import Final
 
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.belief.forms import Together
-from stream_dp.core.residual.belief.ranks import RankForms, rank_forms
-from stream_dp.core.residual.planner import (
+from stream_dp.core.residual.belief.linear_forms import Together
+from stream_dp.core.residual.belief.rank_forms import RankForms, rank_forms
+from stream_dp.core.residual.plan.planner import (
     MAX_TABLE_CELLS,
     ROUNDING,
     Certified,

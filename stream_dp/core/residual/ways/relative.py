@@ -1,19 +1,26 @@
-"""Counts within a share of themselves, in several looks if need be: see ``stages``."""
+"""Counts within a share of themselves, in several looks if need be: see ``relative_stages``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, Path
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.measuring import CountsRelease
-from stream_dp.core.residual.planner import Measure, Unproven
+from stream_dp.core.residual.looks.table_looks import CountsRelease
+from stream_dp.core.residual.plan.planner import Measure, Unproven
+from stream_dp.core.residual.plan.relative_stages import (
+    Last,
+    Pilot,
+    Settled,
+    StagedLook,
+    Stages,
+    Stuck,
+)
+from stream_dp.core.residual.plan.targets import percent, too_dear
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.stages import Last, Pilot, Settled, StagedLook, Stages, Stuck
-from stream_dp.core.residual.targets import percent, too_dear
 from stream_dp.core.residual.ways.counts import drawable, unproven
 from stream_dp.core.residual.ways.way import NOTHING_PAID, OUT_OF_REACH, Way, paid_with
 

@@ -6,9 +6,10 @@ import math
 
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, Path, Refused
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.sums import rows_query
-from stream_dp.core.residual.planner import (
+from stream_dp.core.residual.looks.sum_look import SumLook
+from stream_dp.core.residual.plan.planner import (
     ROUNDING,
     Certified,
     Lack,
@@ -16,9 +17,8 @@ from stream_dp.core.residual.planner import (
     Terms,
     precision_after,
 )
+from stream_dp.core.residual.plan.sum_plan import Demand, MeasureSums, SumPlanner
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.sum_look import SumLook
-from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
 from stream_dp.core.residual.ways.counts import drawable, look_of
 from stream_dp.core.residual.ways.way import MOST_DRAWN, TOO_MANY_DRAWS, Way
 

@@ -7,22 +7,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from stream_dp.core.accounting import Charge
+from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
-from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.belief.forms import MAX_SPECTRUM
+from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.residual.belief.linear_forms import MAX_SPECTRUM
 from stream_dp.core.residual.belief.sums import is_total
-from stream_dp.core.residual.planner import (
+from stream_dp.core.residual.plan.planner import (
     MAX_TABLE_CELLS,
     BudgetAllocator,
     Lack,
     Measure,
     Unproven,
 )
+from stream_dp.core.residual.plan.sum_plan import MeasureSums
+from stream_dp.core.residual.plan.targets import terms_of, too_dear
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.sum_plan import MeasureSums
-from stream_dp.core.residual.targets import terms_of, too_dear
 
 MOST_DRAWN: Final = 2**22
 """Draws of noise for one query: its measurements fit into one commit."""

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream_dp.core.kinds.adaptive_threshold.law import (
+from stream_dp.core.kinds.adaptive_threshold.adaptive_law import (
     AdaptivePlan,
     AdaptiveThresholds,
     chunk_counts,
 )
 from stream_dp.core.kinds.loss import Secret
-from stream_dp.core.kinds.threshold.tree import prefix_sums
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.kinds.threshold.count_tree import prefix_sums
 from stream_dp.core.outcome import Side
+from stream_dp.core.randomness.noise_sources import NoiseSource
 
 ALARM = 1e-6
 ONE, SMALL = Fraction(1), Fraction(1, 10**6)

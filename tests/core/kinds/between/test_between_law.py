@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from stream_dp.core.kinds.between.law import BetweenPlan, BetweenThresholds
+from stream_dp.core.kinds.between.between_law import BetweenPlan, BetweenThresholds
 from stream_dp.core.kinds.loss import Secret
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Side
+from stream_dp.core.randomness.noise_sources import NoiseSource
 from tests.noise import ScriptedNoise
 
 ALARM = 1e-6

@@ -15,15 +15,15 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.blocks import MAX_ORDERED
-from stream_dp.core.kinds.correlated_vector.answerer import (
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.kinds.correlated_vector.vector_answerer import (
     MOST_RESPONSES,
     CorrelatedVectors,
     ResponsesRelease,
 )
 from stream_dp.core.outcome import Path, RefusalCode, Refused, Responses
-from stream_dp.core.universe import Boolean, Category, Universe
+from stream_dp.core.rows.blocks import MAX_ORDERED
+from stream_dp.core.rows.universe import Boolean, Category, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 ALARM = 1e-6

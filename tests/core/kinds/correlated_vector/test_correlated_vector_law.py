@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream_dp.core.kinds.correlated_vector.law import ResponsePlan, loss_of
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.kinds.correlated_vector.vector_law import ResponsePlan, loss_of
+from stream_dp.core.randomness.noise_sources import NoiseSource
 
 ALARM = 1e-6
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream_dp.core.kinds.interior_point.law import InteriorPlan, InteriorPoint
+from stream_dp.core.kinds.interior_point.interior_law import InteriorPlan, InteriorPoint
 from stream_dp.core.kinds.loss import Secret
-from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Side
+from stream_dp.core.randomness.noise_sources import NoiseSource
 
 ALARM = 1e-6
 PLAN = InteriorPlan(Fraction(1), Fraction(1, 10**6), 1000, 0.05)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.kinds.base import KindLook
-from stream_dp.core.kinds.median_mode.answerer import (
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.kinds.kind_answerer import KindLook
+from stream_dp.core.kinds.median_mode.stable_answerer import (
     MOST_DEALT,
     MOST_VOTES,
     Medians,
@@ -24,7 +24,7 @@ from stream_dp.core.kinds.median_mode.answerer import (
     _Stable,
 )
 from stream_dp.core.outcome import Found, Path, RefusalCode, Refused
-from stream_dp.core.universe import Boolean, Category, Number, Universe
+from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 ALARM = 1e-6

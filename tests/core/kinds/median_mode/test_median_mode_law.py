@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from stream_dp.core.kinds.median_mode.law import (
+from stream_dp.core.kinds.median_mode.stable_law import (
     NEVER,
     DisjointMode,
     ResampledMode,
@@ -22,7 +22,7 @@ from stream_dp.core.kinds.median_mode.law import (
     stable_median,
     stable_mode,
 )
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.randomness.noise_sources import NoiseSource
 
 ALARM = 1e-6
 Counts = npt.NDArray[np.int64]

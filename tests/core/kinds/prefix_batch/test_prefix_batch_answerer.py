@@ -10,15 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.conditions import compile_where
-from stream_dp.core.kinds.prefix_batch.answerer import LONGEST_S, Batches, BatchLook, BatchRelease
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.parameters import Privacy
+from stream_dp.core.kinds.prefix_batch.batch_answerer import (
+    LONGEST_S,
+    Batches,
+    BatchLook,
+    BatchRelease,
+)
 from stream_dp.core.outcome import BatchAnswered, Outcome, Path, Refused
-from stream_dp.core.parameters import Privacy
-from stream_dp.core.query import KindQuery
-from stream_dp.core.universe import Boolean, Number, Universe
+from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.queries.query import KindQuery
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.universe import Boolean, Number, Universe
 from stream_dp.errors import CorruptState
 
 UNIVERSE = Universe((Number("x", tuple(range(1, 32)), integer=True), Boolean("b")))

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from stream_dp.core.kinds.prefix_batch.law import (
+from stream_dp.core.kinds.prefix_batch.batch_law import (
     Conditions,
     PrefixPlan,
     _Nested,
@@ -27,7 +27,7 @@ from stream_dp.core.kinds.prefix_batch.law import (
     metropolis,
     rejected,
 )
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.randomness.noise_sources import NoiseSource
 
 ALARM = 1e-6
 Counts = npt.NDArray[np.int64]

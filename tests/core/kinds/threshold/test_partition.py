@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
+from stream_dp.core.kinds.threshold.count_tree import Tree, TreePlan
 from stream_dp.core.kinds.threshold.partition import PartitionPlan, PartitionRelease, Partitions
-from stream_dp.core.kinds.threshold.tree import Tree, TreePlan
-from stream_dp.core.noise import NoiseSource, PooledNoise
+from stream_dp.core.randomness.noise_sources import NoiseSource, PooledNoise
 from stream_dp.errors import CorruptState
 
 ALARM = 1e-6

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from stream_dp.core.kinds.threshold.tree import Tree, TreePlan
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.kinds.threshold.count_tree import Tree, TreePlan
+from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.errors import CorruptState
 from tests.noise import ScriptedNoise
 

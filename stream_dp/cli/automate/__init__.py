@@ -1,0 +1,1 @@
+"""The commands for queries that are asked again and again."""

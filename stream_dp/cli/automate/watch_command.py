@@ -1,0 +1,56 @@
+"""``stream-dp watch``."""
+
+from __future__ import annotations
+
+import time
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.text.reply_text import answer_line, event_line, rejection_line
+from stream_dp.messages import Answer, Event, NoisyAnswer, QuotedAnswer, QuotedBundle, Rejected
+
+
+@click.command()
+@connected()
+@click.argument("dataset", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document a line.")
+def command(connection: Connection, dataset: str | None, as_json: bool) -> None:  # noqa: FBT001
+    """Follow the answers, events and rejections of one DATASET, or of all, until Ctrl-C."""
+    console = Console(highlight=False, soft_wrap=True)
+    with connection.client() as client:
+        if dataset is not None:
+            client.definition(dataset)
+        client.open()
+        click.echo("watching; press Ctrl-C to end", err=True)
+        try:
+            for reply in client.follow(dataset):
+                if as_json:
+                    click.echo(reply.to_bytes().decode())
+                else:
+                    console.print(_line(reply))
+        except KeyboardInterrupt:
+            return
+
+
+def _colour(answer: Answer) -> str:
+    if isinstance(answer, NoisyAnswer | QuotedAnswer):
+        return "green" if answer.difficulty == "easy" else "yellow"
+    if isinstance(answer, QuotedBundle):
+        return "yellow" if answer.together.high else "green"
+    return "red"
+
+
+def _line(reply: Answer | Event | Rejected) -> Text:
+    now = time.strftime("%H:%M:%S")
+    if isinstance(reply, Answer):
+        colour = _colour(reply)
+        words = f"{reply.analyst}/{reply.query_id[:12]}  {answer_line(reply)}"
+    elif isinstance(reply, Event):
+        colour = "cyan" if reply.reason is None else "red"
+        words = event_line(reply)
+    else:
+        colour, words = "red", rejection_line(reply)
+    return Text.assemble((now, "dim"), "  ", (reply.dataset or "-", "bold"), "  ", (words, colour))

@@ -1,0 +1,446 @@
+"""``stream-dp doctor``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from stream_dp.audit import Report
+from stream_dp.broker import Broker
+from stream_dp.cli.operate.ledger_command import published, reports
+from stream_dp.cli.server_options import Connection, connected, unreachable, without_password
+from stream_dp.cli.text.reply_text import busy, share
+from stream_dp.client.budget.odometer import Odometer
+from stream_dp.client.kafka.deployment_topics import (
+    TopicState,
+    describe_broker,
+    describe_topics,
+    workers,
+)
+from stream_dp.errors import CorruptState, StoreUnavailable, StreamDPError, UnsafeTopics
+from stream_dp.messages import (
+    FLUSH,
+    INPUTS,
+    MIN_INSYNC,
+    PRIVATE,
+    TIMES,
+    TOPICS,
+    UNCLEAN,
+    Definition,
+)
+from stream_dp.pipeline.watch.health import MOVED
+from stream_dp.settings import WorkerSettings, worker_settings
+from stream_dp.state.schema import State
+from stream_dp.state.view import View
+
+if TYPE_CHECKING:
+    from stream_dp.pipeline.journal.journal import Owned
+    from stream_dp.pipeline.repair.offline import Offline
+
+_PATIENCE_S = 30.0
+_READING_S = 600.0
+_LONG = 1_000_000  # entries of a partition of the journal
+_MOST_SHOWN = 5  # faults of one ledger
+_DAY_MS = 86_400_000
+
+_ANOTHER = "under another --topic-prefix: the number can never be lowered"
+_DELETES = "Kafka deletes records that must be kept for ever"
+_DISK = "a lost disk could take acknowledged records with it"
+_LOSES = {
+    "cleanup.policy": "Kafka does not keep the records that it must keep",
+    "retention.ms": _DELETES,
+    "retention.bytes": _DELETES,
+    UNCLEAN: _DISK,
+    MIN_INSYNC: _DISK,
+    FLUSH: "a power failure could take acknowledged records with it",
+    TIMES: "Kafka deletes records with old times before anyone reads them",
+}
+"""setting of a topic -> what a wrong value does."""
+
+
+_COLOURS = {"good": "green", "note": "yellow", "bad": "red"}
+
+
+class _Finding(NamedTuple):
+    health: Literal["good", "note", "bad"]
+    finding: str
+    fix: str = ""
+
+
+_good, _note, _bad = (partial(_Finding, health) for health in ("good", "note", "bad"))
+
+
+def _split(problem: str) -> tuple[str, str]:
+    """Splits a sentence into the fault and its fix."""
+    fault, _, fix = problem.partition("; ")
+    return fault, fix
+
+
+@click.command()
+@connected(operator=True)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document a line for each finding."
+)
+def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - click
+    """Check broker, topics, Redis and data sets, and print a fix for each fault.
+
+    The command changes nothing. The exit code is 1 if it finds a fault. A note is not a fault.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    faults = 0
+    with busy("Looking"):
+        for finding in _examine(connection):
+            faults += finding.health == "bad"
+            if as_json:
+                click.echo(json.dumps(finding._asdict()))
+            else:
+                _print(console, finding)
+    if not as_json:
+        console.print(
+            f"[red]{faults} fault{'s' * (faults > 1)} to fix[/red]"
+            if faults
+            else "[green]all checks passed[/green]"
+        )
+    sys.exit(1 if faults else 0)
+
+
+def _print(console: Console, finding: _Finding) -> None:
+    colour = _COLOURS[finding.health]
+    console.print(f"[{colour}]{finding.health:4}[/{colour}]  {escape(finding.finding)}")
+    if finding.fix:
+        console.print(f"      fix: [b]{escape(finding.fix)}[/b]")
+
+
+def _examine(connection: Connection) -> Iterator[_Finding]:
+    settings = worker_settings(topic_prefix=connection.topic_prefix)
+    try:
+        servers = connection.broker
+        broker = describe_broker(servers)
+        topics = describe_topics(servers, connection.topics)
+    except StreamDPError as error:
+        yield _bad(*_split(str(error)))
+        return
+    version = ".".join(map(str, broker.version))
+    yield _good(f"Kafka {version} answers at {servers}")
+    yield from _topics(topics, broker.brokers, connection.topics.creating())
+    yield _workers(servers, settings)
+    states: dict[str, State] = {}
+    counts = {topics[role].partitions for role in (*INPUTS, *PRIVATE)}
+    if len(counts) == 1 and all(state.partitions for state in topics.values()):
+        yield from _inside(connection, settings, states)
+    if all(topics[role].partitions for role in ("catalog", "ledger")):
+        try:
+            yield from _datasets(connection, topics["queries"], states)
+        except StreamDPError as error:
+            yield _bad(*_split(str(error)))
+
+
+# ---------------------------------------------------------------- Kafka
+
+
+def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> Iterator[_Finding]:
+    missing = [state.name for state in topics.values() if state.partitions == 0]
+    if missing:
+        yield _bad(f"topics are missing: {', '.join(missing)}", creating)
+    for role, state in topics.items():
+        for setting, (found, wanted) in state.wrong.items():
+            text = f"{state.name} has {setting} {found}, not {wanted}"
+            if setting in state.needed(role):
+                stops = ", and no worker runs" if role in PRIVATE else ""
+                yield _bad(f"{text}: {_LOSES[setting]}{stops}", creating)
+            else:
+                yield (_bad if setting == "cleanup.policy" else _note)(
+                    text, _set(state, setting, wanted)
+                )
+    counts = {topics[role].name: topics[role].partitions for role in INPUTS}
+    if not missing and len(set(counts.values())) > 1:
+        shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+        yield _bad(
+            f"the input topics differ in their number of partitions: {shown}",
+            f"create them again {_ANOTHER}",
+        )
+    elif not missing:
+        count = topics["queries"].partitions
+        yield _good(f"all {len(topics)} topics exist; the inputs have {count} partitions each")
+        for state in (topics[role] for role in PRIVATE):
+            if state.partitions != count:
+                yield _bad(
+                    f"{state.name} has {state.partitions} partitions and the inputs have {count}, so no "
+                    "worker serves them",
+                    f"kafka-topics.sh --alter --topic {state.name} --partitions {count}"
+                    if state.partitions < count
+                    else f"create the topics again {_ANOTHER}",
+                )
+    single = [
+        topics[role].name
+        for role in ("journal", "blocks", "ledger", "batches")
+        if topics[role].replicas == 1
+    ]
+    if brokers > 1 and single:
+        yield _note(
+            f"{', '.join(single)} have one replica on {brokers} brokers: a lost disk loses them",
+            "raise their replication with kafka-reassign-partitions.sh",
+        )
+
+
+def _set(topic: TopicState, setting: str, value: object) -> str:
+    """The command that changes a setting of a topic."""
+    return f"kafka-configs.sh --alter --topic {topic.name} --add-config {setting}={value}"
+
+
+def _workers(servers: Broker, settings: WorkerSettings) -> _Finding:
+    try:
+        found = workers(servers, settings.group_id)
+    except StreamDPError as error:
+        return _note(f"the broker does not say whether a worker runs: {error}")
+    if not found:
+        return _note(
+            f"no worker runs: nobody has joined the group {settings.group_id}",
+            "run `stream-dp worker` or `stream-dp up`",
+        )
+    return _good(f"{len(found)} worker{'s' * (len(found) > 1)} in the group {settings.group_id}")
+
+
+# ---------------------------------------------------------------- Redis
+
+
+def _inside(
+    connection: Connection, settings: WorkerSettings, states: dict[str, State]
+) -> list[_Finding]:
+    """Checks what operators alone may read: the journal and Redis. It only reads.
+
+    Args:
+        connection: The servers.
+        settings: Those of a worker.
+        states: Takes what the journal has of each data set.
+    """
+    from stream_dp.cli.operate.stopped_workers import deployment
+
+    findings: list[_Finding] = []  # what there is stays when time is up
+
+    async def read(url: str) -> None:
+        async with deployment(connection, idle=False) as tools:
+            await _journal(tools, states, findings)
+            await _redis(tools.view, url, settings, states, findings)
+
+    try:
+        url = connection.redis_url
+    except StreamDPError:
+        fix = "if you are an operator, pass --redis-url to check them"
+        return [_note("the journal and Redis were not checked", fix)]
+    try:
+        asyncio.run(asyncio.wait_for(read(url), _READING_S))
+    except TimeoutError:
+        fault = f"the broker has not given the journal for {_READING_S:g} seconds"
+        findings.append(_bad(fault, "find out what it is doing, then restart it"))
+    except UnsafeTopics:
+        fault = "the journal and Redis were not checked, for a setting of a topic is not safe"
+        findings.append(_note(fault))
+    except StreamDPError as error:
+        findings.append(_bad(*_split(str(error))))
+    return findings
+
+
+async def _redis(
+    redis: View,
+    url: str,
+    settings: WorkerSettings,
+    states: Mapping[str, State],
+    findings: list[_Finding],
+) -> None:
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            await redis.usage()
+            findings.append(_good(f"Redis answers at {without_password(url)}"))
+            for name, state in sorted(states.items()):
+                if not state.fact("moved"):
+                    findings.append(await _followed(redis, name, state))
+    except TimeoutError:
+        fault = f"Redis accepted the connection but has not answered for {_PATIENCE_S:g} seconds"
+        findings.append(_bad(fault, "find out what it is doing, then restart it"))
+    except StoreUnavailable:
+        fault, fix = unreachable(url, cluster=settings.redis_cluster)
+        fault = f"{fault}; workers go on, and read from the topics what they would read there"
+        findings.append(_bad(fault, fix))
+    except StreamDPError as error:
+        fix = "fix its access rights, or pass another --redis-url"
+        findings.append(_bad(f"Redis refuses: {error}", fix))
+
+
+async def _followed(opened: View, name: str, state: State) -> _Finding:
+    """Says how far Redis is behind the journal, and whether what it has is right."""
+    place = (await opened.place([name])).get(name)
+    if place is None:
+        return _note(f"{name}: Redis has nothing of it; a worker that serves it writes it there")
+    number, _ = place
+    if await opened.state(name) is None:
+        return _note(
+            f"{name}: what Redis has of it is wrong, and a repair of the journal could not begin with it",
+            "delete its key of that name, and a worker writes it again within a minute: redis-cli --scan "
+            f"--pattern '*:{name}}}:state'",
+        )
+    if number < state.number:
+        return _note(f"{name}: Redis is {state.number - number:,} commits behind the journal")
+    return _good(f"{name}: Redis has the {state.number:,} commits of the journal")
+
+
+# ---------------------------------------------------------------- the journal
+
+
+async def _journal(tools: Offline, states: dict[str, State], findings: list[_Finding]) -> None:
+    """Reads the journal as it is now, and says what of it cannot be served."""
+    from stream_dp.pipeline.journal.journal import JournalCut, OtherTopics
+
+    journal = tools.journal()
+    for partition in range(journal.partitions):
+        for is_last in (False, True):  # a worker may delete entries meanwhile
+            try:
+                owned = await journal.look(partition)
+            except OtherTopics as error:
+                findings.append(_bad(*str(error).split(". ", 1)))
+                return  # all partitions say the same
+            cut, problems = "", dict[str, str]()
+            try:
+                await journal.check(owned)
+            except JournalCut as error:
+                cut = str(error).partition(" Restore the topic")[0]
+            for name, chain in sorted(owned.chains.items()):
+                try:
+                    states[name] = chain.build()
+                except CorruptState as error:
+                    problems[name] = str(error)
+            if is_last or not (cut or problems):
+                break
+        if cut:
+            findings.append(
+                _bad(
+                    cut,
+                    "put the topic back if you can, or stop all workers and run: stream-dp journal repair "
+                    f"--partition {partition}",
+                )
+            )
+        findings += _cut_inputs(owned)
+        for name, why in problems.items():
+            fault = f"the journal has {name}, and it is not whole: {why}"
+            findings.append(_bad(fault, _way_on(why)))
+        findings.append(_length(owned))
+
+
+def _cut_inputs(owned: Owned) -> Iterator[_Finding]:
+    for place, read in owned.marks.cut.items():
+        way = f"stream-dp journal repair --input {place} --apply"
+        yield _bad(
+            f"{place} was read to offset {read:,} and was cut, so no worker reads it; all others are served",
+            f"put the topic back if you can, and run: {way} --restored; if you cannot, run: {way}",
+        )
+
+
+def _length(owned: Owned) -> _Finding:
+    """Says how long a partition of the journal is, and what keeps it so long."""
+    entries, tail = owned.expected - owned.first, owned.expected - max(owned.begin, owned.first)
+    said = (
+        f"partition {owned.partition} of the journal has {entries:,} entries, of which a worker reads "
+        f"{tail:,} at its start"
+    )
+    kept = sum(chain.ids.below(owned.begin) for chain in owned.chains.values())
+    if entries > _LONG and kept:
+        return _note(
+            f"{said}. It is so long because {kept:,} answers and outcomes of batches are kept",
+            "see docs/operations.md, 'The length of the journal'",
+        )
+    return _good(said)
+
+
+def _stopped(name: str, why: str) -> _Finding:
+    """Says why nobody serves a data set here. That is as it should be if it has moved away."""
+    if MOVED in why:
+        return _note(f"{name} is stopped: {why}")
+    return _bad(f"{name} is stopped: {why}", _way_on(why))
+
+
+def _way_on(why: str) -> str:
+    """What to do next about a data set that is stopped."""
+    if "journal repair" in why or "commit" in why or "decode" in why:
+        return "stop all workers and run: stream-dp journal repair"
+    return "restore what it names, and start its worker again; the next event of the data set clears this"
+
+
+# ---------------------------------------------------------------- data sets
+
+
+def _datasets(
+    connection: Connection, queries: TopicState, states: Mapping[str, State]
+) -> Iterator[_Finding]:
+    with connection.client() as client:
+        catalog, entries = published(client)
+        stopped = client.stopped()
+    for name, why in sorted(stopped.items()):
+        yield _stopped(name, why)
+    for report in reports(catalog, entries, sorted(catalog.keys() | entries.keys())):
+        name = report.dataset
+        yield from _prices(report)
+        if report.faults:
+            continue
+        if name in catalog:
+            yield _spent(name, entries[name])
+            yield from _answers(name, catalog[name], queries)
+        if name in states:
+            yield _compared(entries[name], states[name])
+
+
+def _prices(report: Report) -> Iterator[_Finding]:
+    name = report.dataset
+    for finding in report.faults[:_MOST_SHOWN]:
+        yield _bad(
+            f"{name}: the published ledger has a fault: {finding}",
+            f"run `stream-dp ledger verify {name}`, which shows all, and find out who wrote to the topic",
+        )
+    for finding in report.notes[:_MOST_SHOWN]:
+        yield _note(f"{name}: {finding}")
+
+
+def _compared(on_topic: Sequence[bytes], state: State) -> _Finding:
+    """Compares what the journal says is spent, and how its ledger goes, with the ledger on the topic."""
+    from stream_dp.pipeline.repair.write_off import lacking, unlike
+
+    name = state.dataset
+    if count := lacking(state, on_topic):
+        return _note(
+            f"{name}: {count:,} entries of its ledger are not on the topic yet",
+            "if that does not change, start its worker again, which sends them",
+        )
+    if why := unlike(state, on_topic):
+        return _bad(f"{name}: {why}", "stop all workers and run: stream-dp journal repair")
+    return _good(
+        f"{name}: the sums on the journal match its ledger, which has every entry of the topic"
+    )
+
+
+def _answers(name: str, definition: Definition, queries: TopicState) -> Iterator[_Finding]:
+    days = definition.kept_answers_days
+    found, _ = queries.wrong.get("retention.ms", (TOPICS["queries"].retention_ms, ""))
+    if days is None or 0 <= int(found) <= days * _DAY_MS:
+        return
+    kept = "for ever" if int(found) < 0 else f"for {int(found) / _DAY_MS:g} days"
+    yield _note(
+        f"{name}: answers are stored for at least {days} days, and {queries.name} keeps queries {kept}: one "
+        "that is read again from there may be a new query, and pay again",
+        _set(queries, "retention.ms", days * _DAY_MS),
+    )
+
+
+def _spent(name: str, entries: Sequence[bytes]) -> _Finding:
+    odometer = Odometer.read([json.loads(entry) for entry in entries])
+    phases, most = len(odometer.blocks), share(odometer.most_spent)
+    return _good(
+        f"{name}: {phases} phase{'s' * (phases != 1)}, {odometer.rows:,} rows, at most {most} of a phase's "
+        f"budget spent; its ledger is intact ({len(entries):,} entries), and every price is right"
+    )

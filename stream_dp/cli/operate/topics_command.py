@@ -1,0 +1,49 @@
+"""``stream-dp topics create``."""
+
+from __future__ import annotations
+
+import click
+
+from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.text.reply_text import busy
+from stream_dp.client.kafka.deployment_topics import create_topics
+
+
+@click.group()
+def command() -> None:
+    """Create the topics of a deployment."""
+
+
+@command.command("create")
+@connected()
+@click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    help="The number of partitions of each topic. Defaults to that of the inputs that exist, or to 4.",
+)
+@click.option(
+    "--replication",
+    type=click.IntRange(1),
+    help="The replicas of each topic. Defaults to those of the inputs that exist, or to 1.",
+)
+def create(connection: Connection, partitions: int | None, replication: int | None) -> None:
+    """Create the topics that do not exist yet. The number of partitions can never be changed later.
+
+    The command also restores settings of existing topics without which Kafka loses records.
+    What must be kept for ever has no retention. The broker sets the time of input records, because it would
+    delete records with old times before anyone reads them. A replica that lags takes over neither journal nor
+    blocks, and what Kafka acknowledges there is on two disks, or flushed to the only one.
+    """
+    with busy("Creating topics"):
+        made = create_topics(
+            connection.broker,
+            connection.topics,
+            partitions=partitions,
+            replication=replication,
+        )
+    for name in made.created:
+        click.echo(f"created {name}")
+    for name, settings in made.changed.items():
+        click.echo(f"changed {name}: " + ", ".join(f"{key}={v}" for key, v in settings.items()))
+    if not made.created:
+        click.echo("all topics exist already")

@@ -1,0 +1,1 @@
+"""Everything that commands print in words, tables and bars."""

@@ -1,0 +1,69 @@
+"""``stream-dp phase``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.text.reply_text import between, busy, rows_of_a_phase, share_range
+from stream_dp.errors import StreamDPError
+from stream_dp.messages import Definition, Event
+
+
+@click.group()
+def command() -> None:
+    """Open a phase of the rows that wait."""
+
+
+@command.command("close")
+@connected()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print the event as a JSON message.")
+@click.option("--yes", is_flag=True, help="Skip the question about a phase of few rows.")
+def close(
+    connection: Connection,
+    name: str,
+    as_json: bool,  # noqa: FBT001 - click
+    yes: bool,  # noqa: FBT001 - click
+) -> None:
+    """Open a phase of the waiting rows of data set NAME now.
+
+    Where phases follow the calendar, this ends the period that is open. A period ends by itself when a batch
+    of a later one arrives. Batches about a closed period are late: they join the next phase.
+
+    A quarter of phase.min_rows is enough, if privacy.delta is at most 1/(100 rows). A phase of few rows takes
+    more of its budget, so the command asks before it opens one.
+    """
+    with connection.client() as client:
+        definition = client.definition(name)
+        said = small_phase(definition, client.waiting().get(name, 0))
+        if said is not None and not yes:
+            if not (sys.stdin.isatty() and sys.stderr.isatty()):
+                raise StreamDPError(f"{said}; pass --yes to open it")
+            click.confirm(f"{said[:1].upper()}{said[1:]}. Open it?", abort=True, err=True)
+        with busy("Closing"):
+            event = client.close_phase(name)
+    click.echo(event.to_bytes().decode() if as_json else closed_line(event))
+
+
+def small_phase(definition: Definition, waiting: int) -> str | None:
+    """Says what a phase of these rows takes, if they are too few to open one by themselves, and else None."""
+    if not definition.least_to_close(waiting) <= waiting < rows_of_a_phase(definition):
+        return None
+    from stream_dp.profiles.builder import build
+    from stream_dp.profiles.opening import announced
+
+    said = f"{waiting:,} rows wait, fewer than the {definition.phase.min_rows:,} of phase.min_rows"
+    takes = announced(build(definition)[1], waiting, waiting)
+    if takes is None:
+        return said
+    supposed = "" if definition.privacy.unit is None else ", if all of them count"
+    return f"{said}: a phase of them takes {share_range(takes.least, takes.most)} of its budget{supposed}"
+
+
+def closed_line(event: Event) -> str:
+    """Says which phase was opened by closing a period, and which dates it covers."""
+    covers = between(event.since, event.until)
+    return f"phase {event.phase} is open" + (f"; it covers {covers}" if covers else "")

@@ -1,0 +1,391 @@
+"""``stream-dp up``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+from stream_dp.cli.server_options import (
+    DEFAULT_PREFIX,
+    last_words,
+    state_dir_option,
+    topic_prefix_option,
+    up_log,
+)
+from stream_dp.cli.text.progress_bar import StartProgress
+from stream_dp.embedded import ports
+from stream_dp.embedded.child import Child
+from stream_dp.embedded.folders import StateFolder, cache_folder, running
+from stream_dp.errors import ServerUnavailable
+
+if TYPE_CHECKING:
+    from stream_dp.embedded.folders import Running
+    from stream_dp.embedded.stack import Addresses, Servers
+
+_WEB_PORT = 6066
+_RESTART_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+_STABLE_S = 60.0
+_READY_S = 180.0
+_WORKER_READY_S = 60.0
+_NO_WORKER = "no worker"
+
+
+@click.command()
+@topic_prefix_option
+@state_dir_option
+@click.option(
+    "--web-port",
+    type=click.IntRange(1, 65535),
+    help=f"The port of the dashboard, /healthz and /metrics.  [default: {_WEB_PORT}, or a free port]",
+)
+@click.option("--foreground", is_flag=True, help="Run until Ctrl-C instead of returning.")
+@click.option(
+    "--no-worker",
+    is_flag=True,
+    help="Start no worker, for commands that need all workers stopped.",
+)
+def command(
+    topic_prefix: str | None,
+    state_dir: Path,
+    web_port: int | None,
+    foreground: bool,  # noqa: FBT001 - click
+    no_worker: bool,  # noqa: FBT001 - click
+) -> None:
+    """Start Kafka, Valkey and a worker on this machine. Use `stream-dp down` to stop them."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    folder = StateFolder(state_dir)
+    found = folder.running()
+    if found is not None and _ready(state_dir):
+        _check_prefix(found, topic_prefix)
+        _check_worker(state_dir, no_worker=no_worker)
+        console.print(f"already up: {_described(found, state_dir)}")
+        return
+    folder.prepare()
+    if folder.in_use():
+        with _status(console) as say:
+            say("Waiting for servers that are starting or stopping")
+            _await_other(folder, say)
+    if not folder.in_use():
+        _ready_file(state_dir).unlink(missing_ok=True)
+        web_port = None if no_worker else _web_port(web_port, state_dir, console)
+        prefix = topic_prefix or DEFAULT_PREFIX
+        if foreground:
+            _foreground(state_dir, web_port, prefix, console)
+            return
+        with _status(console) as say:
+            _detach(state_dir, web_port, prefix, say)
+    found = running(state_dir)
+    assert found is not None, "ready says that they run"
+    _check_prefix(found, topic_prefix)
+    _check_worker(state_dir, no_worker=no_worker)
+    console.print(f"up: {_described(found, state_dir)}")
+    if no_worker:
+        console.print("to go on with a worker: stream-dp down, then stream-dp up")
+    else:
+        console.print(f"data in {state_dir}; next: stream-dp dataset create DEFINITION.json")
+
+
+def _check_prefix(found: Running, wanted: str | None) -> None:
+    if wanted and wanted != found.topic_prefix:
+        raise ServerUnavailable(
+            f"the servers already run with the topics {found.topic_prefix}*, not {wanted}*; stop them first "
+            "with `stream-dp down`, or omit --topic-prefix and STREAM_DP_TOPIC_PREFIX"
+        )
+
+
+def _check_worker(state_dir: Path, *, no_worker: bool) -> None:
+    runs = _pages(state_dir) != _NO_WORKER
+    if runs == no_worker:
+        found = "the servers already run with a worker"
+        if not runs:
+            found = "the servers already run without a worker"
+        raise ServerUnavailable(f"{found}; stop them first with `stream-dp down`")
+
+
+def worker_child(
+    addresses: Addresses, state_dir: Path, web_port: int, topic_prefix: str = DEFAULT_PREFIX
+) -> Child:
+    """Starts a worker on the embedded servers, as a child that ends with this process."""
+    arguments = ["worker", "--bootstrap-servers", addresses.bootstrap_servers]
+    arguments += ["--redis-url", addresses.redis_url, "--web-port", str(web_port)]
+    # Commands read the end of its log, whatever STREAM_DP_LOG_FORMAT says.
+    arguments += [
+        "--instance-id",
+        "embedded",
+        "--topic-prefix",
+        topic_prefix,
+        "--log-format",
+        "text",
+    ]
+    return Child(
+        "the worker",
+        [sys.executable, "-m", "stream_dp", *arguments],
+        log=state_dir / "logs" / "worker.log",
+        folder=state_dir,
+    )
+
+
+def await_worker(
+    worker: Child, web_port: int, cancelled: Callable[[], bool] = lambda: False
+) -> None:
+    """Returns when the worker answers requests.
+
+    Raises:
+        ServerUnavailable: The worker ended or took too long. The error quotes the last lines of its log.
+    """
+
+    def ready() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{web_port}/healthz", timeout=1) as reply:
+                return bool(reply.status == HTTPStatus.OK)
+        except OSError:
+            return False
+
+    worker.wait_until(ready, timeout_s=_WORKER_READY_S, cancelled=cancelled)
+
+
+def _web_port(given: int | None, state_dir: Path, console: Console) -> int:
+    """Chooses the given port, or else the usual one, the previous one, or any free port."""
+    if given is not None:
+        if not ports.is_free(given):
+            raise ServerUnavailable(
+                f"port {given} is taken by another program; pass another --web-port for the worker's pages"
+            )
+        return given
+    if ports.is_free(_WEB_PORT):
+        return _WEB_PORT
+    memory = state_dir / "web-port"
+    remembered = None
+    with suppress(OSError, ValueError):
+        remembered = int(memory.read_text())
+    chosen = ports.choose("the worker's pages", None, remembered)
+    memory.write_text(str(chosen))
+    console.print(
+        f"port {_WEB_PORT} is taken by another program, so the worker's pages are on {chosen}"
+    )
+    return chosen
+
+
+# ---------------------------------------------------------------- the process that stays
+
+
+def _foreground(state_dir: Path, web_port: int | None, topic_prefix: str, console: Console) -> None:
+    stopping = threading.Event()
+    try:
+        _supervise(state_dir, web_port, topic_prefix, console, stopping)
+    except ServerUnavailable:
+        if not stopping.is_set():  # otherwise it was told to stop before it was up
+            raise
+    console.print(f"stopped; the data stays in {state_dir}")
+
+
+def _supervise(
+    state_dir: Path,
+    web_port: int | None,
+    topic_prefix: str,
+    console: Console,
+    stopping: threading.Event,
+) -> None:
+    """Runs the servers, and restarts the worker whenever it ends, until this process is told to stop.
+
+    Without a port for its pages there is no worker.
+    """
+    from stream_dp.client.kafka.deployment_topics import create_topics
+    from stream_dp.embedded.stack import Servers
+    from stream_dp.messages import Topics
+
+    with _Steps(console, state_dir) as progress:
+        servers = Servers(
+            state_dir, cache_folder(os.environ), topic_prefix=topic_prefix, progress=progress
+        )
+
+        def stop(*_: object) -> None:
+            stopping.set()
+            servers.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        with servers as addresses:
+            progress.step("Creating the topics")
+            create_topics(addresses.bootstrap_servers, Topics(topic_prefix))
+            with ExitStack() as children:
+                worker = None
+                if web_port is not None:
+                    progress.step("Starting the worker")
+                    worker = children.enter_context(
+                        worker_child(addresses, state_dir, web_port, topic_prefix)
+                    )
+                try:
+                    if worker is not None and web_port is not None:
+                        await_worker(worker, web_port, stopping.is_set)
+                    _say_ready(
+                        state_dir,
+                        _NO_WORKER if web_port is None else f"http://127.0.0.1:{web_port}/",
+                    )
+                    progress.step(f"Running; Kafka is at {addresses.bootstrap_servers}")
+                    _keep(servers, worker, stopping)
+                finally:
+                    _ready_file(state_dir).unlink(missing_ok=True)
+                    progress.step("Stopping")
+
+
+def _keep(servers: Servers, worker: Child | None, stopping: threading.Event) -> None:
+    """Restarts the worker when it ends. It waits longer each time if the worker ends soon."""
+    ends, started = 0, time.monotonic()
+    while not stopping.wait(0.2):
+        if problem := servers.failure():
+            raise ServerUnavailable(problem)
+        if worker is None or worker.exit_code() is None:
+            continue
+        ends = 0 if time.monotonic() - started > _STABLE_S else ends
+        if stopping.wait(_RESTART_S[min(ends, len(_RESTART_S) - 1)]):
+            return
+        ends, started = ends + 1, time.monotonic()
+        worker.stop()
+        worker.start()
+
+
+class _Steps(StartProgress):
+    """Draws the start here and writes each step to a file for a process that waits."""
+
+    def __init__(self, console: Console, state_dir: Path) -> None:
+        super().__init__(console)
+        self._file = state_dir / "step"
+
+    def step(self, text: str) -> None:
+        super().step(text)
+        self._write(text)
+
+    def downloaded(self, jars: int, jars_total: int, n_bytes: int) -> None:
+        super().downloaded(jars, jars_total, n_bytes)
+        self._write(
+            f"Downloading Apache Kafka, {jars} of {jars_total} jars, {n_bytes / 1e6:.0f} MB"
+        )
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError):
+            self._file.write_text(text)
+
+
+# ---------------------------------------------------------------- the process that returns
+
+
+def _detach(
+    state_dir: Path, web_port: int | None, topic_prefix: str, say: Callable[[str], None]
+) -> None:
+    """Starts the supervisor in the background and returns when all servers answer."""
+    log = up_log(state_dir)
+    log.parent.mkdir(exist_ok=True)
+    (state_dir / "step").unlink(missing_ok=True)
+    arguments = ["up", "--foreground", "--state-dir", str(state_dir)]
+    arguments += ["--no-worker"] if web_port is None else ["--web-port", str(web_port)]
+    arguments += ["--topic-prefix", topic_prefix]
+    with log.open("wb") as output:
+        supervisor = subprocess.Popen(  # noqa: S603 - this program
+            [sys.executable, "-m", "stream_dp", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        _wait(state_dir, lambda: supervisor.poll() is not None, say)
+    except KeyboardInterrupt:
+        say("Stopping")
+        supervisor.terminate()
+        supervisor.wait()
+        raise
+    except BaseException:
+        supervisor.terminate()
+        supervisor.wait()
+        raise
+
+
+def _wait(state_dir: Path, ended: Callable[[], bool], say: Callable[[str], None]) -> None:
+    """Returns when all servers answer and gives up if nothing happens for long.
+
+    Raises:
+        ServerUnavailable: The supervisor ended. The error says why.
+    """
+    step, changed = "", time.monotonic()
+    while not _ready(state_dir):
+        if ended():
+            raise ServerUnavailable(_why(state_dir))
+        with suppress(OSError):
+            now = (state_dir / "step").read_text()
+            if now and now != step:
+                step, changed = now, time.monotonic()
+                say(step)
+        if time.monotonic() - changed > _READY_S:
+            raise ServerUnavailable(
+                f"nothing happened for {_READY_S:g} seconds; see {state_dir / 'logs'}"
+            )
+        time.sleep(0.1)
+
+
+def _await_other(folder: StateFolder, say: Callable[[str], None]) -> None:
+    """Returns when the servers that another command started answer or have ended."""
+    try:
+        _wait(folder.path, lambda: not folder.in_use(), say)
+    except ServerUnavailable:
+        if folder.in_use():
+            raise
+
+
+def _why(state_dir: Path) -> str:
+    """Returns the last words of the supervisor."""
+    if said := last_words(state_dir):
+        return said
+    log = up_log(state_dir)
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return f"the servers did not start; {log} ends with:\n" + "\n".join(lines[-10:])
+
+
+@contextmanager
+def _status(console: Console) -> Iterator[Callable[[str], None]]:
+    """Shows the current step: in one line on a terminal, or else line by line."""
+    if not console.is_terminal:
+        yield lambda text: console.print(text)
+        return
+    with console.status("Starting") as status:
+        yield lambda text: status.update(text)
+
+
+def _ready_file(state_dir: Path) -> Path:
+    return state_dir / "ready"
+
+
+def _say_ready(state_dir: Path, pages: str) -> None:
+    """Writes where the pages are, in one step for those who wait."""
+    new = state_dir / "ready.new"
+    new.write_text(pages)
+    new.replace(_ready_file(state_dir))
+
+
+def _ready(state_dir: Path) -> bool:
+    return _ready_file(state_dir).exists()
+
+
+def _described(found: Running, state_dir: Path) -> str:
+    topics = f", topics {found.topic_prefix}*" if found.topic_prefix != DEFAULT_PREFIX else ""
+    return f"Kafka at [b]{found.bootstrap_servers}[/b]{topics}, {_pages(state_dir)}"
+
+
+def _pages(state_dir: Path) -> str:
+    with suppress(OSError):
+        if url := _ready_file(state_dir).read_text():
+            return _NO_WORKER if url == _NO_WORKER else f"dashboard at [b]{url}[/b]"
+    return "the worker is restarting"

@@ -1,0 +1,1 @@
+"""The privacy budget, worked out from the published ledger alone."""

@@ -1,0 +1,274 @@
+"""Answers that are released only where they are stable: medians and modes.
+
+Propose-test-release with an integer distance (lecture notes on stable median, subsample-and-aggregate and
+propose-test-release; the papers behind them: Dwork and Lei 2009, Smith and Thakurta 2013, Nissim,
+Raskhodnikova, Smith 2007).
+
+Let ``distance`` be the least number of rows to replace so that the answer changes. The answer is released if
+``distance`` plus discrete Laplace noise of scale ``1 / epsilon`` exceeds K, else nothing is said.
+
+**Guarantee.** (epsilon, delta)-differential privacy for replacing one row, a refusal included, where K is
+the least integer with ``p^K / (1 + p) <= delta``, ``p = exp(-epsilon)``. *Proof.* If neighbours have one
+answer, their distances differ by at most 1, and both outcomes by a factor of at most ``exp(epsilon)``. If
+they have two, both distances are 1: they refuse with equal probability, and release with ``Pr[noise >= K] =
+p^K / (1 + p)``.
+
+Each call is a whole look with its own loss, refusals too. Nothing secret is left behind.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from stream_dp.core.budget.logarithms import log_binomial_tail
+from stream_dp.core.kinds.loss import Loss, checked_privacy
+from stream_dp.core.randomness.exact_choice import permutation
+from stream_dp.core.randomness.laplace import scale_from, tail_point
+from stream_dp.core.randomness.noise_sources import IntArray, NoiseSource
+
+NEVER: Final = 2**62
+"""A distance no data has: the answer is the same whatever the rows are."""
+
+
+@dataclass(frozen=True)
+class StablePlan:
+    """The test of a distance; public.
+
+    Attributes:
+        epsilon: The epsilon of one look.
+        delta: The delta of one look.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        checked_privacy(self.epsilon, self.delta)
+
+    @property
+    def loss(self) -> Loss:
+        return Loss(self.epsilon, self.delta)
+
+    @cached_property
+    def scale(self) -> Fraction:
+        """Scale of the distance's noise, ``1 / epsilon``."""
+        return scale_from(1 / self.epsilon)
+
+    @cached_property
+    def threshold(self) -> int:
+        """K."""
+        return tail_point(self.scale, self.delta)
+
+    def release_probability(self, distance: int) -> float:
+        """Probability that an answer of this distance is released; a true distance must never be shown."""
+        p, excess = math.exp(-1.0 / self.scale), self.threshold - distance
+        if excess >= 0:
+            return p ** (excess + 1) / (1.0 + p)
+        return 1.0 - p**-excess / (1.0 + p)
+
+    def release(self, answer: int, distance: int, noise: NoiseSource) -> int | None:
+        """The look: ``answer``, or None for "no answer".
+
+        Args:
+            answer: Exact. Private.
+            distance: The least number of rows to replace that changes it, at least 1. Private.
+            noise: The source of randomness.
+        """
+        noisy = distance + int(noise.laplace(self.scale, 1)[0])
+        return answer if noisy > self.threshold else None
+
+
+def order_statistic(counts: IntArray, rank: int) -> tuple[int, int]:
+    """The bin of the row at ``rank`` in order, and how many rows must be replaced to move it. Private.
+
+    ``min(h - lt, le - h + 1)`` with lt rows before the bin and le up to it, each where there is a bin on that
+    side.
+
+    Args:
+        counts: Rows in each bin, exact, shape (n_bins,).
+        rank: h, from 1 to the number of rows; the lower median's is ``ceil(n / 2)``.
+    """
+    up_to = np.cumsum(counts)
+    if not 1 <= rank <= up_to[-1]:
+        raise ValueError(f"no row has the rank {rank}")
+    found = int(np.searchsorted(up_to, rank))
+    below = int(up_to[found] - counts[found])
+    distances = [NEVER]
+    if found > 0:
+        distances.append(rank - below)
+    if found < len(counts) - 1:
+        distances.append(int(up_to[found]) - rank + 1)
+    return found, min(distances)
+
+
+def stable_median(plan: StablePlan, counts: IntArray, noise: NoiseSource) -> int | None:
+    """The lower median's bin if it is stable: one look.
+
+    Args:
+        plan: The public parameters of the look.
+        counts: Rows in each bin, exact, shape (n_bins,); at least one row. Private.
+        noise: The source of randomness.
+    """
+    return plan.release(*order_statistic(counts, -(-int(counts.sum()) // 2)), noise)
+
+
+def mode(frequencies: IntArray) -> tuple[int, int]:
+    """The most frequent label, the smaller of equals, and how many answers to alter to change it. Private.
+
+    Against another label that is g answers behind: ``(g + 1) // 2`` if it wins ties against the mode, else
+    ``g // 2 + 1``; a label that nobody gave counts too.
+
+    Args:
+        frequencies: Answers with each label, exact, shape (n_labels,).
+    """
+    best = int(np.argmax(frequencies))
+    behind = int(frequencies[best]) - frequencies
+    to_alter = np.where(np.arange(len(frequencies)) < best, (behind + 1) // 2, behind // 2 + 1)
+    to_alter[best] = NEVER
+    return best, int(to_alter.min())
+
+
+def stable_mode(plan: StablePlan, counts: IntArray, noise: NoiseSource) -> int | None:
+    """The most frequent bin if it is stable, that is, if it leads by enough rows: one look.
+
+    Args:
+        plan: The public parameters of the look.
+        counts: Rows in each bin, exact, shape (n_bins,). Private.
+        noise: The source of randomness.
+    """
+    return plan.release(*mode(counts), noise)
+
+
+@dataclass(frozen=True)
+class DisjointMode:
+    """Subsample and aggregate, form B: rows are dealt to blocks, each answers, a stable mode is released.
+
+    The way for answers whose stability is hard to tell. That of the rows' own mode is not: ``stable_mode``
+    tests it without the detour, and names it with fewer rows.
+
+    **Guarantee.** ``StablePlan``'s: a row sits in one block, so replacing it alters one answer. The deal is
+    drawn without the data and every deal is as likely, so it may as well be the same for neighbours.
+
+    Attributes:
+        plan: The test of the mode.
+        n_blocks: Blocks, each of ``n_rows // n_blocks`` rows or one more.
+    """
+
+    plan: StablePlan
+    n_blocks: int
+
+    def __post_init__(self) -> None:
+        if self.n_blocks < 1:
+            raise ValueError(f"rows must be dealt to some block: {self.n_blocks}")
+
+    @property
+    def loss(self) -> Loss:
+        return self.plan.loss
+
+    def take(self, counts: IntArray, noise: NoiseSource) -> int | None:
+        """One look: the label that most blocks have as their most frequent bin, or None for "no answer".
+
+        Args:
+            counts: Rows in each bin, exact, shape (n_bins,); at least a row a block. Private.
+            noise: The source of randomness.
+        """
+        n_rows = int(counts.sum())
+        if n_rows < self.n_blocks:
+            raise ValueError(f"{n_rows} rows are too few for {self.n_blocks} blocks")
+        block = np.empty(n_rows, dtype=np.int64)
+        block[permutation(noise, n_rows)] = np.arange(n_rows) % self.n_blocks
+        bins = np.repeat(np.arange(len(counts)), counts)
+        votes = _votes(bins, block, self.n_blocks, len(counts))
+        return self.plan.release(*mode(votes), noise)
+
+
+def _votes(bins: IntArray, group: IntArray, n_groups: int, n_bins: int) -> IntArray:
+    """Groups whose most frequent bin each bin is, shape (n_bins,), from the bin and the group of each row."""
+    table = np.bincount(group * n_bins + bins, minlength=n_groups * n_bins)
+    answers = table.reshape(n_groups, n_bins).argmax(axis=1)
+    return np.bincount(answers, minlength=n_bins).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class ResampledMode:
+    """Subsample and aggregate, form A: subsamples drawn with replacement, for when blocks would be too few.
+
+    The mode of k answers is released if its frequency plus discrete Laplace noise of scale ``c / epsilon``
+    reaches ``k / 2 + c + z``. A row is in a subsample of m with probability ``1 - (1 - 1/n)^m``; c is the
+    least integer which the subsamples that it is in exceed with probability at most ``delta / 2``, and z
+    the least that the noise reaches with at most ``delta / 2``.
+
+    **Guarantee.** (epsilon, delta)-differential privacy for replacing one row. *Proof.* Draw the same
+    positions on both sides; but for ``delta / 2`` at most c answers differ. Then a mode's frequency moves
+    by at most c; and if the modes differ, each has at most ``k / 2 + c`` answers, so it is released with at
+    most ``delta / 2``.
+
+    Attributes:
+        epsilon: The epsilon of one look.
+        delta: The delta of one look.
+        n_rows: n; public.
+        sample_rows: m, of one subsample.
+        n_samples: k.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    n_rows: int
+    sample_rows: int
+    n_samples: int
+
+    def __post_init__(self) -> None:
+        checked_privacy(self.epsilon, self.delta)
+        if min(self.n_rows, self.sample_rows, self.n_samples) < 1:
+            raise ValueError("rows, rows of a sample and samples must be positive")
+
+    @property
+    def loss(self) -> Loss:
+        return Loss(self.epsilon, self.delta)
+
+    @cached_property
+    def affected(self) -> int:
+        """c: answers that one row may alter, but for ``delta / 2``; at least 1."""
+        inside = 1 - (1 - Fraction(1, self.n_rows)) ** self.sample_rows
+        wanted = math.log(self.delta / 2) - 1e-12  # what floats may be off
+        low, high = 0, self.n_samples
+        while high - low > 1:
+            middle = (low + high) // 2
+            if log_binomial_tail(self.n_samples, inside, middle) <= wanted:
+                high = middle
+            else:
+                low = middle
+        return high
+
+    @cached_property
+    def scale(self) -> Fraction:
+        """Scale of the frequency's noise, ``c / epsilon``."""
+        return scale_from(self.affected / self.epsilon)
+
+    @cached_property
+    def threshold(self) -> int:
+        """Noisy answers that the mode must reach."""
+        return -(-self.n_samples // 2) + self.affected + tail_point(self.scale, self.delta / 2)
+
+    def take(self, counts: IntArray, noise: NoiseSource) -> int | None:
+        """One look: the label that most subsamples have as their most frequent bin, or None for "no answer".
+
+        Args:
+            counts: Rows in each bin, exact, shape (n_bins,); ``n_rows`` in all. Private.
+            noise: The source of randomness.
+        """
+        if int(counts.sum()) != self.n_rows:
+            raise ValueError("the plan is for another number of rows")
+        rows = noise.uniform(self.n_rows, self.n_samples * self.sample_rows)
+        bins = np.searchsorted(np.cumsum(counts), rows, side="right")
+        sample = np.repeat(np.arange(self.n_samples), self.sample_rows)
+        frequencies = _votes(bins, sample, self.n_samples, len(counts))
+        best = int(frequencies.argmax())
+        noisy = int(frequencies[best]) + int(noise.laplace(self.scale, 1)[0])
+        return best if noisy >= self.threshold else None

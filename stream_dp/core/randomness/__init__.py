@@ -1,0 +1,1 @@
+"""Exact noise and exact choices, made of the operating system's randomness."""

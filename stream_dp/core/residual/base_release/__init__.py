@@ -1,0 +1,1 @@
+"""The release at the opening of a phase: which tables it measures, and when more of it is bought."""

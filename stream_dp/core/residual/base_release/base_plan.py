@@ -1,0 +1,753 @@
+"""The base release: the tables that are measured of every new block at once, and the noise of each.
+
+A base release is worth its price if it costs less than the queries that it certifies would cost one by one.
+So the plan compares releases by
+
+    worth = sum over the certified groups of (queries expected in a phase) * (price of one on demand)
+
+minus their own cost, and takes the best one, or none if none is above 0. It is public: it follows from the
+schema, the accuracy, the number of rows and the workload. ``docs/mechanisms.md`` works an example out, and
+``docs/planning.md`` proves the three lemmas that the functions here name.
+
+A table over attributes S with noise of variance sigma_S^2 has the weight w_S = 1/sigma_S^2. It costs
+w_S (rho, replacing one row), or half of that where a row becomes blank. Its sums give the residual over T, a
+subset of S, the precision w_S / prod over S without T of n_i. Precisions of several tables add up to p_T, and
+a query with squared norms |x_T|^2 has the variance ``sum over T of |x_T|^2 / p_T``. An ordered attribute of
+many cells is in S and T at one of its levels (``belief.levels``), and the same lemmas hold with products of
+chains in place of subsets. The empty T stands for the number of rows. Where that is public it has no
+variance; where a row becomes blank it must be measured as well, and S may be empty too.
+
+All sizes scale: weights for a limit of V on the variance are those for 1, divided by V. So plans are made
+once for V = 1, and a phase only picks one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import combinations, islice, product
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from stream_dp.core.bisection import least
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.parameters import Accuracy, Aim
+from stream_dp.core.randomness.noise_sources import GRID_STEPS, grid_sigma
+from stream_dp.core.residual.base_release.expected_queries import (
+    WINDOWS,
+    Group,
+    generic_workload,
+    is_wide,
+    planned_shape,
+)
+from stream_dp.core.residual.belief.levels import Axes, Part, axes_of
+from stream_dp.core.residual.belief.linear_forms import Floats
+from stream_dp.core.residual.plan.aim_rule import Deviations, opening_columns
+from stream_dp.core.residual.plan.planner import (
+    MAX_TABLE_CELLS,
+    Prices,
+    Terms,
+    for_noise,
+    step_below,
+)
+from stream_dp.core.residual.plan.residual_price import residual_price, standalone_price
+
+GENERIC_QUERIES = 300
+"""Different queries expected in each phase, if the definition does not say."""
+
+CAP = 0.25
+"""The largest share of a line that a base release takes unasked."""
+
+NAMED_CAP = 0.97
+"""The same if the definition names the number of queries or the tiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseRelease:
+    """The measurements that are taken of every new block at once.
+
+    Attributes:
+        attributes: The components of each table (``Axes``), ascending. Where an attribute is counted cell by
+            cell, its component is its index.
+        steps: The step of each table on the public grid of scales.
+        units: The units that the release costs.
+    """
+
+    attributes: tuple[tuple[int, ...], ...] = field(repr=False)
+    steps: tuple[int, ...] = field(repr=False)
+    units: int
+
+    @property
+    def share(self) -> float:
+        """The part of a line that the release costs."""
+        return self.units / UNITS
+
+    @property
+    def tables(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """The attributes of each table, and its step."""
+        return tuple(zip(self.attributes, self.steps, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The cheapest weights found for some groups.
+
+    Attributes:
+        weights: The weight of each table, shape (tables,).
+        cost: Their sum.
+        bound: What no release by tables can go below (Lemma C).
+    """
+
+    weights: Floats
+    cost: float
+    bound: float
+
+
+class Design:
+    """Tables that a release may consist of, and the variance that their weights give each group.
+
+    Args:
+        shape: Sizes of the universe's attributes.
+        groups: The workload. Groups whose tables have too many cells to draw noise for are never certified.
+        total_known: Whether the number of rows is public.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], groups: Sequence[Group], *, total_known: bool = True
+    ) -> None:
+        self._axes = axes_of(shape)
+        self._total_known = total_known
+        wanted = {g.attributes for g in groups if len(g.attributes) <= _MOST_ATTRIBUTES}
+        tables = {t for attributes in wanted for t in self._parts(attributes)}
+        self.tables = _drawable(tables, self._axes)
+        known = {t for table in self.tables for t in self._parts(table)}
+        self._index = {t: i for i, t in enumerate(sorted(known))}
+        entries = [
+            (self._index[t], j, _brought(self._axes, table, t))
+            for j, table in enumerate(self.tables)
+            for t in self._parts(table)
+        ]
+        self._reach = _matrix(entries, (len(self._index), len(self.tables)))
+        self._reach_t = self._reach.T.tocsr()
+        self.groups = [g for g in groups if self._covers(g)]
+        self.norms = _matrix(
+            [entry for i, g in enumerate(self.groups) for entry in self._entries(i, g)],
+            (len(self.groups), len(self._index)),
+        )
+        self._norms_t = self.norms.T.tocsr()
+        self.alone = np.array(
+            [
+                standalone_price(
+                    g.norms, self._axes.layout(g.attributes).chains, total_known=total_known
+                )
+                for g in self.groups
+            ]
+        )
+        self._price = np.array([self._price_of(t) for t in self._index])
+
+    def _parts(self, table: Part) -> list[Part]:
+        return _parts(self._axes, table, total_known=self._total_known)
+
+    def _price_of(self, part: Part) -> float:
+        members = [self._axes.of(component) for component in part]
+        chains, levels = [self._axes.chains[a] for a, _ in members], [t for _, t in members]
+        return residual_price(chains, levels, total_known=self._total_known)
+
+    def variances(self, weights: Floats) -> Floats:
+        """The variance of each group, shape (groups,); infinite where a residual is not measured."""
+        precision = self._reach @ weights
+        known = precision > 0.0
+        inverse = np.divide(1.0, precision, out=np.zeros_like(precision), where=known)
+        found = self.norms @ inverse
+        if not known.all():
+            found[self.norms @ (~known).astype(np.float64) > 0.0] = math.inf
+        return np.asarray(found)
+
+    def cheapest(
+        self,
+        rows: npt.NDArray[np.intp],
+        limits: Floats,
+        *,
+        rounds: int = 150,
+        tolerance: float = 0.02,
+    ) -> Optimum:
+        """The cheapest weights under which the groups ``rows`` have variances within ``limits``.
+
+        It is the multiplicative algorithm of optimal design, and stops when Lemma C says that the cost is
+        within ``tolerance`` of the least.
+        """
+        norms = self.norms[rows]
+        norms.data = norms.data / np.repeat(limits, np.diff(norms.indptr))
+        norms_t = norms.T.tocsr()
+        weights = self._start(norms)
+        chances = np.full(len(rows), 1.0 / len(rows))
+        best, bound = (math.inf, weights), 0.0
+        for turn in range(rounds):
+            precision = self._reach @ weights
+            inverse = np.divide(1.0, precision, out=np.zeros_like(precision), where=precision > 0.0)
+            ratios = norms @ inverse
+            gains = self._reach_t @ ((norms_t @ chances) * inverse * inverse)
+            bound = max(bound, 2.0 * float(chances @ ratios) - float(gains.max()))
+            worst = float(ratios.max())
+            if worst < best[0]:
+                best = worst, weights
+            if best[0] <= (1.0 + tolerance) * bound:
+                break
+            weights = weights * np.sqrt(gains)
+            weights /= weights.sum()
+            chances = chances * (ratios if turn < _EAGER else np.sqrt(ratios))
+            chances /= chances.sum()
+        cost, weights = best
+        weights = np.where(weights < _NEGLIGIBLE, 0.0, weights * cost)
+        precision = self._reach @ weights
+        inverse = np.divide(1.0, precision, out=np.zeros_like(precision), where=precision > 0.0)
+        weights = weights * float((norms @ inverse).max())
+        return Optimum(weights, float(weights.sum()), bound)
+
+    def _start(self, norms: csr_array) -> Floats:
+        """The largest demand on each residual, from each group's own cheapest plan (Lemma B)."""
+        price = np.maximum(self._price, _LEAST_PRICE)[norms.indices]
+        roots = np.sqrt(norms.data * price)
+        of_row = np.repeat(np.arange(norms.shape[0]), np.diff(norms.indptr))
+        scale = np.bincount(of_row, roots, minlength=norms.shape[0])
+        need = np.zeros(len(self._index))
+        np.maximum.at(need, norms.indices, np.sqrt(norms.data / price) * scale[of_row])
+        weights = np.maximum(need[[self._index[t] for t in self.tables]], _TINY)
+        return np.asarray(weights / weights.sum())
+
+    def most_worth(
+        self, rows: npt.NDArray[np.intp], limits: Floats, worth: Floats, total: float
+    ) -> Floats:
+        """Weights of sum ``total`` that certify about the most worth.
+
+        They climb the sum of worth * logistic(ln(limit / variance) / h), with h from 1.75 down to 0.35.
+        The best weights on the way are returned.
+
+        Args:
+            rows: The group that each claim is about.
+            limits: The variance that certifies each claim.
+            worth: The worth of each claim.
+            total: The sum of the weights.
+        """
+        part = worth / worth.sum()
+        weights = np.full(len(self.tables), 1.0 / len(self.tables))
+        best = -1.0, weights
+        for turn in range(_CLIMB):
+            h = _SHARP * (1.0 + 4.0 * max(0.0, 1.0 - 3.0 * turn / _CLIMB))
+            inverse = 1.0 / np.maximum(self._reach @ weights * total, _TINIEST)
+            ratios = (self.norms @ inverse)[rows] / limits
+            certified = float(part @ (ratios <= 1.0))
+            if certified > best[0]:
+                best = certified, weights
+            sure = 1.0 / (1.0 + np.exp(np.clip(np.log(ratios) / h, -_FAR, _FAR)))
+            pull = np.bincount(
+                rows, part * sure * (1.0 - sure) / (ratios * limits), minlength=len(self.groups)
+            )
+            gains = self._reach_t @ ((self._norms_t @ pull) * inverse * inverse)
+            weights = weights * np.sqrt(gains / (weights @ gains))
+            weights = np.maximum(weights, _FADED)
+            weights /= weights.sum()
+        weights = best[1]
+        weights = np.where(weights < _DROPPED, 0.0, weights)
+        return np.asarray(weights * (total / weights.sum()))
+
+    def _needs(self, group: Group) -> list[tuple[Part, float]]:
+        by_part = _norms_by_part(
+            self._axes, group.attributes, group.norms, total_known=self._total_known
+        )
+        return [(t, norm) for t, norm in by_part if norm > 0.0]
+
+    def _covers(self, group: Group) -> bool:
+        """Whether anything must be measured for a group, and all of it can be."""
+        needs = self._needs(group)
+        return bool(needs) and all(t in self._index for t, _ in needs)
+
+    def _entries(self, row: int, group: Group) -> Iterator[tuple[int, int, float]]:
+        for t, norm in self._needs(group):
+            yield row, self._index[t], norm
+
+
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """The claims that a release may certify: groups about windows. One entry a claim.
+
+    Attributes:
+        rows: The group, as a row of the design.
+        phases: The phases of the window: the variance of a block may be that many times V.
+        alone: The least that certifies the claim by itself, at V = 1.
+        worth: What its queries would cost one by one, at V = 1, as weight for that money.
+    """
+
+    rows: npt.NDArray[np.intp]
+    phases: Floats
+    alone: Floats
+    worth: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """One candidate, for V = 1.
+
+    Attributes:
+        weights: The weight of each table.
+        cost: Their sum.
+        worth: What the claims that it certifies are worth.
+    """
+
+    weights: Floats
+    cost: float
+    worth: float
+
+    @property
+    def gain(self) -> float:
+        return self.worth - self.cost
+
+
+class BasePlan:
+    """The base releases of a schema under a workload. It is public, and planned when it is first needed.
+
+    Args:
+        shape: Sizes of the universe's attributes.
+        groups: The workload; None for the generic one.
+        queries: Different queries expected in each phase; None for one a tile, or ``GENERIC_QUERIES``.
+        terms: The accuracy, for a generic workload in which some queries are bounded. None certifies all.
+        cap: The largest share of a line that a base release takes. None for ``NAMED_CAP`` if something is
+            named, and else ``CAP``.
+        total_known: Whether the number of rows is public. If not, a row becomes blank, and a table costs what
+            a count costs.
+        several: How many times as precise a query about several phases must be as one about a single phase.
+        new: Whether the queries of each phase are new ones. Those about m phases then ask about a block m
+            times as often in its life. None says so where their number is given.
+        windows: Phases of the windows of the generic workload, and their parts of what a block is asked in
+            its life.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        groups: tuple[Group, ...] | None = None,
+        queries: int | None = None,
+        terms: Terms | None = None,
+        cap: float | None = None,
+        *,
+        total_known: bool = True,
+        several: float = 1.0,
+        new: bool | None = None,
+        windows: tuple[tuple[int, float], ...] = WINDOWS,
+    ) -> None:
+        self._several = several
+        self.named = groups is not None or queries is not None
+        self.cap = (NAMED_CAP if self.named else CAP) if cap is None else cap
+        self._total_known = total_known
+        self._new = queries is not None if new is None else new
+        self._rho = 1.0 if total_known else 0.5  # of a weight of 1
+        self._planned = planned_shape(shape) if groups is None else shape
+        generic = groups is None
+        if groups is None:
+            if self._new:  # each of them comes once for each phase of its window
+                windows = tuple((phases, part / phases) for phases, part in windows)
+            groups = generic_workload(self._planned, windows, terms, total_known=total_known)
+        self.groups = groups
+        self._bounds = generic and terms is not None
+        if queries is None:
+            queries = GENERIC_QUERIES if generic else max(1, len(groups))
+        self.queries = queries
+        self._shape = shape
+        total = math.fsum(part for group in self.groups for _, part in group.windows)
+        self._scale = queries / total if total else 0.0
+        self._plans: dict[int, list[_Plan]] = {}
+        self._scarce: dict[tuple[int, float], Floats] = {}
+
+    def release(
+        self, n_rows: int, terms: Terms, base_share: float | None, budget: Budget, prices: Prices
+    ) -> BaseRelease:
+        """Returns the tables that are measured of a block of ``n_rows`` rows.
+
+        Args:
+            n_rows: The rows of the block.
+            terms: The accuracy promised.
+            base_share: Part of the line to spend; None spends what is worth it.
+            budget: What a line holds.
+            prices: The prices of noise scales.
+        """
+        limit = variance_for(n_rows, terms)
+        line = limit * float(budget.rho) / self._rho
+        if base_share is None:
+            return self._worthwhile(limit, line, prices)
+        if base_share == 0.0 or not len(self._claims.rows):
+            return BaseRelease((), (), 0)
+        weights = self._most_worth(_octave(line), base_share)
+        weights = weights * (base_share * line / weights.sum())
+        return self._rounded(weights, limit, base_share, prices)
+
+    def one_by_one(self, n_rows: int, terms: Terms, budget: Budget) -> float:
+        """The part of a line that a query of the workload costs on average, if it is asked on demand."""
+        line = variance_for(n_rows, terms) * float(budget.rho)
+        prices = (
+            part * group.on_demand(phases, total_known=self._total_known)
+            for group in self.groups
+            for phases, part in group.windows
+        )
+        return math.fsum(prices) * self._scale / self.queries / line
+
+    @cached_property
+    def whole_price(self) -> float:
+        """The rho of the cheapest release that brings all of the workload to a variance of 1."""
+        design = self._designed(generic_workload(self._planned)) if self._bounds else self._design
+        every = np.arange(len(design.groups))
+        if not len(every):
+            return math.inf
+        return design.cheapest(every, np.ones(len(every))).cost * self._rho
+
+    def reach(
+        self, release: BaseRelease, n_rows: int, terms: Terms, several: float = 1.0
+    ) -> Reach | None:
+        """Returns the groups that a release certifies by itself. None if it measures nothing.
+
+        Args:
+            release: The release of each phase.
+            n_rows: The rows of each phase.
+            terms: The accuracy.
+            several: How many times as precise a query about several phases must be as one about one phase.
+        """
+        if not release.steps:
+            return None
+        limit = variance_for(n_rows, terms)
+        return Reach(self._shape, release, limit, several=several, total_known=self._total_known)
+
+    def _worthwhile(self, limit: float, line: float, prices: Prices) -> BaseRelease:
+        """The candidate with the largest gain that fits."""
+        most = self.cap * line
+        octave = _octave(line)
+        plans = [p for p in self._levels(octave) if p.cost * _GRID_SLACK <= most]
+        if self._possible > line:
+            plans += self._scarcity(octave, most)
+        best = max(plans, key=lambda plan: plan.gain, default=None)
+        if best is None or best.gain <= 0.0:
+            return BaseRelease((), (), 0)
+        return self._rounded(best.weights, limit, self.cap, prices)
+
+    def _rounded(self, weights: Floats, limit: float, share: float, prices: Prices) -> BaseRelease:
+        """The release whose scales are those of the weights, or as little coarser as a share allows.
+
+        Args:
+            weights: The weight of each table, for V = 1. Together they cost at most the share.
+            limit: V.
+            share: The part of a line that the release may cost.
+            prices: The prices of noise scales.
+        """
+        used = np.flatnonzero(weights)
+        scales = np.sqrt(limit / weights[used])
+        coarser = np.linspace(1.0, _GRID_SLACK, _ROUNDINGS).tolist()
+
+        def rounded(index: int) -> tuple[list[int], int]:
+            steps = step_below(scales * coarser[index]).tolist()
+            return steps, prices.total(steps, prices.table)
+
+        # The finest rounding that the share allows; the last one always fits.
+        finest = least(range(_ROUNDINGS - 1), lambda i: rounded(i)[1] <= share * UNITS)
+        steps, units = rounded(finest)
+        attributes = tuple(self._design.tables[j] for j in used.tolist())
+        return BaseRelease(attributes, tuple(steps), units)
+
+    def _scarcity(self, octave: int, most: float) -> list[_Plan]:
+        """Releases of some totals up to the cap that certify about the most worth.
+
+        They are for lines that could not pay for the queries of a single phase on demand.
+        """
+        if not len(self._claims.rows):
+            return []
+        found = []
+        for part in _SCARCE_PARTS:
+            weights = self._most_worth(octave, self.cap * part)
+            found.append(self._judged(weights * (most * part / weights.sum())))
+        return found
+
+    def _levels(self, octave: int) -> list[_Plan]:
+        """The cheapest releases for the claims up to each of some levels of price by worth.
+
+        A claim that even alone costs more than the cap never counts: nothing is spent on it.
+        """
+        octave = min(octave, self._last_octave)
+        plans = self._plans.get(octave)
+        if plans is None:
+            plans = self._plans[octave] = self._solved(octave)
+        return plans
+
+    def _solved(self, octave: int) -> list[_Plan]:
+        claims = self._claims
+        affordable = np.flatnonzero(
+            (claims.alone <= self.cap * _weight(octave)) & (claims.worth > 0.0)
+        )
+        if not len(affordable):
+            return []
+        ratios = claims.alone[affordable] / claims.worth[affordable]
+        order = affordable[np.argsort(ratios, kind="stable")]
+        cuts = {round(len(order) * (i + 1) / _LEVELS) for i in range(_LEVELS)} - {0}
+        return [self._judged(self._cheapest(order[:cut]).weights) for cut in sorted(cuts)]
+
+    def _cheapest(self, chosen: npt.NDArray[np.intp]) -> Optimum:
+        """The cheapest release that certifies all of these claims."""
+        tightest = np.full(len(self._design.groups), math.inf)
+        np.minimum.at(tightest, self._claims.rows[chosen], self._claims.phases[chosen])
+        rows = np.flatnonzero(np.isfinite(tightest))
+        return self._design.cheapest(rows, tightest[rows])
+
+    def _most_worth(self, octave: int, share: float) -> Floats:
+        """Weights that certify about the most worth with this share of a line."""
+        known = self._scarce.get((octave, share))
+        if known is None:
+            claims, total = self._claims, share * _weight(octave)
+            known = self._design.most_worth(claims.rows, claims.phases, claims.worth, total)
+            self._scarce[octave, share] = known
+        return known
+
+    def _judged(self, weights: Floats) -> _Plan:
+        claims = self._claims
+        variances = self._design.variances(weights)[claims.rows]
+        certified = variances <= claims.phases * (1.0 + _SAME)
+        return _Plan(weights, float(weights.sum()), float(claims.worth[certified].sum()))
+
+    @cached_property
+    def _possible(self) -> float:
+        """Returns the worth of certifying everything."""
+        return float(self._claims.worth.sum()) * (1.0 - _SAME)
+
+    @cached_property
+    def _last_octave(self) -> int:
+        """From here on every claim is affordable, and larger lines have the same levels."""
+        return _octave(float(self._claims.alone.max(initial=1.0)) / self.cap) + 1
+
+    @cached_property
+    def _design(self) -> Design:
+        return self._designed(self.groups)
+
+    def _designed(self, groups: Sequence[Group]) -> Design:
+        return Design(self._planned, groups, total_known=self._total_known)
+
+    @cached_property
+    def _claims(self) -> _Claims:
+        found = [
+            (row, phases, part * self._scale * self._worth(group, phases))
+            for row, group in enumerate(self._design.groups)
+            for phases, part in group.windows
+        ]
+        rows = np.array([row for row, _, _ in found], dtype=np.intp)
+        phases = np.array(
+            [1.0 if phases == 1 else phases / self._several for _, phases, _ in found]
+        )
+        worth = np.array([worth for _, _, worth in found])
+        return _Claims(rows, phases, self._design.alone[rows] / phases, worth)
+
+    def _worth(self, group: Group, phases: int) -> float:
+        """The weight that one query on demand would pay for, in the life of a block."""
+        times = phases if self._new else 1
+        return times * group.on_demand(phases, total_known=self._total_known) / self._rho
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The base releases of a data set that says how precise answers are worth having: single columns.
+
+    Attributes:
+        shape: Sizes of the universe's attributes.
+        aim: What the data set aims at.
+        accuracy: The promise for each answer.
+        phases: The phases of the windows that are planned for.
+    """
+
+    shape: tuple[int, ...]
+    aim: Aim
+    accuracy: Accuracy
+    phases: int
+
+    def release(self, n_rows: int, prices: Prices) -> BaseRelease:
+        """Returns the tables that are measured of a block of ``n_rows`` rows that count."""
+        z = Deviations.of(self.accuracy).opening
+        found = opening_columns(self.shape, n_rows, self.aim, z, prices, phases=self.phases)
+        steps = tuple(step for _, step in found)
+        units = prices.total(steps, prices.table)
+        return BaseRelease(tuple((a,) for a, _ in found), steps, units)
+
+
+def base_plan(
+    shape: tuple[int, ...],
+    groups: tuple[Group, ...] | None = None,
+    queries: int | None = None,
+    terms: Terms | None = None,
+    cap: float | None = None,
+    *,
+    total_known: bool = True,
+    windows: tuple[tuple[int, float], ...] = WINDOWS,
+) -> BasePlan:
+    """The plan of a schema under a workload. Data sets that are alike share one, and plan once.
+
+    Takes what ``BasePlan`` takes. The terms count only where they change the workload.
+    """
+    used = terms if groups is None and is_wide(shape) else None
+    return _shared_plan(shape, groups, queries, used, cap, total_known=total_known, windows=windows)
+
+
+_shared_plan = lru_cache(maxsize=32)(BasePlan)
+
+
+class Reach:
+    """The groups that base releases alone certify, if every phase has one.
+
+    Args:
+        shape: Sizes of the universe's attributes.
+        release: The release of each phase.
+        limit: The variance that certifies a query about one phase.
+        several: How many times as precise one about several phases must be.
+        total_known: Whether the number of rows is public.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        release: BaseRelease,
+        limit: float,
+        *,
+        several: float = 1.0,
+        total_known: bool = True,
+    ) -> None:
+        self._limit = limit
+        self._several = several
+        self._total_known = total_known
+        self._axes = axes_of(shape)
+        self._precision: dict[Part, float] = {}
+        for table, step in release.tables:
+            weight = float(grid_sigma(step)) ** -2
+            for t in _parts(self._axes, table, total_known=total_known):
+                brought = weight * _brought(self._axes, table, t)
+                self._precision[t] = self._precision.get(t, 0.0) + brought
+
+    def phases(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
+        """The least number of phases about which a query is certified; infinite for none.
+
+        Args:
+            attributes: The attributes of the query, ascending.
+            norms: |x_T|^2 for each T, in the order of ``Layout``.
+        """
+        return float(self.windows(np.array(self.variance(attributes, norms))))
+
+    def windows(self, variances: Floats) -> Floats:
+        """The same for queries of which one phase says as much as these variances."""
+        ratios = variances / self._limit
+        several = np.maximum(2.0, np.ceil(ratios * self._several - _SAME))
+        return np.where(ratios <= 1.0 + _SAME, 1.0, several)
+
+    def variance(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
+        """The variance of a query about one phase; infinite if a residual is not measured."""
+        parts = _norms_by_part(self._axes, attributes, norms, total_known=self._total_known)
+        return sum(norm * self.inverse_precision(t) for t, norm in parts if norm > 0.0)
+
+    def inverse_precision(self, part: Part) -> float:
+        """The variance of a query about one phase for each unit of |x_T|^2; infinite if T is not measured."""
+        precision = self._precision.get(part, 0.0)
+        return 1.0 / precision if precision else math.inf
+
+
+def variance_for(n_rows: int, terms: Terms) -> float:
+    """The variance that certifies a query about one phase. Perhaps no row counts: then plan for one."""
+    return float((for_noise(terms.error) * max(1, n_rows) / terms.z) ** 2)
+
+
+def _octave(line: float) -> int:
+    """Lines are planned for in steps of 10%, rounded down."""
+    return math.floor(math.log(line) / _STEP_LOG)
+
+
+def _weight(octave: int) -> float:
+    return math.exp(octave * _STEP_LOG)
+
+
+def _parts(axes: Axes, table: Part, *, total_known: bool) -> list[Part]:
+    """The parts that a table speaks of: its attributes, at its levels or coarser ones.
+
+    The empty part, which is the number of rows, is not among them where that is public.
+    """
+    coarser = {
+        component: [axes.component(a, t) for t in range(1, level + 1)]
+        for component in table
+        for a, level in (axes.of(component),)
+    }
+    return [
+        t
+        for k in range(1 if total_known else 0, len(table) + 1)
+        for members in combinations(table, k)
+        for t in product(*(coarser[component] for component in members))
+    ]
+
+
+def _brought(axes: Axes, table: Part, part: Part) -> float:
+    """The precision that a table of precision 1 on each of its counts brings to a part that it speaks of."""
+    inside = {axes.of(component)[0] for component in part}
+    width, summed = 1, 1
+    for component in table:
+        attribute, level = axes.of(component)
+        width *= axes.chains[attribute].widths[level]
+        summed *= 1 if attribute in inside else axes.chains[attribute].size
+    return width / summed
+
+
+def _norms_by_part(
+    axes: Axes, attributes: tuple[int, ...], norms: Sequence[float], *, total_known: bool
+) -> Iterator[tuple[Part, float]]:
+    """The parts and their norms, without the empty one where that is public."""
+    parts = zip(axes.layout(attributes).parts, norms, strict=True)
+    return islice(parts, 1 if total_known else 0, None)
+
+
+def _matrix(entries: Sequence[tuple[int, int, float]], shape: tuple[int, int]) -> csr_array:
+    rows = [row for row, _, _ in entries]
+    columns = [column for _, column, _ in entries]
+    values = [value for _, _, value in entries]
+    return csr_array((values, (rows, columns)), shape=shape, dtype=np.float64)
+
+
+def _drawable(tables: set[Part], axes: Axes) -> list[Part]:
+    """The smallest of the tables: those whose noise is drawn in seconds.
+
+    Tables over the same attributes, which differ in their levels, are kept together or not at all.
+    """
+    together: dict[Part, list[Part]] = {}
+    for table in tables:
+        together.setdefault(axes.attributes(table), []).append(table)
+
+    def cells(table: Part) -> int:
+        return math.prod(axes.groups(table))
+
+    kept, left = [], _MAX_BASE_CELLS
+    for attributes in sorted(together, key=lambda t: (cells(t), t)):
+        left -= sum(map(cells, together[attributes]))
+        if cells(attributes) > MAX_TABLE_CELLS or left < 0:
+            break
+        kept += sorted(together[attributes], key=lambda t: (cells(t), t))
+    return kept
+
+
+_MAX_BASE_CELLS = 2**20
+_MOST_ATTRIBUTES = 5
+_LEVELS = 24
+_SCARCE_PARTS = (0.25, 0.5, 0.75, 1.0)
+_STEP_LOG = math.log(1.1)
+_GRID_SLACK = 2.0 ** (2.0 / GRID_STEPS)
+"""By how much rounding a scale down to the grid can raise its price."""
+_SAME = 1e-9
+_ROUNDINGS = 16
+_EAGER = 60
+_CLIMB = 150
+_SHARP = 0.35
+_FAR = 30.0
+"""Where the logistic counts as flat: floats still tell its value from 0 and 1."""
+_NEGLIGIBLE = 1e-7
+_DROPPED = 1e-6
+_FADED = 1e-9
+_LEAST_PRICE = 1e-9
+_TINY = 1e-12
+_TINIEST = 1e-300

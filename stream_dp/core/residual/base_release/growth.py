@@ -1,0 +1,169 @@
+"""The growth of base releases: sealed blocks are measured more once queries have paid enough for it.
+
+Whether to measure a block in advance is to rent or to buy: each query can be paid for by itself, or a
+release is bought that makes its likes free. Nobody knows what will be asked. So a release is bought as soon
+as what queries have paid on a block reaches a quarter of its price (docs/proofs, Theorem 30). The first
+phase begins at a twentieth. The look is the data set's own: no query is charged for it.
+
+Everything here follows from public numbers: what was bought of a block, what queries paid on it, and the
+release that is worth most for what was asked (``replay``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.randomness.noise_sources import grid_sigma
+from stream_dp.core.residual.base_release.base_plan import BaseRelease
+from stream_dp.core.residual.belief.levels import Part as Components
+from stream_dp.core.residual.plan.planner import Prices, step_below
+
+PAID: Final = 0.25
+"""The part of its price that queries have paid on a block before a larger release is bought."""
+
+PAID_AT_FIRST: Final = 0.05
+"""The same for the first purchase of the first phase, whose queries bear what phases share later."""
+
+_CHECKS: Final = [round(0.005 * UNITS * 1.5**k) for k in range(14)]
+"""What queries have paid on a block whenever it is looked whether to buy: each time it has grown by half."""
+
+_LEAST: Final = 0.25
+"""The least part of what was bought before that is bought at once: each look takes time, and noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What a larger base release measures of a block on top of what was bought of it.
+
+    Attributes:
+        tables: The components of each table, ascending, and its step of the public grid of scales.
+        units: The units that these tables cost.
+    """
+
+    tables: tuple[tuple[Components, int], ...]
+    units: int
+
+    @classmethod
+    def between(
+        cls, have: Sequence[tuple[Components, int]], large: BaseRelease, prices: Prices
+    ) -> Growth:
+        """The tables whose weights are lacking.
+
+        Args:
+            have: The components and the step of each table that was bought. One may be there several times.
+            large: The larger release.
+            prices: The prices of scales.
+        """
+        weights: dict[Components, float] = defaultdict(float)
+        for table, step in have:
+            weights[table] += float(grid_sigma(step)) ** -2
+        lacking = [
+            (table, float(grid_sigma(step)) ** -2 - weights[table]) for table, step in large.tables
+        ]
+        wanted = [(table, weight) for table, weight in lacking if weight > 0.0]
+        scales = np.array([weight for _, weight in wanted]) ** -0.5
+        steps = step_below(scales * _TIE).tolist()
+        tables = tuple((table, step) for (table, _), step in zip(wanted, steps, strict=True))
+        return cls(tables, prices.total(steps, prices.table))
+
+
+class Bought:
+    """What the data set has bought of each block, and what queries have paid on it: a fold over releases.
+
+    Args:
+        prices: The prices of scales.
+    """
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices = prices
+        self._tables: dict[int, list[tuple[Components, int]]] = defaultdict(list)
+        self._units: dict[int, int] = defaultdict(int)
+        self._grown: dict[int, int] = defaultdict(int)
+        self._rent: dict[int, int] = defaultdict(int)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Bought:
+        found = copy(self)
+        tables = {block: list(some) for block, some in self._tables.items()}
+        found._tables = defaultdict(list, tables)  # noqa: SLF001 - of its own kind
+        for name in ("_units", "_grown", "_rent"):
+            setattr(found, name, copy(getattr(self, name)))
+        return found
+
+    def buy(self, block: int, table: Components, step: int, *, opening: bool) -> int:
+        """Records a table that was measured on the data set's own account.
+
+        Args:
+            block: The block.
+            table: The components of the table.
+            step: Its step of the public grid of scales.
+            opening: Whether it was measured because the phase opened.
+
+        Returns:
+            All units that were bought of the block.
+        """
+        self._tables[block].append((table, step))
+        units = self._prices.units(step, self._prices.table)
+        self._units[block] += units
+        if not opening:
+            self._grown[block] += units
+        return self._units[block]
+
+    def pay(self, block: int, units: int) -> None:
+        """Records what a query has paid."""
+        self._rent[block] += units
+
+    def rent(self, block: int) -> int:
+        """Units that queries have paid on a block."""
+        return self._rent[block]
+
+    def units(self, block: int) -> int:
+        """Units that were bought of a block."""
+        return self._units[block]
+
+    def lacking(self, block: int, large: BaseRelease) -> Growth:
+        """What a block lacks of a release."""
+        return Growth.between(self._tables[block], large, self._prices)
+
+    def has_grown(self, block: int) -> bool:
+        """Whether anything was bought of a block since it opened."""
+        return self._grown[block] > 0
+
+    def is_worth(self, block: int, growth: Growth, rent: int, paid: float) -> bool:
+        """Whether a block is to grow, where queries have paid ``rent`` units on it.
+
+        Args:
+            block: The block.
+            growth: What it lacks.
+            rent: Units that queries have paid on it.
+            paid: The part of its price that they must have paid.
+        """
+        if not growth.tables or growth.units < _LEAST * self._units[block]:
+            return False
+        # Releases that were bought one after another add up to twice as much at most.
+        together = (self._grown[block] + growth.units) / 2
+        return rent >= paid * max(growth.units, together)
+
+
+_COUNTS: Final = frozenset(round(50 * 1.5**k) for k in range(5))
+"""The same for different queries while there is one phase. Refusals are among them."""
+
+
+def is_many(asked: float) -> bool:
+    """Whether it is to be looked what to buy of the first phase, where this many queries were asked."""
+    return asked in _COUNTS
+
+
+def is_time(before: int, rent: int) -> bool:
+    """Whether it is to be looked what to buy, where queries have paid ``rent`` and had paid ``before``."""
+    return bisect_right(_CHECKS, before) < bisect_right(_CHECKS, rent)
+
+
+_TIE: Final = 1.0 + 1e-9

@@ -1,0 +1,489 @@
+"""The base release that is worth most for what was asked lately: candidates are judged by replaying it.
+
+A replay says of each candidate which of the queries it would have answered by itself, and what the others
+would take of a line (a block's privacy budget) one by one in the life of a block. Where lines suffice for
+nearly all of them, the winner is the candidate under which they take least. Where they do not, lines are
+*scarce*: then blocks must be measured alike, because what one of them lacks is lost for every window that
+holds it.
+
+Everything here follows from the schema, the accuracy, the rows of a block, what was published as phases
+opened, and the queries asked, in whatever order: all of it public. ``docs/guarantee.md`` has what is
+proved, and ``docs/planning.md`` an account.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy, deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.queries.query import Mask
+from stream_dp.core.residual.base_release.base_plan import (
+    CAP,
+    GENERIC_QUERIES,
+    BasePlan,
+    BaseRelease,
+    Reach,
+    base_plan,
+    variance_for,
+)
+from stream_dp.core.residual.base_release.demand import Asked, Demand
+from stream_dp.core.residual.base_release.expected_queries import (
+    Group,
+    bounding,
+    conjunction_norms,
+    generic_workload,
+    is_wide,
+)
+from stream_dp.core.residual.belief.bounds import one_sided
+from stream_dp.core.residual.belief.levels import Axes, axes_of
+from stream_dp.core.residual.plan.planner import Prices, Terms
+
+LARGEST: Final = 0.97
+"""The largest share of a line that is measured unasked, looks at the rows that count included."""
+
+SHARES: Final = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 0.9, LARGEST)
+"""The shares of a line that generic candidates take."""
+
+NOTHING: Final = BaseRelease((), (), 0)
+
+_PLENTY: Final = 0.97
+"""The part of the queries that the best candidate answers where lines are not scarce."""
+_SAME: Final = 0.99
+_NEAR: Final = 0.95
+"""The part of the best one's answers from which on candidates are equal: with plenty, and where scarce."""
+_WORTH: Final = 0.8
+"""The part of what today's release takes from which on no other one is worth a change."""
+_WORTH_AT_FIRST: Final = 0.6
+"""The same while there is one phase: windows that will differ are one query then."""
+_FITTED: Final = 0.9
+"""The largest share of a line that a release for the very queries takes."""
+_FIRST: Final = (1, 3, 6, 12)
+"""The phases of the windows that a query is about of which nothing is known yet, and of generic queries."""
+_LIFE: Final = 1.414
+_QUARTERS: Final = 4
+_MEMORY: Final = 8
+"""The last phases that say how often a query that is fitted to comes."""
+_MOST_GROUPS: Final = 400
+_MOST_LENGTHS: Final = 8
+_LEAST_WEIGHT: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a replay has found to be worth most.
+
+    Attributes:
+        share: The share of a line of the generic candidate; None for the others.
+        fitted: The phases whose queries the release is planned for. Empty for the others.
+        today: Whether it is what would be measured if nothing had been asked.
+        many: Whether it is what would be measured if ten times as many queries were expected.
+        scarce: Whether no candidate answers nearly all of what was asked.
+    """
+
+    share: float | None = None
+    fitted: tuple[int, ...] = ()
+    today: bool = False
+    many: bool = False
+    scarce: bool = False
+
+
+MANY: Final = Choice(many=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A query as a replay sees it, about windows of one length.
+
+    Attributes:
+        asked: The query.
+        phases: The phases of its window.
+        weight: How many queries it stands for.
+        few: How often it is paid in the life of a block, if it is paid once for each new block.
+        many: The same, if what came once stands for others like it in each phase.
+    """
+
+    asked: Asked
+    phases: int
+    weight: float
+    few: float
+    many: float
+
+
+class Replay:
+    """Judges base releases by what was asked.
+
+    Args:
+        shape: Sizes of the universe's attributes.
+        terms: The accuracy promised.
+        budget: What a line holds.
+        prices: The prices of noise scales.
+        today: The plan of what is measured while nothing is known of the queries.
+        several: How many times as precise a query about several phases must be as one about a single phase.
+        demand: What was asked.
+        share_of: Returns the share of the rows that a condition on one attribute leaves, as far as it was
+            published when phases opened; 1 where it was not.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        terms: Terms,
+        budget: Budget,
+        prices: Prices,
+        today: BasePlan,
+        several: float,
+        demand: Demand,
+        share_of: Callable[[int, Mask], float],
+    ) -> None:
+        self._share_of = share_of
+        self._shape = shape
+        self._terms = terms
+        self._budget = budget
+        self._prices = prices
+        self._today = today
+        windows = tuple((phases, phases / sum(_FIRST)) for phases in _FIRST)
+        plan = partial(base_plan, shape, terms=terms, total_known=budget.total_known)
+        self._generic = plan(queries=GENERIC_QUERIES, windows=windows)
+        self._many = plan(queries=10 * GENERIC_QUERIES, cap=CAP)
+        self._several = several
+        self._demand = demand
+        self._known = budget.total_known
+        self._chosen: dict[tuple[int, ...], Choice] = {}
+        self._shares: dict[tuple[int, bytes], float] = {}
+        self._n_phases = 0
+        self._plans: dict[tuple[int, ...], BasePlan | None] = {}
+        self._version = -1
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Replay:
+        found = copy(self)
+        for name in ("_demand", "_share_of"):
+            setattr(found, name, deepcopy(getattr(self, name), memo))
+        for name in ("_chosen", "_plans", "_shares"):  # what is in them never changes
+            setattr(found, name, copy(getattr(self, name)))
+        return found
+
+    def choice(
+        self, n_rows: int, n_phases: int, most: int, *, phase: int, more: float = 1.0
+    ) -> Choice:
+        """Returns what is worth most of a block, by what was asked in one phase.
+
+        Args:
+            n_rows: The rows that errors about the block are shares of.
+            n_phases: The number of phases up to the one whose queries are replayed.
+            most: The units that a release may cost at most.
+            phase: The phase whose queries are replayed: one of the last two in which anything was asked.
+            more: How many times as many queries are expected.
+        """
+        if self._n_phases != n_phases:  # what is published when phases open has changed
+            self._n_phases = n_phases
+            self._shares.clear()
+        if self._version != self._demand.version:
+            self._version = self._demand.version
+            self._chosen.clear()
+            self._plans.clear()
+        key = n_rows, n_phases, most, phase, round(100 * more)
+        found = self._chosen.get(key)
+        if found is None:
+            found = self._chosen[key] = self._best(n_rows, n_phases, most, phase, more)
+        return found
+
+    def release(self, choice: Choice, n_rows: int, most: int) -> BaseRelease:
+        """The release that a choice means for a block of ``n_rows`` rows, of at most ``most`` units.
+
+        One that would cost more gives way to the largest generic one that does not.
+        """
+        found = NOTHING
+        if choice.today:
+            found = self._planned(self._today, n_rows)
+        elif choice.many:
+            found = self._planned(self._many, n_rows)
+        elif choice.fitted:
+            plan = self._fitted(choice.fitted)
+            found = NOTHING if plan is None else self._planned(plan, n_rows)
+        elif choice.share is not None:
+            found = self.generic(n_rows, min(choice.share, most / UNITS))
+        return found if found.units <= most else self.generic(n_rows, most / UNITS)
+
+    def generic(self, n_rows: int, share: float) -> BaseRelease:
+        """The generic release of a share of a line, for queries that are always new."""
+        if share <= 0.0:
+            return NOTHING
+        return self._generic.release(n_rows, self._terms, share, self._budget, self._prices)
+
+    def _planned(self, plan: BasePlan, n_rows: int) -> BaseRelease:
+        return plan.release(n_rows, self._terms, None, self._budget, self._prices)
+
+    # ------------------------------------------------------------ the replay
+
+    def _best(self, n_rows: int, n_phases: int, most: int, phase: int, more: float) -> Choice:
+        rows = list(self._rows(n_phases, phase, more))
+        if not rows:
+            return Choice(today=True)
+        limit = variance_for(n_rows, self._terms)
+        line = limit * float(self._budget.rho)
+        found = [list(self._ways(row.asked)) for row in rows]
+        ways = _Ways(axes_of(self._shape), found, total_known=self._known)
+        asked = math.fsum(row.weight for row in rows)
+        judged = []
+        for choice in self._candidates(phase):
+            release = self.release(choice, n_rows, most)
+            if choice.fitted and release == NOTHING:
+                continue
+            reach = Reach(
+                self._shape, release, limit, several=self._several, total_known=self._known
+            )
+            needs = ways.phases(reach)
+            answered, spent = _replayed(rows, needs.tolist(), line, release.units / UNITS)
+            judged.append((answered / asked, spent, release.units, choice))
+        best = max(answered for answered, *_ in judged)
+        if best < _PLENTY:
+            # What queries pay for one by one is judged too kindly: of those about as good the largest wins.
+            near = [one for one in judged if one[0] >= _NEAR * best and not one[3].fitted]
+            if not near:
+                near = [max((one for one in judged if not one[3].fitted), key=lambda one: one[0])]
+            *_, choice = max(near, key=lambda one: one[2])
+            return replace(choice, scarce=True)
+        good = [one for one in judged if one[0] >= _SAME * best]
+        _, least, _, choice = min(good, key=lambda one: one[1])
+        worth = _WORTH if n_phases > 1 else _WORTH_AT_FIRST
+        usual = [one for one in good if one[3].today and least > worth * one[1]]
+        if usual:
+            return usual[0][3]
+        if choice.fitted:  # fitted again, to the phase that it was judged on too
+            return replace(choice, fitted=(*choice.fitted, phase))
+        return choice
+
+    def _candidates(self, phase: int) -> Iterator[Choice]:
+        yield Choice()
+        yield Choice(today=True)
+        for share in SHARES:
+            yield Choice(share=share)
+        before = self._demand.before if phase == self._demand.last else 0
+        if before:  # never judged on what it is fitted to
+            yield Choice(fitted=(before,))
+
+    def _rows(self, n_phases: int, phase: int, more: float) -> Iterator[_Row]:
+        """What was asked in a phase, with how often its likes come in the life of a block.
+
+        Nobody knows how long a data set lives, so a query about all phases counts at four lengths, each twice
+        the one before. While there is one phase all windows are alike, and every query counts so.
+        """
+        queries = self._demand.queries(phase)
+        scale = more * self._demand.total(phase) / max(1, len(queries))
+        for asked in queries:
+            if n_phases == 1:
+                lengths: Sequence[int] = _FIRST
+            elif asked.phases is None:
+                lengths = [math.ceil(_LIFE * (n_phases + 1) * 2**j) for j in range(_QUARTERS)]
+            else:
+                lengths = [asked.phases]
+            weight = scale / len(lengths)
+            for length in lengths:
+                seldom, came = self._demand.rarity(asked.digest, phase, length)
+                many = seldom if came > 1 else float(length)
+                yield _Row(asked, length, weight, weight * seldom, weight * many)
+
+    def _ways(self, asked: Asked) -> Iterator[_Way]:
+        """The ways to answer a query from a release: by its variance, or bounded by one of its conditions.
+
+        A conjunction has at most the rows that one of its conditions leaves. The answer is bounded if their
+        share and its error bar are at most twice the error together.
+        """
+        if asked.norms:
+            yield asked.attributes, asked.norms
+        if len(asked.attributes) < 2 or not all(asked.cells):
+            return
+        z = one_sided(self._terms.log_bounds_failure - math.log(_SIDES))
+        chains = axes_of(self._shape).layout(asked.attributes).chains
+        for index, (attribute, chain) in enumerate(zip(asked.attributes, chains, strict=True)):
+            condition = asked.condition(index, chain.size)
+            assert condition is not None, "all conditions are known"
+            key = attribute, asked.cells[index]
+            if key not in self._shares:
+                self._shares[key] = self._share_of(attribute, condition)
+            room = 2.0 * asked.error * self._terms.error - self._shares[key]
+            if room > 0.0:
+                easier = (room / self._terms.error * self._terms.z / z) ** 2
+                norms = conjunction_norms([chain], [int(condition.sum())])
+                yield (attribute,), tuple(norm / easier for norm in norms)
+
+    # ------------------------------------------------------------ the release for the very queries
+
+    def _fitted(self, phases: tuple[int, ...]) -> BasePlan | None:
+        """The plan for what was asked in some phases; None if that says nothing."""
+        if phases not in self._plans:
+            groups = tuple(self._groups(phases))
+            queries = math.fsum(part for group in groups for _, part in group.windows)
+            self._plans[phases] = (
+                BasePlan(
+                    self._shape,
+                    groups,
+                    max(1, round(queries)),
+                    None,
+                    _FITTED,
+                    total_known=self._known,
+                    several=self._several,
+                    new=False,
+                )
+                if groups
+                else None
+            )
+        return self._plans[phases]
+
+    def _groups(self, phases: tuple[int, ...]) -> Iterator[Group]:
+        """The demand for a block, as groups with the queries that are expected in its life.
+
+        A query that comes in each phase is measured once for each new block, and one whose likes are always
+        new as often as that. What was asked of sets of attributes is shrunk towards all sets of as many.
+        """
+        upto, known = max(phases), [self._demand.queries(phase) for phase in phases]
+        came = Counter(asked.digest for queries in known for asked in queries)
+        several = {asked.digest: asked for queries in known for asked in queries if asked.norms}
+        scale = math.fsum(map(self._demand.total, phases)) / max(1, came.total())
+        found: dict[int, list[tuple[Asked, int, float]]] = defaultdict(list)
+        for asked in several.values():
+            seldom, _ = self._demand.rarity(asked.digest, upto, _MEMORY)
+            likes = scale * seldom * came[asked.digest] / len(phases)  # that it stands for
+            if asked.phases is None:
+                each = likes * min(1.0, (upto + 1) * math.log(2.0) / seldom)
+                lengths = [math.ceil(_LIFE * (upto + 1) * 2**j) for j in range(_QUARTERS)]
+                found[len(asked.attributes)] += [(asked, length, each) for length in lengths]
+            else:
+                each = likes * min(1.0, asked.phases / seldom)
+                found[len(asked.attributes)].append((asked, asked.phases, each))
+        for order, some in found.items():
+            yield from self._shrunk(order, some, len(found))
+
+    def _shrunk(
+        self, order: int, some: list[tuple[Asked, int, float]], n_orders: int
+    ) -> Iterator[Group]:
+        generic = _of_order(self._shape, order, self._terms, total_known=self._known)
+        own = _own_part([asked.attributes for asked, _, _ in some], self._shape) if generic else 1.0
+        mass = math.fsum(times for _, _, times in some)
+        kept = some[:: max(1, -(-len(some) * n_orders // _MOST_GROUPS))]
+        scale = own * mass / math.fsum(times for _, _, times in kept)
+        if own > _LEAST_WEIGHT:
+            for asked, length, times in kept:
+                attributes, norms = self._easiest(asked)
+                windows = ((length, times * scale),)
+                yield Group(attributes, norms, windows, asked.table, asked.price)
+        if own >= 1.0 - _LEAST_WEIGHT:
+            return
+        lengths: dict[int, float] = defaultdict(float)
+        for _, length, times in some:
+            lengths[length] += times
+        common = sorted(lengths.items(), key=lambda one: (-one[1], one[0]))[:_MOST_LENGTHS]
+        rest = (1.0 - own) * mass / math.fsum(part for _, part in common)
+        for attributes, norms, weight in generic:
+            every = tuple(sorted((length, weight * rest * part) for length, part in common))
+            yield Group(attributes, norms, every)
+
+    def _easiest(self, asked: Asked) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """What must be known to answer a query: on wide data fewer of its conditions may bound it."""
+        kind = asked.attributes, asked.norms
+        if not is_wide(self._shape) or not all(asked.cells) or asked.error != 1.0:
+            return kind
+        chains = axes_of(self._shape).layout(asked.attributes).chains
+        conditions = [asked.condition(i, chain.size) for i, chain in enumerate(chains)]
+        selected = [int(np.count_nonzero(one)) for one in conditions if one is not None]
+        return bounding(kind, chains, selected, self._terms, total_known=self._known) or kind
+
+
+def _replayed(
+    rows: Sequence[_Row], needs: Sequence[float], line: float, opening: float
+) -> tuple[float, float]:
+    """The queries that are answered, and the part of a line that they take in the life of a block.
+
+    Args:
+        rows: The queries.
+        needs: The phases from which on the release answers each of them.
+        line: What a line pays for: rho at the variance that certifies a query about one phase.
+        opening: The part of a line that the release costs.
+    """
+    left, answered, asked, takes, pays = 1.0 - opening, 0.0, 0.0, 0.0, 0.0
+    for row, need in zip(rows, needs, strict=True):
+        if need <= row.phases:
+            answered += row.weight
+            continue
+        price = row.asked.price / row.phases / line
+        pays += price * row.few
+        if price <= left:
+            asked += row.weight
+            takes += price * row.many
+    # Queries come in any order: where a line does not pay for all of them, it pays for a part of each kind.
+    part = left / takes if takes > left else 1.0
+    return answered + part * asked, opening + min(left, pays)
+
+
+class _Ways:
+    """From how many phases on a release answers some queries, in any of the ways to do so.
+
+    Args:
+        axes: The attributes with their chains.
+        queries: What each way of each query must know.
+        total_known: Whether the number of rows is public.
+    """
+
+    def __init__(self, axes: Axes, queries: Sequence[Sequence[_Way]], *, total_known: bool) -> None:
+        parts: dict[tuple[int, ...], int] = {}
+        rows, columns, values = [], [], []
+        self._of: list[int] = []
+        for number, ways in enumerate(queries):
+            for attributes, norms in ways:
+                layout = axes.layout(attributes)
+                for part, norm in zip(layout.parts, norms, strict=True):
+                    if norm > 0.0 and (part or not total_known):
+                        rows.append(len(self._of))
+                        columns.append(parts.setdefault(part, len(parts)))
+                        values.append(norm)
+                self._of.append(number)
+        self._n = len(queries)
+        self._parts = list(parts)
+        self._rows, self._columns = np.array(rows, dtype=np.intp), np.array(columns, dtype=np.intp)
+        self._values = np.array(values)
+
+    def phases(self, reach: Reach) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """The number of phases from which on each query is answered; infinite for never."""
+        inverse = np.array([reach.inverse_precision(part) for part in self._parts])
+        sums = np.bincount(
+            self._rows, self._values * inverse[self._columns], minlength=len(self._of)
+        ).astype(np.float64)
+        needs = np.full(self._n, math.inf)
+        np.minimum.at(needs, np.array(self._of, dtype=np.intp), reach.windows(sums))
+        return needs
+
+
+def _of_order(
+    shape: tuple[int, ...], order: int, terms: Terms, *, total_known: bool
+) -> list[tuple[tuple[int, ...], tuple[float, ...], float]]:
+    """The generic queries about ``order`` attributes: what they depend on, norms, and weights."""
+    used = terms if is_wide(shape) else None
+    groups = generic_workload(shape, ((1, 1.0),), used, total_known=total_known, order=order)
+    return [(g.attributes, g.norms, g.windows[0][1]) for g in groups]
+
+
+def _own_part(sets: Iterable[tuple[int, ...]], shape: tuple[int, ...]) -> float:
+    """The weight of the sets of attributes that were asked, against all sets of as many (James and Stein)."""
+    seen = Counter(sets)
+    order, n = len(next(iter(seen))), seen.total()
+    n_sets = math.comb(len(shape), order)
+    if n_sets == 1:
+        return 1.0
+    mean = n / n_sets
+    chi = math.fsum((c - mean) ** 2 for c in seen.values()) / mean + (n_sets - len(seen)) * mean
+    return max(0.0, 1.0 - (n_sets - 1) / chi) if chi and n > 1 else 0.0
+
+
+_Way: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
+"""What must be known to answer a query in one way: attributes, and |x_T|^2 for each T."""
+
+_SIDES: Final = 5
+"""The sides that share the probability of failing, as ``expected_queries.bounding`` counts them."""

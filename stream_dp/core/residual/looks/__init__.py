@@ -1,0 +1,1 @@
+"""The looks of the calibrated profile: what each measures, and its bytes."""

@@ -1,0 +1,432 @@
+"""Decisions about queries for sums, from public numbers only.
+
+In order of preference, what is published *certifies* the answer, a look at the sum is taken, exactly as
+precise as is lacking, or the table over the query's attributes is measured. The table is preferred where it
+costs less, and once looks at sums and counts on these attributes have cost enough to buy it (``planner``).
+
+A ``Demand`` says how precise the answer must be: how large the variance of each total may be, or that of
+``total - slope * count``. With the mean for a slope this says how wide the bar of a mean may be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.budget.accountant import UNITS, Charge
+from stream_dp.core.randomness.noise_sources import (
+    GRID_STEPS,
+    MAX_SCALE,
+    MIN_SCALE,
+    grid_index,
+    grid_sigma,
+)
+from stream_dp.core.residual.belief.evidence import Evidence
+from stream_dp.core.residual.belief.linear_forms import Floats
+from stream_dp.core.residual.belief.sums import Moments, SumEvidence, Sums
+from stream_dp.core.residual.plan.planner import (
+    BudgetAllocator,
+    Certified,
+    Lack,
+    Measure,
+    Policy,
+    Prices,
+    Terms,
+    buys,
+    lowest_of,
+    plan_total,
+    water_fill,
+)
+from stream_dp.core.residual.plan.sum_price import MOST_ROWS, SumShape, WholeValues
+
+_TIE: Final = 1.0 + 1e-9
+_LEAST_LIMIT: Final = 1e-30
+"""What no look reaches. It stands for 0, where perhaps no row counts."""
+_FIRST_STEP: Final = grid_index(float(MIN_SCALE))
+_LAST_STEP: Final = grid_index(float(MAX_SCALE))
+
+_Steps = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The precision that the answers must have.
+
+    Attributes:
+        slopes: What is taken from each total for each row of its count, in units of the largest value, shape
+            (answers,) or (1,). 0 asks for the total itself.
+        limits: The largest variance of ``total - slope * count``, in these units, shape (answers,) or (1,).
+        rows: The largest variance of the count of all rows. Infinite if the query asks for none.
+    """
+
+    slopes: Floats
+    limits: Floats
+    rows: float = math.inf
+
+    @classmethod
+    def of_totals(cls, terms: Terms, n_rows: float, *, rows: bool) -> Demand:
+        """Each total within ``error`` of the rows times the largest value; and a count of all rows too.
+
+        Args:
+            terms: The accuracy promised.
+            n_rows: Rows of the window.
+            rows: Whether all rows of the condition are counted with the sum.
+        """
+        limit = max((terms.error * n_rows / terms.z) ** 2, _LEAST_LIMIT)
+        return cls(np.zeros(1), np.array([limit]), limit if rows else math.inf)
+
+    @classmethod
+    def of_means(cls, known: Sums, bar: float, z: float) -> Demand | None:
+        """Each mean within ``bar``, as far as today's estimates say; None where they say too little.
+
+        The mean and the count are those published so far, the count at its lower end. So the demand is a
+        plan, and the bar of the answer says what was reached.
+
+        Args:
+            known: The best estimates.
+            bar: Largest half width around a mean, in units of the largest value.
+            z: The half width in standard deviations.
+        """
+        at_least = known.counts - z * np.sqrt(known.variance_of_counts)
+        if not (at_least > 0.0).all() or not np.isfinite(known.variance_of_totals).all():
+            return None
+        return cls(known.totals / known.counts, np.square(bar * at_least / z))
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is about the totals themselves."""
+        return not self.slopes.any()
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureSums:
+    """A look at sums to take.
+
+    Attributes:
+        shape: What its price follows from.
+        values: The whole numbers that rows count for.
+        steps: Block, and the steps of the public grid of scales: of the sums, and of the counts.
+        charges: The price, one entry a block.
+    """
+
+    shape: SumShape
+    values: WholeValues
+    steps: tuple[tuple[int, int, int], ...]
+    charges: tuple[Charge, ...]
+
+    @property
+    def total(self) -> int:
+        """Units of loss, added up over the blocks."""
+        return sum(charge.rho for charge in self.charges)
+
+
+@dataclass(frozen=True, slots=True)
+class SumPlanner:
+    """The plan for one query for a sum, from what is known about it and what is asked of it.
+
+    Attributes:
+        known: What is known of totals and counts.
+        rows: What is known of the count of all rows, where that is a number of its own.
+        table: What the tables say of the totals, for the price of the table.
+        demand: The precision that the answers must have.
+    """
+
+    known: SumEvidence
+    rows: Evidence | None
+    table: Evidence
+    demand: Demand
+
+    @property
+    def certified(self) -> bool:
+        """Whether what is published is precise enough."""
+        demand, sums = self.demand, self.known.sums
+        of_totals = sums.moments.of(demand.slopes)
+        if (of_totals <= demand.limits * _TIE).all() and self._rows_known:
+            return True
+        return float(self._now.sum()) <= _TIE
+
+    @property
+    def _rows_known(self) -> bool:
+        if self.rows is not None:
+            return bool(self.rows.variances.max() <= self.demand.rows * _TIE)
+        if self._rows_alike:
+            of_counts = self.known.sums.variance_of_counts
+            return bool((of_counts <= self.demand.rows * _TIE).all())
+        return True
+
+    @property
+    def _rows_alike(self) -> bool:
+        """Whether all rows of the condition have a number, so that both counts are one."""
+        return self.known.query.rows == self.known.query.predicate
+
+    def plan(
+        self, terms: Terms, policy: Policy, prices: Prices, allocator: BudgetAllocator
+    ) -> Certified | MeasureSums | Measure | Lack:
+        """Decides; changes nothing."""
+        if self.certified:
+            return Certified()
+        window = self.known.window
+        look = self.look(prices, allocator.room(window))
+        # A table counts cells, so it cannot tell what is kept of each row.
+        tables = self.demand.plain and not self.known.kept
+        table = plan_total(self.table, terms, prices, allocator) if tables else None
+        if isinstance(table, Measure) and (
+            look is None or buys(self.table, policy, allocator, look.total, table)
+        ):
+            return table
+        if look is not None:
+            return look
+        lacks = {table} if isinstance(table, Lack) else set()
+        tiles = allocator.room_of_tiles(window)
+        if Lack.TILES in lacks or self.look(prices, tiles) is not None:
+            return Lack.TILES
+        if allocator.short in lacks or self.look(prices, allocator.left(window)) is not None:
+            return allocator.short
+        if Lack.ERASED in lacks or self.look(prices, allocator.lines.left(window)) is not None:
+            return Lack.ERASED
+        untouched = np.full(len(window), UNITS)
+        if Lack.BUDGET in lacks or self.look(prices, untouched) is not None:
+            return Lack.BUDGET
+        return Lack.ROWS
+
+    def price(self, prices: Prices) -> float:
+        """The share of each line that the cheapest look would take that alone is as precise as is demanded.
+
+        It is in floats, and may be above 1: no line has to have it. All blocks get the same noise.
+        """
+        values, least = WholeValues.of(self.known.query), math.inf
+        for shape, ratio in self._shapes(values, blank=not prices.total_known):
+            if shape.fits:
+                of_sums = np.ones(len(self.known.window))
+                of_counts = ratio**2 * of_sums if shape.counts else 0.0 * of_sums
+                after = self._after(values, shape, of_sums, of_counts)
+                score = self._scores(
+                    after.of(self.demand.slopes[:, None]), after.counts, None
+                ).sum()
+                rho = shape.rho(Fraction(1), Fraction(ratio) if shape.counts else None)
+                least = min(least, float(rho) * float(score))
+        return prices.share_of(least)
+
+    def variance_after(self, measure: MeasureSums) -> float:
+        """The largest variance of any answer after a look, with sums in units of the largest value."""
+        found = float(self.moments_after(measure).totals.max())
+        if self.rows is None:
+            return found
+        looked, _, of_counts = self._looked(measure)
+        precision = np.where(looked, 0.5 / of_counts, 0.0)
+        return max(found, self.rows.variance_after(precision, table=False))
+
+    def moments_after(self, measure: MeasureSums) -> Moments:
+        """The covariances of the answers after a look, with sums in units of the largest value."""
+        looked, of_sums, of_counts = self._looked(measure)
+        now = self.known.by_block
+        then = self._after(measure.values, measure.shape, of_sums, of_counts)
+
+        def added_up(after: Any, before: Any) -> Floats:
+            chosen: Floats = np.where(looked, after, before)
+            return np.asarray(chosen.sum(axis=1))
+
+        return Moments(
+            added_up(then.totals, now.totals),
+            added_up(then.both, now.both),
+            added_up(then.counts, now.counts),
+        )
+
+    def _looked(self, measure: MeasureSums) -> tuple[npt.NDArray[np.bool_], Floats, Floats]:
+        """The blocks that are looked at, and the variances of noise on sums and on counts, 1 elsewhere."""
+        window = self.known.window
+        of_sums, of_counts = np.ones(len(window)), np.ones(len(window))
+        looked = np.zeros(len(window), dtype=np.bool_)
+        for block, step, counted in measure.steps:
+            at = block - window.start
+            looked[at] = True
+            of_sums[at] = float(grid_sigma(step)) ** 2
+            of_counts[at] = float(grid_sigma(counted)) ** 2 if measure.shape.counts else 0.0
+        return looked, of_sums, of_counts
+
+    def _after(
+        self, values: WholeValues, shape: SumShape, of_sums: Floats, of_counts: Floats
+    ) -> Moments:
+        """Covariances in each block after a look with these variances, of shape (len(window),)."""
+        half, centre = 0.5 * values.unit / self.known.largest, float(shape.centre)
+        of_totals = half * half * (of_sums + centre * centre * of_counts)
+        return self.known.after(of_totals, half * centre * of_counts, of_counts)
+
+    def look(self, prices: Prices, room: _Steps) -> MeasureSums | None:
+        """The cheapest look at the sums that is precise enough; None if the room is too small.
+
+        Args:
+            prices: The prices of noise scales, in units of a line.
+            room: Units that each block may spend, shape (len(window),).
+        """
+        if max(self.known.rows_by_block) > MOST_ROWS:
+            return None
+        values = WholeValues.of(self.known.query)
+        found = (
+            self._look_of(values, shape, ratio, prices, room)
+            for shape, ratio in self._shapes(values, blank=not prices.total_known)
+            if shape.fits
+        )
+        return min(
+            (look for look in found if look is not None), key=lambda look: look.total, default=None
+        )
+
+    def _shapes(self, values: WholeValues, *, blank: bool) -> Iterator[tuple[SumShape, float]]:
+        """The centres worth trying, each with the best scale of counts as a part of that of sums."""
+        query = self.known.query
+        shape = SumShape(
+            values.low,
+            values.high,
+            values.low + values.high,
+            self._n_answers > 1,
+            query.predicate.constant is True,
+            self.rows is not None,
+            blank,
+        )
+        if self.demand.plain or not shape.counts:
+            # Where all that is asked is a sum, its count comes along at a price that it can bear.
+            yield shape, shape.ratio()
+            return
+        twice = 2.0 * self.demand.slopes * (self.known.largest / values.unit)  # in units
+        middle = min(max(round(float(twice.mean())), 2 * values.low), 2 * values.high)
+        for centre in {shape.centre, middle}:
+            tried = replace(shape, centre=centre)
+            yield tried, tried.ratio(float(np.abs(twice - centre).max()))
+
+    @property
+    def _n_answers(self) -> int:
+        live = self.known.live
+        return len(self.known.sums.totals) if live is None else len(live)
+
+    @property
+    def _now(self) -> Floats:
+        moments = self.known.by_block
+        slopes = self.demand.slopes[:, None]
+        return self._scores(moments.of(slopes), moments.counts, None)
+
+    def _look_of(
+        self,
+        values: WholeValues,
+        shape: SumShape,
+        ratio: float,
+        prices: Prices,
+        room: _Steps,
+    ) -> MeasureSums | None:
+        scales = _Scales(shape, ratio)
+
+        def after(steps: _Steps) -> Floats:
+            """The scores of the blocks if each is looked at with its step."""
+            of_sums, of_counts = scales.variances(steps)
+            moments = self._after(values, shape, of_sums, of_counts)
+            of_totals = moments.of(self.demand.slopes[:, None])
+            rows = 0.5 / of_counts if shape.rests else None
+            return self._scores(of_totals, moments.counts, rows)
+
+        now = self._now
+        least = [scales.least(prices, units) for units in room.tolist()]
+        can_pay = np.array([step is not None for step in least])
+        first = np.array([_LAST_STEP if step is None else step for step in least], dtype=np.int64)
+        levels = water_fill(now, lowest_of(can_pay, after(first), now), 1.0)
+        if levels is None:
+            return None
+        # By bisection the coarsest step that reaches the level: low does, high does not.
+        low, high = first, np.full(len(first), _LAST_STEP + 1)
+        while (high - low > 1).any():
+            middle = np.maximum((low + high) // 2, low)
+            enough = after(np.minimum(middle, _LAST_STEP)) <= levels * _TIE
+            low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+        steps, charges = [], []
+        pays = levels < now
+        for at, number in enumerate(self.known.window):
+            if not pays[at]:
+                continue
+            step = int(low[at])
+            if scales.units(prices, step) > room[at]:
+                step = int(first[at])  # a step that is finer can cost less where scales are rounded
+            steps.append((number, step, scales.of_counts(step)))
+            charges.append(Charge(number, scales.units(prices, step)))
+        return MeasureSums(shape, values, tuple(steps), tuple(charges))
+
+    def _scores(self, of_totals: Floats, of_counts: Floats, precision: Floats | None) -> Floats:
+        """Returns the part of the demand that the worst variance of each block takes, shape (len(window),).
+
+        Args:
+            of_totals: Variances of what the demand is about, shape (answers, len(window)).
+            of_counts: Variances of the counts, of that shape.
+            precision: What a look adds to the precision of the count of all rows, shape (len(window),).
+        """
+        demand = self.demand
+        scores = np.asarray((of_totals / demand.limits[:, None]).max(axis=0))
+        if self.rows is not None and math.isfinite(demand.rows):
+            nothing = np.zeros(len(scores))
+            rows = self.rows.after_count(nothing if precision is None else precision)
+            scores = np.maximum(scores, rows / demand.rows)
+        elif self._rows_alike and math.isfinite(demand.rows):
+            scores = np.maximum(scores, of_counts.max(axis=0) / demand.rows)
+        return scores
+
+
+class _Scales:
+    """The two scales of a look, one of which follows from the other, and their price."""
+
+    def __init__(self, shape: SumShape, ratio: float) -> None:
+        self._shape = shape
+        self._offset = GRID_STEPS * math.log2(ratio) if shape.counts else 0.0
+        self._units: dict[int, int] = {}
+        self._least: dict[int, int | None] = {}
+
+    def of_counts(self, step: int) -> int:
+        """The step of the counts that goes with a step of the sums."""
+        return int(self._of_counts(np.array([step]))[0])
+
+    def _of_counts(self, steps: _Steps) -> _Steps:
+        if not self._shape.counts:
+            return steps
+        found = np.ceil(steps + self._offset - 1e-6).astype(np.int64)
+        return np.asarray(np.clip(found, _FIRST_STEP, _LAST_STEP))
+
+    def variances(self, steps: _Steps) -> tuple[Floats, Floats]:
+        """Variances of the noise on sums and on counts, which is 0 where none are measured."""
+        of_sums = np.square(_grid()[steps - _FIRST_STEP])
+        if not self._shape.counts:
+            return of_sums, np.zeros(len(steps))
+        return of_sums, np.square(_grid()[self._of_counts(steps) - _FIRST_STEP])
+
+    def units(self, prices: Prices, step: int) -> int:
+        """Returns the price of a look with this step, rounded up."""
+        units = self._units.get(step)
+        if units is None:
+            sigma = grid_sigma(self.of_counts(step)) if self._shape.counts else None
+            units = self._units[step] = prices.of(self._shape.rho(grid_sigma(step), sigma))
+        return units
+
+    def least(self, prices: Prices, units: int) -> int | None:
+        """The most precise step that costs at most ``units``; None if none is that cheap."""
+        if units not in self._least:
+            self._least[units] = self._search(prices, units)
+        return self._least[units]
+
+    def _search(self, prices: Prices, units: int) -> int | None:
+        if units <= 0:
+            return None
+        low, high = _FIRST_STEP - 1, _LAST_STEP + 1  # low is too dear, high is not
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.units(prices, middle) <= units:
+                high = middle
+            else:
+                low = middle
+        return high if high <= _LAST_STEP else None
+
+
+@cache
+def _grid() -> Floats:
+    """All scales of the public grid as floats; exact."""
+    return np.array([float(grid_sigma(k)) for k in range(_FIRST_STEP, _LAST_STEP + 1)])

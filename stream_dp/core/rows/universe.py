@@ -1,0 +1,1256 @@
+"""Attributes and their cells; rows to cells.
+
+The universe is the product of the attributes' cells. Row to cell is total: whatever a row contains, it counts
+in exactly one cell, so no row's content ever decides whether a batch is accepted. Only structure is refused,
+with a text that is the same for every value: names, lengths of columns, counts, and values of thousands of
+characters.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import operator
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import cached_property
+from itertools import pairwise, product, repeat
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.encoding import Format, Reader, array, fields, integers
+from stream_dp.core.rows.measured_values import MAX_MEASURED_ROWS, Measure, Offsets
+from stream_dp.core.rows.person_slots import DIGEST_BYTES, Persons, Slots
+from stream_dp.core.rows.row_moments import DAY, MONTH, TIME, Moments, from_texts, on_clocks
+from stream_dp.dates import CYCLES, HOUR, Zone, calendar_of, label_of, labels_of, zone_of
+from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
+
+MAX_ATTRIBUTES = 64
+MAX_CELLS = 65_536
+MAX_KEPT_CELLS = 2**20
+"""Largest universe of which a mechanism keeps every cell."""
+MAX_FLAT = 24
+"""Most cells of an ordered attribute whose neighbouring cells are never measured in groups."""
+MAX_NAME = 64
+MAX_VALUE = 256
+MAX_SCALAR = 4096
+"""Most characters of a value in a row. What a longer one says would show in the time that its batch takes."""
+MAX_ROWS = 2**62
+"""Most rows that a batch, and a block, may count: their sums stay inside int64."""
+
+COUNT = "count"
+"""Key of the count in the ``cells`` form of a batch; no attribute may have this name."""
+
+Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
+Counts: TypeAlias = npt.NDArray[np.int64]
+Column: TypeAlias = Sequence[object] | npt.NDArray[Any]
+
+_Scalar: TypeAlias = str | int | float | bool | None
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+_BOOLEAN_WORDS = (("false", "no", "off", "f", "n"), ("true", "yes", "on", "t", "y"))
+_LARGEST_EDGE = 1e300
+_EXACT = 2**53  # integers up to here are floats without rounding
+
+
+class Shape(tuple[int, ...]):  # noqa: SLOT001 - a tuple cannot have slots with names
+    """Cells of each attribute of a universe, of which some are ordered and have many cells.
+
+    Args:
+        sizes: The cells of each attribute.
+        ordered: The attributes with more than ``MAX_FLAT`` cells that have an order.
+    """
+
+    ordered: frozenset[int]
+
+    def __new__(cls, sizes: Iterable[int], ordered: Iterable[int]) -> Self:
+        self = super().__new__(cls, sizes)
+        self.ordered = frozenset(a for a in ordered if self[a] > MAX_FLAT)
+        return self
+
+    def __getnewargs__(self) -> tuple[tuple[int, ...], frozenset[int]]:
+        return tuple(self), self.ordered
+
+    def __eq__(self, other: object) -> bool:
+        ordered = other.ordered if isinstance(other, Shape) else frozenset()
+        return tuple.__eq__(self, other) is True and self.ordered == ordered
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((tuple(self), self.ordered)) if self.ordered else tuple.__hash__(self)
+
+
+class _Attribute:
+    """The base of the four kinds of attribute: cells with labels, and codes of the smallest width.
+
+    A fault names a field of the attribute, and never what was written there.
+    """
+
+    name: str
+    missing: bool
+    na: tuple[str, ...]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One label a cell, for people."""
+        raise NotImplementedError
+
+    @property
+    def has_order(self) -> bool:
+        """Whether values can be compared, so that neighbouring cells belong together."""
+        return True
+
+    @property
+    def orders_all(self) -> bool:
+        """Whether every value but a missing one has a place in the order."""
+        return self.has_order
+
+    @property
+    def samples(self) -> tuple[_Scalar, ...]:
+        """A value of each cell, as a row may say it."""
+        raise NotImplementedError
+
+    @cached_property
+    def size(self) -> int:
+        """Number of cells."""
+        return len(self.labels)
+
+    @cached_property
+    def dtype(self) -> np.dtype[np.unsignedinteger[Any]]:
+        """Smallest unsigned integer that holds every code."""
+        return np.dtype(np.uint8 if self.size <= 256 else np.uint16)
+
+    @cached_property
+    def missing_cell(self) -> int | None:
+        """The cell of missing values, always the last; None when not declared."""
+        return self.size - 1 if self.missing else None
+
+    @cached_property
+    def _na(self) -> frozenset[str]:
+        return frozenset(text.strip() for text in self.na)
+
+    def without_na(self, column: Column) -> Column:
+        """The same column, with None in place of the values that are declared missing."""
+        if not self.na or (isinstance(column, np.ndarray) and column.dtype.kind == "M"):
+            return column
+        values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
+        return [None if _text_of(value) in self._na else value for value in values]
+
+    def _check_na(self, listed: Iterable[str] = ()) -> None:
+        if self.na and not self.missing:
+            raise InvalidDefinition(
+                "na", "values that are missing have no cell", 'add "missing": true, or remove na'
+            )
+        if not self._na.isdisjoint(listed):
+            raise InvalidDefinition("na", "a value is listed too", "remove it from one of the two")
+
+    def _check(self) -> None:
+        name = self.name
+        if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME:
+            raise InvalidDefinition(
+                "name", "an attribute needs a name", f"use 1 to {MAX_NAME} characters"
+            )
+        if not name.isprintable() or name != name.strip():
+            raise InvalidDefinition(
+                "name",
+                "it has unprintable characters or blanks at its ends",
+                "remove them",
+            )
+        if name == COUNT:
+            raise InvalidDefinition(
+                "name",
+                "it is taken: batches of cells carry their counts under it",
+                'use another, such as "n_items"',
+            )
+
+    def _check_size(self, field_path: str) -> None:
+        if not 2 <= self.size <= MAX_CELLS:
+            raise InvalidDefinition(
+                field_path,
+                f"the attribute has {self.size} cells",
+                f"give it 2 to {MAX_CELLS}; one cell tells rows apart by nothing",
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """A column that says its values once, and for each row which of them it holds. Private.
+
+    Attributes:
+        values: The values that rows may hold. There may be values that no row holds.
+        indices: The index into ``values`` of each row's value, shape (n_entries,).
+    """
+
+    values: Sequence[object] = field(repr=False)
+    indices: npt.NDArray[np.integer[Any]] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+AnyColumn: TypeAlias = Column | Repeated | Moments
+"""A column in any form that a batch may have."""
+
+
+@dataclass(frozen=True)
+class Category(_Attribute):
+    """A value out of a declared list.
+
+    Cells: the values in order, then ``other`` (every unlisted value), then ``missing``. A missing value goes
+    to ``missing``, else to ``other``, else to cell 0; an unlisted one to ``other``, else to ``missing``, else
+    to cell 0. In a row a whole number stands for its decimal text, another float for its shortest one, and
+    a bool for "true" or "false".
+
+    Attributes:
+        values: The declared list.
+        other: Whether unlisted values have a cell.
+        missing: Whether missing values have a cell.
+        ordered: Whether the order of the list is one of the values. Unlisted ones have no place in it.
+        na: Texts of values that count as missing.
+
+    Raises:
+        InvalidDefinition: No values, a repeated or an overlong one, or too many cells.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    other: bool = True
+    missing: bool = False
+    ordered: bool = False
+    na: tuple[str, ...] = ()
+
+    @property
+    def has_order(self) -> bool:
+        return self.ordered
+
+    @property
+    def orders_all(self) -> bool:
+        return self.ordered and not self.other
+
+    def __post_init__(self) -> None:
+        self._check()
+        field_path = "values"
+        if not self.values:
+            raise InvalidDefinition(
+                field_path, "no value is listed", "list the values to tell apart"
+            )
+        for value in self.values:
+            if not isinstance(value, str) or len(value) > MAX_VALUE or not _is_text(value):
+                raise InvalidDefinition(
+                    field_path,
+                    "a value is not a string",
+                    f"use strings of at most {MAX_VALUE} characters",
+                )
+        if len(set(self.values)) != len(self.values):
+            raise InvalidDefinition(field_path, "a value is listed twice", "list each value once")
+        self._check_na(self.values)
+        self._check_size(field_path)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        extra = ("other",) * self.other + ("missing",) * self.missing
+        # A listed value may itself be called "other"; labels still tell the cells apart.
+        return self.values + tuple(f"({e})" if e in self.values else e for e in extra)
+
+    @cached_property
+    def samples(self) -> tuple[_Scalar, ...]:
+        unlisted = "?" * (1 + max(map(len, self.values)))
+        return (*self.values, *(unlisted,) * self.other, *(None,) * self.missing)
+
+    @cached_property
+    def other_cell(self) -> int | None:
+        """The cell of unlisted values; None when not declared."""
+        return len(self.values) if self.other else None
+
+    @cached_property
+    def cell_of(self) -> Mapping[object, int]:
+        """Cell of each listed value, under every scalar but a bool that may stand for it in a row."""
+        table: dict[object, int] = {}
+        for cell, value in enumerate(self.values):
+            table[value] = cell
+            number = _number_spelt(value)
+            if number is not None:
+                table[number] = cell
+        return table
+
+    @cached_property
+    def _missing_code(self) -> int:
+        return _first(self.missing_cell, self.other_cell)
+
+    @cached_property
+    def _unlisted_code(self) -> int:
+        return _first(self.other_cell, self.missing_cell)
+
+    def encode(self, column: Column) -> Codes:
+        """Codes of a column, shape (n_entries,). Total: no value raises, but for its length."""
+        values, types = _scalars(self.without_na(column))
+        if bool in types:  # True == 1 as a key, but they stand for different texts
+            values = [v if type(v) is not bool else _bool_text(v) for v in values]
+        table = self.cell_of
+        if type(None) in types:
+            table = {**table, None: self._missing_code}
+        codes = np.fromiter(
+            map(table.get, values, repeat(self._unlisted_code)), self.dtype, len(values)
+        )
+        if float in types:
+            is_nan = np.fromiter(map(operator.ne, values, values), np.bool_, len(values))
+            codes[is_nan] = self._missing_code
+        return codes
+
+
+@dataclass(frozen=True)
+class Number(_Attribute):
+    """A number, known up to the bin it falls into.
+
+    Cells: ``edges`` e1 < ... < ek make k + 1 bins, left-closed, the outer ones open; then ``missing``. A
+    numeric string is parsed, a bool is 0 or 1, an infinite value goes to an end bin. A missing value goes to
+    ``missing``, else to cell 0.
+
+    Attributes:
+        edges: The values at which bins begin.
+        integer: Values are whole, so that ``> 29`` is ``>= 30``; a fractional value counts as its floor.
+        representatives: What a value of each bin counts for in a sum, one more than edges; None takes the
+            middle of each bin, and of an outer one its edge.
+        measure: How the values of rows are kept for sums; None keeps their bins only.
+        na: Texts of values that count as missing. The text of a number is its shortest one.
+
+    Raises:
+        InvalidDefinition: Edges that do not increase, are not finite, or not whole where ``integer``;
+            representatives that are not one a bin, or not in theirs; or a unit that is not whole where
+            ``integer``.
+    """
+
+    name: str
+    edges: tuple[float, ...]
+    integer: bool = False
+    missing: bool = False
+    representatives: tuple[float, ...] | None = None
+    measure: Measure | None = None
+    na: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._check()
+        field_path = "edges"
+        if not self.edges:
+            raise InvalidDefinition(field_path, "no edge is given", "give at least one")
+        if not all(_is_exact_float(e) for e in self.edges):
+            raise InvalidDefinition(
+                field_path, "an edge is not a finite 64-bit float", "use finite numbers up to 2**53"
+            )
+        edges = tuple(float(e) + 0.0 for e in self.edges)  # + 0.0 turns -0.0 into 0.0
+        if max(map(abs, edges)) > _LARGEST_EDGE:
+            raise InvalidDefinition(
+                field_path,
+                f"an edge is beyond {_LARGEST_EDGE:g}",
+                "leave room for a number beyond it",
+            )
+        if any(low >= high for low, high in pairwise(edges)):
+            raise InvalidDefinition(field_path, "the edges do not increase", "sort them, each once")
+        if self.integer and not all(e.is_integer() for e in edges):
+            raise InvalidDefinition(
+                field_path, "an edge is fractional", 'use whole edges, or leave out "integer"'
+            )
+        object.__setattr__(self, "edges", edges)
+        if self.representatives is not None:
+            self._check_representatives(self.representatives)
+        if self.integer and self.measure is not None and not float(self.measure.unit).is_integer():
+            raise InvalidDefinition(
+                "measure.unit",
+                "it is fractional, and values are whole",
+                'use a whole unit, or leave out "integer"',
+            )
+        self._check_na()
+        self._check_size(field_path)
+
+    def _check_representatives(self, representatives: tuple[float, ...]) -> None:
+        field_path = "representatives"
+        if len(representatives) != len(self.edges) + 1:
+            raise InvalidDefinition(
+                field_path,
+                f"there are {len(representatives)} for {len(self.edges) + 1} bins",
+                "give one a bin: one more than edges",
+            )
+        if [bisect_right(self.edges, r) for r in representatives] != list(
+            range(len(self.edges) + 1)
+        ):
+            raise InvalidDefinition(
+                field_path,
+                "one is not in its bin",
+                "give a number of each bin, in the order of the bins",
+            )
+
+    @cached_property
+    def values(self) -> tuple[float, ...]:
+        """The number that a row counts for in a sum, by its cell; 0 for a missing one."""
+        values = self.representatives
+        if values is None:
+            step = 1.0 if self.integer else 0.0
+            middles = ((low + high - step) / 2.0 for low, high in pairwise(self.edges))
+            values = (self.edges[0] - step, *middles, self.edges[-1])
+        return (*values, *(0.0,) * self.missing)
+
+    @cached_property
+    def binning_error(self) -> float:
+        """The largest distance of a value between the outer edges to what it counts for."""
+        step = 1.0 if self.integer else 0.0
+        ends = [
+            max(value - low, high - step - value)
+            for value, (low, high) in zip(self.values[1:], pairwise(self.edges), strict=False)
+        ]
+        return max(ends, default=0.0)
+
+    def half_width(self, number: float) -> float | None:
+        """Half the width of the bin that a number falls into; None for the outer bins, which have no end."""
+        cell = bisect_right(self.edges, number)
+        if not 0 < cell < len(self.edges):
+            return None
+        step = 1.0 if self.integer else 0.0
+        return (self.edges[cell] - step - self.edges[cell - 1]) / 2.0
+
+    @cached_property
+    def measured_ends(self) -> tuple[tuple[int, int], ...]:
+        """The least and the largest number of units that a row of each cell counts for, one pair a cell.
+
+        Both are the lower end for missing values, which no sum adds up.
+        """
+        assert self.measure is not None, "the values are kept"
+        lows = self._units(np.array([-math.inf, *self.edges]))
+        highs = self._units(
+            np.array([*(math.nextafter(e, -math.inf) for e in self.edges), math.inf])
+        )
+        ends = list(zip(lows.tolist(), highs.tolist(), strict=True))
+        return (*ends, *((self.measure.ends[0],) * 2,) * self.missing)
+
+    @cached_property
+    def values_within_ends(self) -> tuple[float, ...]:
+        """``values``, each between the ends of what a row of its cell counts for; 0 for a missing one."""
+        assert self.measure is not None, "the values are kept"
+        lows, highs = self.measure.value(np.array(self.measured_ends)).T
+        within: list[float] = np.clip(self.values, lows, highs).tolist()
+        if self.missing_cell is not None:
+            within[self.missing_cell] = 0.0
+        return tuple(within)
+
+    @cached_property
+    def _offset_ends(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The same in units above the lower end, as two arrays, shape (size,)."""
+        assert self.measure is not None, "the values are kept"
+        lows, highs = np.array(self.measured_ends, dtype=np.int64).T - self.measure.ends[0]
+        return lows, highs
+
+    def outside(self, column: Column) -> npt.NDArray[np.bool_]:
+        """Marks the numbers of a column that count as one of the two ends because they lie beyond it."""
+        assert self.measure is not None, "the values are kept"
+        numbers = self._floats(column)
+        return (numbers < self.measure.low) | (numbers > self.measure.high)
+
+    def has_fractions(self, column: Column) -> bool:
+        """Whether some number of a column is not whole."""
+        numbers = self._floats(column)
+        return bool((np.isfinite(numbers) & (numbers != np.floor(numbers))).any())
+
+    @property
+    def may_be_whole(self) -> bool:
+        """Whether ``integer`` could be set, and is not."""
+        whole = (*self.edges, 1.0 if self.measure is None else self.measure.unit)
+        return not self.integer and all(float(number).is_integer() for number in whole)
+
+    def fits(self, codes: Codes, offsets: Counts | Offsets, counts: Counts) -> bool:
+        """Whether sums of offsets are possible for rows of these cells; shape (n_entries,) each."""
+        lows, highs = self._offset_ends
+        found = offsets.astype(np.int64)
+        return bool(
+            (found >= lows[codes] * counts).all() and (found <= highs[codes] * counts).all()
+        )
+
+    def numbers(self, codes: Codes, offsets: Offsets) -> list[float | None]:
+        """A number for each row that has its cell and counts for its units. None stands for a missing one."""
+        assert self.measure is not None, "the values are kept"
+        lows = np.array([-math.inf, *self.edges])
+        highs = np.array([*(math.nextafter(e, -math.inf) for e in self.edges), math.inf])
+        values = self.measure.value(offsets.astype(np.int64) + self.measure.ends[0])
+        bins = np.minimum(codes, len(self.edges))
+        found: list[float | None] = np.clip(values, lows[bins], highs[bins]).tolist()
+        if self.missing:
+            for row in np.flatnonzero(codes == self.missing_cell).tolist():
+                found[row] = None
+        return found
+
+    def _units(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        assert self.measure is not None, "the values are kept"
+        return self.measure.units(np.floor(numbers) if self.integer else numbers)
+
+    def _floats(self, column: Column) -> npt.NDArray[np.float64]:
+        """The numbers of a column; NaN stands for anything else."""
+        column = self.without_na(column)
+        if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
+            return column.astype(np.float64)
+        return _floats(*_scalars(column))
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        step = 1 if self.integer else 0
+        between = [_range_label(low, high - step) for low, high in pairwise(self.edges)]
+        ends = f"< {number_text(self.edges[0])}", f">= {number_text(self.edges[-1])}"
+        return (ends[0], *between, ends[1], *("missing",) * self.missing)
+
+    @cached_property
+    def edge_labels(self) -> tuple[str, ...]:
+        """The text of each edge."""
+        return tuple(map(number_text, self.edges))
+
+    @cached_property
+    def samples(self) -> tuple[_Scalar, ...]:
+        lowest = math.nextafter(self.edges[0], -math.inf)
+        return (lowest, *self.edges, *(None,) * self.missing)
+
+    @cached_property
+    def _missing_code(self) -> int:
+        return _first(self.missing_cell)
+
+    @cached_property
+    def _edge_array(self) -> npt.NDArray[np.float64]:
+        return np.array(self.edges)
+
+    @cached_property
+    def _floats_suffice(self) -> bool:
+        """Whether rounding an integer to a float never carries it over an edge."""
+        return max(map(abs, self.edges)) < _EXACT
+
+    def encode(self, column: Column) -> Codes:
+        """Codes of a column, shape (n_entries,). Total: no value raises, but for its length."""
+        return self._bin(self._floats(column)) if self._floats_suffice else self._exact(column)
+
+    def encode_measured(self, column: Column) -> tuple[Codes, Offsets]:
+        """Codes of a column, and the units above the lower end that its rows count for.
+
+        What a row counts for lies between the ends of its cell.
+        """
+        assert self.measure is not None, "the values are kept"
+        numbers, (lows, highs) = self._floats(column), self._offset_ends
+        codes = self._bin(numbers) if self._floats_suffice else self._exact(column)
+        offsets = self._units(numbers) - self.measure.ends[0]
+        return codes, np.clip(offsets, lows[codes], highs[codes]).astype(np.uint32)
+
+    def _exact(self, column: Column) -> Codes:
+        """Codes of a column by comparisons that no rounding of an integer to a float comes into."""
+        values, _ = _scalars(self.without_na(column))
+        code_of = {v: self._code(v) for v in set(values)}
+        return np.fromiter(map(code_of.__getitem__, values), self.dtype, len(values))
+
+    def _bin(self, numbers: npt.NDArray[np.float64]) -> Codes:
+        codes = np.searchsorted(self._edge_array, numbers, side="right").astype(self.dtype)
+        codes[np.isnan(numbers)] = self._missing_code
+        return codes
+
+    def _code(self, value: _Scalar) -> int:
+        number = _parse_number(value) if isinstance(value, str) else value
+        if number is None or number != number:
+            return self._missing_code
+        return bisect_right(self.edges, number)
+
+
+@dataclass(frozen=True)
+class Boolean(_Attribute):
+    """True or false.
+
+    Cells: false, true, then ``missing``. A row may say it with a bool, 0 or 1, or as text: "true" or "false",
+    "yes" or "no", "on" or "off", "t" or "f", "y" or "n" (all in any case), "1" or "0". Anything else goes to
+    ``missing``, else to cell 0.
+
+    Attributes:
+        missing: Whether missing values have a cell.
+        na: Texts of values that count as missing.
+    """
+
+    name: str
+    missing: bool = False
+    na: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._check()
+        self._check_na()
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        return ("false", "true", *("missing",) * self.missing)
+
+    @property
+    def has_order(self) -> bool:
+        return False
+
+    @cached_property
+    def samples(self) -> tuple[_Scalar, ...]:
+        return (False, True, *(None,) * self.missing)
+
+    @cached_property
+    def cell_of(self) -> Mapping[object, int]:
+        """Cell of each scalar that says true or false."""
+        table: dict[object, int] = {False: 0, True: 1, "0": 0, "1": 1}
+        for cell, words in enumerate(_BOOLEAN_WORDS):
+            for word in words:
+                spellings = product(*zip(word, word.upper(), strict=True))
+                table.update(("".join(letters), cell) for letters in spellings)
+        return table
+
+    def encode(self, column: Column) -> Codes:
+        """Codes of a column, shape (n_entries,). Total: no value raises, but for its length."""
+        values, _ = _scalars(self.without_na(column))
+        unknown = repeat(_first(self.missing_cell))
+        return np.fromiter(map(self.cell_of.get, values, unknown), self.dtype, len(values))
+
+
+@dataclass(frozen=True)
+class Date(_Attribute):
+    """A date, with or without a time, known up to the period of the calendar that it falls into.
+
+    Cells: what is before ``first``, each period, what is from ``until`` on; or each weekday, month of the
+    year or hour of the day; then ``missing``. A row says it as in ISO 8601, see ``row_moments``, at least as
+    precisely as the periods are, or by the label of a cell. What has an offset from UTC is an instant, and
+    counts by what clocks in the time zone showed then; what has none says what they showed. Anything else
+    goes to ``missing``, else to cell 0.
+
+    Attributes:
+        by: The period: "year", "quarter", "month", "week", "day" or "hour", or one that comes again:
+            "weekday", "month_of_year" or "hour_of_day".
+        first: Where the first period begins, as ISO 8601 writes it; None where they come again.
+        until: Where the last one ends; None takes two years.
+        zone: The time zone whose clocks are meant.
+        epoch: What numbers count, from 1970-01-01T00:00Z: "s" or "ms"; None understands none.
+        missing: Whether missing values have a cell.
+        na: Texts of values that count as missing.
+
+    Raises:
+        InvalidDefinition: A bound does not begin a period, or there are too many periods or none.
+    """
+
+    name: str
+    by: str
+    first: str | None = None
+    until: str | None = None
+    zone: Zone = field(default_factory=lambda: zone_of("UTC"))
+    epoch: str | None = None
+    missing: bool = False
+    na: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._check()
+        if self.comes_again:
+            for field_path, bound in (("from", self.first), ("until", self.until)):
+                if bound is not None:
+                    raise InvalidDefinition(
+                        field_path, f"each {self.by} comes again, without bounds", "leave it out"
+                    )
+        self._check_na()
+        self._check_size("until")
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether the periods come again and again, and have no bounds."""
+        return self.by in CYCLES
+
+    @cached_property
+    def edges(self) -> tuple[int, ...]:
+        """The moments at which periods begin, and the one at which the last one ends; none for a cycle."""
+        return () if self.comes_again else calendar_of(self.by, self.first, self.until)
+
+    @cached_property
+    def edge_labels(self) -> tuple[str, ...]:
+        """The label of the period that begins at each edge."""
+        return tuple(label_of(self.by, edge) for edge in self.edges)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        periods = labels_of(self.by, self.first, self.until)
+        if not self.comes_again:
+            periods = (f"< {periods[0]}", *periods, f">= {self.edge_labels[-1]}")
+        return (*periods, *("missing",) * self.missing)
+
+    @cached_property
+    def samples(self) -> tuple[_Scalar, ...]:
+        periods = self.labels[:-1] if self.missing else self.labels
+        return (*periods, *(None,) * self.missing)
+
+    @cached_property
+    def cell_of(self) -> Mapping[object, int]:
+        """Cell of each label that a row may say."""
+        return {sample: cell for cell, sample in enumerate(self.samples) if sample is not None}
+
+    @cached_property
+    def _missing_code(self) -> int:
+        return _first(self.missing_cell)
+
+    def encode(self, column: Column) -> Codes:
+        """Codes of a column, shape (n_entries,). Total: no value raises, but for its length."""
+        if isinstance(column, np.ndarray) and column.dtype.kind == "M":
+            column = [None if np.isnat(moment) else str(moment) for moment in column]
+        values = [_iso(v) for v in self.without_na(column)]
+        scalars, types = _scalars(values)
+        texts = [v.strip() if type(v) is str else "" for v in scalars]
+        moments = from_texts(texts)
+        if self.epoch is not None:
+            # A label of a cell, such as 07 or 2026, is not a number of seconds.
+            unlabelled = (
+                None if type(v) is bool or text in self.cell_of else v
+                for v, text in zip(scalars, texts, strict=True)
+            )
+            numbers = _floats(list(unlabelled), types)
+            moments = moments.or_else(Moments.from_epoch(numbers, _PER_SECOND[self.epoch]))
+        codes = self.encode_moments(moments)
+        rest = np.flatnonzero(moments.precision < _PRECISION[self.by]).tolist()
+        if rest:
+            labelled = (self.cell_of.get(texts[row], self._missing_code) for row in rest)
+            codes[rest] = np.fromiter(labelled, self.dtype, len(rest))
+        return codes
+
+    def encode_moments(self, moments: Moments) -> Codes:
+        """Codes of a column of dates, shape (n_entries,)."""
+        shown = on_clocks(moments, self.zone)
+        if self.by == "weekday":
+            cells = (shown // (24 * HOUR) + 3) % 7  # 1970 began with a Thursday
+        elif self.by == "hour_of_day":
+            cells = shown // HOUR % 24
+        elif self.by == "month_of_year":
+            months = shown.astype("datetime64[s]").astype("datetime64[M]")
+            cells = months.astype(np.int64) % 12
+        else:
+            cells = np.searchsorted(np.array(self.edges), shown, side="right")
+        known = moments.precision >= _PRECISION[self.by]
+        return np.where(known, cells, self._missing_code).astype(self.dtype)
+
+
+_PER_SECOND = {"s": 1, "ms": 1000}
+_PRECISION = {
+    **dict.fromkeys(("year", "quarter", "month", "month_of_year"), MONTH),
+    **dict.fromkeys(("week", "day", "weekday"), DAY),
+    **dict.fromkeys(("hour", "hour_of_day"), TIME),
+}
+"""How precise a date must be to tell its period."""
+
+Attribute: TypeAlias = Category | Number | Boolean | Date
+
+
+@dataclass(frozen=True)
+class Universe:
+    """The finite set of possible rows: the product of the attributes' cells.
+
+    Raises:
+        InvalidDefinition: No attribute, more than 64, or two of one name.
+    """
+
+    attributes: tuple[Attribute, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.attributes) <= MAX_ATTRIBUTES:
+            raise InvalidDefinition(
+                "attributes",
+                f"there are {len(self.attributes)} of them",
+                f"declare 1 to {MAX_ATTRIBUTES}",
+            )
+        for position, name in enumerate(self.names):
+            if name in self.names[:position]:
+                raise InvalidDefinition(
+                    f"attributes.{position}.name",
+                    "an attribute before it has this name",
+                    "rename one",
+                )
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(a.name for a in self.attributes)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Cells of each attribute: a ``Shape`` where one with an order has more than ``MAX_FLAT``."""
+        sizes = tuple(a.size for a in self.attributes)
+        ordered = [i for i, a in enumerate(self.attributes) if a.has_order]
+        return Shape(sizes, ordered) if any(sizes[i] > MAX_FLAT for i in ordered) else sizes
+
+    @cached_property
+    def n_cells(self) -> int:
+        """Cells of the universe; a Python int, for it may pass 2**64."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """Index of each attribute by its name."""
+        return {name: index for index, name in enumerate(self.names)}
+
+    @cached_property
+    def measured(self) -> Mapping[int, Number]:
+        """The attributes of which the values of rows are kept, by their index, ascending."""
+        numbers = {i: a for i, a in enumerate(self.attributes) if isinstance(a, Number)}
+        return {i: number for i, number in numbers.items() if number.measure is not None}
+
+    @property
+    def max_rows(self) -> int:
+        """Most rows that a block may count."""
+        return MAX_MEASURED_ROWS if self.measured else MAX_ROWS
+
+    def index(self, name: str, field_path: str = "attribute") -> int:
+        """Index of the attribute called ``name``.
+
+        Raises:
+            InvalidQuery: There is none, at ``field_path`` of the query; says which names are near.
+        """
+        try:
+            return self.positions[name]
+        except (KeyError, TypeError):
+            raise unknown_name(name, self.names, field_path) from None
+
+    def encode_columns(
+        self, columns: Mapping[str, AnyColumn], persons: Persons | None = None
+    ) -> Rows:
+        """Rows given column by column: one entry a row.
+
+        Args:
+            columns: A column for each attribute, and one of keys if there are ``persons``.
+            persons: Reads whose rows these are; None where rows are protected.
+
+        Raises:
+            InvalidBatch: A column is absent, unknown or no list, or lengths differ.
+        """
+        self._check_names("columns", set(columns), persons, complete=True)
+        if any(isinstance(c, str | bytes) for c in columns.values()):
+            raise InvalidBatch("columns", "a column is not a list", "give a list of values")
+        dates = {a.name for a in self.attributes if isinstance(a, Date)}
+        if any(isinstance(c, Moments) for name, c in columns.items() if name not in dates):
+            raise InvalidBatch(
+                "columns",
+                "a column of dates belongs to an attribute of another type",
+                "send it as text, such as by a cast to pa.string()",
+            )
+        if len({len(c) for c in columns.values()}) > 1:
+            raise InvalidBatch("columns", "lengths differ", "give every column one value a row")
+        whose = None if persons is None else _whose(persons, columns[persons.key])
+        return self._encoded([columns[a.name] for a in self.attributes], whose=whose)
+
+    def encode_rows(
+        self, rows: Sequence[Mapping[str, object]], persons: Persons | None = None
+    ) -> Rows:
+        """Rows given one by one; an absent attribute is a missing value, and a row without a key blank.
+
+        Args:
+            rows: The rows.
+            persons: Reads whose rows these are; None where rows are protected.
+
+        Raises:
+            InvalidBatch: A row is not a mapping, or has a key that is not an attribute.
+        """
+        if not _all_mappings(rows):
+            raise InvalidBatch("rows", "a row is not an object", "give name and value pairs")
+        self._check_names("rows", set().union(*rows), persons, complete=False)
+        whose = None if persons is None else _whose(persons, [row.get(persons.key) for row in rows])
+        columns = [[row.get(a.name) for row in rows] for a in self.attributes]
+        return self._encoded(columns, whose=whose)
+
+    def encode_cells(self, cells: Sequence[Mapping[str, object]]) -> Rows:
+        """Rows given as cells with a ``count`` each; an absent attribute is a missing value.
+
+        They do not say whose they are, so a data set that protects persons does not take them.
+
+        Raises:
+            InvalidBatch: A fault as for rows, or a count is absent, not an integer or negative, or the counts
+                sum to more than 2**62.
+        """
+        if not _all_mappings(cells):
+            raise InvalidBatch("cells", "a cell is not an object", "give name and value pairs")
+        self._check_names("cells", set().union(*cells) - {COUNT}, None, complete=False)
+        counts = [cell.get(COUNT) for cell in cells]
+        if not all(type(c) is int and c >= 0 for c in counts):
+            raise InvalidBatch(
+                "cells.count", "a count is not a whole number from 0", "give every cell one"
+            )
+        check_total(sum(counts), "cells.count", self.max_rows)  # type: ignore[arg-type]
+        columns = [[cell.get(a.name) for cell in cells] for a in self.attributes]
+        return self._encoded(columns, np.array(counts, dtype=np.int64))
+
+    def _encoded(
+        self,
+        columns: Sequence[AnyColumn],
+        counts: Counts | None = None,
+        whose: Slots | None = None,
+    ) -> Rows:
+        """The rows of columns, one for each attribute."""
+        codes: list[Codes] = []
+        measures: dict[int, Offsets] = {}
+        for index, (attribute, column) in enumerate(zip(self.attributes, columns, strict=True)):
+            if index in self.measured:
+                found, measures[index] = _measured(self.measured[index], column)
+            else:
+                found = _codes(attribute, column)
+            codes.append(found)
+        return Rows(tuple(codes), counts, measures, whose)
+
+    def _check_names(
+        self, field_path: str, given: set[str], persons: Persons | None, *, complete: bool
+    ) -> None:
+        names = self.names if persons is None else (*self.names, persons.key)
+        # The offending name is not repeated: in a row it is content.
+        if given - set(names):
+            raise InvalidBatch(
+                field_path,
+                "a name is not an attribute of the data set",
+                f"use {', '.join(names)}",
+            )
+        if complete and persons is not None and persons.key not in given:
+            raise InvalidBatch(
+                field_path, f"there is no column {persons.key}", "it says whose row each is"
+            )
+        if complete and len(given) < len(names):
+            absent = ", ".join(n for n in self.names if n not in given)
+            raise InvalidBatch(
+                field_path, f"there is no column {absent}", "add a column for every attribute"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Encoded rows, not yet sealed. Private, but for how many there are.
+
+    Attributes:
+        codes: One array an attribute, shape (n_entries,), of its cells.
+        counts: Rows that each entry stands for, shape (n_entries,); None when one each.
+        measures: Attribute -> units above its lower end that a row of each entry counts for, shape
+            (n_entries,). Its keys are the attributes that the universe measures.
+        whose: Says whose row each entry is, where persons are protected; None where rows are. An entry counts
+            one row then.
+    """
+
+    codes: tuple[Codes, ...] = field(repr=False)
+    counts: Counts | None = field(default=None, repr=False)
+    measures: Mapping[int, Offsets] = field(default_factory=dict, repr=False)
+    whose: Slots | None = field(default=None, repr=False)
+
+    _FORMAT: ClassVar[Format] = Format("set of rows", 1, 2, 3)
+    _PLAIN: ClassVar[int] = 1  # the codes, and what they count
+    _MEASURED: ClassVar[int] = 2  # the same behind the values of the measured attributes
+    _OF_PERSONS: ClassVar[int] = 3  # rows in version 1 or 2 with their length, then whose they are
+
+    def __post_init__(self) -> None:
+        assert self.whose is None or self.counts is None, "a person's rows come one by one"
+
+    def __repr__(self) -> str:
+        return f"Rows(n_rows={self.n_rows})"
+
+    @property
+    def n_entries(self) -> int:
+        return len(self.codes[0])
+
+    @cached_property
+    def n_rows(self) -> int:
+        """Rows counted; public."""
+        return self.n_entries if self.counts is None else exact_sum(self.counts)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Rows]) -> Rows:
+        """All entries of ``parts`` (at least one) in order; all of them say whose they are, or none.
+
+        Raises:
+            InvalidBatch: Together they count more than 2**62 rows.
+        """
+        check_total(sum(p.n_rows for p in parts), "batch")
+        codes = tuple(
+            np.concatenate(columns) for columns in zip(*(p.codes for p in parts), strict=True)
+        )
+        measures = {a: np.concatenate([p.measures[a] for p in parts]) for a in parts[0].measures}
+        owned = [p.whose for p in parts if p.whose is not None]
+        if owned:
+            assert len(owned) == len(parts), "a data set protects persons, or rows"
+            return cls(codes, None, measures, Slots.concat(owned))
+        if all(p.counts is None for p in parts):
+            return cls(codes, None, measures)
+        return cls(codes, np.concatenate([p.entry_counts for p in parts]), measures)
+
+    @property
+    def entry_counts(self) -> Counts:
+        """Rows that each entry stands for, shape (n_entries,)."""
+        return np.ones(self.n_entries, dtype=np.int64) if self.counts is None else self.counts
+
+    def to_bytes(self) -> bytes:
+        """Bytes whose length depends on the number of entries alone."""
+        encoded = self._cells_to_bytes()
+        if self.whose is None:
+            return encoded
+        header = fields("<Q", len(encoded))
+        whose = array(self.whose.digests) + array(self.whose.ranks)
+        return self._FORMAT.pack(header, encoded, whose, version=self._OF_PERSONS)
+
+    def _cells_to_bytes(self) -> bytes:
+        """The rows without whose they are."""
+        header = fields("<?Q", self.counts is not None, self.n_entries)
+        columns = pack_columns(self.codes, self.counts)
+        if not self.measures:
+            return self._FORMAT.pack(header, columns, version=self._PLAIN)
+        measured = bytes((len(self.measures), *self.measures))
+        offsets = (array(each) for each in self.measures.values())
+        return self._FORMAT.pack(header, measured, *offsets, columns, version=self._MEASURED)
+
+    @classmethod
+    def from_bytes(cls, universe: Universe, data: bytes) -> Self:
+        """Inverse of ``to_bytes``.
+
+        Raises:
+            CorruptState: An unknown version, a wrong length, or a code outside the universe.
+        """
+        reader = cls._FORMAT.read(data)
+        if reader.version != cls._OF_PERSONS:
+            return cls._cells(universe, reader)
+        (length,) = reader.fields("<Q")
+        cells = cls._FORMAT.read(reader.take(length))
+        reader.require(cells.version != cls._OF_PERSONS)
+        rows = cls._cells(universe, cells)
+        reader.require(rows.counts is None)
+        digests = reader.array(np.dtype(np.uint8), rows.n_entries * DIGEST_BYTES)
+        ranks = reader.array(np.dtype(np.uint64), rows.n_entries)
+        reader.end()
+        return replace(rows, whose=Slots(digests.reshape(-1, DIGEST_BYTES), ranks))
+
+    @classmethod
+    def _cells(cls, universe: Universe, reader: Reader) -> Self:
+        """The rows in version 1 or 2."""
+        has_counts, n_entries = reader.fields("<?Q")
+        n_measured = reader.fields("B")[0] if reader.version == cls._MEASURED else 0
+        reader.require(list(reader.take(n_measured)) == list(universe.measured))
+        offsets = [reader.array(np.dtype(np.uint32), n_entries) for _ in universe.measured]
+        codes, counts = unpack_columns(universe, reader, n_entries, has_counts=has_counts)
+        measures = dict(zip(universe.measured, offsets, strict=True))
+        each = np.ones(n_entries, dtype=np.int64)
+        for index, attribute in universe.measured.items():
+            reader.require(attribute.fits(codes[index], measures[index], each))
+        return cls(codes, counts, measures)
+
+
+def _codes(attribute: Attribute, column: AnyColumn) -> Codes:
+    if isinstance(column, Repeated):
+        return np.take(attribute.encode(column.values), column.indices)
+    if isinstance(column, Moments):
+        assert isinstance(attribute, Date), "the caller refuses dates for other attributes"
+        return attribute.encode_moments(column)
+    return attribute.encode(column)
+
+
+def _whose(persons: Persons, column: AnyColumn) -> Slots:
+    assert not isinstance(column, Moments), "the caller refuses such keys"
+    if isinstance(column, Repeated):
+        digests = np.take(persons.digests(column.values), column.indices, axis=0)
+    else:
+        digests = persons.digests(column)
+    return Slots(digests, persons.ranks(len(digests)))
+
+
+def _measured(attribute: Number, column: AnyColumn) -> tuple[Codes, Offsets]:
+    assert not isinstance(column, Moments), "the caller refuses dates for a number"
+    if not isinstance(column, Repeated):
+        return attribute.encode_measured(column)
+    codes, offsets = attribute.encode_measured(column.values)
+    return np.take(codes, column.indices), np.take(offsets, column.indices)
+
+
+def pack_columns(codes: tuple[Codes, ...], counts: Counts | None) -> bytes:
+    """Codes, then counts, each as a little-endian array. The length depends on their lengths alone."""
+    columns = [array(column) for column in codes]
+    return b"".join(columns if counts is None else [*columns, integers(counts)])
+
+
+def unpack_columns(
+    universe: Universe, reader: Reader, n_entries: int, *, has_counts: bool
+) -> tuple[tuple[Codes, ...], Counts | None]:
+    """Inverse of ``pack_columns`` for ``n_entries`` entries; the arrays are read-only.
+
+    Raises:
+        CorruptState: Not all the bytes that are left are columns of this length, or a code or count is
+            outside its range.
+    """
+    codes: list[Codes] = []
+    for attribute in universe.attributes:
+        column = reader.array(attribute.dtype, n_entries)
+        reader.require(not n_entries or int(column.max()) < attribute.size)
+        codes.append(column)
+    counts = None
+    if has_counts:
+        counts = reader.array(np.dtype(np.int64), n_entries)
+        in_range = not n_entries or (int(counts.min()) >= 0 and exact_sum(counts) <= MAX_ROWS)
+        reader.require(in_range, "has counts that are out of range")
+    reader.end()
+    return tuple(codes), counts
+
+
+def exact_sum(counts: Counts) -> int:
+    """Sum of non-negative counts as a Python int; exact where int64 would wrap."""
+    return (int((counts >> 32).sum()) << 32) + int((counts & 0xFFFF_FFFF).sum())
+
+
+def number_text(number: float) -> str:
+    """A number for people: 30, not 30.0."""
+    return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
+
+
+def unknown_name(name: object, names: Sequence[str], field_path: str) -> InvalidQuery:
+    """The error for a name that no attribute has, with the near ones. It does not repeat the name."""
+    near = difflib.get_close_matches(name[:MAX_NAME], names, 3) if isinstance(name, str) else []
+    fix = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(names)}"
+    return InvalidQuery(field_path, "there is no such attribute", fix, reason="unknown_attribute")
+
+
+def _all_mappings(items: Sequence[object]) -> bool:
+    return all(issubclass(kind, Mapping) for kind in set(map(type, items)))
+
+
+def _scalars(column: Column) -> tuple[Sequence[_Scalar], set[type]]:
+    """The column's values as plain scalars, everything else as None; and the types among them."""
+    values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
+    types = set(map(type, values))
+    if not types <= _SCALARS:
+        if types & {list, dict}:
+            _check_length(_spelt(v) for v in values if isinstance(v, list | dict))
+        values = [v if type(v) in _SCALARS else _plain(v) for v in values]
+        types = set(map(type, values))
+    if str in types:
+        _check_length(values if types == {str} else (v for v in values if type(v) is str))
+    return values, types
+
+
+def _iso(value: object) -> object:
+    """The text of a date of Python, numpy or pandas; other values as they are."""
+    if type(value) in _SCALARS:
+        return value
+    if isinstance(value, np.datetime64):
+        return str(value)
+    written = getattr(value, "isoformat", None)
+    return written() if callable(written) else value
+
+
+def _text_of(value: object) -> str | None:
+    """The text by which a definition may declare a value missing; None for other types."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+        return None
+    try:
+        return number_text(float(value))
+    except OverflowError:
+        return str(value)
+
+
+def _spelt(nested: object) -> str:
+    """A list or an object as text, about as long as it was sent."""
+    try:
+        return json.dumps(nested, default=str)
+    except RecursionError:
+        return " " * (MAX_SCALAR + 1)
+
+
+def _check_length(texts: Iterable[str]) -> None:
+    """Raises InvalidBatch, in the same words whatever a value says."""
+    if max(map(len, texts), default=0) > MAX_SCALAR:
+        raise InvalidBatch(
+            "value",
+            f"a value is longer than {MAX_SCALAR:,} characters",
+            f"cut it; no declared value is longer than {MAX_VALUE}",
+        )
+
+
+def _plain(value: object) -> _Scalar:
+    """Returns the plain scalar inside a subclass such as numpy's. None if the value is not a scalar."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):  # True and False included: bool has no subclass
+        return value if type(value) is bool else int(value)
+    if isinstance(value, float) or (isinstance(value, Decimal) and not value.is_snan()):
+        return float(value)
+    return None
+
+
+def _floats(values: Sequence[_Scalar], types: set[type]) -> npt.NDArray[np.float64]:
+    """The numbers of a column of scalars; NaN stands for anything else."""
+    if str not in types:
+        try:
+            return np.array(values, dtype=np.float64)  # None becomes NaN
+        except OverflowError:  # an integer above 1e308
+            pass
+    number_of = {v: _nearest(v) for v in set(values)}
+    return np.fromiter(map(number_of.__getitem__, values), np.float64, len(values))
+
+
+def _number_spelt(text: str) -> int | float | None:
+    """The number whose text in a row is exactly ``text``, if there is one."""
+    number = _parse_number(text)
+    if isinstance(number, float) and not number.is_integer():
+        return number if repr(number) == text else None
+    return number if isinstance(number, int) and str(number) == text else None
+
+
+def _parse_number(text: str) -> int | float | None:
+    for parse in (int, float):
+        try:
+            return parse(text)
+        except ValueError:  # int also refuses more than 4,300 digits; float reads them as infinite
+            continue
+    return None
+
+
+def _nearest(value: _Scalar) -> float:
+    """The number that a value says, as a float; NaN where it says none."""
+    number = _parse_number(value) if isinstance(value, str) else value
+    if number is None:
+        return math.nan
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def _first(*cells: int | None) -> int:
+    return next((cell for cell in cells if cell is not None), 0)
+
+
+def _bool_text(value: _Scalar) -> str:
+    return "true" if value else "false"
+
+
+def _is_text(value: str) -> bool:
+    """Returns whether a string can be written as UTF-8: JSON lets half a surrogate pair through."""
+    return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
+
+
+def _is_exact_float(number: object) -> bool:
+    if type(number) not in (int, float):
+        return False
+    try:
+        return math.isfinite(number) and float(number) == number  # type: ignore[arg-type]
+    except OverflowError:
+        return False
+
+
+def _range_label(low: float, high: float) -> str:
+    return number_text(low) if low == high else f"{number_text(low)} to {number_text(high)}"
+
+
+def check_kept_cells(n_cells: int) -> None:
+    """Refuses a universe of which not every cell can be kept.
+
+    Raises:
+        InvalidDefinition: It has more than ``MAX_KEPT_CELLS``.
+    """
+    if n_cells > MAX_KEPT_CELLS:
+        raise InvalidDefinition(
+            "attributes",
+            f"the universe has {n_cells:,} cells and this profile keeps every one",
+            f'stay below {MAX_KEPT_CELLS:,} cells, or use the profile "calibrated"',
+        )
+
+
+def check_total(n_rows: int, field_path: str, most: int = MAX_ROWS) -> None:
+    """Raises InvalidBatch when int64 sums could wrap."""
+    if n_rows > most:
+        words = f"the counts sum to more than 2**{most.bit_length() - 1}"
+        raise InvalidBatch(field_path, words, "send fewer rows")

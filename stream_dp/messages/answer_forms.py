@@ -1,0 +1,322 @@
+"""Replies to queries: a refusal, a quote, and the forms of answers that several kinds share."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from stream_dp.messages.message_base import Reply
+
+
+class Reason(Reply):
+    """Why nothing was released. It follows from public facts only.
+
+    Attributes:
+        code: What is wrong, for programs.
+        message: What is wrong and how to fix it, in words.
+        retriable: Whether the same query may be answered later, under a new id.
+    """
+
+    code: str
+    message: str
+    retriable: bool = False
+
+
+class OwnShare(Reply):
+    """The part of a line that an analyst may spend, as shares of the line.
+
+    The line is the one of which the analyst can spend least now among the phases asked.
+
+    Attributes:
+        spent: What the queries of the analyst have charged, where least is left to them.
+        left: What they may still charge now.
+    """
+
+    spent: float
+    left: float
+
+
+class BudgetShares(Reply):
+    """The spent and the remaining part of a line (the privacy budget of a block), as shares that add up to 1.
+
+    The line is the one that is spent most among the phases asked.
+
+    Attributes:
+        spent: The part that is spent of the line asked that has spent most.
+        left: The part that is left of it.
+        yours: What the analyst who asks has spent and may still charge, where least is left to them.
+    """
+
+    spent: float
+    left: float
+    yours: OwnShare | None = None
+
+
+class PrivacyLoss(Reply):
+    """The cost of an answer, as a share of a line: the largest share among the blocks that paid.
+
+    Attributes:
+        share: The cost, as the largest share of a line that paid.
+        blocks: The number of blocks that paid.
+    """
+
+    share: float
+    blocks: int = 0
+
+
+# ---------------------------------------------------------------- parts of answers
+
+
+READ_EACH: Final = 50
+"""The most cells of a table that is read cell by cell. Of larger ones, people see what is surely there."""
+
+
+class Table(Reply):
+    """The cells of a GROUP BY, row by row in the order of ``attributes``.
+
+    Attributes:
+        attributes: The names of the grouped attributes.
+        labels: The labels of each attribute.
+        values: The share of the rows asked in each cell.
+        counts: The estimated rows in each cell.
+        count_bars: The half width around each count, in rows. Only where a person is protected.
+        error_bars: The half width around each value, as a share of the rows asked.
+        error_bars_simultaneous: The half widths that hold for all conjunctions at once.
+        error_bars_anytime: The half widths that hold whenever the table is asked.
+        lows: The fewest rows in each cell, wherever its bar covers.
+        highs: The most rows in each cell, wherever its bar covers.
+        wider: The factor by which bars must be wider so that all hold at once.
+        apart: If two counts differ by more rows, the larger one is surely larger, for all pairs at once.
+    """
+
+    attributes: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+    values: tuple[float, ...]
+    counts: tuple[int, ...]
+    error_bars: tuple[float | None, ...]
+    error_bars_simultaneous: tuple[float | None, ...] = ()
+    error_bars_anytime: tuple[float | None, ...] | None = None
+    count_bars: tuple[float | None, ...] | None = None
+    lows: tuple[int, ...] | None = None
+    highs: tuple[int, ...] | None = None
+    wider: float | None = None
+    apart: float | None = None
+
+    @property
+    def to_see(self) -> list[int]:
+        """The positions of the cells that people see: of very many, those that surely have rows."""
+        bars, wider = self.error_bars, self.wider
+        if wider is None and self.error_bars_simultaneous:
+            bars, wider = self.error_bars_simultaneous, 1.0
+        everyone = list(range(len(self.values)))
+        if len(everyone) <= READ_EACH or wider is None:
+            return everyone
+        sizes: tuple[float, ...] = self.values
+        if self.count_bars is not None:
+            sizes, bars = self.counts, self.count_bars
+        return [i for i in everyone if (bar := bars[i]) is not None and sizes[i] > wider * bar]
+
+
+class FoundCell(Reply):
+    """One cell of the attribute that was asked about.
+
+    Attributes:
+        label: The label of the cell, as in tables.
+        low: The least value in the cell. Absent if there is none.
+        high: The value that all values in the cell are below. Absent if there is none.
+        place: The position of the cell among those of the attribute, from 0. Only of quantiles.
+    """
+
+    label: str
+    low: float | None = None
+    high: float | None = None
+    place: int | None = None
+
+
+# ---------------------------------------------------------------- what all answers share
+
+
+class Answer(Reply):
+    """A reply to a query. Its class says what it holds.
+
+    ``RefusedAnswer`` holds a reason, ``QuotedAnswer`` a price, and every subclass of ``NoisyAnswer`` the
+    answer to one kind of query::
+
+        match client.ask("people", "age >= 30"):
+            case CountAnswer(value=value, error_bar=error_bar):
+                print(value, error_bar)
+            case RefusedAnswer(reason=reason):
+                print(reason.message)
+
+    Attributes:
+        dataset: The data set that was asked.
+        query_id: The id of the query. The answer under it never changes.
+        analyst: Who asked.
+        status: Whether this is an answer, a refusal or a quote.
+        kind: The kind of this answer, or of one that was refused or quoted.
+        budget: The budget of the phase asked that has spent most.
+    """
+
+    version: Literal[1] = 1
+    dataset: str
+    query_id: str
+    analyst: str
+    status: Literal["answered", "refused", "quoted"]
+    kind: str | None = None
+    budget: BudgetShares | None = None
+
+    def to_bytes(self) -> bytes:
+        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+
+
+class RefusedAnswer(Answer):
+    """A refusal.
+
+    Attributes:
+        reason: Why there is no answer. It is final for this ``query_id``.
+    """
+
+    status: Literal["refused"] = "refused"
+    reason: Reason
+
+
+class PricedAnswer(Answer):
+    """The base of answers and quotes.
+
+    Attributes:
+        n: The number of rows asked.
+        difficulty: ``hard`` if the rows were looked at.
+        path: How the answer came about.
+        privacy_loss: The cost.
+        owner_pays: What the owner is charged for later queries.
+        phase: The number of phases that are open.
+        window: The first and the last phase asked.
+        since: When these phases begin, as a date or with an offset.
+        until: When they have ended.
+        note: Anything else that you should know.
+    """
+
+    n: int
+    difficulty: Literal["easy", "hard"]
+    path: str
+    privacy_loss: PrivacyLoss
+    owner_pays: PrivacyLoss | None = None
+    budget: BudgetShares
+    phase: int
+    window: tuple[int, int]
+    since: str | None = None
+    until: str | None = None
+    note: str | None = None
+
+
+class QuotedAnswer(PricedAnswer):
+    """A quote: what the answer would cost now, and how precise it would be.
+
+    Attributes:
+        error_bar: The half width that the answer would have; the largest one of a table. For a sum it is a
+            share of the largest sum that the rows could have; for a share, that of ``both``.
+        expected: True if price and bar rest on today's estimates. Otherwise they are exact.
+        most: The largest share of any line that the answer may take.
+    """
+
+    status: Literal["quoted"] = "quoted"
+    error_bar: float | None = None
+    expected: bool | None = None
+    most: float | None = None
+
+
+class NoisyAnswer(PricedAnswer):
+    """A noisy answer; each kind has a class of its own.
+
+    Where a person is protected, only some rows of each person count. Every count is then one of rows that
+    count. Every share is one of these rows, and so is the half width around it, in place of one of the ``n``
+    rows. The fields from ``counted`` on are None in other data sets.
+
+    Attributes:
+        confidence: How sure it is that bars hold. Absent where nothing is promised.
+        counted: The estimated number of the ``n`` rows that count.
+        counted_bar: The half width around ``counted``, in rows.
+        surplus_at_most: The largest share of the ``n`` rows that do not count.
+        useful: Whether a decision can rest on it: within ``accuracy.aim``, within ``rough``, or neither.
+        aim_price: The share of a line that an answer within ``aim`` would take.
+        rough_price: The same for ``rough``.
+        suggestion: What to ask instead, in words.
+        least_cell: People read that a count is lower than this where it surely is.
+    """
+
+    status: Literal["answered"] = "answered"
+    confidence: float | None = None
+    counted: int | None = None
+    counted_bar: float | None = None
+    surplus_at_most: float | None = None
+    useful: Literal["yes", "rough", "no"] | None = None
+    aim_price: float | None = None
+    rough_price: float | None = None
+    suggestion: str | None = None
+    least_cell: int | None = None
+
+
+# ---------------------------------------------------------------- forms: what several kinds share
+
+
+class CountAnswer(NoisyAnswer):
+    """The number of rows that satisfy a condition.
+
+    Attributes:
+        value: The share of the ``n`` rows, in [0, 1].
+        count: The estimated number of rows. It may pass 2**53.
+        count_bar: The half width around ``count``, in rows. Only where a person is protected.
+        error_bar: The half width around ``value``, if the query was chosen before the tables that answer it
+            were published.
+        error_bar_simultaneous: The half width that also holds for a query chosen afterwards.
+        low: The fewest rows, wherever ``error_bar`` covers: never below 0.
+        high: The most rows, wherever ``error_bar`` covers.
+    """
+
+    value: float
+    count: int
+    low: int | None = None
+    high: int | None = None
+    count_bar: float | None = None
+    error_bar: float | None = None
+    error_bar_simultaneous: float | None = None
+
+
+class CellsAnswer(NoisyAnswer):
+    """A table of shares and counts.
+
+    Attributes:
+        table: The cells. Each has its own error bar, as a share of the ``n`` rows.
+    """
+
+    table: Table
+
+
+class FoundAnswer(NoisyAnswer):
+    """A value that was looked for.
+
+    Attributes:
+        attribute: The attribute that was asked about.
+        found: The cell that holds the value.
+        no_answer: True if the value was tested and must not be named.
+        error_bar: The largest distance of the cell from the rank that was asked for, as a share of the
+            ``n`` rows.
+    """
+
+    attribute: str | None = None
+    found: FoundCell | None = None
+    no_answer: bool | None = None
+    error_bar: float | None = None
+
+
+class SideAnswer(NoisyAnswer):
+    """The side of two thresholds on which a count of rows lies.
+
+    Attributes:
+        side: ``below`` both thresholds, ``between`` them, or ``above`` both.
+        found: The last cell before the point that was kept, if there is one.
+        error_bar: The most by which the count may pass a threshold, as a share of the ``n`` rows.
+    """
+
+    side: Literal["below", "between", "above"]
+    found: FoundCell | None = None
+    error_bar: float | None = None

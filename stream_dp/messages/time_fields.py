@@ -1,0 +1,144 @@
+"""The parts of messages that are about time: phases by the calendar, and windows by date."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_validator,
+)
+from pydantic import model_serializer as serializer
+
+from stream_dp.messages.message_base import Request, tupled
+from stream_dp.periods import Calendar, Length, span_of, zone_of
+
+Series = Literal["phase", "day", "week", "month"]
+"""The periods of a series, with one part for each."""
+
+Frame = Literal["running"] | Annotated[int, Field(ge=1, le=1_000, strict=True)]
+"""How many parts of a series are asked about together: the last ones up to each, or all of them."""
+
+_UTC: Final = zone_of(None)
+
+
+def _checked_time(text: str) -> str:
+    span_of(text, _UTC)
+    return text
+
+
+def _checked_length(text: str) -> str:
+    Length.read(text)
+    return text
+
+
+def _checked_zone(name: str) -> str:
+    zone_of(name)
+    return name
+
+
+TimeText = Annotated[str, Field(max_length=40), AfterValidator(_checked_time)]
+"""A date, or a date and time with an offset, in ISO 8601."""
+
+LengthText = Annotated[str, Field(max_length=20), AfterValidator(_checked_length)]
+"""A length of time such as "7 days"."""
+
+
+class PhaseSpec(Request):
+    """A phase opens as soon as ``min_rows`` rows wait, or with ``every`` when a period has ended.
+
+    Attributes:
+        min_rows: The number of rows that must wait. A period with fewer joins the next one.
+        every: The length of a period: hours that divide a day, days, weeks or months. Default: rows alone
+            decide.
+        timezone: The time zone of periods and dates. Default: UTC.
+    """
+
+    min_rows: Annotated[int, Field(ge=1, le=2**62)]
+    every: LengthText | None = None
+    timezone: Annotated[str, Field(max_length=64), AfterValidator(_checked_zone)] | None = None
+
+    @serializer(mode="wrap")
+    def _without_unset(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves out what is not named, so that earlier definitions keep their bytes."""
+        written: dict[str, Any] = write(self)
+        return {name: value for name, value in written.items() if value is not None}
+
+    @model_validator(mode="after")
+    def _hours_divide_a_day(self) -> PhaseSpec:
+        length = None if self.every is None else Length.read(self.every)
+        if length is not None and length.unit == "hour" and 24 % length.count:
+            raise ValueError("these hours do not divide a day: write 1, 2, 3, 4, 6, 8, 12 or 24")
+        return self
+
+    @property
+    def calendar(self) -> Calendar | None:
+        """The periods that phases follow. None if they do not follow the calendar."""
+        if self.every is None:
+            return None
+        return Calendar(Length.read(self.every), zone_of(self.timezone))
+
+
+class Window(Request):
+    """Some of the phases, in one of four forms. Without a window, all of them.
+
+    Attributes:
+        last_phases: The number of most recent phases. More than there are means all.
+        last: The time before the end of the newest phase, in hours, days, weeks or months.
+        since: Where the window begins: a date, or a date and time with an offset.
+        until: Where it has ended.
+        phases: The first and the last phase, counted from 1.
+    """
+
+    last_phases: Annotated[int, Field(ge=1)] | None = None
+    last: LengthText | None = None
+    since: TimeText | None = None
+    until: TimeText | None = None
+    phases: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(tupled)] | None = (
+        None
+    )
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Window:
+        by_date = self.since is not None or self.until is not None
+        forms = (self.last_phases, self.last, self.phases, by_date or None)
+        if sum(form is not None for form in forms) != 1:
+            raise ValueError(
+                'write last_phases, last, phases, or since and until, such as {"last": "7 days"}'
+            )
+        if self.phases is not None and (len(self.phases) != 2 or self.phases[0] > self.phases[1]):
+            raise ValueError("phases are not a first and a last one: write both, such as [3, 7]")
+        return self
+
+    @property
+    def identity(self) -> object:
+        """The fields that tell one window from another."""
+        if self.last_phases is not None:
+            return self.last_phases
+        if self.phases is not None:
+            return "phases", *self.phases
+        return ("last", self.last) if self.last is not None else ("time", self.since, self.until)
+
+
+class MinusWindow(Request):
+    """The window that a difference takes away: the most recent phases, or those right before the window.
+
+    Attributes:
+        last_phases: The number of most recent phases. They may overlap with ``window``.
+        previous_phases: The number of phases right before ``window``.
+        previous: The length of time right before ``window``, such as "7 days".
+    """
+
+    last_phases: Annotated[int, Field(ge=1)] | None = None
+    previous_phases: Annotated[int, Field(ge=1)] | None = None
+    previous: LengthText | None = None
+
+    @model_validator(mode="after")
+    def _has_one_form(self) -> MinusWindow:
+        forms = (self.last_phases, self.previous_phases, self.previous)
+        if sum(form is not None for form in forms) != 1:
+            raise ValueError("write either last_phases, previous_phases or previous")
+        return self

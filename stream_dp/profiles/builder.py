@@ -1,0 +1,116 @@
+"""From a definition to the objects of the core that serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from stream_dp.core.budget.parameters import Accuracy
+from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.rows.measured_values import Measure
+from stream_dp.core.rows.universe import Attribute, Boolean, Category, Date, Number, Universe
+from stream_dp.dates import zone_of
+from stream_dp.errors import InvalidDefinition
+from stream_dp.messages import AttributeSpec, Definition, MeasureSpec
+from stream_dp.profiles.calibrated_profile import CALIBRATED
+from stream_dp.profiles.line_units import privacy_of
+from stream_dp.profiles.papers import PAPERS
+from stream_dp.profiles.profile import Profile, Setup
+
+PROFILES: Final[Mapping[str, Profile[Any]]] = {
+    profile.name: profile for profile in (CALIBRATED, *PAPERS)
+}
+"""By the value of ``mechanism.profile`` that chooses it."""
+
+
+def profile_of(definition: Definition) -> Profile[Any]:
+    """The profile that a definition names."""
+    return PROFILES[definition.mechanism.profile]
+
+
+def build(definition: Definition) -> tuple[Universe, Mechanism]:
+    """The universe and a fresh mechanism of a data set.
+
+    Raises:
+        InvalidDefinition: The definition's parts do not fit together; names the field and the fix.
+    """
+    universe = universe_of(definition)
+    privacy = privacy_of(definition)
+    accuracy = Accuracy(definition.accuracy.error, definition.accuracy.failure_probability)
+    setup = Setup(definition, universe, privacy, accuracy)
+    return universe, profile_of(definition).make(definition.mechanism, setup)
+
+
+def universe_of(definition: Definition) -> Universe:
+    """The universe of a data set.
+
+    Raises:
+        InvalidDefinition: An attribute is not what it must be; names the field and the fix.
+    """
+    return Universe(
+        tuple(_attribute(index, spec) for index, spec in enumerate(definition.attributes))
+    )
+
+
+def line_of(definition: Definition) -> dict[str, str]:
+    """Returns what a line (a block's privacy budget) may hold, in exact fractions: public, for the ledger."""
+    return profile_of(definition).unit.holds(definition)
+
+
+def epsilon_spent(definition: Definition, share: float) -> float:
+    """The loss of a line that spent this share of its budget, as epsilon at the promised delta."""
+    return profile_of(definition).unit.epsilon(definition, share)
+
+
+def rows_of_a_phase(definition: Definition) -> int:
+    """Returns how many waiting rows open a phase. The papers' mechanisms may need more than was asked for."""
+    if definition.mechanism.papers is None:
+        return definition.phase.min_rows
+    return rows_that_open(build(definition)[1], definition)
+
+
+def rows_that_open(mechanism: Mechanism, definition: Definition) -> int:
+    """Returns how many waiting rows open a phase, where the definition's mechanism is there already."""
+    return max(definition.phase.min_rows, mechanism.rows_to_open)
+
+
+def _measure(spec: MeasureSpec) -> Measure:
+    return Measure(spec.unit, spec.low, spec.high)
+
+
+def _attribute(index: int, spec: AttributeSpec) -> Attribute:
+    try:
+        if spec.type == "category":
+            return Category(
+                spec.name,
+                spec.values,
+                other=spec.other,
+                missing=spec.missing,
+                ordered=spec.ordered,
+                na=spec.na or (),
+            )
+        if spec.type == "number":
+            return Number(
+                spec.name,
+                spec.edges,
+                integer=spec.integer,
+                missing=spec.missing,
+                representatives=spec.representatives,
+                measure=None if spec.measure is None else _measure(spec.measure),
+                na=spec.na or (),
+            )
+        if spec.type == "date":
+            return Date(
+                spec.name,
+                spec.by,
+                spec.first,
+                spec.until,
+                zone=zone_of(spec.timezone or "UTC"),
+                epoch=spec.epoch,
+                missing=spec.missing,
+                na=spec.na or (),
+            )
+        return Boolean(spec.name, missing=spec.missing, na=spec.na or ())
+    except InvalidDefinition as fault:
+        field = f"attributes.{index}.{fault.field}"
+        raise InvalidDefinition(field, fault.problem, fault.fix) from None

@@ -1,0 +1,62 @@
+"""The profile ``calibrated``: a memory of residuals, and the other kinds of queries next to it."""
+
+from __future__ import annotations
+
+from stream_dp.core.budget.parameters import Aim
+from stream_dp.core.kinds.with_kinds import WithKinds
+from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.residual.base_release.base_plan import CAP
+from stream_dp.core.residual.base_release.replay import LARGEST
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.plan.targets import Limits
+from stream_dp.messages.definitions import AccuracySpec, CalibratedSpec
+from stream_dp.profiles.kinds import chosen
+from stream_dp.profiles.line_units import RhoLine
+from stream_dp.profiles.planned_tiles import tiles_of
+from stream_dp.profiles.profile import Profile, Setup
+
+
+def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
+    """Counts, and the other kinds that the definition names."""
+    kinds = chosen(setup.definition.kinds)
+    counts = Calibrated(
+        setup.universe,
+        setup.privacy,
+        setup.accuracy,
+        on_exhausted=setup.definition.on_exhausted,
+        base_share=settings.base_share,
+        queries_per_phase=settings.queries_per_phase,
+        pacing=settings.pacing,
+        limits=Limits(setup.definition.accuracy.least_error, setup.definition.accuracy.query_share),
+        approximate=any(answerer.approximate for answerer, _ in kinds),
+        tiles=tiles_of(settings, setup.universe),
+        kept=setup.definition.kept_phases,
+        grows=settings.growth is None,
+        # Other kinds pay from the same lines, and no plan knows of them.
+        largest=CAP if kinds else LARGEST,
+        aim=aim_of(setup.definition.accuracy),
+    )
+    if not kinds:
+        return counts
+    failure_probability = setup.accuracy.failure_probability
+    return WithKinds(
+        counts,
+        [
+            answerer(
+                setup.universe, counts.budget, failure_probability=failure_probability, **arguments
+            )
+            for answerer, arguments in kinds
+        ],
+    )
+
+
+def aim_of(said: AccuracySpec) -> Aim | None:
+    """How precise answers are worth having, with the defaults of what a definition does not name."""
+    if said.aim is None:
+        return None
+    names = ("rough", "easy_share", "query_share", "day_share")
+    named = {name: value for name in names if (value := getattr(said, name)) is not None}
+    return Aim(said.aim, **named)
+
+
+CALIBRATED = Profile(CalibratedSpec, _make, RhoLine())

@@ -1,0 +1,1 @@
+"""The plan of a statement: the queries to ask, and how a table follows from their answers."""

@@ -1,0 +1,206 @@
+"""FROM: the one SELECT that remains when subqueries are taken into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlglot import exp
+
+from stream_dp.sql.reading.grammar import Grammar
+from stream_dp.sql.reading.translator import Source
+
+
+class Scope:
+    """The one SELECT that remains when subqueries which only filter are taken into it.
+
+    Attributes:
+        select: The SELECT.
+        dataset: The name in FROM. None without FROM.
+        table: The place of that name.
+        wheres: The conditions of all levels.
+        names: The names that may stand before an attribute, in lower case.
+        joins: The joins of all levels.
+        filters_at_last: Whether a condition chooses rows of the table when all of it is worked out.
+    """
+
+    def __init__(self, source: Source, select: Any) -> None:
+        self._source = source
+        self._views: dict[str, Any] = {}
+        self.dataset: str | None = None
+        self.table: Any = None
+        self.wheres: list[Any] = []
+        self.names: set[str] = set()
+        self.joins: list[Any] = []
+        self.filters_at_last = False
+        self.select = self._folded(select)
+        self._descend(self.select)
+        for column in self.select.find_all(exp.Column):
+            if column.table.lower() in self.names:
+                column.set("table", None)
+        for where in self.wheres:
+            for column in where.find_all(exp.Column):
+                if column.table.lower() in self.names:
+                    column.set("table", None)
+
+    def _folded(self, select: Any) -> Any:
+        """Takes a SELECT around a table of aggregates into that table's own HAVING, ORDER BY and LIMIT."""
+        self._read_views(select)
+        inner = self._view_below(select)
+        if inner is None or not _aggregates(inner):
+            return select
+        inner = self._folded(inner)
+        self._place_positions(inner)
+        for clause in ("group", "joins", "having", "distinct"):
+            if content := select.args.get(clause):
+                at = content[0] if isinstance(content, list) else content
+                raise self._source.error(
+                    at, "this groups what is grouped already", "group once, in the subquery"
+                )
+        if inner.args.get("limit") or inner.args.get("offset"):
+            raise self._source.error(
+                inner, "this cuts a table twice", "write LIMIT once, at the end"
+            )
+        named = {item.output_name.lower(): item for item in inner.expressions}
+        outputs: list[Any] = []
+        for item in select.expressions:
+            bare = item.unalias()
+            if isinstance(bare, exp.Star):
+                outputs += inner.expressions
+            elif isinstance(bare, exp.Column) and bare.name.lower() in named:
+                kept = named[bare.name.lower()].unalias()
+                outputs.append(exp.alias_(kept.copy(), item.output_name, copy=False))
+            elif _computes(bare, named):
+                written = item.alias or bare.sql(Grammar)
+                computed = exp.Paren(this=bare.copy())
+                _put_in(computed, named)
+                outputs.append(
+                    exp.alias_(computed.this, exp.to_identifier(written, quoted=True), copy=False)
+                )
+            else:
+                raise self._source.error(
+                    item,
+                    "this is not a column of the subquery, nor computed from its columns",
+                    f"use {', '.join(sorted(named)) or 'the names that it selects'}",
+                )
+        where, order = select.args.get("where"), select.args.get("order")
+        shown = {output.output_name.lower() for output in outputs}
+        for part in filter(None, (where, order)):
+            for column in list(part.find_all(exp.Column)):
+                column.set("table", None)
+                name = column.name.lower()
+                if name in named and (part is where or name not in shown):
+                    column.replace(named[name].unalias().copy())
+        if where is not None:
+            having = inner.args.get("having")
+            over_below = any(item.find(exp.Window) for item in inner.expressions)
+            over_here = any(item.find(exp.Window) for item in select.expressions)
+            self.filters_at_last = over_below and not over_here and having is None
+            both = (
+                where.this if having is None else exp.And(this=having.this, expression=where.this)
+            )
+            inner.set("having", exp.Having(this=both))
+        for clause in ("order", "limit", "offset"):
+            if content := select.args.get(clause):
+                inner.set(clause, content)
+        inner.set("expressions", outputs)
+        return inner
+
+    def _place_positions(self, inner: Any) -> None:
+        """Puts the columns of a subquery into its GROUP BY and ORDER BY, in place of their positions."""
+        items = [item.unalias() for item in inner.expressions]
+        group, order = inner.args.get("group"), inner.args.get("order")
+        pieces = [] if group is None else list(group.expressions)
+        pieces += [] if order is None else [each.this for each in order.expressions]
+        for piece in pieces:
+            bare = piece.unnest()
+            if isinstance(bare, exp.Literal) and not bare.is_string:
+                index = int(bare.this) if bare.this.isdecimal() and len(bare.this) < 9 else 0
+                if not 1 <= index <= len(items) or isinstance(items[index - 1], exp.Star):
+                    raise self._source.error(
+                        piece, f"{bare.this} is not the number of a column here", "write a name"
+                    )
+                piece.replace(items[index - 1].copy())
+
+    def _read_views(self, select: Any) -> None:
+        """Notes the SELECTs that WITH names."""
+        views = select.args.get("with_")
+        for view in views.expressions if views is not None else ():
+            self._views[view.alias.lower()] = view.this
+        select.set("with_", None)
+
+    def _view_below(self, select: Any) -> Any:
+        """Returns the SELECT that FROM stands for; None where it names a data set."""
+        origin = select.args.get("from_")
+        if origin is None:
+            return None
+        below = origin.this
+        if isinstance(below, exp.Subquery):
+            if not isinstance(below.this, exp.Select):
+                raise self._source.error(below, "this is not one SELECT", "ask one query at a time")
+            return below.this
+        if isinstance(below, exp.Table):
+            return self._views.get(below.name.lower())
+        raise self._source.error(below, "this is not a data set", "name the data set itself")
+
+    def _descend(self, select: Any) -> None:
+        """Follows FROM down to the data set and collects what filters on the way."""
+        if (where := select.args.get("where")) is not None:
+            self.wheres.append(where.this)
+        self.joins += select.args.get("joins") or ()
+        origin = select.args.get("from_")
+        if origin is None:
+            return
+        below = origin.this
+        if below.alias_or_name:
+            self.names.add(below.alias_or_name.lower())
+        inner = self._view_below(select)
+        if inner is None:
+            self.table = below
+            self.dataset = ".".join(part.name for part in below.parts)
+            self.names.add(self.dataset.lower())
+            return
+        self._read_views(inner)
+        for clause, content in inner.args.items():
+            if content and clause not in ("expressions", "from_", "where", "joins"):
+                raise self._source.error(
+                    content[0] if isinstance(content, list) else content,
+                    "a subquery here only filters rows",
+                    "leave SELECT * FROM ... WHERE ... in it",
+                )
+        for item in inner.expressions:
+            renames = isinstance(item, exp.Alias) and item.alias != item.this.name
+            if renames or not isinstance(item.unalias(), exp.Star | exp.Column):
+                raise self._source.error(
+                    item,
+                    "a subquery here only filters rows",
+                    "leave SELECT * FROM ... WHERE ... in it",
+                )
+        self._descend(inner)
+
+
+def _aggregates(select: Any) -> bool:
+    """Returns whether a SELECT has aggregates or groups of its own."""
+    if select.args.get("group"):
+        return True
+    return any(item.find(exp.AggFunc, exp.Filter) is not None for item in select.expressions)
+
+
+def _computes(node: Any, named: Mapping[str, Any]) -> bool:
+    """Returns whether an expression is worked out from columns of a subquery, and counts nothing itself."""
+    columns = list(node.find_all(exp.Column))
+    counts = (each for each in node.find_all(exp.AggFunc) if not each.find_ancestor(exp.Window))
+    return (
+        bool(columns)
+        and all(column.name.lower() in named for column in columns)
+        and next(counts, None) is None
+        and node.find(exp.Query, exp.Star) is None
+    )
+
+
+def _put_in(node: Any, named: Mapping[str, Any]) -> None:
+    """Replaces the columns of a subquery in an expression by what they mean there."""
+    for column in list(node.find_all(exp.Column)):
+        meant = named[column.name.lower()].unalias().copy()
+        is_plain = isinstance(meant, exp.Column | exp.Func | exp.Window)
+        column.replace(meant if is_plain else exp.Paren(this=meant))

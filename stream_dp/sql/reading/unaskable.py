@@ -1,0 +1,145 @@
+"""Refuses early, and in words, what no data set answers: docs/unaskable.md has a section for each.
+
+It knows the text and the names of the attributes alone. All else is refused where it is translated.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from sqlglot import exp
+
+from stream_dp.errors import InvalidQuery
+from stream_dp.sql.terms.sql_dates import PERIODS
+
+_HISTORY: Final = (
+    "what one person did at several times cannot be asked, because no two rows are ever linked",
+    "count the rows of each period, or send a column such as first_visit or visit_number with each row",
+)
+_TWICE: Final = (
+    "this counts what the subquery has counted already",
+    "group once, and compute with the columns of the subquery here; SUM(n) OVER (ORDER BY day) adds up",
+)
+_TEXT: Final = (
+    "{name} is not declared, and only declared values can be searched",
+    "use a declared attribute, or send what you look for as a column, such as the boolean mentions_fall",
+)
+_NOW: Final = (
+    "the present cannot be asked about: rows are answered once their phase has opened",
+    "write a date, such as day >= DATE '2026-11-01', or ask about the newest phases, as with --window 7",
+)
+_ROWS: Final = (
+    "rows are never shown",
+    "ask SELECT {name}, COUNT(*) ... GROUP BY {name}, or read invented rows: stream-dp synthesize",
+)
+_SEARCHES: Final = (
+    exp.Like,
+    exp.ILike,
+    exp.RegexpLike,
+    exp.RegexpILike,
+    exp.SimilarTo,
+    exp.Glob,
+    exp.StrPosition,
+    exp.Contains,
+    exp.StartsWith,
+)
+_CLOCKS: Final = ("NOW", "GETDATE", "SYSDATE")
+_PRESENT: Final = (exp.CurrentDate, exp.CurrentDatetime, exp.CurrentTime, exp.CurrentTimestamp)
+
+
+def check_askable(
+    select: Any,
+    attributes: Sequence[Mapping[str, Any]],
+    error: Callable[..., InvalidQuery],
+) -> None:
+    """Refuses histories of persons, text that is not declared, the present, and lists of rows.
+
+    Args:
+        select: The statement, as sqlglot reads it.
+        attributes: The attributes of the data set.
+        error: A function that makes the error at a piece, from the problem and the fix.
+
+    Raises:
+        InvalidQuery: It asks one of these.
+    """
+    names = {attribute["name"].lower() for attribute in attributes}
+    for at in _linked(select, names):
+        raise error(at, *_HISTORY)
+    for below in select.find_all(exp.Select):
+        if below is not select and below.args.get("group"):
+            _check_grouped(select, below, names | set(PERIODS), error)
+    if next(select.find_all(exp.Join), None) is None:  # else it may be a column of a public table
+        named = {item.alias.lower() for item in select.find_all(exp.Alias)}
+        for column in _searched(select, names | named):
+            problem, fix = _TEXT
+            raise error(column, problem.format(name=column.name), fix)
+    for now in _present(select):
+        raise error(now, *_NOW)
+    for column in _listed(select):
+        problem, fix = _ROWS
+        name = column.name if column.name.lower() in names else attributes[0]["name"]
+        raise error(column, problem, fix.format(name=name))
+
+
+def _linked(select: Any, names: set[str]) -> Iterator[Any]:
+    """Yields what would link rows with other rows."""
+    views = {view.alias.lower() for view in select.find_all(exp.CTE)}
+    origins = [origin.this for origin in select.find_all(exp.From)]
+    tables = {origin.name.lower() for origin in origins if isinstance(origin, exp.Table)}
+    for join in select.find_all(exp.Join):
+        if isinstance(join.this, exp.Subquery) or join.this.name.lower() in views | tables:
+            yield join.this
+    if select.args.get("group") is None:
+        for window in select.find_all(exp.Window):
+            parts = window.args.get("partition_by") or ()
+            yield from (part for part in parts if part.name.lower() not in names)
+    for where in select.find_all(exp.Where):
+        for below in where.find_all(exp.Select):
+            condition = below.find_ancestor(exp.Exists, exp.In, exp.Where)
+            if below.args.get("from_") and not isinstance(condition, exp.Where):
+                yield condition
+
+
+def _check_grouped(
+    select: Any, below: Any, names: set[str], error: Callable[..., InvalidQuery]
+) -> None:
+    """Refuses groups of persons below a SELECT, and to count once more what is counted below."""
+    group = below.args["group"]
+    given = {item.alias.lower() for item in below.expressions if isinstance(item, exp.Alias)}
+    joined = below.find(exp.Join) is not None
+    for column in () if joined else group.find_all(exp.Column):
+        if column.name.lower() not in names | given:
+            raise error(column, *_HISTORY)
+    for item in select.expressions if below.find_ancestor(exp.From, exp.CTE) else ():
+        for counted in item.find_all(exp.AggFunc):
+            inside = counted.find_ancestor(exp.Select) is select
+            if inside and counted.find_ancestor(exp.Window) is None:
+                raise error(item, *_TWICE)
+
+
+def _searched(select: Any, names: set[str]) -> Iterator[Any]:
+    """Yields the columns whose text is searched, but for those that have nearly a declared name."""
+    for search in select.find_all(*_SEARCHES):
+        for column in search.find_all(exp.Column):
+            name = column.name.lower()
+            if name not in names and not difflib.get_close_matches(name, names):
+                yield column
+
+
+def _present(select: Any) -> Iterator[Any]:
+    """Yields what stands for the time at which the statement is asked."""
+    yield from select.find_all(*_PRESENT)
+    yield from (each for each in select.find_all(exp.Anonymous) if each.name.upper() in _CLOCKS)
+
+
+def _listed(select: Any) -> Iterator[Any]:
+    """Yields the columns of a SELECT that would list rows: nothing in it is counted or grouped."""
+    origin = select.args.get("from_")
+    is_of_rows = origin is None or isinstance(origin.this, exp.Table)
+    if select.args.get("group") or select.args.get("distinct") or select.args.get("with_"):
+        return
+    if is_of_rows and select.find(exp.AggFunc) is None:
+        for item in select.expressions:
+            yield from item.find_all(exp.Star, exp.Column)

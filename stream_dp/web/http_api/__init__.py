@@ -1,0 +1,1 @@
+"""The HTTP API: its routes, its documents, its errors, and its description."""

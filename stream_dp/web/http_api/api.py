@@ -1,0 +1,544 @@
+"""The HTTP API: what analysts can do on the pages, for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import cache
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote as quoted
+
+from aiohttp import ClientConnectionError, web
+from pydantic import BaseModel
+
+from stream_dp.client import AsyncClient, Query, Refusal, ResultTable
+from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable
+from stream_dp.messages import (
+    Answer,
+    Event,
+    NoisyAnswer,
+    QueryFields,
+    RefusedAnswer,
+    Window,
+    read_json,
+)
+from stream_dp.messages.message_base import validated
+from stream_dp.web.access import Access
+from stream_dp.web.http_api.api_documents import (
+    DatasetBudget,
+    DatasetList,
+    DatasetSummary,
+    NothingAsked,
+    Pending,
+    PhaseBudget,
+    QueryList,
+    ShareBudget,
+    SqlQuery,
+    StandingEnded,
+    StandingList,
+    Statement,
+    StatementColumn,
+    StatementTable,
+)
+from stream_dp.web.http_api.bodies import LARGEST, read_body
+from stream_dp.web.http_api.openapi import LONGEST_WAIT_S, OPERATIONS, openapi
+from stream_dp.web.http_api.problems import NotFound, answer_problems
+from stream_dp.web.page_data.published_state import Published, PublishedDataset
+from stream_dp.web.page_data.viewers import Viewers
+from stream_dp.web.shared_client import SharedClient
+
+API_ANALYST: Final = "api"
+"""The name of the analyst in the answers to queries from the API."""
+
+_WAIT_S: Final = 20.0
+_GIVE_UP_S: Final = 120.0
+_REMEMBERED: Final = 32
+_TICK_S: Final = 0.5
+_STILL_HERE_S: Final = 5.0
+_MOST_WAITING: Final = 256
+
+
+class Api:
+    """The addresses under ``/api``. They send queries and read topics as any client does.
+
+    Args:
+        connect: A function that creates a client without connecting it.
+        published: A function that returns the state of all data sets, according to the topics.
+        gone: A function that names the servers that do not answer. Empty if none is known to be away.
+        access: The rules that say who the sender of a request is.
+        viewers: The places for streams, which the pages share.
+        closing: An event that ends the streams.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], AsyncClient],
+        *,
+        published: Callable[[], Awaitable[Published]],
+        gone: Callable[[], str],
+        access: Access,
+        viewers: Viewers,
+        closing: asyncio.Event,
+    ) -> None:
+        self._shared = SharedClient(connect)
+        self._published = published
+        self._gone = gone
+        self._access = access
+        self._viewers = viewers
+        self._closing = closing
+        self._asked: OrderedDict[tuple[str | None, str, str], asyncio.Task[Answer]] = OrderedDict()
+
+    def install(self, app: web.Application) -> None:
+        """Adds the API to a web server that has not started. Call it before the guard is installed."""
+        app.middlewares.append(answer_problems)
+        app.router.add_get("/api/openapi.json", _describe, allow_head=False)
+        for one in OPERATIONS:
+            app.router.add_route(one.method, one.path, getattr(self, one.name))
+
+    async def close(self) -> None:
+        """Closes the client. Requests that still wait get an error."""
+        for task in self._asked.values():
+            task.cancel()
+        await self._shared.close()
+
+    # ------------------------------------------------------------ what is published
+
+    async def datasets(self, request: web.Request) -> web.Response:
+        """Lists the data sets."""
+        published, seen = await self._published(), self._access.seen(request)
+        with published.lock:
+            found = [
+                _summary(name, one)
+                for name, one in sorted(published.datasets.items())
+                if seen is None or name in seen
+            ]
+        return _json(DatasetList(datasets=tuple(one for one in found if one is not None)))
+
+    async def definition(self, request: web.Request) -> web.Response:
+        """Returns the definition of a data set."""
+        async with self._dataset(request) as (name, dataset):
+            if dataset.definition is None or dataset.retired:
+                raise _no_dataset(name)
+            return web.Response(body=dataset.definition.to_bytes(), content_type="application/json")
+
+    async def budget(self, request: web.Request) -> web.Response:
+        """Returns the budget of a data set."""
+        async with self._dataset(request) as (name, dataset):
+            return _json(_budget(name, dataset))
+
+    @contextlib.asynccontextmanager
+    async def _dataset(self, request: web.Request) -> AsyncIterator[tuple[str, PublishedDataset]]:
+        """Finds the data set that the address names.
+
+        Raises:
+            NotFound: There is none of that name.
+        """
+        name = request.match_info["dataset"]
+        published = await self._published()
+        with published.lock:
+            if name not in published.datasets or _summary(name, published.datasets[name]) is None:
+                raise _no_dataset(name)
+            yield name, published.datasets[name]
+
+    # ------------------------------------------------------------ queries
+
+    def _token(self, request: web.Request) -> str | None:
+        """Returns the signed token under whose name a request asks. None where queries need none.
+
+        Raises:
+            InvalidMessage: They do, and the request has none that is for its data set.
+        """
+        asker = self._access.asker(request, request.match_info["dataset"])
+        return None if asker is None else asker.token
+
+    async def ask(self, request: web.Request) -> web.Response:
+        """Asks a query, and waits for its answer."""
+        wait_s = _seconds(request, _WAIT_S)
+        query = _query(await _document(request))
+        if query.alert is not None:
+            raise InvalidMessage(
+                "alert", "an alert goes with a standing query", "post the query to standing"
+            )
+        dataset, token = request.match_info["dataset"], self._token(request)
+        self._check_servers()
+        async with self._shared.ask() as client:  # to translate SQL takes a place, too
+            await _check_dataset(client, dataset)
+            fields = await _fields(client, dataset, query)
+        self._shared.check_room()
+        task = asyncio.create_task(self._ask(dataset, fields, token))
+        task.add_done_callback(_take_note)
+        await asyncio.wait({task}, timeout=wait_s)
+        if task.done():
+            return _json(task.result())
+        key = self._access.name(request), dataset, fields.query_id
+        if key not in self._asked or self._asked[key].done():
+            self._asked[key] = task
+        self._asked.move_to_end(key)
+        while len(self._asked) > _REMEMBERED:
+            self._asked.popitem(last=False)
+        return _pending(dataset, fields.query_id)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Returns the answer to a query that was asked before."""
+        wait_s = _seconds(request, 0.0)
+        dataset, query_id = request.match_info["dataset"], request.match_info["query_id"]
+        token = self._token(request)
+        key = self._access.name(request), dataset, query_id
+        if (task := self._asked.get(key)) is not None:
+            await asyncio.wait({task}, timeout=wait_s)
+            if not task.done():
+                return _pending(dataset, query_id)
+            if not task.cancelled() and task.exception() is None:
+                return _json(task.result())
+            self._asked.pop(key, None)  # it may have been answered all the same
+        self._check_servers()
+        async with self._shared.ask(token) as client:
+            await _check_dataset(client, dataset)
+            found = await client.answer(dataset, query_id)
+        if found is None:
+            raise NotFound(
+                "no answer under this id is among the latest ones; ask the same query under the same id "
+                "again, which returns the same answer"
+            )
+        return _json(found)
+
+    async def table(self, request: web.Request) -> web.Response:
+        """Asks a text in SQL, and returns its table."""
+        asked = validated(Statement, await _document(request), InvalidMessage, quoting=True)
+        dataset = request.match_info["dataset"]
+        token = self._token(request)
+        self._check_servers()
+        async with self._shared.ask(token) as client:
+            await _check_dataset(client, dataset)
+            try:
+                table = await client.sql(
+                    asked.sql,
+                    dataset=dataset,
+                    window=_window(asked.window),
+                    series=asked.series,
+                    query_id=asked.query_id,
+                    at_most=asked.at_most,
+                    timeout_s=_WAIT_S,
+                )
+            except Refusal as refusal:
+                return _json(refusal.answer)
+        return _json(_table(table))
+
+    async def quote_table(self, request: web.Request) -> web.Response:
+        """Returns what the table of a text in SQL would cost."""
+        asked = validated(Statement, await _document(request), InvalidMessage, quoting=True)
+        for field in ("query_id", "at_most"):
+            if getattr(asked, field) is not None:
+                raise InvalidMessage(field, "a quote spends nothing", f"omit {field}")
+        dataset, token = request.match_info["dataset"], self._token(request)
+        self._check_servers()
+        async with self._shared.ask(token) as client:
+            await _check_dataset(client, dataset)
+            quote = await client.quote_sql(
+                asked.sql,
+                dataset=dataset,
+                window=_window(asked.window),
+                series=asked.series,
+                timeout_s=_WAIT_S,
+            )
+        return _json(NothingAsked(dataset=dataset) if quote is None else quote)
+
+    async def quote(self, request: web.Request) -> web.Response:
+        """Returns what the answer to a query would cost."""
+        query = _query(await _document(request))
+        dataset = request.match_info["dataset"]
+        token = self._token(request)
+        self._check_servers()
+        async with self._shared.ask(token) as client:
+            await _check_dataset(client, dataset)
+            asked = Query.of_message(await _fields(client, dataset, query))
+            return _json(await client.ask_query(dataset, asked, quote=True, timeout_s=_WAIT_S))
+
+    async def quote_together(self, request: web.Request) -> web.Response:
+        """Returns what several queries would cost together."""
+        body = validated(QueryList, await _document(request), InvalidMessage, quoting=True)
+        queries = [_query(one) for one in body.queries]
+        dataset = request.match_info["dataset"]
+        token = self._token(request)
+        self._check_servers()
+        async with self._shared.ask(token) as client:
+            await _check_dataset(client, dataset)
+            asked = [Query.of_message(await _fields(client, dataset, one)) for one in queries]
+            return _json(await client.quote_together(dataset, asked, timeout_s=_WAIT_S))
+
+    async def standing(self, request: web.Request) -> web.Response:
+        """Lists the standing queries of a data set."""
+        dataset = request.match_info["dataset"]
+        self._check_servers()
+        async with self._shared.ask() as client:
+            await _check_dataset(client, dataset)
+            return _json(StandingList(standing=tuple(await client.standing(dataset))))
+
+    async def stand(self, request: web.Request) -> web.Response:
+        """Asks a query in each phase from now on."""
+        document = await _document(request)
+        if "query_id" not in document:
+            raise InvalidMessage("query_id", "a standing query needs a name", "add query_id")
+        query = _query(document)
+        dataset = request.match_info["dataset"]
+        token = self._token(request)
+        self._check_servers()
+        async with self._shared.ask(token) as client:
+            await _check_dataset(client, dataset)
+            asked = Query.of_message(await _fields(client, dataset, query))
+            alert = None if query.alert is None else query.alert.model_dump(exclude_none=True)
+            return _json(
+                await client.stand(
+                    dataset, asked, query_id=query.query_id, alert=alert, timeout_s=_WAIT_S
+                )
+            )
+
+    async def end_standing(self, request: web.Request) -> web.Response:
+        """Ends a standing query of the API."""
+        dataset, query_id = request.match_info["dataset"], request.match_info["query_id"]
+        token = self._token(request)
+        self._check_servers()
+        async with self._shared.ask(token) as client:
+            await _check_dataset(client, dataset)
+            await client.end_standing(dataset, query_id, timeout_s=_WAIT_S)
+        return _json(StandingEnded(dataset=dataset, query_id=query_id))
+
+    async def _ask(self, dataset: str, fields: QueryFields, token: str | None) -> Answer:
+        async with self._shared.ask(token) as client:
+            query = Query.of_message(fields)
+            return await client.ask_query(dataset, query, timeout_s=_GIVE_UP_S)
+
+    def _check_servers(self) -> None:
+        """Checks that no server is known to be away.
+
+        Raises:
+            ServerUnavailable: One is, so nothing was sent.
+        """
+        if gone := self._gone():
+            raise ServerUnavailable(f"{gone}; nothing was sent. Ask again when it is back")
+
+    # ------------------------------------------------------------ what happens
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """Streams answers and events as server-sent events."""
+        dataset = request.match_info["dataset"]
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
+        )
+        with self._viewers.place(self._access.role(request)):
+            async with self._shared.use() as client:
+                await _check_dataset(client, dataset)
+                replies: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
+                following = asyncio.create_task(_follow(client, dataset, replies))
+                following.add_done_callback(_take_note)
+                try:
+                    await client.open()
+                    with contextlib.suppress(ClientConnectionError, ConnectionError):
+                        await response.prepare(request)
+                        await self._tell(response, replies, following)
+                finally:
+                    following.cancel()
+        return response
+
+    async def _tell(
+        self,
+        response: web.StreamResponse,
+        replies: asyncio.Queue[bytes],
+        following: asyncio.Task[None],
+    ) -> None:
+        """Writes the replies until the server stops, or nobody follows the topics any more."""
+        silent_s = 0.0
+        while not self._closing.is_set() and not (following.done() and replies.empty()):
+            try:
+                reply = await asyncio.wait_for(replies.get(), _TICK_S)
+            except TimeoutError:
+                silent_s += _TICK_S
+                if silent_s < _STILL_HERE_S:
+                    continue
+                reply = b": still here\n\n"
+            await response.write(reply)
+            silent_s = 0.0
+
+
+async def _follow(client: AsyncClient, dataset: str, replies: asyncio.Queue[bytes]) -> None:
+    """Queues answers and events, until their reader is too slow."""
+    async for reply in client.follow(dataset):
+        if isinstance(reply, NoisyAnswer | RefusedAnswer | Event):
+            if replies.full():
+                return
+            name = "event" if isinstance(reply, Event) else "answer"
+            replies.put_nowait(b"event: %s\ndata: %s\n\n" % (name.encode(), reply.to_bytes()))
+
+
+def _take_note(task: asyncio.Task[Any]) -> None:
+    """Marks an error as seen, because nobody may ask for it."""
+    if not task.cancelled():
+        task.exception()
+
+
+@cache
+def _openapi_bytes() -> bytes:
+    return json.dumps(openapi(), separators=(",", ":")).encode()
+
+
+async def _describe(_: web.Request) -> web.Response:
+    return web.Response(body=_openapi_bytes(), content_type="application/json")
+
+
+async def _document(request: web.Request) -> dict[str, Any]:
+    return read_json(await read_body(request), max_bytes=LARGEST)
+
+
+async def _check_dataset(client: AsyncClient, name: str) -> None:
+    """Checks that there is a data set of a name.
+
+    Raises:
+        NotFound: There is none.
+    """
+    try:
+        await client.definition(name)
+    except InvalidInput as error:
+        raise NotFound(f"{error.problem}; {error.fix}") from None
+
+
+def _query(document: object) -> SqlQuery | QueryFields:
+    """Reads a query in SQL, or the fields of a message.
+
+    Raises:
+        InvalidMessage: The document is not a query.
+    """
+    if isinstance(document, Mapping) and "sql" in document:
+        return validated(SqlQuery, document, InvalidMessage, quoting=True)
+    if isinstance(document, Mapping):
+        for field, place in (("quote", "quotes"), ("standing", "standing")):
+            if field in document:
+                raise InvalidMessage(
+                    field, f"it has an address of its own, {place}", f"post the query to {place}"
+                )
+        named = {"query_id": uuid.uuid4().hex, **document}
+        standing = {"standing": True} if "alert" in document else {}
+        return QueryFields.read({**named, **standing})
+    return QueryFields.read(document)
+
+
+async def _fields(client: AsyncClient, dataset: str, query: SqlQuery | QueryFields) -> QueryFields:
+    """Translates SQL to the fields of a message.
+
+    Raises:
+        InvalidInput: The SQL does not fit the data set.
+    """
+    if isinstance(query, QueryFields):
+        return query
+    asked: Query[Any] = Query(
+        query.sql or None,
+        query.group_by,
+        query_id=query.query_id,
+        window=_window(query.window),
+        series=query.series,
+        error=query.error.model_dump() if isinstance(query.error, BaseModel) else query.error,
+        at_most=query.at_most,
+    )
+    return QueryFields.read(await client.as_message(dataset, asked))
+
+
+def _window(window: Window | None) -> dict[str, Any] | None:
+    return None if window is None else window.model_dump(exclude_none=True)
+
+
+def _seconds(request: web.Request, default: float) -> float:
+    """Returns the time to wait, in seconds.
+
+    Raises:
+        InvalidMessage: It is not a number, or is out of range.
+    """
+    said = request.query.get("timeout")
+    try:
+        found = default if said is None else float(said)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found <= LONGEST_WAIT_S:
+        raise InvalidMessage(
+            "timeout",
+            "it is not a number of seconds in range",
+            f"use 0 to {LONGEST_WAIT_S:g}, and read a later answer at its address",
+        )
+    return found
+
+
+def _no_dataset(name: str) -> NotFound:
+    return NotFound(f"there is no data set {name!r}; see the list at /api/v1/datasets")
+
+
+def _summary(name: str, dataset: PublishedDataset) -> DatasetSummary | None:
+    """Returns the entry of a data set in the list. None if no such data set was ever defined."""
+    if dataset.definition is None and not dataset.retired:
+        return None
+    return DatasetSummary(
+        dataset=name,
+        state=dataset.state,
+        phases=len(dataset.odometer.blocks),
+        rows=dataset.odometer.rows,
+        waiting=dataset.waiting,
+        spent=dataset.odometer.most_spent,
+    )
+
+
+def _budget(name: str, dataset: PublishedDataset) -> DatasetBudget:
+    odometer = dataset.odometer
+    shares = dataset.shares()
+    return DatasetBudget(
+        dataset=name,
+        spent=odometer.most_spent,
+        left=1 - odometer.most_spent,
+        looks=odometer.looks,
+        phases=tuple(
+            PhaseBudget(
+                phase=number,
+                opened=datetime.fromtimestamp(opened_ms / 1000, UTC),
+                rows=block.rows,
+                spent=block.spent,
+                left=1 - block.spent,
+                looks=block.looks,
+            )
+            for number, (block, opened_ms) in enumerate(
+                zip(odometer.blocks, dataset.opened, strict=True), start=1
+            )
+        ),
+        shares=tuple(ShareBudget(**one) for one in shares) if shares else None,
+    )
+
+
+def _table(found: ResultTable) -> StatementTable:
+    table = found.with_ends
+    return StatementTable(
+        dataset=table.dataset,
+        columns=tuple(StatementColumn(**asdict(column)) for column in table.columns),
+        rows=tuple(table.rows),
+        phases=table.phases,
+        notes=table.notes,
+        cost=table.cost,
+        least_cell=table.least_cell,
+    )
+
+
+def _pending(dataset: str, query_id: str) -> web.Response:
+    """Returns the reply to a query whose answer is not there yet."""
+    place = f"/api/v1/datasets/{dataset}/answers/{quoted(query_id, safe='')}"
+    reply = _json(
+        Pending(dataset=dataset, query_id=query_id, answer=place), status=HTTPStatus.ACCEPTED
+    )
+    reply.headers["Location"] = place
+    return reply
+
+
+def _json(document: BaseModel, *, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+    body = document.model_dump_json(exclude_none=True).encode()
+    return web.Response(status=status, body=body, content_type="application/json")

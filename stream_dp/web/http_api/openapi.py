@@ -1,0 +1,332 @@
+"""The OpenAPI document of the HTTP API, generated from the models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from stream_dp.contracts import components, describe_query, schemas
+from stream_dp.messages import (
+    DATASET_PATTERN,
+    QueryFields,
+    QuotedAnswer,
+    QuotedBundle,
+    RefusedAnswer,
+)
+from stream_dp.messages.message_base import ID_PATTERN
+from stream_dp.web.http_api.api_documents import (
+    DatasetBudget,
+    DatasetList,
+    NothingAsked,
+    Pending,
+    Problem,
+    QueryList,
+    SqlQuery,
+    StandingEnded,
+    StandingList,
+    Statement,
+    StatementTable,
+)
+
+LONGEST_WAIT_S: Final = 60.0
+"""The longest time for which a request waits for an answer."""
+
+_DATASET: Final = "/api/v1/datasets/{dataset}"
+_OWN: Final[dict[str, type[BaseModel]]] = {
+    "pending": Pending,
+    "datasets": DatasetList,
+    "budget": DatasetBudget,
+    "standing-queries": StandingList,
+    "standing-ended": StandingEnded,
+    "problem": Problem,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of the API.
+
+    Attributes:
+        name: The name of the operation. ``Api`` has a method of this name.
+        path: The path, with its parameters in braces.
+        summary: What the caller gets.
+        reply: The schema of the reply, by name.
+        body: The schema of the body, by name. None for GET.
+        deletes: Whether it takes DELETE.
+        waits: Whether the caller may choose how long to wait, and may get a pending reply.
+        problems: The statuses of the problems, next to those that every operation can have.
+    """
+
+    name: str
+    path: str
+    summary: str
+    reply: str
+    body: str | None = None
+    deletes: bool = False
+    waits: bool = False
+    problems: tuple[int, ...] = ()
+
+    @property
+    def method(self) -> str:
+        """The method of HTTP, in capitals."""
+        if self.deletes:
+            return "DELETE"
+        return "GET" if self.body is None else "POST"
+
+
+_OF_QUERIES: Final = (404, 408, 413, 415, 422, 429, 503, 504)
+
+OPERATIONS: Final = (
+    Operation("datasets", "/api/v1/datasets", "The data sets.", "datasets", problems=(503,)),
+    Operation(
+        "definition", _DATASET, "The definition of a data set.", "definition", problems=(404, 503)
+    ),
+    Operation(
+        "budget",
+        f"{_DATASET}/budget",
+        "The budget of each phase, according to the ledger.",
+        "budget",
+        problems=(404, 503),
+    ),
+    Operation(
+        "ask",
+        f"{_DATASET}/queries",
+        "Asks a query. The same query under the same id returns the same answer, and costs nothing more.",
+        "answer",
+        body="query",
+        waits=True,
+        problems=(*_OF_QUERIES, 409),
+    ),
+    Operation(
+        "answer",
+        f"{_DATASET}/answers/{{query_id}}",
+        "The answer to a query that was asked here, if it is among the latest ones.",
+        "answer",
+        waits=True,
+        problems=(404, 409, 422, 429, 503, 504),
+    ),
+    Operation(
+        "table",
+        f"{_DATASET}/tables",
+        "Asks any text in SQL, and returns its table.",
+        "table",
+        body="statement",
+        problems=(*_OF_QUERIES, 409),
+    ),
+    Operation(
+        "quote_table",
+        f"{_DATASET}/tables/quotes",
+        "What the table of a text in SQL would cost now. It spends nothing.",
+        "quote-table",
+        body="statement",
+        problems=_OF_QUERIES,
+    ),
+    Operation(
+        "quote",
+        f"{_DATASET}/quotes",
+        "What the answer to a query would cost now. It spends nothing.",
+        "quote",
+        body="query",
+        problems=_OF_QUERIES,
+    ),
+    Operation(
+        "quote_together",
+        f"{_DATASET}/quotes/together",
+        "What several queries would cost if they were asked one after another now. It spends nothing.",
+        "quote-together",
+        body="queries",
+        problems=_OF_QUERIES,
+    ),
+    Operation(
+        "standing",
+        f"{_DATASET}/standing",
+        "The standing queries, which are answered again in each phase.",
+        "standing-queries",
+        problems=(404, 503),
+    ),
+    Operation(
+        "stand",
+        f"{_DATASET}/standing",
+        "Asks a query in each phase from now on, under the ids `query_id@phase`.",
+        "standing",
+        body="query",
+        problems=(*_OF_QUERIES, 409),
+    ),
+    Operation(
+        "end_standing",
+        f"{_DATASET}/standing/{{query_id}}",
+        "Ends a standing query that was begun here. Its answers stay.",
+        "standing-ended",
+        deletes=True,
+        problems=(404, 503, 504),
+    ),
+    Operation(
+        "stream",
+        f"{_DATASET}/stream",
+        "Answers and events from now on, as server-sent events of the types `answer` and `event`. "
+        "The data of each is that message in one line of JSON.",
+        "stream",
+        problems=(404, 503),
+    ),
+)
+"""All operations. To add one, add it here and write its method in ``Api``."""
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """Returns the OpenAPI 3.1 document."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "stream_dp",
+            "version": "1",
+            "description": "Differentially private answers about a growing private table. A refusal is a "
+            "reply with the status 200 and the field `status`: the request was served.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"bearer": []}, {}],
+        "paths": {
+            "/api/openapi.json": {"get": _describes_itself()},
+            **_paths(),
+        },
+        "components": {
+            "schemas": {
+                full_name: part
+                for name, schema in _schemas().items()
+                for full_name, part in components(name, schema).items()
+            },
+            "securitySchemes": {
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The analysts' or the operators' token. Without tokens, which is the "
+                    "default on a loopback address, everybody on the machine may ask. Where queries need a "
+                    "signed token, that of the analyst.",
+                }
+            },
+        },
+    }
+
+
+def _paths() -> dict[str, dict[str, Any]]:
+    paths: dict[str, dict[str, Any]] = {}
+    for one in OPERATIONS:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
+    return paths
+
+
+def _schemas() -> dict[str, dict[str, Any]]:
+    """Returns the schema of each body and reply. Queries and answers are those of the messages."""
+    messages = schemas()
+    made = {name: messages[name] for name in ("definition", "answer", "standing")}
+    made |= {name: model.model_json_schema(mode="serialization") for name, model in _OWN.items()}
+    made["statement"] = Statement.model_json_schema()
+    made["table"] = _either(StatementTable, RefusedAnswer)
+    made["query"] = _query()
+    made["queries"] = QueryList.model_json_schema()
+    made["queries"]["properties"]["queries"]["items"] = {"$ref": "#/components/schemas/query"}
+    made["quote"] = _either(QuotedAnswer, RefusedAnswer)
+    made["quote-table"] = _either(QuotedBundle, RefusedAnswer, NothingAsked)
+    made["quote-together"] = _either(QuotedBundle, RefusedAnswer)
+    return made
+
+
+def _query() -> dict[str, Any]:
+    """Returns the schema of a query: the fields of a message, whose id may be omitted, or SQL."""
+    fields = QueryFields.model_json_schema(mode="validation")
+    describe_query(fields)
+    for name in ("quote", "standing"):
+        fields["properties"].pop(name)
+    fields["required"].remove("query_id")
+    in_sql = SqlQuery.model_json_schema(mode="validation")
+    parts = fields.pop("$defs") | in_sql.pop("$defs")
+    return {"title": "Query", "oneOf": [in_sql, fields], "$defs": parts}
+
+
+def _either(*models: type[BaseModel]) -> dict[str, Any]:
+    made = [model.model_json_schema(mode="validation") for model in models]
+    parts = {name: part for one in made for name, part in one.pop("$defs", {}).items()}
+    for one in made:
+        one["required"] = sorted({*one["required"], "status"})
+    return {"oneOf": made, "$defs": parts}
+
+
+def _operation(one: Operation) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "operationId": one.name,
+        "summary": one.summary,
+        "responses": _responses(one),
+    }
+    if parameters := _parameters(one):
+        made["parameters"] = parameters
+    if one.body is not None:
+        made["requestBody"] = {"required": True, "content": _json(one.body)}
+    return made
+
+
+def _responses(one: Operation) -> dict[str, Any]:
+    content = (
+        {"text/event-stream": {"schema": {"type": "string"}}}
+        if one.reply == "stream"
+        else _json(one.reply)
+    )
+    made: dict[str, Any] = {"200": {"description": one.summary, "content": content}}
+    if one.waits:
+        made["202"] = {
+            "description": "The answer is not there yet. `Location` is its address.",
+            "headers": {"Location": {"schema": {"type": "string"}}},
+            "content": _json("pending"),
+        }
+    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/problem"}}}
+    problems = {400, 401, 403, 421, *one.problems}
+    return made | {
+        str(status): {"description": "The request was not served.", "content": problem}
+        for status in sorted(problems)
+    }
+
+
+def _parameters(one: Operation) -> list[dict[str, Any]]:
+    patterns = {"dataset": DATASET_PATTERN, "query_id": ID_PATTERN}
+    made: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "pattern": pattern},
+        }
+        for name, pattern in patterns.items()
+        if f"{{{name}}}" in one.path
+    ]
+    if one.waits:
+        wait = {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT_S}
+        default = 0 if one.body is None else 20
+        made.append(
+            {
+                "name": "timeout",
+                "in": "query",
+                "description": "The seconds to wait for the answer.",
+                "schema": {**wait, "default": default},
+            }
+        )
+    return made
+
+
+def _json(name: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+
+
+def _describes_itself() -> dict[str, Any]:
+    return {
+        "operationId": "openapi",
+        "summary": "This document.",
+        "responses": {
+            "200": {
+                "description": "This document.",
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            }
+        },
+    }

@@ -1,0 +1,319 @@
+"""The state of all data sets, computed from the topics. Analysts may see what the output topics hold."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import singledispatch
+from typing import Any, Final
+
+from stream_dp.client.budget.odometer import Odometer
+from stream_dp.client.kafka import topic_documents
+from stream_dp.errors import InvalidDefinition, InvalidMessage
+from stream_dp.messages import (
+    CellsAnswer,
+    CorrelationAnswer,
+    CountAnswer,
+    Definition,
+    DifferenceAnswer,
+    DifferenceByGroupAnswer,
+    Event,
+    FoundAnswer,
+    NoisyAnswer,
+    PrefixBatchAnswer,
+    QuantileAnswer,
+    QuantileByGroupAnswer,
+    RefusedAnswer,
+    Rejected,
+    SeriesAnswer,
+    ShareAnswer,
+    ShareByGroupAnswer,
+    SideAnswer,
+    SumAnswer,
+    SumByGroupAnswer,
+)
+from stream_dp.web.http_api.api_documents import State
+from stream_dp.web.page_data.query_words import queries
+from stream_dp.web.page_data.tile_history import Tiles
+
+READ: Final = ("catalog", "ledger", "events", "answers", "standing", "rejected", "queries")
+
+_LATEST: Final = 40
+_REMEMBERED: Final = 5_000
+_MOST_POINTS: Final = 400
+_LARGEST_ANSWER: Final = 65_536
+_SHOWN: Final = {
+    *("query_id", "analyst", "status", "n", "difficulty", "path"),
+    *("privacy_loss", "phase", "window", "since", "until", "reason"),
+}
+_ALIKE: Final[Mapping[type, str]] = {
+    CountAnswer: "predicate",
+    CellsAnswer: "table",
+    FoundAnswer: "quantile",
+    SideAnswer: "between",
+}
+"""A kind that an answer looks like which was published before answers said their kind."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """The answers that were given while one phase was the newest."""
+
+    easy: int = 0
+    hard: int = 0
+    refused: int = 0
+
+
+@dataclass
+class PublishedDataset:
+    """The state of one data set according to its records.
+
+    Attributes:
+        definition: The definition. None until the catalog is read, or if a newer release wrote it.
+        waiting: The rows that wait for the next phase. None until an event reports them.
+        quarantine: The start of the latest quarantine, in milliseconds since 1970. None without one.
+        stop: The time of the latest event that nobody can serve it, in milliseconds since 1970. None
+            without one, and once another event follows.
+        opened: The times at which the phases opened, in milliseconds since 1970.
+        tallies: The answers, by the number of phases open at the time.
+        spending: A sample of (milliseconds since 1970, largest spent share of any line).
+        answers: The latest answers, newest first, as the pages show them.
+        tiles: The standing queries and their answers.
+        events: The latest events, newest first, as the pages show them.
+    """
+
+    definition: Definition | None = None
+    retired: bool = False
+    waiting: int | None = None
+    quarantine: int | None = None
+    stop: int | None = None
+    odometer: Odometer = field(default_factory=Odometer)
+    opened: list[int] = field(default_factory=list)
+    spending: list[tuple[int, float]] = field(default_factory=list)
+    tallies: dict[int, Tally] = field(default_factory=lambda: defaultdict(Tally))
+    answers: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_LATEST))
+    tiles: Tiles = field(default_factory=Tiles)
+    events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_LATEST))
+    _seen: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict, repr=False)
+
+    @property
+    def state(self) -> State:
+        """Whether it answers. No event reports the end of a quarantine, but later charges show it."""
+        if self.retired:
+            return "retired"
+        if self._lasts(self.stop):
+            return "stopped"
+        return "quarantined" if self._lasts(self.quarantine) else "live"
+
+    def _lasts(self, since: int | None) -> bool:
+        """Returns whether nothing was charged after that time."""
+        return since is not None and (not self.spending or self.spending[-1][0] <= since)
+
+    def shares(self, *, last: int | None = None) -> list[dict[str, Any]]:
+        """Returns what the owner, each entry of ``analysts`` and each analyst may spend, and have spent.
+
+        It is empty where everybody may spend all, and where a newer release wrote the shares.
+
+        Args:
+            last: The number of phases to look at, newest last. Default: all.
+        """
+        with contextlib.suppress(InvalidMessage):
+            return [holder.document() for holder in self.odometer.holders(last=last)]
+        return []
+
+    def define(self, value: bytes | None) -> None:
+        """Takes a record of the catalog. An empty record retires the data set, for ever."""
+        self.retired = self.retired or not value
+        with contextlib.suppress(InvalidDefinition, ValueError):  # a newer release wrote it
+            self.definition = Definition.read(json.loads(value)) if value else self.definition
+
+    def charge(self, value: bytes, at: int) -> None:
+        """Takes a record of the ledger."""
+        entry: Mapping[str, Any] = json.loads(value)
+        if not self.odometer.add(entry):
+            return
+        if entry["kind"] == "phase":
+            self.opened.append(at)
+        self.retired = self.retired or self.odometer.retired
+        self.spending.append((at, self.odometer.most_spent))
+        if len(self.spending) > _MOST_POINTS:
+            del self.spending[1:-1:2]
+
+    def announce(self, value: bytes, at: int) -> None:
+        """Takes a record of the events."""
+        event = topic_documents.read(Event, value)
+        if event is None:
+            return
+        if event.waiting is not None:
+            self.waiting = event.waiting
+        elif event.event in ("phase_opened", "dataset_retired"):
+            self.waiting = 0
+        if event.event == "quarantined":
+            self.quarantine = at
+        self.stop = at if event.event == "stopped" else None
+        self.events.appendleft({"at": at, **event.model_dump(exclude_none=True)})
+
+    def answer(self, value: bytes, at: int) -> None:
+        """Takes a record of the answers. It ignores quotes and repeated answers."""
+        answer = topic_documents.read_answer(value) if len(value) <= _LARGEST_ANSWER else None
+        if not isinstance(answer, NoisyAnswer | RefusedAnswer):
+            return
+        name = (answer.analyst, answer.query_id)
+        if name in self._seen:
+            return
+        self._seen[name] = None
+        if len(self._seen) > _REMEMBERED:
+            self._seen.popitem(last=False)
+        if isinstance(answer, RefusedAnswer):
+            self.tallies[len(self.odometer.blocks)].refused += 1
+        elif answer.difficulty == "easy":
+            self.tallies[answer.phase].easy += 1
+        else:
+            self.tallies[answer.phase].hard += 1
+        self.answers.appendleft({"at": at, **_line(answer)})
+        self.tiles.answer(answer, at)
+
+
+def _line(answer: NoisyAnswer | RefusedAnswer) -> dict[str, Any]:
+    """Returns the entry of an answer in a list. A table or a batch shows only its size."""
+    line = {
+        **answer.model_dump(include=_SHOWN, exclude_none=True),
+        "kind": answer.kind or _ALIKE.get(type(answer)),
+    }
+    return line if isinstance(answer, RefusedAnswer) else {**line, **_figures(answer)}
+
+
+@singledispatch
+def _figures(answer: NoisyAnswer) -> dict[str, Any]:
+    """The figures of an answer. Each kind has a function, which answers of the same form share."""
+    del answer
+    return {}
+
+
+@_figures.register
+def _(answer: CountAnswer) -> dict[str, Any]:
+    return {"value": answer.value, "error_bar": answer.error_bar}
+
+
+@_figures.register
+def _(answer: SumAnswer) -> dict[str, Any]:
+    of_rows = {"value": answer.value, "error_bar": answer.error_bar}
+    return {**of_rows, "mean": answer.mean, "mean_bar": answer.mean_bar}
+
+
+@_figures.register
+def _(answer: CorrelationAnswer) -> dict[str, Any]:
+    return {"value": answer.value, "error_bar": answer.error_bar}
+
+
+@_figures.register
+def _(answer: DifferenceAnswer) -> dict[str, Any]:
+    return {"value": answer.value, "error_bar": answer.error_bar}
+
+
+@_figures.register
+def _(answer: ShareAnswer) -> dict[str, Any]:
+    of_rows = {"value": answer.value, "error_bar": answer.error_bar}
+    return {**of_rows, "share": answer.share, "share_bar": answer.share_bar}
+
+
+@_figures.register(CellsAnswer)
+@_figures.register(SumByGroupAnswer)
+@_figures.register(ShareByGroupAnswer)
+@_figures.register(DifferenceByGroupAnswer)
+def _(
+    answer: CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer | DifferenceByGroupAnswer,
+) -> dict[str, Any]:
+    bars = [bar for bar in answer.table.error_bars if bar is not None]
+    return {"cells": len(answer.table.values), "error_bar": max(bars, default=None)}
+
+
+@_figures.register
+def _(answer: SeriesAnswer) -> dict[str, Any]:
+    return {"parts": len(answer.parts), "series": answer.series}
+
+
+@_figures.register
+def _(answer: PrefixBatchAnswer) -> dict[str, Any]:
+    return {"cells": len(answer.batch.values), "error_bar": answer.error_bar_simultaneous}
+
+
+@_figures.register
+def _(answer: FoundAnswer) -> dict[str, Any]:
+    found = None if answer.found is None else answer.found.model_dump(exclude_none=True)
+    return {"found": found, "error_bar": answer.error_bar}
+
+
+@_figures.register
+def _(answer: QuantileAnswer) -> dict[str, Any]:
+    bins = None if answer.lies_in is None else answer.lies_in.model_dump(exclude_none=True)
+    return {"found": bins, "error_bar": answer.error_bar}
+
+
+@_figures.register
+def _(answer: QuantileByGroupAnswer) -> dict[str, Any]:
+    bars = [bar for bar in answer.table.error_bars if bar is not None]
+    return {"cells": len(answer.table.found), "error_bar": max(bars, default=None)}
+
+
+@_figures.register
+def _(answer: SideAnswer) -> dict[str, Any]:
+    return {"side": answer.side, "error_bar": answer.error_bar}
+
+
+class Published:
+    """The state of all data sets so far. One thread writes, others read under ``lock``.
+
+    Attributes:
+        version: A number that grows with every record.
+        rejected: The latest rejections, newest first. Only operators may see them.
+        asked: The queries as readable text, by data set, analyst and id. Those with a published answer are
+            shown next to it.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.version = 0
+        self.datasets: dict[str, PublishedDataset] = defaultdict(PublishedDataset)
+        self.rejected: deque[dict[str, Any]] = deque(maxlen=_LATEST)
+        self.asked: OrderedDict[tuple[str, str, str], str] = OrderedDict()
+
+    def take(self, role: str, key: str, value: bytes | None, at: int) -> None:
+        """Takes one record.
+
+        Args:
+            role: The role of the topic, one of ``READ``.
+            key: The key of the record, which begins with the name of the data set.
+            value: The value of the record.
+            at: The time of the record, in milliseconds since 1970.
+        """
+        with self.lock:
+            self.version += 1
+            if role == "rejected":
+                self._reject(value, at)
+            elif role == "queries":
+                for name, words in queries(value):
+                    self.asked.setdefault(name, words)  # a repeated id gets its old answer
+                while len(self.asked) > _REMEMBERED:
+                    self.asked.popitem(last=False)
+            elif role == "standing":
+                self.datasets[key.partition(" ")[0]].tiles.take(key, value)
+            elif role == "catalog":
+                self.datasets[key].define(value)
+            elif role == "ledger":
+                self.datasets[key].charge(value or b"", at)
+            elif role == "events":
+                self.datasets[key].announce(value or b"", at)
+            elif role == "answers":
+                self.datasets[key].answer(value or b"", at)
+
+    def _reject(self, value: bytes | None, at: int) -> None:
+        rejected = topic_documents.read(Rejected, value)
+        if rejected is not None:
+            self.rejected.appendleft(
+                {"at": at, **rejected.model_dump(exclude={"version"}, exclude_none=True)}
+            )

@@ -1,0 +1,144 @@
+"""Sends the queries of the pages through the topic ``queries`` and reads the answers, as any client does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
+
+from stream_dp.client import AsyncClient, Query, Refusal, Rejection
+from stream_dp.errors import InvalidInput, InvalidMessage, InvalidQuery, StreamDPError
+from stream_dp.messages import Answer, DatasetName, Id, Series, Window
+from stream_dp.sql import MAX_LENGTH
+from stream_dp.web.access import Asker
+from stream_dp.web.shared_client import SharedClient
+
+ANALYST: Final = "dashboard"
+"""The name of the analyst in the answers to queries from the pages."""
+
+_TIMEOUT_S: Final = 20.0
+_POSITION: Final = re.compile(r"line (\d+), column (\d+)")
+
+
+class AskRequest(BaseModel):
+    """The request that a page sends.
+
+    Attributes:
+        sql: A condition or SELECT. None asks about every row.
+        window: The phases to ask about. None asks about all phases.
+        series: The periods to group by as well, if the SQL groups by none.
+        quote: Whether to ask only for the price of the answer.
+        standing: True asks it in each phase from now on, and False ends the standing query of this id.
+        query_id: The id of the standing query.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dataset: DatasetName
+    sql: Annotated[str, Field(max_length=MAX_LENGTH)] | None = None
+    window: Window | None = None
+    series: Series | None = None
+    quote: StrictBool = False
+    standing: StrictBool | None = None
+    query_id: Id | None = None
+
+    @model_validator(mode="after")
+    def _named(self) -> AskRequest:
+        if self.standing is not None and self.query_id is None:
+            raise ValueError("a standing query needs a name")
+        return self
+
+
+class Asking:
+    """The queries of all pages, which share one client.
+
+    Args:
+        connect: A function that creates a client without connecting it.
+    """
+
+    def __init__(self, connect: Callable[[], AsyncClient]) -> None:
+        self._shared = SharedClient(connect)
+
+    async def reply(
+        self, document: Mapping[str, Any], asker: Callable[[str], Asker | None]
+    ) -> dict[str, Any]:
+        """Returns what the SQL gives, or ``{"error": ...}`` with an explanation.
+
+        It is the message of the answer if that says all, or else the table, with ``columns`` and ``rows``. A
+        quote is the message of the bundle, or ``{"free": true}`` where nothing would be asked.
+
+        Args:
+            document: What the page sent.
+            asker: Returns who asks a data set. It raises an error if nobody may.
+        """
+        try:
+            asked = AskRequest.model_validate(document)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            return _error(f"{'.'.join(map(str, first['loc'])) or 'query'}: {first['msg']}")
+        window = None if asked.window is None else asked.window.model_dump(exclude_none=True)
+        try:
+            who = asker(asked.dataset)
+        except InvalidMessage as error:
+            return _error(f"{error.problem}; enter one at /enter")
+        try:
+            async with self._shared.ask(None if who is None else who.token) as client:
+                if asked.standing is not None:
+                    return await _stand(client, asked, window)
+                text = asked.sql or "SELECT COUNT(*)"
+                about: dict[str, Any] = {
+                    "dataset": asked.dataset,
+                    "window": window,
+                    "series": asked.series,
+                    "timeout_s": _TIMEOUT_S,
+                }
+                if asked.quote:
+                    quote = await client.quote_sql(text, **about)
+                    return {"free": True} if quote is None else _said(quote)
+                table = await client.sql(text, **about)
+        except Refusal as refusal:
+            return _said(refusal.answer)
+        except InvalidQuery as error:
+            return _error(f"{error.problem}; {error.fix}", **position_of(error))
+        except InvalidInput as error:
+            return _error(f"{error.problem}; {error.fix}")
+        except Rejection as error:
+            return _error(error.reason.message)
+        except StreamDPError as error:
+            return _error(str(error))
+        return table.to_document() if table.answer is None else _said(table.answer)
+
+    async def close(self) -> None:
+        """Closes the client. Callers that still wait get an error."""
+        await self._shared.close()
+
+
+async def _stand(
+    client: AsyncClient, asked: AskRequest, window: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Begins or ends a standing query; ``{"standing": ...}`` with its id."""
+    query_id = asked.query_id or ""
+    if asked.standing:
+        query: Query[Any] = Query(
+            asked.sql or None, query_id=query_id, window=window, series=asked.series
+        )
+        await client.stand(asked.dataset, query, timeout_s=_TIMEOUT_S)
+    else:
+        await client.end_standing(asked.dataset, query_id, timeout_s=_TIMEOUT_S)
+    return {"standing": query_id}
+
+
+def position_of(error: InvalidInput) -> dict[str, int]:
+    """Returns the line and the column of an error in SQL. Empty for other errors."""
+    found = _POSITION.fullmatch(error.field)
+    return {"line": int(found[1]), "column": int(found[2])} if found else {}
+
+
+def _said(answer: Answer) -> dict[str, Any]:
+    return answer.model_dump(mode="json", exclude_none=True)
+
+
+def _error(message: str, **position: int) -> dict[str, Any]:
+    return {"error": {"message": message, **position}}
