@@ -44,10 +44,10 @@ from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka.sender import Sender
-from stream_dp.pipeline.kafka.topic_log import KafkaLog, KafkaRows, Kept
+from stream_dp.pipeline.kafka.topic_log import KafkaInputReader, KafkaLog, KeyedTopic
 from stream_dp.profiles.builder import build
 from stream_dp.state.redis_view import RedisView
-from stream_dp.state.schema import ORIGIN, Pair, State, Table
+from stream_dp.state.schema import ORIGIN, Pair, State, StateTable
 
 NAME = "wide"
 NAMES = Topics("bench.")
@@ -110,7 +110,7 @@ async def keeping(addresses: Addresses, *, topic: bool) -> AsyncIterator[tuple[K
     await sender.start()
     log = KafkaLog(broker, NAMES.name("blocks"), 1, sender.producer)
     try:
-        yield Keeper(Kept(log), Context(), following), store
+        yield Keeper(KeyedTopic(log), Context(), following), store
     finally:
         await log.close()
         await sender.stop()
@@ -122,7 +122,7 @@ async def fill(addresses: Addresses, given: argparse.Namespace) -> State:
     definition = Definition.read(wide(given.attributes))
     universe, _ = build(definition)
     random = np.random.default_rng(1)
-    pairs: dict[Pair, bytes] = {(Table.DEFINITION, b""): definition.to_bytes()}
+    pairs: dict[Pair, bytes] = {(StateTable.DEFINITION, b""): definition.to_bytes()}
     async with keeping(addresses, topic=given.topic) as (keeper, view):
         for number in range(given.blocks):
             codes = random.integers(0, 16, (len(universe.shape), given.rows), dtype=np.uint8)
@@ -130,9 +130,9 @@ async def fill(addresses: Addresses, given: argparse.Namespace) -> State:
             ((named, kept),) = await keeper.keep(NAME, seal)
             if not given.topic:
                 await view.keep(NAME, named.name, kept, (0, ORIGIN))
-            pairs[Table.KEPT, b"block %d" % (number + 1)] = named.to_bytes()
-            pairs[Table.SPENT, b"%d" % number] = b"0 0"
-            pairs[Table.TRANSCRIPT, b"%d" % number] = b"\x00%d" % given.rows
+            pairs[StateTable.KEPT, b"block %d" % (number + 1)] = named.to_bytes()
+            pairs[StateTable.SPENT, b"%d" % number] = b"0 0"
+            pairs[StateTable.TRANSCRIPT, b"%d" % number] = b"\x00%d" % given.rows
     return State(NAME, 1, pairs=pairs)
 
 
@@ -145,7 +145,7 @@ async def serve(addresses: Addresses, state: State, given: argparse.Namespace) -
         BlockCache(given.cache << 20),
     )
     async with keeping(addresses, topic=given.topic) as (keeper, _):
-        rows: Any = KafkaRows(Broker(addresses.bootstrap_servers), NAMES)
+        rows: Any = KafkaInputReader(Broker(addresses.bootstrap_servers), NAMES)
         appended: Any = None
         tools = Tools(keeper, rows, 1, appended, PooledNoise, Context(), cache=cache)
         dataset = await Dataset.stored(JournalChain(NAME, state), tools)

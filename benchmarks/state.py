@@ -545,7 +545,7 @@ def give_ids(ids: Ids, n_ids: int, below: int) -> None:
     offsets = noise.integers(0, below, n_ids).astype(">u8")
     places[:, :6] = offsets.view(np.uint8).reshape(-1, 8)[:, 2:]
     run = hashes, places.view("S12").reshape(-1)
-    ids._kept[schema.Table.ANSWER][0]._runs.append(run)  # noqa: SLF001
+    ids._kept[schema.StateTable.ANSWER][0]._runs.append(run)  # noqa: SLF001
     Path("/proc/self/clear_refs").write_text("5")  # the most memory is from here on
 
 

@@ -31,7 +31,7 @@ from stream_dp.core.outcome import Answered, Path, TableAnswered
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import NoiseSource, PooledNoise
 from stream_dp.core.residual.base_release.base_plan import BasePlan
-from stream_dp.core.residual.base_release.expected_queries import Tile
+from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.plan.planner import Prices, Terms
 from stream_dp.core.rows.blocks import Block, Blocks
@@ -92,7 +92,7 @@ def _where(**cells: Sequence[int]) -> Predicate:
     )
 
 
-def tiles() -> list[Tile]:
+def tiles() -> list[PlannedTile]:
     """The fifty tiles of the dashboard."""
     large = range(7, 13)
     shown: list[tuple[Predicate, tuple[int, ...]]] = [
@@ -109,12 +109,12 @@ def tiles() -> list[Tile]:
         (_where(status=[2]), (AMOUNT,)),
     ]
     every = [
-        Tile(LinearQuery(predicate, range(1), by), phases)
+        PlannedTile(LinearQuery(predicate, range(1), by), phases)
         for predicate, by in shown
         for phases in (1, 7, None)
     ]
     by_category = LinearQuery(_where(status=[0]), range(1), (CATEGORY,))
-    return [*every, Tile(by_category, 7), Tile(by_category, None)]
+    return [*every, PlannedTile(by_category, 7), PlannedTile(by_category, None)]
 
 
 BINS = 301

@@ -16,10 +16,10 @@ from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.journal.journal import Journal, Owned
 from stream_dp.pipeline.kafka.servers import described_topics
-from stream_dp.pipeline.kafka.topic_log import KafkaLog, Kept
+from stream_dp.pipeline.kafka.topic_log import KafkaLog, KeyedTopic
 from stream_dp.state.private_names import Named
 from stream_dp.state.redis_view import RedisView
-from stream_dp.state.schema import State, Table
+from stream_dp.state.schema import State, StateTable
 
 T = TypeVar("T")
 
@@ -38,21 +38,21 @@ class Durable:
     states: Mapping[str, State] = field(repr=False)
     unsent: frozenset[str]
 
-    def table(self, dataset: str, table: Table) -> dict[bytes, bytes]:
+    def table(self, dataset: str, table: StateTable) -> dict[bytes, bytes]:
         """A table of a data set."""
         return self.states[dataset].table(table)
 
     def spent(self, dataset: str) -> dict[str, int]:
         """What is spent of a data set: ``block:rho`` and ``block:delta`` -> units."""
         found: dict[str, int] = {}
-        for block, value in self.table(dataset, Table.SPENT).items():
+        for block, value in self.table(dataset, StateTable.SPENT).items():
             rho, delta = map(int, value.split())
             found |= {f"{block.decode()}:rho": rho, f"{block.decode()}:delta": delta}
         return found
 
     def facts(self, dataset: str) -> dict[str, str]:
         """The public facts of a data set."""
-        facts = self.table(dataset, Table.FACT)
+        facts = self.table(dataset, StateTable.FACT)
         return {name.decode(): value.decode() for name, value in facts.items()}
 
 
@@ -84,10 +84,10 @@ async def _looked(broker: Broker, topics: Topics) -> Durable:
 def private(bootstrap_servers: str, topics: Topics, state: State) -> dict[str, bytes]:
     """The private values of a data set, read from their topic alone, by what they are."""
 
-    async def read(kept: Kept) -> dict[str, bytes]:
+    async def read(kept: KeyedTopic) -> dict[str, bytes]:
         keeper = Keeper(kept, Context())
         found: dict[str, bytes] = {}
-        for what, named in state.table(Table.KEPT).items():
+        for what, named in state.table(StateTable.KEPT).items():
             value = await keeper.find(state.dataset, Named.from_bytes(named))
             assert value is not None, f"{state.dataset}: {what!r} is named and not kept"
             found[what.decode()] = value
@@ -99,21 +99,23 @@ def private(bootstrap_servers: str, topics: Topics, state: State) -> dict[str, b
 def keys_on_blocks(bootstrap_servers: str, topics: Topics, dataset: str) -> set[bytes]:
     """The keys of a data set under which anything is on the topic of blocks."""
 
-    async def read(kept: Kept) -> set[bytes]:
+    async def read(kept: KeyedTopic) -> set[bytes]:
         found, _ = await kept.parts(dataset)
         return set(found)
 
     return asyncio.run(_on_blocks(Broker(bootstrap_servers), topics, read))
 
 
-class _Read(Kept):
+class _Read(KeyedTopic):
     """The topic of blocks for one who appends nothing."""
 
     async def _end(self, partition: int) -> int:
         return (await self._log.bounds(partition))[1]
 
 
-async def _on_blocks(broker: Broker, topics: Topics, read: Callable[[Kept], Awaitable[T]]) -> T:
+async def _on_blocks(
+    broker: Broker, topics: Topics, read: Callable[[KeyedTopic], Awaitable[T]]
+) -> T:
     name = topics.name("blocks")
     (described,) = await described_topics(broker, [name])
     partitions = len(described["partitions"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from stream_dp.errors import StoreUnavailable
-from stream_dp.state.schema import BY_ID, ROTATED, Pair, State, Table, sum_of
-from stream_dp.state.view import Change
+from stream_dp.state.schema import BY_ID, ROTATED, Pair, State, StateTable, sum_of
+from stream_dp.state.view import ViewChange
 
 
 class MemoryView:
@@ -25,12 +25,12 @@ class MemoryView:
         self.values: dict[str, dict[bytes, bytes]] = {}
         self.down = False
 
-    async def apply(self, changes: Sequence[Change]) -> Collection[str]:
+    async def apply(self, changes: Sequence[ViewChange]) -> Collection[str]:
         self._reached()
         done = {change.commit.dataset: self._put(change) for change in changes}
         return {name for name, is_done in done.items() if not is_done}
 
-    def _put(self, change: Change) -> bool:
+    def _put(self, change: ViewChange) -> bool:
         commit, trail = change.commit, change.trail
         state = self.states.get(commit.dataset, State(commit.dataset))
         place, after = (state.number, state.trail), (commit.number, trail)
@@ -46,7 +46,7 @@ class MemoryView:
         for pair, value in commit.pairs.items():
             for held in (now, before) if pair[0] in BY_ID else (state.pairs,):
                 held.pop(pair, None)
-            if value is not None and pair[0] is not Table.TAKEN:
+            if value is not None and pair[0] is not StateTable.TAKEN:
                 (now if pair[0] in BY_ID else state.pairs)[pair] = value
         values = self.values[commit.dataset] = {
             **self.values.get(commit.dataset, {}),
@@ -102,7 +102,7 @@ class MemoryView:
 
     async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
         self._reached()
-        found = self.states.get(dataset, State(dataset)).table(Table.CURSOR)
+        found = self.states.get(dataset, State(dataset)).table(StateTable.CURSOR)
         return {key: int(found[key.encode()]) for key in keys if key.encode() in found}
 
     def _reached(self) -> None:

@@ -16,7 +16,7 @@ _REST: Final = "nobody in particular"
 _Units = tuple[int, int]
 
 
-class Shares:
+class ShareCheck:
     """What each analyst and the owner have paid of each phase, and what they may.
 
     Accounts begin with the first rules, and stay when the rules change.

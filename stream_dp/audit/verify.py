@@ -14,7 +14,7 @@ from stream_dp.audit.look_charges import Looks, erased, is_approximate
 from stream_dp.audit.numbers import UNITS, Wrong
 from stream_dp.audit.oracle import Oracle
 from stream_dp.audit.paper_charges import Papers
-from stream_dp.audit.share_check import Shares
+from stream_dp.audit.share_check import ShareCheck
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
 
@@ -118,7 +118,7 @@ class _Verification:
         self.report.entries, self.report.head = len(entries), head.hex()
         self._prices: Looks | Papers | None = None
         self._definition: Definition | None = None
-        self._shares = Shares()
+        self._shares = ShareCheck()
         self._undescribed: list[int] = []
         self._written_off = 0  # first phases of which nothing is left
         self._writing_off = False

@@ -45,7 +45,7 @@ topic_prefix_option = click.option(
 
 
 @dataclass(frozen=True)
-class Connection:
+class GivenServers:
     """The servers that a command was given. It looks up a server only when the command uses it.
 
     Attributes:
@@ -144,7 +144,7 @@ def connected(*, operator: bool = False) -> Callable[[Callable[..., Any]], Calla
             redis_url: str | None = None,
             **rest: Any,
         ) -> Any:
-            connection = Connection(bootstrap_servers, redis_url, topic_prefix, state_dir)
+            connection = GivenServers(bootstrap_servers, redis_url, topic_prefix, state_dir)
             return function(connection=connection, **rest)
 
         if operator:

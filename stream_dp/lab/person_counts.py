@@ -131,7 +131,7 @@ class Counting:
 
 
 @dataclass(frozen=True)
-class Choice:
+class CountingChoice:
     """A number of phases, with the number of rows that suits it.
 
     Attributes:
@@ -162,7 +162,7 @@ def best_rows(census: Census, noise: float) -> int:
     return min(MOST_ROWS, int(few[0]) + 1) if len(few) else 1
 
 
-def choice_of(need: Need, census: Census, sample: Rows, phases: int) -> Choice:
+def choice_of(need: Need, census: Census, sample: Rows, phases: int) -> CountingChoice:
     """The number of rows of a person that suits a promise about a number of phases.
 
     Noise is least with 1 row of a person: if a trial cannot answer its queries with that, more rows cannot
@@ -182,12 +182,12 @@ def choice_of(need: Need, census: Census, sample: Rows, phases: int) -> Choice:
     if lifetime:
         most = min(most, math.isqrt(MAX_SQUARES // phases))
 
-    def tried(k: int) -> Choice:
+    def tried(k: int) -> CountingChoice:
         unit = Unit(k, phases, lifetime)
         asked = of_unit(need, census, unit)
         found = trial(asked, (Name.CALIBRATED,), sample=sample)[Name.CALIBRATED]
         answered = Estimate(Name.CALIBRATED).tried(found, asked).part or 0.0
-        return Choice(unit, census.counted(k) / census.n_rows, answered, found)
+        return CountingChoice(unit, census.counted(k) / census.n_rows, answered, found)
 
     one = tried(1)
     if one.answered >= SERVES:
@@ -204,7 +204,7 @@ def of_unit(need: Need, census: Census, unit: Unit) -> Need:
     return replace(need, privacy=privacy, n_counted=max(1, counted))
 
 
-def chosen(found: Sequence[Choice]) -> Choice:
+def chosen(found: Sequence[CountingChoice]) -> CountingChoice:
     """The choice with most phases that answers its queries; else the one that answers most."""
     able = [choice for choice in found if choice.answered >= SERVES]
     if able:

@@ -30,7 +30,7 @@ from stream_dp.pipeline.kafka.servers import (
     verifier_of,
     view_of,
 )
-from stream_dp.pipeline.kafka.topic_log import KafkaLog, KafkaRows, Kept, end_of
+from stream_dp.pipeline.kafka.topic_log import KafkaInputReader, KafkaLog, KeyedTopic, end_of
 from stream_dp.pipeline.repair.witnesses import WITNESSES
 from stream_dp.pipeline.watch.health import Contact
 from stream_dp.pipeline.worker import Worker
@@ -119,8 +119,8 @@ class Runtime:
             self._noise,
             sender.send,
             log("journal"),
-            KafkaRows(settings.broker, self.names),
-            Kept(log("blocks")),
+            KafkaInputReader(settings.broker, self.names),
+            KeyedTopic(log("blocks")),
             {role: log(role) for role in WITNESSES},
             partitions=partitions,
             facts=facts,

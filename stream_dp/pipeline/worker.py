@@ -48,7 +48,7 @@ from stream_dp.pipeline.journal.newest import Newest, dataset_of
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser, Send
 from stream_dp.pipeline.journal.unsent import unsent
-from stream_dp.pipeline.kafka.topic_log import InputCut, Kept, Rows, TopicLog
+from stream_dp.pipeline.kafka.topic_log import InputCut, InputReader, KeyedTopic, TopicLog
 from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS, Trying
 from stream_dp.pipeline.together import together
@@ -104,8 +104,8 @@ class Worker:
         noise: Callable[[], NoiseSource],
         send: Send,
         log: TopicLog,
-        rows: Rows,
-        kept: Kept,
+        rows: InputReader,
+        kept: KeyedTopic,
         outputs: Mapping[str, TopicLog],
         *,
         partitions: int,

@@ -35,7 +35,7 @@ from stream_dp.core.median.phased import Phased
 from stream_dp.core.median.sequential import Median, Sequential, least_composition
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import MAX_SCALE
-from stream_dp.core.residual.base_release.expected_queries import Tile
+from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.rows.universe import MAX_ROWS, Boolean, Universe, check_kept_cells
 from stream_dp.core.sparse_vector.composition import (
@@ -105,7 +105,7 @@ class Need:
     phases: int
     queries: int
     workload: Workload = "conjunctions"
-    tiles: tuple[Tile, ...] = ()
+    tiles: tuple[PlannedTile, ...] = ()
     n_counted: int | None = None
 
     @property

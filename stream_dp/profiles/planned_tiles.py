@@ -15,7 +15,9 @@ from stream_dp.messages import CalibratedSpec, Tile, TileTables
 _ANY_WINDOW = range(1)
 
 
-def tiles_of(settings: CalibratedSpec, universe: Universe) -> tuple[expected_queries.Tile, ...]:
+def tiles_of(
+    settings: CalibratedSpec, universe: Universe
+) -> tuple[expected_queries.PlannedTile, ...]:
     """Returns the tiles that a definition names; none where it names none.
 
     Raises:
@@ -26,7 +28,7 @@ def tiles_of(settings: CalibratedSpec, universe: Universe) -> tuple[expected_que
     if isinstance(settings.workload, TileTables):
         return tuple(_of_tables(settings.workload, universe))
     return tuple(
-        expected_queries.Tile(
+        expected_queries.PlannedTile(
             _checked(f"mechanism.workload.{index}", tile, universe),
             None if tile.window is None else tile.window.last_phases,
             tile.weight,
@@ -35,12 +37,12 @@ def tiles_of(settings: CalibratedSpec, universe: Universe) -> tuple[expected_que
     )
 
 
-def _of_tables(spec: TileTables, universe: Universe) -> Iterator[expected_queries.Tile]:
+def _of_tables(spec: TileTables, universe: Universe) -> Iterator[expected_queries.PlannedTile]:
     for index, names in enumerate(spec.tables):
         path = f"mechanism.workload.tables.{index}"
         query = _checked(path, Tile(group_by=names), universe)
         for phases in spec.windows:
-            yield expected_queries.Tile(query, None if phases == "all" else phases)
+            yield expected_queries.PlannedTile(query, None if phases == "all" else phases)
 
 
 def _checked(path: str, tile: Tile, universe: Universe) -> LinearQuery:

@@ -8,7 +8,7 @@ from stream_dp.sql.plan.select_planner import (
     parse,
     plan,
 )
-from stream_dp.sql.plan.statement_plan import Dimension, Plan
+from stream_dp.sql.plan.statement_plan import Dimension, StatementPlan
 from stream_dp.sql.plan.statement_queries import MOST_QUERIES
 from stream_dp.sql.reading.translator import MAX_LENGTH, MAX_NESTING, example, name_in_sql
 from stream_dp.sql.terms.sql_dates import PERIODS
@@ -20,7 +20,7 @@ __all__ = [
     "PERIODS",
     "Dimension",
     "Names",
-    "Plan",
+    "StatementPlan",
     "example",
     "in_sqlite",
     "is_statement",

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.encoding import Format, Reader, fields
-from stream_dp.state.schema import BY_ID, Pair, Table
+from stream_dp.state.schema import BY_ID, Pair, StateTable
 
 NOWHERE: Final = -1
 """The offset of an id that is taken for ever and whose content is not kept."""
@@ -42,7 +42,7 @@ _MERGED: Final = 1_000_000  # most ids that ``put`` merges at once, in 0.02 to 0
 _Run = tuple[npt.NDArray[np.bytes_], ...]  # hashes, ascending, each once; then their places, if any
 
 
-class Found(NamedTuple):
+class IdPlace(NamedTuple):
     """Where the content under an id is.
 
     Attributes:
@@ -65,7 +65,7 @@ class Ids:
     """
 
     def __init__(self) -> None:
-        tables = (Table.ANSWER, Table.OUTCOME)
+        tables = (StateTable.ANSWER, StateTable.OUTCOME)
         self._kept = {table: [_Places(_ID, _PLACE), _Places(_ID, _PLACE)] for table in tables}
         self._taken = _Places(_ID)
 
@@ -73,16 +73,16 @@ class Ids:
         """A copy, for another thread. It is not changed by what comes later."""
         return copy.deepcopy(self)
 
-    def find(self, table: Table, key: bytes) -> Found | None:
+    def find(self, table: StateTable, key: bytes) -> IdPlace | None:
         """Where the content under an id is. The outcome of a batch is ``NOWHERE`` if only its id is kept."""
         hashed = _hash(table, key)
         for generation in self._generations(table):
             place = generation.get(hashed)
             if place is not None:
-                return Found(int.from_bytes(place[:_NUMBER]), place[_NUMBER:])
-        if table is Table.ANSWER or self._taken.get(_hash(Table.TAKEN, key)) is None:
+                return IdPlace(int.from_bytes(place[:_NUMBER]), place[_NUMBER:])
+        if table is StateTable.ANSWER or self._taken.get(_hash(StateTable.TAKEN, key)) is None:
             return None
-        return Found(NOWHERE, b"")
+        return IdPlace(NOWHERE, b"")
 
     def is_at(self, pair: Pair, offset: int) -> bool:
         """Returns whether the content of a pair is at an offset, so that it is live there."""
@@ -166,13 +166,13 @@ class Ids:
         reader.end()
         return ids
 
-    def _generations(self, table: Table) -> list[_Places]:
+    def _generations(self, table: StateTable) -> list[_Places]:
         if table not in BY_ID:
             raise ValueError(f"the index of ids has no table {table.name}")
         return self._kept.get(table, [])
 
     def _all(self) -> list[_Places]:
-        return [*self._kept[Table.ANSWER], *self._kept[Table.OUTCOME], self._taken]
+        return [*self._kept[StateTable.ANSWER], *self._kept[StateTable.OUTCOME], self._taken]
 
 
 class _Places:
@@ -284,7 +284,7 @@ def _merged(runs: list[_Run]) -> _Run:
     return tuple(np.concatenate(column)[order] for column in columns)
 
 
-def _hash(table: Table, key: bytes) -> bytes:
+def _hash(table: StateTable, key: bytes) -> bytes:
     return _digest(bytes((table,)) + key, _ID.itemsize)
 
 

@@ -13,11 +13,11 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from stream_dp.state.redis_client import connected, nodes, translated
-from stream_dp.state.schema import BY_ID, ROTATED, Pair, State, Table, sum_of
-from stream_dp.state.view import Change, Usage
+from stream_dp.state.schema import BY_ID, ROTATED, Pair, State, StateTable, sum_of
+from stream_dp.state.view import Usage, ViewChange
 
-_SHOWN: Final = frozenset({Table.ANSWER, Table.OUTCOME})
-_SUMMED: Final = frozenset(Table) - BY_ID
+_SHOWN: Final = frozenset({StateTable.ANSWER, StateTable.OUTCOME})
+_SUMMED: Final = frozenset(StateTable) - BY_ID
 _ITEMS: Final = 3_500  # of a command; Lua unpacks fewer than 8,000 words
 _HEAD: Final = re.compile(rb"(\d{1,16}) ([0-9a-f]{64}) ([0-9a-f]{32}) (.*)")
 _FOUND_AT_ONCE: Final = 1_000
@@ -58,7 +58,7 @@ class RedisView:
         self._prefix = prefix
         self._journal = journal.encode()
 
-    async def apply(self, changes: Sequence[Change]) -> Collection[str]:
+    async def apply(self, changes: Sequence[ViewChange]) -> Collection[str]:
         steps = []
         for change in changes:
             commit, keys = change.commit, self._keys(change.commit.dataset)
@@ -131,7 +131,7 @@ class RedisView:
         await self._send([_step(keys, at, at, [("HSET", keys.kept, name, value)])])
 
     async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
-        fields = [_field((Table.CURSOR, key.encode())) for key in keys]
+        fields = [_field((StateTable.CURSOR, key.encode())) for key in keys]
         (values,) = await self._send([("HMGET", self._keys(dataset).state, *fields)])
         there = zip(keys, values or (), strict=bool(values))
         return {key: int(value) for key, value in there if value is not None and value.isdigit()}
@@ -180,7 +180,7 @@ def _step(keys: _Keys, before: str, after: str, commands: Sequence[_Command]) ->
     return ("EVAL", _SCRIPT, len(keys), *keys, before, after, *words)
 
 
-def _commands(keys: _Keys, change: Change) -> Iterator[_Command]:
+def _commands(keys: _Keys, change: ViewChange) -> Iterator[_Command]:
     """The commands of a commit, but for the one that writes the head."""
     commit = change.commit
     if commit.number == 1:
@@ -214,7 +214,7 @@ def _pair(name: bytes) -> Pair | None:
     """Inverse of ``_field``. None for what is none."""
     table, _, key = name.partition(b" ")
     try:
-        return Table(int(table)), key
+        return StateTable(int(table)), key
     except ValueError:
         return None
 

@@ -2,8 +2,8 @@
 
 The state of a data set is a map of pairs ``(table, key) -> bytes``. A commit is the list of the pairs that it
 puts, with absolute values, so that to apply it twice changes nothing. Records of the journal, checkpoints and
-the view in Redis are made of pairs. So a new durable field is a line in ``Table``, the place where it is put,
-and the place where it is used.
+the view in Redis are made of pairs. So a new durable field is a line in ``StateTable``, the place where it
+is put, and the place where it is used.
 
 The commits of a data set form a chain: ``trail = SHA-256(trail before it + content)``, from 32 zero bytes.
 The content names the trail before it, so a commit fits one place of one history only. Its nonce keeps two
@@ -45,7 +45,7 @@ _COMMIT = Format("commit", 1)
 _CHECKPOINT = Format("checkpoint", 1)
 
 
-class Table(enum.IntEnum):
+class StateTable(enum.IntEnum):
     """The tables of a data set. A number is never used again."""
 
     DEFINITION = 1
@@ -74,24 +74,27 @@ class Table(enum.IntEnum):
     """The id of a batch whose rows count -> nothing. It stays where outcomes go after some days."""
 
 
-BY_ID: Final = frozenset({Table.ANSWER, Table.OUTCOME, Table.TAKEN})
+BY_ID: Final = frozenset({StateTable.ANSWER, StateTable.OUTCOME, StateTable.TAKEN})
 """Found by the index of ids. In no state, and not summed."""
 
-ROTATED: Final = (Table.FACT, b"answers rotated")
+ROTATED: Final = (StateTable.FACT, b"answers rotated")
 """The fact that says when answers did last. A commit that puts it drops those of before the last time."""
 
 ERASED: Final = "gone "
 """How the keys of private values begin that are to be erased, and are named until they are. Such a key ends
 with the value's name, in hexadecimal digits."""
 
-_NUMBERS: Final = {Table.CURSOR: 1, Table.SPENT: 2}  # how many; none of them ever decreases
-_ONCE = frozenset({Table.DEFINITION, Table.TRANSCRIPT})
+_NUMBERS: Final = {
+    StateTable.CURSOR: 1,
+    StateTable.SPENT: 2,
+}  # how many; none of them ever decreases
+_ONCE = frozenset({StateTable.DEFINITION, StateTable.TRANSCRIPT})
 
-Pair = tuple[Table, bytes]
+Pair = tuple[StateTable, bytes]
 Pairs = Mapping[Pair, bytes | None]
 """What is put. None for a pair that is dropped."""
 
-_TABLES: Final[dict[int, Table]] = {int(table): table for table in Table}
+_TABLES: Final[dict[int, StateTable]] = {int(table): table for table in StateTable}
 
 
 def _packed(pairs: Pairs) -> bytes:
@@ -203,7 +206,7 @@ class Commit:
         return [
             bytes.fromhex(key.rpartition(b" ")[2].decode())
             for (table, key), value in self.pairs.items()
-            if table is Table.KEPT and key.startswith(ERASED.encode()) and value is not None
+            if table is StateTable.KEPT and key.startswith(ERASED.encode()) and value is not None
         ]
 
     def by_id(self) -> Iterator[tuple[Pair, bytes]]:
@@ -237,15 +240,15 @@ class State:
         if self.n_bytes < 0:
             self.n_bytes = sum(_size(pair, value) for pair, value in self.pairs.items())
 
-    def table(self, table: Table) -> dict[bytes, bytes]:
+    def table(self, table: StateTable) -> dict[bytes, bytes]:
         """The pairs of a table, by their keys."""
         return {key: value for (of, key), value in self.pairs.items() if of is table}
 
     def fact(self, name: str) -> str:
         """A fact. Empty if there is none."""
-        return self.pairs.get((Table.FACT, name.encode()), b"").decode()
+        return self.pairs.get((StateTable.FACT, name.encode()), b"").decode()
 
-    def numbered(self, table: Table) -> list[bytes]:
+    def numbered(self, table: StateTable) -> list[bytes]:
         """The values of a table whose keys are numbers, in their order."""
         found = self.table(table)
         return [found[key] for key in sorted(found, key=int)]
@@ -254,7 +257,7 @@ class State:
         """The names of the private values that it has, without those that are to be erased."""
         return {
             Named.from_bytes(named).name
-            for what, named in self.table(Table.KEPT).items()
+            for what, named in self.table(StateTable.KEPT).items()
             if not what.startswith(ERASED.encode())
         }
 
@@ -330,7 +333,7 @@ class State:
         numbers = value.split()
         if len(numbers) != count or not all(number.isdigit() for number in numbers):
             raise CorruptState(f"{self.dataset}: a {table.name.lower()} does not decode")
-        if table is Table.SPENT and max(map(int, numbers)) > UNITS:
+        if table is StateTable.SPENT and max(map(int, numbers)) > UNITS:
             raise CorruptState(
                 f"{self.dataset}: more than the line of block {key.decode()} is spent"
             )

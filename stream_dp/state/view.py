@@ -18,7 +18,7 @@ from stream_dp.state.schema import Commit, Pair, State
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ViewChange:
     """A commit as a view takes it.
 
     Attributes:
@@ -51,7 +51,7 @@ class View(Protocol):
     Commits and rewrites of one data set come one after the other.
     """
 
-    async def apply(self, changes: Sequence[Change]) -> Collection[str]:
+    async def apply(self, changes: Sequence[ViewChange]) -> Collection[str]:
         """Puts commits, in order and in one round trip. Private values that a commit erases go with it.
 
         Returns:

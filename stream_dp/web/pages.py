@@ -22,7 +22,7 @@ from stream_dp.web.access import Access, Role
 from stream_dp.web.http_api.api import API_ANALYST, Api
 from stream_dp.web.http_api.bodies import read_body
 from stream_dp.web.page_data.feed import Feed
-from stream_dp.web.page_data.published_state import Published
+from stream_dp.web.page_data.published_state import PublishedState
 from stream_dp.web.page_data.viewers import Viewers
 from stream_dp.web.page_data.views import Section, Views, away, health_document
 from stream_dp.web.page_queries import ANALYST, Asking
@@ -62,7 +62,7 @@ class Pages:
         self._health = health
         self._viewers = Viewers()
         self._closing = asyncio.Event()
-        self._published = Published()
+        self._published = PublishedState()
         self._views = Views(self._published)
         self._feed = Feed(broker, topics, self._published)
         connect = partial(AsyncClient, broker, topic_prefix=topics.prefix)
@@ -209,7 +209,7 @@ class Pages:
             return state | self._views.public(dataset, self._access.seen(request))
         return state | self._views.operator(dataset)
 
-    async def _caught_up(self) -> Published:
+    async def _caught_up(self) -> PublishedState:
         """Returns the state of all data sets, once what was there before has been read.
 
         Raises:

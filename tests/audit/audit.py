@@ -60,7 +60,7 @@ from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.ownership import GROUP_SIZE
 from stream_dp.pipeline.intake.records import Outgoing, Record
 from stream_dp.pipeline.journal.newest import COMPACTED
-from stream_dp.pipeline.kafka.topic_log import Kept
+from stream_dp.pipeline.kafka.topic_log import KeyedTopic
 from stream_dp.pipeline.worker import Worker
 from stream_dp.profiles.builder import build, rows_of_a_phase
 from tests.driven import drained, take_all
@@ -964,7 +964,7 @@ class Stream:
         """Nothing was sent or committed yet."""
         self._sent: dict[str, list[Record]] = defaultdict(list)
         outputs = {role: LocalLog(1) for role in COMPACTED}
-        self._logs = LocalLog(1), LocalRows(self._sent), Kept(LocalLog(1)), outputs
+        self._logs = LocalLog(1), LocalRows(self._sent), KeyedTopic(LocalLog(1)), outputs
 
     async def _send(self, outgoing: Outgoing) -> Awaitable[object]:
         if outgoing.role == "answers":

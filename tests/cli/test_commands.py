@@ -16,7 +16,7 @@ import pytest
 from stream_dp.broker import Broker
 from stream_dp.cli import _COMMANDS, server_options
 from stream_dp.cli.operate.worker_command import source_of
-from stream_dp.cli.server_options import Connection
+from stream_dp.cli.server_options import GivenServers
 from stream_dp.cli.use.ask_command import _Precise
 from stream_dp.embedded import ports
 from stream_dp.embedded.folders import Running, StateFolder
@@ -143,9 +143,9 @@ def test_commands_use_the_prefix_of_what_up_started_and_up_names_it(
 ) -> None:
     with servers_of_up(tmp_path / "state", topic_prefix="again.") as folder:
         (folder.path / "ready").write_text("http://127.0.0.1:6066/")
-        assert Connection(None, None, None, folder.path).topic_prefix == "again."
-        assert Connection(None, None, "mine.", folder.path).topic_prefix == "mine."
-        assert Connection("kafka:9092", None, None, folder.path).topic_prefix == "stream-dp."
+        assert GivenServers(None, None, None, folder.path).topic_prefix == "again."
+        assert GivenServers(None, None, "mine.", folder.path).topic_prefix == "mine."
+        assert GivenServers("kafka:9092", None, None, folder.path).topic_prefix == "stream-dp."
         said = "already up: Kafka at 127.0.0.1:1, topics again.*, dashboard at http://127.0.0.1:6066/\n"
         assert run("up").err == said
         monkeypatch.setenv("STREAM_DP_TOPIC_PREFIX", "again.")
@@ -560,8 +560,8 @@ def test_what_another_kafka_asks_for_is_not_shown_to_the_one_that_up_started(
     monkeypatch.setenv("STREAM_DP_KAFKA_PASSWORD", "secret")
     found = Running(1, "127.0.0.1:1", "redis://127.0.0.1:2/0")
     monkeypatch.setattr(server_options, "running", lambda _: found)
-    assert Connection(None, None, "stream-dp.", tmp_path).broker == Broker("127.0.0.1:1")
-    given = Connection("kafka:9093", None, "stream-dp.", tmp_path).broker
+    assert GivenServers(None, None, "stream-dp.", tmp_path).broker == Broker("127.0.0.1:1")
+    given = GivenServers("kafka:9093", None, "stream-dp.", tmp_path).broker
     assert given.servers == "kafka:9093"
     assert given.authenticates
 

@@ -28,7 +28,7 @@ from stream_dp.pipeline.journal.marks import said
 from stream_dp.pipeline.watch.health import MOVED
 from stream_dp.state import ledger
 from stream_dp.state.redis_view import RedisView
-from stream_dp.state.schema import Pairs, State, Table
+from stream_dp.state.schema import Pairs, State, StateTable
 from tests.pipeline.world import definition as definition_of
 
 pytestmark = pytest.mark.kafka
@@ -173,15 +173,15 @@ def test_it_says_how_far_redis_is_behind_the_journal_and_whether_it_is_right(
         ((kind, text),) = [one for one in found if one[1].startswith("people: ")]
         return kind, text
 
-    journal.commit("people", {(Table.FACT, b"fact"): b"one"})
+    journal.commit("people", {(StateTable.FACT, b"fact"): b"one"})
     assert of_redis() == (
         "note",
         "people: Redis has nothing of it; a worker that serves it writes it there",
     )
     write(journal.states["people"])
     assert of_redis() == ("good", "people: Redis has the 1 commits of the journal")
-    journal.commit("people", {(Table.FACT, b"fact"): b"two"})
-    journal.commit("people", {(Table.FACT, b"fact"): b"three"})
+    journal.commit("people", {(StateTable.FACT, b"fact"): b"two"})
+    journal.commit("people", {(StateTable.FACT, b"fact"): b"three"})
     assert of_redis() == ("note", "people: Redis is 2 commits behind the journal")
     write(journal.states["people"])
     with redis.Redis.from_url(deployment.redis_url) as client:
@@ -193,7 +193,7 @@ def test_it_says_how_far_redis_is_behind_the_journal_and_whether_it_is_right(
 
 
 def test_a_journal_that_was_cut_is_bad(examine: Examine, deployment: Any, journal: Journal) -> None:
-    at = journal.commit("people", {(Table.FACT, b"fact"): b"one"})
+    at = journal.commit("people", {(StateTable.FACT, b"fact"): b"one"})
     trail = journal.states["people"].trail[:8].hex()
     event = {"version": 1, "dataset": "people", "event": "dataset_accepted"}
 
@@ -215,7 +215,7 @@ def test_a_journal_that_was_cut_is_bad(examine: Examine, deployment: Any, journa
 
 
 def test_what_a_repair_has_stopped_is_bad(examine: Examine, journal: Journal) -> None:
-    journal.commit("people", {(Table.FACT, b"fact"): b"one"})
+    journal.commit("people", {(StateTable.FACT, b"fact"): b"one"})
     why = "the journal was cut: run `stream-dp journal repair`"
     journal.append(partition_of(b"people", 2), "mark", "", said(stopped={"people": why}))
     found = examine()
@@ -504,7 +504,10 @@ def test_another_ledger_on_the_topic_than_on_the_journal_is_bad(
     )
     deployment.produce("catalog", defined, key="people")
     deployment.produce("ledger", entry, key="people")
-    mine = {(Table.FACT, b"ledger"): b"1", (Table.FACT, b"ledger head"): head.hex().encode()}
+    mine = {
+        (StateTable.FACT, b"ledger"): b"1",
+        (StateTable.FACT, b"ledger head"): head.hex().encode(),
+    }
     journal.commit("people", mine)
 
     def compared() -> tuple[str, str]:
@@ -513,14 +516,14 @@ def test_another_ledger_on_the_topic_than_on_the_journal_is_bad(
         return found.health, found.finding
 
     assert compared()[0] == "good"
-    journal.commit("people", {(Table.SPENT, b"0"): b"5 0"})
+    journal.commit("people", {(StateTable.SPENT, b"0"): b"5 0"})
     assert compared() == (
         "bad",
         "people: what the journal says is spent is not what its ledger charges",
     )
-    journal.commit("people", {(Table.FACT, b"ledger head"): bytes(32).hex().encode()})
+    journal.commit("people", {(StateTable.FACT, b"ledger head"): bytes(32).hex().encode()})
     assert compared() == ("bad", "people: its ledger on the topic is not the one of the journal")
-    journal.commit("people", {(Table.FACT, b"ledger"): b"2"})
+    journal.commit("people", {(StateTable.FACT, b"ledger"): b"2"})
     assert compared() == ("note", "people: 1 entries of its ledger are not on the topic yet")
 
 

@@ -16,17 +16,17 @@ from rich.table import Table
 from stream_dp.cli.operate.ledger_command import entries_table
 from stream_dp.cli.text.reply_text import answer_line, answer_lines, left_of
 from stream_dp.cli.text.share_tables import changes, own_table, rules_table, says_of, shares_table
-from stream_dp.client.budget.share_position import Rules
+from stream_dp.client.budget.share_position import ShareRules
 from stream_dp.messages import AnalystSpec, BudgetShares, ChangeAnalysts, OwnShare, read_answer
 from tests.client.test_accounts import RULES, Book, part
 
 Run = Callable[..., Any]
 
 
-def rules(**more: Any) -> Rules:
+def rules(**more: Any) -> ShareRules:
     change = {"version": 1, "dataset": "people", "change": "analysts", **RULES, **more}
     read = ChangeAnalysts.read(change)
-    return Rules(read.analysts, read.owner)
+    return ShareRules(read.analysts, read.owner)
 
 
 def lines(*things: Table | str) -> list[list[str]]:
@@ -151,7 +151,7 @@ def test_what_an_analyst_may_charge_is_said_in_a_sentence(analyst: str, said: st
 
 
 def test_who_may_not_ask_is_told_so() -> None:
-    nobody_else = Rules({"ann": AnalystSpec(share=0.5)})
+    nobody_else = ShareRules({"ann": AnalystSpec(share=0.5)})
     assert says_of(nobody_else, "bob") == (
         "bob may not ask: no entry of analysts is about this name"
     )

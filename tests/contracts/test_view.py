@@ -31,15 +31,15 @@ from stream_dp.errors import StoreError, StoreRefused, StoreUnavailable
 from stream_dp.state import redis_view
 from stream_dp.state.private_names import Named
 from stream_dp.state.redis_view import RedisView
-from stream_dp.state.schema import BY_ID, ORIGIN, ROTATED, Pair, Pairs, State, Table
-from stream_dp.state.view import Change, Usage, View
+from stream_dp.state.schema import BY_ID, ORIGIN, ROTATED, Pair, Pairs, State, StateTable
+from stream_dp.state.view import Usage, View, ViewChange
 from tests.faults.replicas import Replicas
 from tests.view import MemoryView
 from tests.waiting import until
 
 PREFIX, JOURNAL = "test", "kQ3vJ0XmRz2aZ1b-c_dEfg"
-ANSWER = (Table.ANSWER, b"ann a1")
-OUTCOME = (Table.OUTCOME, b"b1")
+ANSWER = (StateTable.ANSWER, b"ann a1")
+OUTCOME = (StateTable.OUTCOME, b"b1")
 A, B, C = (bytes([number]) * 16 for number in (0, 7, 255))  # names of private values
 NAMES = ("state", "answers", "answers-old", "kept")
 
@@ -63,7 +63,7 @@ def command(url: str) -> Iterator[Any]:
 
 
 def named(what: str, name: bytes) -> Pair:
-    return Table.KEPT, f"{what} {name.hex()}".encode()
+    return StateTable.KEPT, f"{what} {name.hex()}".encode()
 
 
 def naming(name: bytes) -> bytes:
@@ -83,7 +83,7 @@ class Owner:
         rotates: bool = False,
         kept: Mapping[bytes, bytes] | None = None,
         gone: Iterable[bytes] = (),
-    ) -> Change:
+    ) -> ViewChange:
         """The next commit, in its state already.
 
         Args:
@@ -102,14 +102,14 @@ class Owner:
         commit = self.state.drafted(puts)
         _, trail = commit.to_bytes()
         assert self.state.apply(commit, trail)
-        return Change(commit, trail, kept or {})
+        return ViewChange(commit, trail, kept or {})
 
     @property
     def place(self) -> tuple[int, bytes]:
         return self.state.number, self.state.trail
 
 
-async def applied(view: View, changes: Sequence[Change]) -> list[bool]:
+async def applied(view: View, changes: Sequence[ViewChange]) -> list[bool]:
     """Has commits applied; returns, for each, whether its data set stands behind its last one."""
     refused = await view.apply(changes)
     return [change.commit.dataset not in refused for change in changes]
@@ -222,7 +222,13 @@ async def test_what_is_asked_of_nothing_is_nothing(view: View) -> None:
 async def test_a_state_comes_back_as_its_commits_add_it_up(view: View) -> None:
     owner, draws = Owner(), random.Random(7)
     keys = [b"", b" ", b"head", b"a b", bytes(range(256)), *(b"%d" % n for n in range(20))]
-    tables = [Table.FACT, Table.INTENT, Table.VERIFIED, Table.WAITING, Table.KEPT]
+    tables = [
+        StateTable.FACT,
+        StateTable.INTENT,
+        StateTable.VERIFIED,
+        StateTable.WAITING,
+        StateTable.KEPT,
+    ]
     for number in range(1, 41):
         pairs: dict[Pair, bytes | None] = {
             (draws.choice(tables), draws.choice(keys)): draws.choice(
@@ -230,8 +236,8 @@ async def test_a_state_comes_back_as_its_commits_add_it_up(view: View) -> None:
             )
             for _ in range(10)
         }
-        pairs[Table.ANSWER, b"%d" % number] = b"an answer"
-        pairs[Table.TAKEN, b"%d" % number] = b""
+        pairs[StateTable.ANSWER, b"%d" % number] = b"an answer"
+        pairs[StateTable.TAKEN, b"%d" % number] = b""
         assert await applied(view, [owner.change(pairs)]) == [True]
         assert await view.state("flights") == owner.state
         assert await view.place(["flights", "weather"]) == {"flights": (number, owner.state.trail)}
@@ -240,13 +246,15 @@ async def test_a_state_comes_back_as_its_commits_add_it_up(view: View) -> None:
 
 async def test_what_is_found_by_its_id_is_in_no_state(view: View) -> None:
     owner = Owner()
-    taken = (Table.TAKEN, b"b1")
-    pairs = {ANSWER: b"answer", OUTCOME: b"outcome", taken: b"", (Table.FACT, b"a"): b"b"}
+    taken = (StateTable.TAKEN, b"b1")
+    pairs = {ANSWER: b"answer", OUTCOME: b"outcome", taken: b"", (StateTable.FACT, b"a"): b"b"}
     assert await applied(view, [owner.change(pairs)]) == [True]
     state = await view.state("flights")
     assert state is not None
-    assert state.pairs == {(Table.FACT, b"a"): b"b"}
-    assert await view.answers("flights", [OUTCOME, ANSWER, (Table.ANSWER, b"other"), taken]) == {
+    assert state.pairs == {(StateTable.FACT, b"a"): b"b"}
+    assert await view.answers(
+        "flights", [OUTCOME, ANSWER, (StateTable.ANSWER, b"other"), taken]
+    ) == {
         ANSWER: b"answer",
         OUTCOME: b"outcome",
     }
@@ -254,10 +262,10 @@ async def test_what_is_found_by_its_id_is_in_no_state(view: View) -> None:
 
 async def test_a_state_that_was_read_is_left_alone_by_later_changes(view: View) -> None:
     owner = Owner()
-    await applied(view, [owner.change({(Table.FACT, b"a"): b"1"})])
+    await applied(view, [owner.change({(StateTable.FACT, b"a"): b"1"})])
     before = await view.state("flights")
     known = owner.state.copied()
-    await applied(view, [owner.change({(Table.FACT, b"a"): b"2"})])
+    await applied(view, [owner.change({(StateTable.FACT, b"a"): b"2"})])
     assert before == known
 
 
@@ -267,10 +275,10 @@ async def test_changes_of_several_data_sets_go_together_and_one_refusal_stops_it
     flights, weather, trains = (Owner(dataset=name) for name in ("flights", "weather", "trains"))
     weather.change()  # never applied
     changes = [
-        flights.change({(Table.FACT, b"a"): b"1"}),
+        flights.change({(StateTable.FACT, b"a"): b"1"}),
         weather.change(),
         trains.change(),
-        flights.change({(Table.FACT, b"a"): b"2"}),
+        flights.change({(StateTable.FACT, b"a"): b"2"}),
         weather.change(),
     ]
     assert await applied(view, changes) == [True, False, True, True, False]
@@ -288,8 +296,8 @@ async def test_a_change_that_was_put_may_be_put_again(view: View) -> None:
     assert await applied(view, [first]) == [True]
     series = [
         owner.change({OUTCOME: b"outcome"}, rotates=True),
-        owner.change({(Table.FACT, b"a"): b"1"}),
-        owner.change({(Table.FACT, b"a"): b"2"}),
+        owner.change({(StateTable.FACT, b"a"): b"1"}),
+        owner.change({(StateTable.FACT, b"a"): b"2"}),
     ]
     assert await applied(view, series) == [True] * 3
     assert await applied(view, series) == [True] * 3, "as after a lost reply"
@@ -307,11 +315,11 @@ async def test_a_change_of_another_state_is_refused_and_leaves_no_trace(
     view: View, kind: str
 ) -> None:
     owner = Owner()
-    await applied(view, [owner.change({(Table.FACT, b"a"): b"%d" % n}) for n in range(3)])
+    await applied(view, [owner.change({(StateTable.FACT, b"a"): b"%d" % n}) for n in range(3)])
     await applied(view, [owner.change(kept={B: b"value"})])
     known = owner.state.copied()
     changes: dict[str, Any] = {"rotates": True, "kept": {A: b"new"}, "gone": [B]}
-    pairs = {(Table.FACT, b"a"): b"other", ANSWER: b"other"}
+    pairs = {(StateTable.FACT, b"a"): b"other", ANSWER: b"other"}
     of: dict[str, Any] = {}
     if kind == "skips":
         owner.change()
@@ -333,9 +341,9 @@ async def test_a_change_of_another_state_is_refused_and_leaves_no_trace(
 
 async def test_a_change_of_hundred_thousand_words_and_some_megabytes_is_put(view: View) -> None:
     owner = Owner()
-    facts: Pairs = {(Table.FACT, b"%d" % n): b"x" for n in range(30_000)}
-    answers: Pairs = {(Table.ANSWER, b"%d" % n): b"y" for n in range(30_000)}
-    large: Pairs = {(Table.VERIFIED, b"%d" % n): bytes(3_000_000) for n in range(4)}
+    facts: Pairs = {(StateTable.FACT, b"%d" % n): b"x" for n in range(30_000)}
+    answers: Pairs = {(StateTable.ANSWER, b"%d" % n): b"y" for n in range(30_000)}
+    large: Pairs = {(StateTable.VERIFIED, b"%d" % n): bytes(3_000_000) for n in range(4)}
     kept = {b"%16d" % n: random.Random(n).randbytes(3_000_000) for n in range(4)}
     kept |= {b"%16d" % n: b"rows" for n in range(4, 5_000)}
     assert await applied(view, [owner.change({**facts, **answers, **large}, kept=kept)]) == [True]
@@ -349,7 +357,7 @@ async def test_a_change_of_hundred_thousand_words_and_some_megabytes_is_put(view
     dropped = owner.change(dict.fromkeys([*facts, *answers, *large]), gone=kept)
     assert await applied(view, [dropped]) == [True]
     assert await view.state("flights") == owner.state
-    assert {table for table, _ in owner.state.pairs} == {Table.KEPT}
+    assert {table for table, _ in owner.state.pairs} == {StateTable.KEPT}
     assert await view.answers("flights", list(answers)) == {}
     assert [await view.kept("flights", name) for name in some] == [None] * 10
 
@@ -360,8 +368,8 @@ async def test_a_change_of_hundred_thousand_words_and_some_megabytes_is_put(view
 async def test_all_contents_under_ids_are_found_the_newer_generation_last(view: View) -> None:
     assert await view.contents("flights") == {}
     owner = Owner()
-    many: Pairs = {(Table.ANSWER, b"ann a%d" % n): b"answer %d" % n for n in range(2_500)}
-    taken = (Table.TAKEN, b"b1")
+    many: Pairs = {(StateTable.ANSWER, b"ann a%d" % n): b"answer %d" % n for n in range(2_500)}
+    taken = (StateTable.TAKEN, b"b1")
     first = owner.change({**many, ANSWER: b"older", OUTCOME: b"outcome", taken: b""})
     assert await applied(view, [first]) == [True]
     assert await applied(view, [owner.change({ANSWER: b"newer"}, rotates=True)]) == [True]
@@ -377,7 +385,7 @@ async def test_what_was_lost_in_the_middle_of_a_series_is_rewritten(
     place: Place, view: View
 ) -> None:
     owner = Owner()
-    facts = [{(Table.FACT, b"%d" % n): b"x"} for n in range(10)]
+    facts = [{(StateTable.FACT, b"%d" % n): b"x"} for n in range(10)]
     assert await applied(view, [owner.change(pairs) for pairs in facts[:5]]) == [True] * 5
     place.lose("flights")
     assert await view.place(["flights"]) == {}
@@ -395,10 +403,10 @@ async def test_a_rewrite_leaves_answers_and_nothing_else_that_was_there(
     view: View, n_pairs: int
 ) -> None:
     other = Owner()
-    pairs = {ANSWER: b"answer", (Table.FACT, b"old"): b"x", (Table.FACT, b"1"): b"former"}
+    pairs = {ANSWER: b"answer", (StateTable.FACT, b"old"): b"x", (StateTable.FACT, b"1"): b"former"}
     await applied(view, [other.change(pairs), other.change({OUTCOME: b"outcome"}, rotates=True)])
     owner = Owner()
-    facts: Pairs = {(Table.FACT, b"%d" % n): b"%d" % n for n in range(n_pairs)}
+    facts: Pairs = {(StateTable.FACT, b"%d" % n): b"%d" % n for n in range(n_pairs)}
     owner.change({ROTATED: other.state.pairs[ROTATED], **facts})
     await view.rewrite(owner.state)
     assert await view.state("flights") == owner.state
@@ -412,11 +420,11 @@ async def test_a_rewrite_leaves_answers_and_nothing_else_that_was_there(
 
 async def test_a_rewrite_puts_the_state_as_of_its_call(view: View) -> None:
     owner = Owner()
-    owner.change({(Table.FACT, b"%d" % n): b"x" for n in range(10_000)})
+    owner.change({(StateTable.FACT, b"%d" % n): b"x" for n in range(10_000)})
     known = owner.state.copied()
     rewriting = asyncio.create_task(view.rewrite(owner.state))
     await asyncio.sleep(0)
-    later = owner.change({(Table.FACT, b"later"): b"x"})
+    later = owner.change({(StateTable.FACT, b"later"): b"x"})
     await rewriting
     assert await view.state("flights") == known
     assert await applied(view, [later]) == [True]
@@ -494,7 +502,7 @@ async def test_the_first_commit_of_a_data_set_erases_what_is_left_of_a_former_on
 
 async def test_a_rotation_keeps_one_former_generation_of_answers(view: View) -> None:
     owner = Owner()
-    asked: list[Pair] = [(Table.ANSWER, b"%d" % n) for n in range(4)]
+    asked: list[Pair] = [(StateTable.ANSWER, b"%d" % n) for n in range(4)]
 
     async def found() -> dict[Pair, bytes]:
         return await view.answers("flights", [*asked, OUTCOME])
@@ -548,22 +556,24 @@ async def test_a_rewrite_leaves_no_answers_of_before_the_last_rotation(
 @pytest.mark.parametrize(
     ("pair", "value"),
     [
-        ((Table.SPENT, b"0"), b"10 21"),
-        ((Table.SPENT, b"0"), b""),
-        ((Table.SPENT, b"0"), None),
-        ((Table.SPENT, b"1"), b"10 20"),
-        ((Table.FACT, b"0"), b"10 20"),
+        ((StateTable.SPENT, b"0"), b"10 21"),
+        ((StateTable.SPENT, b"0"), b""),
+        ((StateTable.SPENT, b"0"), None),
+        ((StateTable.SPENT, b"1"), b"10 20"),
+        ((StateTable.FACT, b"0"), b"10 20"),
     ],
 )
 async def test_a_state_that_is_wrong_in_a_byte_counts_as_none_until_it_is_rewritten(
     place: Place, view: View, pair: Pair, value: bytes | None
 ) -> None:
     owner = Owner()
-    await applied(view, [owner.change({(Table.SPENT, b"0"): b"10 20", (Table.FACT, b"a"): b"b"})])
+    await applied(
+        view, [owner.change({(StateTable.SPENT, b"0"): b"10 20", (StateTable.FACT, b"a"): b"b"})]
+    )
     assert await view.state("flights") == owner.state
     place.put(pair, value)
     assert await view.state("flights") is None
-    assert await applied(view, [owner.change({(Table.FACT, b"a"): b"c"})]) == [True]
+    assert await applied(view, [owner.change({(StateTable.FACT, b"a"): b"c"})]) == [True]
     assert await view.state("flights") is None, "a later commit does not hide it"
     await view.rewrite(owner.state)
     assert await view.state("flights") == owner.state
@@ -571,9 +581,12 @@ async def test_a_state_that_is_wrong_in_a_byte_counts_as_none_until_it_is_rewrit
 
 async def test_cursors_are_found_without_the_state(place: Place, view: View) -> None:
     owner = Owner()
-    cursors = {(Table.CURSOR, b"queries:0"): b"7", (Table.CURSOR, "Quelle ä".encode()): b"0"}
-    await applied(view, [owner.change({**cursors, (Table.FACT, b"other"): b"9"})])
-    place.put((Table.FACT, b"other"), b"8")
+    cursors = {
+        (StateTable.CURSOR, b"queries:0"): b"7",
+        (StateTable.CURSOR, "Quelle ä".encode()): b"0",
+    }
+    await applied(view, [owner.change({**cursors, (StateTable.FACT, b"other"): b"9"})])
+    place.put((StateTable.FACT, b"other"), b"8")
     asked = ["queries:0", "other", "Quelle ä"]
     assert await view.cursors("flights", asked) == {"queries:0": 7, "Quelle ä": 0}
 
@@ -623,8 +636,8 @@ async def test_a_server_and_memory_say_the_same_of_any_series_of_calls(
     url = make_server().url
     memory, server = MemoryView(), views(url)
     owners = [Owner(), Owner()]
-    history: list[Change] = []
-    pairs: list[Pair] = [(t, b"%d" % n) for t in (Table.FACT, *BY_ID) for n in range(3)]
+    history: list[ViewChange] = []
+    pairs: list[Pair] = [(t, b"%d" % n) for t in (StateTable.FACT, *BY_ID) for n in range(3)]
     names = [A, B, C]
     said: dict[str, set[object]] = {}
 
@@ -679,7 +692,7 @@ async def test_every_key_of_a_data_set_is_in_one_slot_and_has_no_time_to_live(
         await applied(view, [owner.change({ANSWER: b"answer"}, kept={A: b"row"})])
         await applied(view, [owner.change({ANSWER: b"answer"}, rotates=True)])
         await view.rewrite(owner.state)
-        await applied(view, [owner.change({(Table.FACT, b"a"): b"b"})])
+        await applied(view, [owner.change({(StateTable.FACT, b"a"): b"b"})])
     contents = dump(url, f"{{{PREFIX}")
     with command(url) as client:
         assert client.dbsize() == len(contents)
@@ -696,11 +709,11 @@ async def test_of_a_former_journal_nothing_stays_once_a_data_set_is_on_the_new_o
 ) -> None:
     url = make_server().url
     former, owner = Owner(), Owner()
-    facts: list[Pairs] = [{(Table.FACT, b"%d" % n): b"former"} for n in range(3)]
+    facts: list[Pairs] = [{(StateTable.FACT, b"%d" % n): b"former"} for n in range(3)]
     changes = [former.change({ANSWER: b"former", **f}, kept={A: b"former"}) for f in facts]
     assert all(await applied(views(url), changes))
     view = views(url, journal="another")
-    assert await applied(view, [owner.change({(Table.FACT, b"a"): b"b"})]) == [False]
+    assert await applied(view, [owner.change({(StateTable.FACT, b"a"): b"b"})]) == [False]
     await view.rewrite(owner.state)
     assert await applied(view, [owner.change({OUTCOME: b"outcome"})]) == [True]
     assert "former" not in str(dump(url, ""))
@@ -738,7 +751,7 @@ async def test_a_key_that_something_else_has_written_is_refused_and_then_rewritt
     await view.kept("flights", A)
     await view.keep("flights", C, b"late", owner.place)
     await view.cursors("flights", ["queries:0"])
-    pairs = {ANSWER: b"answer", (Table.FACT, b"a"): b"b"}
+    pairs = {ANSWER: b"answer", (StateTable.FACT, b"a"): b"b"}
     change = owner.change(pairs, kept={B: b"new"})
     harmless = part == "answers-old"  # what the change does not write
     assert await applied(view, [change]) == [harmless]
@@ -770,7 +783,7 @@ async def test_a_head_that_does_not_decode_counts_as_no_state_and_is_rewritten(
     url = make_server().url
     view = views(url)
     owner = Owner()
-    await applied(view, [owner.change({(Table.FACT, b"a"): b"b"})])
+    await applied(view, [owner.change({(StateTable.FACT, b"a"): b"b"})])
     with command(url) as client:
         if head is None:
             client.hdel(key("state"), "head")
@@ -790,7 +803,7 @@ async def test_a_field_that_is_no_pair_of_a_state_makes_it_none(
     url = make_server().url
     view = views(url)
     owner = Owner()
-    await applied(view, [owner.change({(Table.FACT, b"a"): b"b"})])
+    await applied(view, [owner.change({(StateTable.FACT, b"a"): b"b"})])
     with command(url) as client:
         client.hset(key("state"), name, "x")
     assert await view.state("flights") is None
@@ -800,7 +813,9 @@ async def test_a_cursor_that_is_no_number_is_missing(make_server: Any, views: An
     url = make_server().url
     view = views(url)
     owner = Owner()
-    await applied(view, [owner.change({(Table.CURSOR, b"a"): b"7", (Table.CURSOR, b"b"): b"8"})])
+    await applied(
+        view, [owner.change({(StateTable.CURSOR, b"a"): b"7", (StateTable.CURSOR, b"b"): b"8"})]
+    )
     with command(url) as client:
         client.hset(key("state"), "3 a", "x")
     assert await view.cursors("flights", ["a", "b"]) == {"b": 8}
@@ -871,7 +886,10 @@ async def test_a_server_that_evicts_is_served_as_any_other(make_server: Any, vie
     for round_ in range(20):
         for owner in owners:
             value = random.Random(round_).randbytes(50_000)
-            pairs: Pairs = {(Table.ANSWER, b"%d" % round_): value, (Table.FACT, b"a"): value}
+            pairs: Pairs = {
+                (StateTable.ANSWER, b"%d" % round_): value,
+                (StateTable.FACT, b"a"): value,
+            }
             if not (await applied(view, [owner.change(pairs)]))[0]:
                 refused += 1
                 await view.rewrite(owner.state)
@@ -886,7 +904,7 @@ async def test_a_server_that_evicts_is_served_as_any_other(make_server: Any, vie
 async def test_both_protocol_versions_work(make_server: Any, views: Any, protocol: int) -> None:
     view = views(f"{make_server().url}?protocol={protocol}")
     owner = Owner()
-    pairs = {ANSWER: b"answer", (Table.CURSOR, b"a"): b"1"}
+    pairs = {ANSWER: b"answer", (StateTable.CURSOR, b"a"): b"1"}
     assert await applied(view, [owner.change(pairs, kept={A: b"value"})]) == [True]
     await view.rewrite(owner.state)
     assert await view.state("flights") == owner.state
@@ -903,9 +921,9 @@ async def test_a_cluster_works_as_one_server_does(make_server: Any, views: Any) 
         until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
     view = views(url, cluster=True)
     owners = [Owner(dataset=name) for name in ("flights", "weather", "trains")]
-    pairs = {ANSWER: b"answer", (Table.CURSOR, b"a"): b"1"}
+    pairs = {ANSWER: b"answer", (StateTable.CURSOR, b"a"): b"1"}
     changes = [
-        owner.change({**pairs, (Table.FACT, b"%d" % n): b"x"}, kept={A: b"value"})
+        owner.change({**pairs, (StateTable.FACT, b"%d" % n): b"x"}, kept={A: b"value"})
         for n in range(20)
         for owner in owners
     ]
@@ -1022,7 +1040,7 @@ async def test_no_error_says_what_was_to_be_stored(
             settings = ["ACL SETUSER", "default", "resetpass", ">password"]
         client.execute_command(*settings[0].split(" "), *settings[1:])
     place, view = owner.place, view_of(url)
-    change = owner.change({(Table.FACT, b"a"): SECRET, ANSWER: SECRET}, kept={A: SECRET})
+    change = owner.change({(StateTable.FACT, b"a"): SECRET, ANSWER: SECRET}, kept={A: SECRET})
     calls: list[Awaitable[object]] = [
         view.apply([change]),
         view.keep("flights", A, SECRET, place),

@@ -14,7 +14,7 @@ import pytest
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.errors import StreamDPError
 from stream_dp.state import ledger
-from stream_dp.state.schema import Table
+from stream_dp.state.schema import StateTable
 from tests.durable import Durable
 from tests.waiting import PATIENCE_S
 
@@ -137,7 +137,7 @@ class Life:
             said.append(f"{name} has spent {spent} and published {charged}")
         if name in durable.unsent:
             said.append(f"something of {name} has not left")
-        if durable.table(name, Table.INTENT):
+        if durable.table(name, StateTable.INTENT):
             said.append(f"{name} has looks that nobody settled")
         return said
 

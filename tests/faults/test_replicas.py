@@ -13,8 +13,8 @@ import redis
 from stream_dp.errors import StoreUnavailable
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.state.redis_view import RedisView
-from stream_dp.state.schema import State, Table
-from stream_dp.state.view import Change
+from stream_dp.state.schema import State, StateTable
+from stream_dp.state.view import ViewChange
 from tests.faults.replicas import Replicas
 
 pytestmark = pytest.mark.slow
@@ -85,10 +85,10 @@ async def test_a_view_follows_the_sentinels_to_the_new_primary(replicas: Replica
         await view.keep("flights", b"early", b"first", (0, state.trail))
         await asyncio.to_thread(replicas.wait_in_sync)
         await asyncio.to_thread(replicas.promote)
-        commit = state.drafted({(Table.FACT, b"a"): b"b"})
+        commit = state.drafted({(StateTable.FACT, b"a"): b"b"})
         _, trail = commit.to_bytes()
         state.apply(commit, trail)
-        change = Change(commit, trail, {b"late": b"second"})
+        change = ViewChange(commit, trail, {b"late": b"second"})
         assert await patiently(lambda: view.apply([change]), "putting it") == set()
         assert await view.state("flights") == state
         kept = [await view.kept("flights", name) for name in (b"early", b"late")]

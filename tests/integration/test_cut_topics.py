@@ -9,7 +9,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from stream_dp.cli.operate.stopped_workers import deployment as connected
-from stream_dp.cli.server_options import Connection
+from stream_dp.cli.server_options import GivenServers
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.intake.ownership import MOST_IN_HAND, Ownership
 from stream_dp.pipeline.repair.input_repair import read_again
@@ -26,7 +26,7 @@ async def test_reading_goes_on_behind_all_that_was_read(
     place, partition = f"{topic}:1", TopicPartition(topic, 1)
     for _ in range(80 if is_back else 3):
         deployment.produce("queries", b"sent since", key="one", partition=1)
-    connection = Connection(
+    connection = GivenServers(
         deployment.bootstrap_servers, deployment.redis_url, deployment.prefix, tmp_path
     )
     owner = Ownership(2)

@@ -15,7 +15,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from stream_dp.state.schema import Table
+from stream_dp.state.schema import StateTable
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.kafka
@@ -111,7 +111,7 @@ def test_every_message_is_one_row_through_replays_and_several_readers(
             assert len(sent) <= len(set(sent)) + 4, (
                 "whoever is killed may have been about to say that one was sent, and no one begins afresh"
             )
-            cursor = deployment.durable().table("orders", Table.CURSOR)
+            cursor = deployment.durable().table("orders", StateTable.CURSOR)
             expected = [int(at) for place, at in cursor.items() if place.startswith(b"source ")]
             assert sorted(expected) == [1_499, 1_500, 1_501], "one number for each partition"
             counters[-1].kill()

@@ -13,7 +13,7 @@ from kafka.errors import KafkaError
 
 from stream_dp.client.kafka.deployment_topics import create_topics, describe_topics
 from stream_dp.state.private_names import Named
-from stream_dp.state.schema import Table
+from stream_dp.state.schema import StateTable
 from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -62,7 +62,7 @@ def in_redis(deployment: Any) -> set[bytes]:
 
 def named(deployment: Any) -> dict[str, Named]:
     """The private values that the journal names, by what they are."""
-    kept = deployment.durable().table("wide", Table.KEPT)
+    kept = deployment.durable().table("wide", StateTable.KEPT)
     return {what.decode(): Named.from_bytes(value) for what, value in kept.items()}
 
 

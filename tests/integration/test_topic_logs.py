@@ -30,9 +30,9 @@ from stream_dp.pipeline.kafka.sender import Sender
 from stream_dp.pipeline.kafka.topic_log import (
     EndsBefore,
     InputCut,
+    KafkaInputReader,
     KafkaLog,
-    KafkaRows,
-    Kept,
+    KeyedTopic,
     LogEntry,
 )
 from stream_dp.state.private_names import MOST_PARTS, PART_BYTES, Named, cut, name_of, salted
@@ -269,7 +269,7 @@ async def test_a_broker_that_is_away_is_said_to_be_and_an_append_waits_for_it(
         for attempt in (log.bounds(PLACE), log.forget(PLACE, 1), read(log)):
             with pytest.raises(ServerUnavailable):
                 await attempt
-        rows = KafkaRows(Broker(servers), names)
+        rows = KafkaInputReader(Broker(servers), names)
         with pytest.raises(ServerUnavailable):
             [record async for record in rows.records(f"{names.name('batches')}:0", [0])]
         late = asyncio.create_task(log.append(PLACE, entries(b"late")))
@@ -295,7 +295,7 @@ async def test_a_server_where_nobody_listens_is_unavailable(names: Topics) -> No
 
 
 async def _rows(where: str, names: Topics, offsets: Sequence[int]) -> list[Any]:
-    rows = KafkaRows(Broker(where), names)
+    rows = KafkaInputReader(Broker(where), names)
     place = f"{names.name('batches')}:{PLACE}"
     return [record async for record in rows.records(place, offsets)]
 
@@ -330,7 +330,7 @@ async def test_single_records_are_read_again_where_they_are_still_there(
 
 
 async def _kept(log: KafkaLog, dataset: str = "flights") -> list[tuple[bytes, bytes | None]]:
-    kept = Kept(log)
+    kept = KeyedTopic(log)
     found, _ = await kept.parts(dataset)
     in_order = sorted(found.items(), key=lambda one: max(one[1].values()))
     return [(key, await kept.fetch(key, _offsets(parts))) for key, parts in in_order]
@@ -349,7 +349,7 @@ OTHER = bytes(PART_BYTES) + LONG
 
 
 async def test_values_of_any_size_are_kept_until_they_are_dropped(blocks: KafkaLog) -> None:
-    kept = Kept(blocks)
+    kept = KeyedTopic(blocks)
     assert await _kept(blocks) == []
     await kept.put([(b"flights/0", b"some rows")])
     await kept.put([(b"flights/1", LONG)])
@@ -369,7 +369,7 @@ async def test_values_of_any_size_are_kept_until_they_are_dropped(blocks: KafkaL
 
 
 async def test_dropping_erases_every_part_that_a_value_ever_had(blocks: KafkaLog) -> None:
-    kept = Kept(blocks)
+    kept = KeyedTopic(blocks)
     await kept.put([(b"flights/1", OTHER)])
     await kept.put([(b"flights/1", b"short")])
     await kept.drop({b"flights/1": MOST_PARTS})
@@ -396,7 +396,7 @@ async def test_a_value_that_was_not_put_completely_is_found_and_can_be_put_again
 ) -> None:
     await _put_begun(blocks, b"flights/1", LONG, 1)
     assert await _kept(blocks) == [(b"flights/1", LONG[:PART_BYTES])]
-    await Kept(blocks).put([(b"flights/1", LONG)])
+    await KeyedTopic(blocks).put([(b"flights/1", LONG)])
     assert await _kept(blocks) == [(b"flights/1", LONG)]
 
 
@@ -409,13 +409,13 @@ async def test_an_interrupted_rewrite_keeps_the_same_value_and_never_mixes_two(
         away = RedisFollower(MemoryView(), lambda _: None, Context())
         away.contact.lost()
         elsewhere = Named(name, (0,))  # so all that is there is read
-        return await Keeper(Kept(blocks), Context(), away).find("flights", elsewhere)
+        return await Keeper(KeyedTopic(blocks), Context(), away).find("flights", elsewhere)
 
     value, forked = salted(LONG), salted(bytes(byte ^ 1 for byte in LONG))
     name = name_of(value)
     key = b"flights/" + name.hex().encode()
     await blocks.append(PLACE, entries(b"something else"))
-    assert await Kept(blocks).put([(key, value)]) == [(1, 2)]
+    assert await KeyedTopic(blocks).put([(key, value)]) == [(1, 2)]
     assert await find() == LONG
     await _put_begun(blocks, key, value, 1)
     assert await find() == LONG
@@ -439,7 +439,7 @@ async def test_values_are_fetched_from_their_places_over_one_connection(
         opened.append(self)
         await start(self)
 
-    kept = Kept(blocks)
+    kept = KeyedTopic(blocks)
     values = {b"flights/%d/name/0" % number: LONG[number:] for number in range(1, 6)}
     offsets = {key: (await kept.put([(key, value)]))[0] for key, value in values.items()}
     monkeypatch.setattr(AIOKafkaConsumer, "start", counted)
@@ -454,7 +454,7 @@ async def test_values_are_fetched_from_their_places_over_one_connection(
 
 
 async def test_many_values_are_put_and_erased_at_once(blocks: KafkaLog) -> None:
-    kept = Kept(blocks)
+    kept = KeyedTopic(blocks)
     values = [(b"flights/waiting/name/%d" % number, b"rows %d" % number) for number in range(500)]
     values[250:250] = [(b"flights/1/name/0", OTHER)]
     offsets = await kept.put(values)
@@ -496,7 +496,7 @@ async def test_compaction_leaves_a_value_in_its_place_and_takes_what_is_erased(
     topic = ConfigResource(ConfigResourceType.TOPIC, names.name("blocks"), configs=configs)
     await admin.alter_configs([topic])
     await admin.close()
-    kept, erased, stays = Kept(blocks), b"flights/1/name/0", b"flights/2/name/0"
+    kept, erased, stays = KeyedTopic(blocks), b"flights/1/name/0", b"flights/2/name/0"
     places = {key: (await kept.put([(key, b"rows of " + key)]))[0] for key in (erased, stays)}
     assert await kept.fetch(erased, places[erased]) == b"rows of " + erased
     await kept.drop({erased: 1})

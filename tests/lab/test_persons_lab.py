@@ -12,8 +12,8 @@ from stream_dp.core.rows.person_slots import Slots, digests, ranks
 from stream_dp.core.rows.universe import Boolean, Number, Universe
 from stream_dp.lab.person_counts import (
     Census,
-    Choice,
     Counting,
+    CountingChoice,
     best_rows,
     choice_of,
     chosen,
@@ -117,8 +117,8 @@ def test_where_the_accuracy_leaves_room_many_rows_of_a_person_count_and_else_one
 
 
 def test_of_what_answers_the_queries_most_phases_are_chosen_else_what_answers_most() -> None:
-    def choice(phases: int, answered: float) -> Choice:
-        return Choice(Unit(1, phases), 0.5, answered, Trial(100, 100, 0, 50, 0.1, 0.5))
+    def choice(phases: int, answered: float) -> CountingChoice:
+        return CountingChoice(Unit(1, phases), 0.5, answered, Trial(100, 100, 0, 50, 0.1, 0.5))
 
     found = [choice(1, 1.0), choice(4, 0.995), choice(12, 0.9)]
     assert chosen(found).unit.phases == 4

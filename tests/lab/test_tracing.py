@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core.kinds.prefix_batch.batch_law import Conditions
+from stream_dp.core.kinds.prefix_batch.batch_law import BatchConditions
 from stream_dp.lab.tracing_attack import (
     Answer,
     deviation_outside,
@@ -99,7 +99,7 @@ def test_the_bound_on_queries_is_the_one_of_the_derivation() -> None:
 def test_as_prefix_queries_they_ask_for_the_share_of_ones_and_hide_the_column_asked_about() -> None:
     rows = np.array([[1, -1, 1], [-1, -1, 1], [1, 1, -1], [1, 1, 1]], dtype=np.int8)
     queries = prefix_queries(rows)
-    cells = Conditions.of_prefixes(queries, 5)
+    cells = BatchConditions.of_prefixes(queries, 5)
     codes = [
         int(f"{i:02b}" + "".join("1" if s == 1 else "0" for s in row), 2)
         for i, row in enumerate(rows)

@@ -10,7 +10,7 @@ import pytest
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.parameters import Accuracy, Privacy, Unit
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
-from stream_dp.core.residual.base_release.expected_queries import Tile
+from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.rows.universe import Boolean, Category, Number, Rows, Universe
 from stream_dp.lab.seeded_noise import SeededNoise
@@ -67,8 +67,8 @@ def test_any_predicates_on_a_small_universe_with_few_rows_are_for_the_whole_tabl
 
 
 def test_tiles_are_asked_after_each_phase_and_counts_answer_no_tables() -> None:
-    by_origin = Tile(LinearQuery(EVERYTHING, range(1), (1,)), 1)
-    long = Tile(LinearQuery(Predicate.conjunction({2: np.arange(6) < 3}), range(1)), 2)
+    by_origin = PlannedTile(LinearQuery(EVERYTHING, range(1), (1,)), 1)
+    long = PlannedTile(LinearQuery(Predicate.conjunction({2: np.arange(6) < 3}), range(1)), 2)
     need = replace(YEAR, phases=3, queries=0, tiles=(by_origin, long))
     found = trial(need, (Name.CALIBRATED, Name.WITHOUT_BASE, Name.COUNTS))
     assert {name: one.asked for name, one in found.items()} == dict.fromkeys(found, 6)

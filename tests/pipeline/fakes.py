@@ -9,7 +9,7 @@ from stream_dp.errors import ServerUnavailable, StoreUnavailable
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.ownership import AskBounds
 from stream_dp.pipeline.intake.records import Record
-from stream_dp.pipeline.kafka.topic_log import EndsBefore, Kept, LogEntry
+from stream_dp.pipeline.kafka.topic_log import EndsBefore, KeyedTopic, LogEntry
 from tests.local_logs import LocalLog
 from tests.pipeline.crash import CountingFuse, Crash
 from tests.pipeline.trail import Sent
@@ -138,7 +138,7 @@ class FakeRows:
         raise ServerUnavailable(f"the topic has no offset {offset} yet")
 
 
-class FakeKept(Kept):
+class FakeKept(KeyedTopic):
     """The private topic of blocks as one process sees it."""
 
     def __init__(self, world: World, process: int, fuse: CountingFuse) -> None:

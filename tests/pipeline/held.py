@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.state.codec import OutboxRecord, outbox_from_bytes
 from stream_dp.state.private_names import Named, unsalted
-from stream_dp.state.schema import Commit, Pair, Table
+from stream_dp.state.schema import Commit, Pair, StateTable
 
 if TYPE_CHECKING:
     from tests.pipeline.world import World
 
-_ROTATED: Pair = (Table.FACT, b"answers rotated")
+_ROTATED: Pair = (StateTable.FACT, b"answers rotated")
 
 commit_of = functools.lru_cache(10_000)(Commit.from_bytes)
 
@@ -117,7 +117,7 @@ class Said:
         self.sum = commit.sum
         self.rotates = _ROTATED in commit.pairs
         self.out = outbox_from_bytes(commit.out) if commit.out else []
-        added = {int(k): v for k, v in self._table(Table.TRANSCRIPT).items() if v is not None}
+        added = {int(k): v for k, v in self._table(StateTable.TRANSCRIPT).items() if v is not None}
         self.transcript = [added[number] for number in sorted(added)]
         opened = sum(entry[:1] == b"\x00" for entry in self.transcript)
         self.phases = range(held.phases + 1, held.phases + 1 + opened)
@@ -126,51 +126,55 @@ class Said:
         self.given_up = held.dropped(self.puts) if gone else []
         self.retires = self.meta.get("retired") == "1"
         self.blocks = set(held.block_numbers)
-        for key, named in self._table(Table.KEPT).items():
+        for key, named in self._table(StateTable.KEPT).items():
             if key.startswith(b"block "):
                 (self.blocks.discard if named is None else self.blocks.add)(int(key[6:]))
         self.charges = [
             charge
-            for block, after in self._table(Table.SPENT).items()
+            for block, after in self._table(StateTable.SPENT).items()
             if after is not None
-            and (charge := _more(block, after, before.get((Table.SPENT, block), b"0 0")))
+            and (charge := _more(block, after, before.get((StateTable.SPENT, block), b"0 0")))
             is not None
         ]
-        intents = self._table(Table.INTENT).items()
+        intents = self._table(StateTable.INTENT).items()
         self.looks = _looks(v for _, v in intents if v is not None)
-        self.settled = _looks(before[Table.INTENT, key] for key, v in intents if v is None)
+        self.settled = _looks(before[StateTable.INTENT, key] for key, v in intents if v is None)
         told = (batch_name(event) for event in self.events("batch_accepted"))
         # What is said again of a batch that came before has no new outcome.
         counts = (one for one in told if " " in one or one in self.batches)
         self.accepted = list(dict.fromkeys(counts))
 
-    def _table(self, table: Table) -> dict[bytes, bytes | None]:
+    def _table(self, table: StateTable) -> dict[bytes, bytes | None]:
         return {key: value for (of, key), value in self.puts.items() if of is table}
 
     @property
     def meta(self) -> dict[str, str]:
         """The facts that it sets."""
-        return {k.decode(): v.decode() for k, v in self._table(Table.FACT).items() if v is not None}
+        return {
+            k.decode(): v.decode() for k, v in self._table(StateTable.FACT).items() if v is not None
+        }
 
     @property
     def cursor(self) -> dict[str, int]:
-        return {k.decode(): int(v) for k, v in self._table(Table.CURSOR).items() if v is not None}
+        return {
+            k.decode(): int(v) for k, v in self._table(StateTable.CURSOR).items() if v is not None
+        }
 
     @property
     def answers(self) -> dict[str, bytes]:
-        return {k.decode(): v for k, v in self._table(Table.ANSWER).items() if v is not None}
+        return {k.decode(): v for k, v in self._table(StateTable.ANSWER).items() if v is not None}
 
     @property
     def batches(self) -> dict[str, bytes]:
         return {
             k.decode("utf-8", "surrogatepass"): v
-            for k, v in self._table(Table.OUTCOME).items()
+            for k, v in self._table(StateTable.OUTCOME).items()
             if v is not None
         }
 
     @property
     def definition(self) -> bytes | None:
-        return self.puts.get((Table.DEFINITION, b""))
+        return self.puts.get((StateTable.DEFINITION, b""))
 
     @property
     def ledger(self) -> list[bytes]:
@@ -259,16 +263,16 @@ class Held:
         self.answers |= one.answers
         self.batches |= one.batches
         for (table, key), value in commit.pairs.items():
-            if table is Table.TAKEN:
+            if table is StateTable.TAKEN:
                 self.taken.add(key.decode("utf-8", "surrogatepass"))
-            elif table not in (Table.ANSWER, Table.OUTCOME):
+            elif table not in (StateTable.ANSWER, StateTable.OUTCOME):
                 if value is None:
                     self.pairs.pop((table, key), None)
                 else:
                     self.pairs[table, key] = value
-            if value is not None and table is Table.WAITING:
+            if value is not None and table is StateTable.WAITING:
                 self._batches[key] = _waiting(value)
-            if value is not None and table is Table.KEPT:
+            if value is not None and table is StateTable.KEPT:
                 self.ever.setdefault(Named.from_bytes(value).name, key.decode())
 
     def dropped(self, puts: Mapping[Pair, bytes | None]) -> list[tuple[str, str, Named | None]]:
@@ -276,54 +280,54 @@ class Held:
         found = []
         for (table, key), value in puts.items():
             number = key.removeprefix(b"waiting ")
-            if value is not None or table not in (Table.WAITING, Table.KEPT):
+            if value is not None or table not in (StateTable.WAITING, StateTable.KEPT):
                 continue
-            if table is Table.KEPT and not key.startswith(b"waiting "):
+            if table is StateTable.KEPT and not key.startswith(b"waiting "):
                 continue
             batch = self._batches[number]
-            named = Named.from_bytes(self.pairs[table, key]) if table is Table.KEPT else None
+            named = Named.from_bytes(self.pairs[table, key]) if table is StateTable.KEPT else None
             found.append((batch.batch_id, f"{batch.topic_partition}:{batch.offset}", named))
         return found
 
-    def table(self, table: Table) -> dict[str, bytes]:
+    def table(self, table: StateTable) -> dict[str, bytes]:
         return {
             key.decode("utf-8", "surrogatepass"): value
             for (of, key), value in self.pairs.items()
             if of is table
         }
 
-    def numbered(self, table: Table) -> list[bytes]:
+    def numbered(self, table: StateTable) -> list[bytes]:
         found = self.table(table)
         return [found[key] for key in sorted(found, key=int)]
 
     @property
     def definition(self) -> bytes | None:
-        return self.pairs.get((Table.DEFINITION, b""))
+        return self.pairs.get((StateTable.DEFINITION, b""))
 
     @property
     def meta(self) -> dict[str, str]:
-        return {key: text.decode() for key, text in self.table(Table.FACT).items()}
+        return {key: text.decode() for key, text in self.table(StateTable.FACT).items()}
 
     @property
     def cursor(self) -> dict[str, int]:
-        return {key: int(at) for key, at in self.table(Table.CURSOR).items()}
+        return {key: int(at) for key, at in self.table(StateTable.CURSOR).items()}
 
     @property
     def spent(self) -> list[tuple[int, int]]:
-        found = [one.split() for one in self.numbered(Table.SPENT)]
+        found = [one.split() for one in self.numbered(StateTable.SPENT)]
         return [(int(rho), int(delta)) for rho, delta in found]
 
     @property
     def transcript(self) -> list[bytes]:
-        return self.numbered(Table.TRANSCRIPT)
+        return self.numbered(StateTable.TRANSCRIPT)
 
     @property
     def verified(self) -> dict[bytes, bytes]:
-        return {key: value for (of, key), value in self.pairs.items() if of is Table.VERIFIED}
+        return {key: value for (of, key), value in self.pairs.items() if of is StateTable.VERIFIED}
 
     @property
     def intents(self) -> dict[int, bytes]:
-        return {int(key): value for key, value in self.table(Table.INTENT).items()}
+        return {int(key): value for key, value in self.table(StateTable.INTENT).items()}
 
     @property
     def retired(self) -> bool:
@@ -332,7 +336,7 @@ class Held:
     @property
     def waiting(self) -> list[Waiting]:
         """The batches that wait and are read again, in order."""
-        return [_waiting(one) for one in self.numbered(Table.WAITING)]
+        return [_waiting(one) for one in self.numbered(StateTable.WAITING)]
 
     @property
     def waits(self) -> list[Waiting | Named]:
@@ -340,7 +344,7 @@ class Held:
         found: dict[int, Waiting | Named] = {
             int(key): one for key, one in self.named("waiting ").items()
         }
-        found |= {int(key): _waiting(one) for key, one in self.table(Table.WAITING).items()}
+        found |= {int(key): _waiting(one) for key, one in self.table(StateTable.WAITING).items()}
         return [found[number] for number in sorted(found)]
 
     @property
@@ -352,7 +356,7 @@ class Held:
         """The private values of a kind that are named, by what follows it."""
         return {
             key.removeprefix(kind): Named.from_bytes(value)
-            for key, value in self.table(Table.KEPT).items()
+            for key, value in self.table(StateTable.KEPT).items()
             if key.startswith(kind)
         }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.state.schema import Table
+from stream_dp.state.schema import StateTable
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def test_of_an_empty_batch_nothing_waits(world: Any, process: Any) -> None
         world.batch("flights", name, rows=rows)
     await process.run()
     assert len(world.events("batch_accepted")) == 3
-    assert len(world.held("flights").table(Table.WAITING)) == 1
+    assert len(world.held("flights").table(StateTable.WAITING)) == 1
     await process.kill()
     other = world.process()
     await other.assign()

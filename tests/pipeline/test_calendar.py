@@ -13,7 +13,7 @@ import pytest
 from stream_dp.audit import verify
 from stream_dp.messages import Definition, PhaseSpec, QueryFields, SeriesAnswer, read_answer
 from stream_dp.pipeline.datasets.dataset import _opening
-from stream_dp.pipeline.intake.row_times import Gathering, Span, Times
+from stream_dp.pipeline.intake.row_times import Gathering, Times, TimeSpan
 from stream_dp.pipeline.queries import compiler, query_answerer
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.noise import SeededNoise
@@ -244,7 +244,7 @@ def test_transcripts_written_by_earlier_releases_stay_readable() -> None:
     assert _opening(b"\x0021000") == (21_000, None)
     assert _opening(b"\x00160 1793487600000 1793574000000") == (
         160,
-        Span(1_793_487_600_000, 1_793_574_000_000),
+        TimeSpan(1_793_487_600_000, 1_793_574_000_000),
     )
 
 
@@ -257,7 +257,7 @@ def test_what_is_known_of_waiting_rows_stays_readable() -> None:
 
 def test_a_batch_of_a_gap_between_periods_is_late_once_a_later_period_is_open() -> None:
     times = Times(PhaseSpec(min_rows=1, every="1 day"))
-    day = [Span(n * DAY_MS, (n + 1) * DAY_MS) for n in range(5)]
+    day = [TimeSpan(n * DAY_MS, (n + 1) * DAY_MS) for n in range(5)]
     waiting = times.with_batch(Gathering(closed=DAY_MS), day[3])
     assert waiting == Gathering(day[3].since, day[3].until, DAY_MS)
     assert times.with_batch(waiting, day[2]).late == 1
@@ -537,7 +537,7 @@ def test_a_time_of_zero_is_one_and_a_time_of_the_far_future_is_none() -> None:
     waiting = Gathering(since=0, until=86_400_000, closed=0)
     assert Gathering.from_text(waiting.to_text()) == waiting
     times = Times(PhaseSpec(min_rows=1))
-    assert times.span(None, 0) == Span(0, 1)
+    assert times.span(None, 0) == TimeSpan(0, 1)
     assert times.span(None, 1_790_000_000_000_000) is None, "these are microseconds"
 
 

@@ -27,7 +27,7 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline.watch.audit_log import LOGGER
 from stream_dp.pipeline.watch.health import Health
-from stream_dp.web.page_data.published_state import Published
+from stream_dp.web.page_data.published_state import PublishedState
 from stream_dp.web.page_data.views import Views, health_document
 
 # They stand in for those of each record, which are as long.
@@ -605,7 +605,7 @@ def _lines(caplog: pytest.LogCaptureFixture, of: Callable[[str], bool]) -> bytes
 
 def pages(world: Any, outgoing: Iterable[Any]) -> Iterator[bytes]:
     """What both pages show while the topics are read; but for the queries, which operators may see."""
-    published = Published()
+    published = PublishedState()
     views = Views(published)
     asked = [record for n in range(world.partitions) for record in world.log[f"in.queries:{n}"]]
     told = [("queries", "", record.value) for record in asked]

@@ -11,22 +11,22 @@ import pytest
 from stream_dp.errors import CorruptState
 from stream_dp.pipeline.journal.chain import JournalChain, Stored
 from stream_dp.state.ids import NOWHERE, Ids
-from stream_dp.state.schema import ROTATED, Checkpoint, Commit, Pair, State, Table
+from stream_dp.state.schema import ROTATED, Checkpoint, Commit, Pair, State, StateTable
 from tests.indexes import counts
 
 NAME = "flights"
 
 
 def answer(name: str) -> Pair:
-    return Table.ANSWER, name.encode()
+    return StateTable.ANSWER, name.encode()
 
 
 def outcome(name: str) -> Pair:
-    return Table.OUTCOME, name.encode()
+    return StateTable.OUTCOME, name.encode()
 
 
 def taken(name: str) -> Pair:
-    return Table.TAKEN, name.encode()
+    return StateTable.TAKEN, name.encode()
 
 
 class Owner:
@@ -155,8 +155,8 @@ def _pairs(draw: random.Random, number: int) -> dict[Pair, bytes | None]:
         {outcome(str(draw.randrange(9))): content, taken(str(draw.randrange(9))): b""},
         {ROTATED: b"%d" % number},
         {ROTATED: b"%d" % number, answer(str(draw.randrange(12))): content},
-        {(Table.FACT, b"%d" % draw.randrange(4)): draw.choice([content, None])},
-        {(Table.CURSOR, b"in:0"): b"%d" % number},
+        {(StateTable.FACT, b"%d" % draw.randrange(4)): draw.choice([content, None])},
+        {(StateTable.CURSOR, b"in:0"): b"%d" % number},
     ]
     return draw.choice(kinds)
 
@@ -231,7 +231,7 @@ def test_carried_answers_rotate_away_when_they_should() -> None:
 def journal_of(n_commits: int) -> dict[int, bytes]:
     owner = Owner()
     for number in range(n_commits):
-        owner.commit({answer(str(number)): b"x", (Table.FACT, b"n"): b"%d" % number})
+        owner.commit({answer(str(number)): b"x", (StateTable.FACT, b"n"): b"%d" % number})
     return owner.journal
 
 
@@ -277,7 +277,7 @@ def test_a_restart_makes_all_below_it_count_no_more() -> None:
         chain.build()
     chain = read(journal)
     owner = Owner()
-    owner.commit({(Table.FACT, b"n"): b"again"})
+    owner.commit({(StateTable.FACT, b"n"): b"again"})
     chain.begins(
         800, Checkpoint(state=owner.chain.build(), restarts=True).to_bytes(), restarts=True
     )

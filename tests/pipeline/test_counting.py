@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.rows.blocks import Block, Blocks, Counted, counted
+from stream_dp.core.rows.blocks import Block, BlockCounts, Blocks, counted
 from stream_dp.core.rows.universe import Category, Rows, Universe
 from stream_dp.errors import CorruptState, StoreUnavailable
 from stream_dp.pipeline.datasets import block_cache
@@ -31,7 +31,7 @@ LETTERS = Universe(tuple(Category(name, ("a", "b", "c", "d")) for name in "xyz")
 N_ROWS = 1_000
 
 
-def check(index: int, found: Block | Counted) -> None:
+def check(index: int, found: Block | BlockCounts) -> None:
     if found.n_rows != N_ROWS or found.of_persons:
         raise CorruptState(f"block {index} is another one")
 

@@ -22,8 +22,8 @@ from stream_dp.pipeline.intake.records import CommitPlace, commit_of, place_in
 from stream_dp.pipeline.intake.waiting_rows import Waits
 from stream_dp.pipeline.journal.entries import (
     FILL,
+    CountingEntry,
     EntryReader,
-    Found,
     Kind,
     Round,
     entries_of,
@@ -96,7 +96,7 @@ def frozen() -> list[LogEntry]:
     ]
 
 
-def read(reader: EntryReader, entries: list[LogEntry], *, start: int = 0) -> list[Found]:
+def read(reader: EntryReader, entries: list[LogEntry], *, start: int = 0) -> list[CountingEntry]:
     """The entries that count, of some that begin at an offset."""
     found = (reader.read(offset, entry) for offset, entry in enumerate(entries, start))
     return [one for one in found if one is not None]
@@ -249,7 +249,7 @@ def test_a_large_value_is_cut_into_parts_that_say_their_place() -> None:
     said_ = [dict(part.headers)["part"].split() for part in parts]
     assert [one[:2] for one in said_] == [[b"0", b"3"], [b"1", b"3"], [b"2", b"3"]]
     assert len({one[2] for one in said_}) == 1
-    assert read(EntryReader(A), parts, start=4) == [Found("restart", NAME, LARGE, 4)]
+    assert read(EntryReader(A), parts, start=4) == [CountingEntry("restart", NAME, LARGE, 4)]
 
 
 def test_a_value_counts_with_its_last_part_and_not_under_an_epoch_that_came_between() -> None:

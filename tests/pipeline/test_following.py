@@ -15,8 +15,8 @@ from stream_dp.pipeline.intake.records import Decided
 from stream_dp.pipeline.journal import redis_follower
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.state.private_names import Named, name_of, salted
-from stream_dp.state.schema import ROTATED, Pair, State, Table
-from stream_dp.state.view import Change
+from stream_dp.state.schema import ROTATED, Pair, State, StateTable
+from stream_dp.state.view import ViewChange
 from tests.pipeline.world import World
 from tests.view import MemoryView
 
@@ -44,7 +44,7 @@ class Watched(MemoryView):
         self.calls.append(name)
         self.before.pop(name, lambda: None)()
 
-    async def apply(self, changes: Sequence[Change]) -> Collection[str]:
+    async def apply(self, changes: Sequence[ViewChange]) -> Collection[str]:
         self._called("apply")
         return await super().apply(changes)
 
@@ -95,16 +95,16 @@ class Owner:
         """A commit that is not on the journal yet."""
         assert self.state is not None
         number = self.state.number
-        pairs: dict[Pair, bytes | None] = {(Table.FACT, b"n %d" % number): randbytes(size)}
-        pairs[Table.ANSWER, b"ana q%d" % number] = b"answer %d" % number
+        pairs: dict[Pair, bytes | None] = {(StateTable.FACT, b"n %d" % number): randbytes(size)}
+        pairs[StateTable.ANSWER, b"ana q%d" % number] = b"answer %d" % number
         if rotates:
             pairs[ROTATED] = b"%d" % number
         for value, is_erased in ((keeps, False), (erases, True)):
             if value:
                 name = name_of(value)
                 named, of = Named(name, (0,)).to_bytes(), name.hex().encode()
-                pairs[Table.KEPT, b"block " + of] = None if is_erased else named
-                pairs[Table.KEPT, b"gone block " + of] = named if is_erased else None
+                pairs[StateTable.KEPT, b"block " + of] = None if is_erased else named
+                pairs[StateTable.KEPT, b"gone block " + of] = named if is_erased else None
         commit = self.state.drafted(pairs)
         stored, trail = commit.to_bytes()
         self.state.apply(commit, trail)
@@ -160,7 +160,7 @@ async def test_commits_are_applied_in_order_and_many_at_once(owner: Owner) -> No
     assert owner.view.calls.count("rewrite") == 0  # type: ignore[attr-defined]
     assert owner.following.behind == 0
     now, _ = owner.view.generations["flights"]
-    assert now[Table.ANSWER, b"ana q149"] == b"answer 149"
+    assert now[StateTable.ANSWER, b"ana q149"] == b"answer 149"
 
 
 async def test_commits_of_a_moment_are_applied_together(
@@ -209,7 +209,7 @@ def is_empty(view: MemoryView) -> None:
 
 def is_older(view: MemoryView) -> None:
     """As it was before the last commits, with rows that were erased since."""
-    view.states["flights"] = State("flights", 1, bytes(32), 5, {(Table.FACT, b"old"): b"1"})
+    view.states["flights"] = State("flights", 1, bytes(32), 5, {(StateTable.FACT, b"old"): b"1"})
     view.values["flights"] = {b"erased": b"rows"}
 
 
@@ -293,7 +293,7 @@ async def test_answers_of_an_older_copy_do_not_stay(owner: Owner) -> None:
     for _ in range(2):
         owner.commit(rotates=True)
     await owner.follows()
-    pair = (Table.ANSWER, b"ana q0")
+    pair = (StateTable.ANSWER, b"ana q0")
     assert await owner.view.answers("flights", [pair]) == {}
     owner.view.states, owner.view.generations = older
     assert await owner.view.answers("flights", [pair]) == {pair: b"answer 0"}
@@ -490,7 +490,7 @@ async def test_what_came_back_older_is_compared_at_once(owner: Owner) -> None:
 
 
 async def test_nothing_is_read_from_there_while_it_is_away(owner: Owner) -> None:
-    pair, rows = (Table.ANSWER, b"ana q0"), salted(b"rows")
+    pair, rows = (StateTable.ANSWER, b"ana q0"), salted(b"rows")
     owner.commit(keeps=rows)
     await owner.follows()
     assert await owner.following.answers("flights", [pair]) == {pair: b"answer 0"}

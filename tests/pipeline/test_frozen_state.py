@@ -34,7 +34,7 @@ from stream_dp.pipeline.journal.entries import Kind
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state import ledger
-from stream_dp.state.schema import Table
+from stream_dp.state.schema import StateTable
 from tests.noise import FakeNoise
 from tests.pipeline.trail import Sent as OnTrail
 
@@ -474,7 +474,7 @@ async def test_a_worker_goes_on_from_the_frozen_state(world: Any) -> None:
         report = verify(name, whole)
         assert (report.faults, report.notes) == ([], [])
         assert [block.spent for block in report.blocks] == list(durable[name].spent)
-        assert not durable[name].pairs.get((Table.INTENT, b"0"))
+        assert not durable[name].pairs.get((StateTable.INTENT, b"0"))
 
 
 def _rejected_id(one: Outgoing) -> bool:
@@ -488,21 +488,21 @@ def test_the_frozen_state_has_something_of_everything(world: Any) -> None:
     assert kinds == {*get_args(Kind)} - {"restart", "fill"}
     assert len(there) < sum(1 for _ in _journal()), "it was shortened"
     _load(world)
-    tables: dict[Table, set[str]] = defaultdict(set)
+    tables: dict[StateTable, set[str]] = defaultdict(set)
     kept: dict[str, set[str]] = defaultdict(set)
     for name, held in world.durable().items():
         for table, key in held.pairs:
             tables[table].add(name)
-            if table is Table.KEPT:
+            if table is StateTable.KEPT:
                 kept[key.decode().partition(" ")[0]].add(name)
     alive = DATASETS.keys() - {"retired"}
-    assert tables[Table.DEFINITION] >= alive
-    for table in (Table.FACT, Table.CURSOR, Table.SPENT):
+    assert tables[StateTable.DEFINITION] >= alive
+    for table in (StateTable.FACT, StateTable.CURSOR, StateTable.SPENT):
         assert tables[table] == DATASETS.keys(), table
-    assert tables[Table.TRANSCRIPT] == kept["block"] == alive
-    assert tables[Table.WAITING] >= {"calibrated", "kinds", "counts", *OF_ONE_PHASE}
-    assert tables[Table.VERIFIED] >= {"calibrated", "kinds"}
-    assert tables[Table.INTENT] == kept["run"] == {"kinds"}
+    assert tables[StateTable.TRANSCRIPT] == kept["block"] == alive
+    assert tables[StateTable.WAITING] >= {"calibrated", "kinds", "counts", *OF_ONE_PHASE}
+    assert tables[StateTable.VERIFIED] >= {"calibrated", "kinds"}
+    assert tables[StateTable.INTENT] == kept["run"] == {"kinds"}
     asked, answered = set(), set()
     for value in _by_id(_frozen_sent()["before"]).values():
         reply = json.loads(value)

@@ -30,7 +30,7 @@ from stream_dp.pipeline.repair.journal_repair import Repair
 from stream_dp.pipeline.repair.witnesses import Said, Witnesses, chained
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state import ledger as ledgers
-from stream_dp.state.schema import State, Table, weight
+from stream_dp.state.schema import State, StateTable, weight
 from tests.pipeline.commands import (
     cut,
     cut_last,
@@ -197,8 +197,8 @@ async def test_repeats_get_the_same_bytes_where_redis_is_lost_after_the_repair(w
     assert sum(one.outgoing.role == "answers" for one in again) == 4
     assert several_answers(world) == []
     after = pairs_of(process)["flights"]
-    spent = {pair: value for pair, value in before.items() if pair[0] is Table.SPENT}
-    assert {pair: value for pair, value in after.items() if pair[0] is Table.SPENT} == spent
+    spent = {pair: value for pair, value in before.items() if pair[0] is StateTable.SPENT}
+    assert {pair: value for pair, value in after.items() if pair[0] is StateTable.SPENT} == spent
     assert len({str(event) for event in world.events("batch_accepted")}) == 1
 
 
@@ -229,7 +229,7 @@ async def test_an_answer_of_redis_that_is_not_the_one_of_the_topic_is_not_taken(
     await served(world)
     cut(world, 0.3)
     answers = world.view.generations["flights"][0]
-    answers[Table.ANSWER, b"ana q1"] = answers[Table.ANSWER, b"ana q1"][:-2] + b" }"
+    answers[StateTable.ANSWER, b"ana q1"] = answers[StateTable.ANSWER, b"ana q1"][:-2] + b" }"
     assert (await mend_all(world))["flights"] == "redis"
     world.ask("flights", "q1", AA)
     await served(world)
@@ -311,8 +311,8 @@ async def test_a_look_that_was_announced_before_a_repair_is_lost_and_stays_charg
     for one in unsent(owned):
         world.sent(process.number, following(*one))
     state = owned.chains["flights"].build()
-    assert len(state.table(Table.INTENT)) == 1
-    spent = state.pairs[Table.SPENT, b"0"]
+    assert len(state.table(StateTable.INTENT)) == 1
+    spent = state.pairs[StateTable.SPENT, b"0"]
     await world.view.rewrite(state)
     cut_last(world, "flights")
     assert (await mend_all(world))["flights"] == "redis"
@@ -320,9 +320,9 @@ async def test_a_look_that_was_announced_before_a_repair_is_lost_and_stays_charg
     process = await served(world)
     assert process.worker.stopped == {}
     after = states(process)["flights"]
-    assert after.table(Table.INTENT) == {}
-    assert [one[:1] for one in after.numbered(Table.TRANSCRIPT)].count(LOST) == 1
-    assert int(after.pairs[Table.SPENT, b"0"].split()[0]) == 2 * int(spent.split()[0])
+    assert after.table(StateTable.INTENT) == {}
+    assert [one[:1] for one in after.numbered(StateTable.TRANSCRIPT)].count(LOST) == 1
+    assert int(after.pairs[StateTable.SPENT, b"0"].split()[0]) == 2 * int(spent.split()[0])
     assert world.answer("q1")["status"] == "answered"
     assert several_answers(world) == []
     assert verify("flights", list(dict.fromkeys(on_topic(world)))).faults == []
@@ -364,7 +364,7 @@ async def two_of_which_one_is_lost(world: Any, lost: str) -> None:
         world.view.states["flights"] = older.states["flights"]
     elif lost == "wrong in a byte":
         state = world.view.states["flights"]
-        state.pairs[Table.SPENT, b"0"] = b"0 0"
+        state.pairs[StateTable.SPENT, b"0"] = b"0 0"
     else:
         del world.view.states["flights"]
 
@@ -489,7 +489,7 @@ async def test_another_history_than_what_was_seen_is_not_taken(asked: Any) -> No
     if other.number == last:
         assert "another history" in (await verdict(other))[1]
     other = state.copied()
-    head = Table.FACT, b"ledger head"
+    head = StateTable.FACT, b"ledger head"
     other.sum = (other.sum - weight(head, other.pairs[head]) + weight(head, b"00" * 32)) % 2**128
     other.pairs[head] = b"00" * 32
     assert "its ledger on the topic is not the one" in (await verdict(other))[1]
@@ -802,7 +802,7 @@ def faults(world: World, at: int, state: State, name: str = "flights") -> list[s
     if sum(opened.values()) > sum(sizes[batch] for batch in taken):
         said.append("rows have counted twice")
     said += several_answers(world)
-    spent = [tuple(map(int, one.split())) for one in state.numbered(Table.SPENT)]
+    spent = [tuple(map(int, one.split())) for one in state.numbered(StateTable.SPENT)]
     published = [tuple(block.spent) for block in report.blocks]
     if published != spent:
         said.append(f"{spent} is spent, and {published} is published")
@@ -849,7 +849,7 @@ async def test_what_is_written_off_keeps_its_promise_and_goes_on(world: Any, emp
     world.view = MemoryView()
     process = await served(world)
     state = states(process)["flights"]
-    spent = [tuple(map(int, one.split())) for one in state.numbered(Table.SPENT)]
+    spent = [tuple(map(int, one.split())) for one in state.numbered(StateTable.SPENT)]
     assert spent[:2] == [(UNITS, UNITS)] * 2
     assert 0 < max(spent[2]) < UNITS
     if not empty:
@@ -923,9 +923,9 @@ async def test_after_a_restore_of_everything_all_is_written_off(
     assert set(process.worker.stopped) <= retired
     for name in names:
         state = states(process)[name]
-        spent = {pair: one for pair, one in state.pairs.items() if pair[0] is Table.SPENT}
+        spent = {pair: one for pair, one in state.pairs.items() if pair[0] is StateTable.SPENT}
         assert set(spent.values()) <= {b"%d %d" % (UNITS, UNITS)}
-        assert not [key for key in state.table(Table.FACT) if key.startswith(b"standing ")]
+        assert not [key for key in state.table(StateTable.FACT) if key.startswith(b"standing ")]
         report = verify(name, on_topic(world, name))
         assert report.faults == []
     listed = {
@@ -972,7 +972,7 @@ async def test_what_was_written_off_never_counts_though_outcomes_are_dropped(
         world.ask("flights", f"day-{day}", AA)
         process = await served(world)
     chain = process.worker.journal.chain("flights")
-    assert chain.ids.find(Table.OUTCOME, b"one").offset == -1, "outcomes were dropped"
+    assert chain.ids.find(StateTable.OUTCOME, b"one").offset == -1, "outcomes were dropped"
     accepted = len(world.events("batch_accepted"))
     for batch in ids:
         world.cells("flights", batch)
@@ -995,7 +995,7 @@ async def test_the_rows_of_before_are_erased_from_the_private_topic(world: Any) 
     await served(world)
     (phase,) = [event["phase"] for event in world.events("phase_opened")][-1:]
     assert phase == 2
-    named = states(await served(world))["flights"].table(Table.KEPT)
+    named = states(await served(world))["flights"].table(StateTable.KEPT)
     assert named == {}
 
 
@@ -1017,7 +1017,7 @@ def the_charges_of_the_ledger_topic_are_forgotten(patch: pytest.MonkeyPatch) -> 
 
     def own(name: str, bases: Any, said: Any) -> Any:
         found = known(name, bases, said)
-        count = int(found.base.pairs[Table.FACT, b"ledger"])
+        count = int(found.base.pairs[StateTable.FACT, b"ledger"])
         return found._replace(ledger=found.ledger[:count])
 
     patch.setattr(write_off, "known_of", own)
@@ -1035,7 +1035,7 @@ def old_batches_count_again(patch: pytest.MonkeyPatch) -> None:
 
     async def without(*arguments: Any, **named: Any) -> Any:
         found = await carried(*arguments, **named)
-        return {pair: value for pair, value in found.items() if pair[0] is not Table.OUTCOME}
+        return {pair: value for pair, value in found.items() if pair[0] is not StateTable.OUTCOME}
 
     patch.setattr(Repair, "_carried", without)
 
@@ -1063,13 +1063,13 @@ def rows_of_an_old_phase_are_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(write_off, "UNITS", 2**49)
 
     def with_rows(state: State) -> dict[Any, bytes]:
-        named = {pair: one for pair, one in state.pairs.items() if pair[0] is Table.KEPT}
+        named = {pair: one for pair, one in state.pairs.items() if pair[0] is StateTable.KEPT}
         ((_, stored), *_) = named.items()
-        transcript = state.numbered(Table.TRANSCRIPT)
+        transcript = state.numbered(StateTable.TRANSCRIPT)
         at = next(at for at, entry in enumerate(transcript) if entry[:1] == ENTRY)
         return {
-            (Table.KEPT, b"block 1"): stored,
-            (Table.TRANSCRIPT, b"%d" % at): ENTRY + b"0 1",
+            (StateTable.KEPT, b"block 1"): stored,
+            (StateTable.TRANSCRIPT, b"%d" % at): ENTRY + b"0 1",
         }
 
     _with(patch, with_rows)

@@ -13,7 +13,7 @@ import pytest
 
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state.private_names import Named
-from stream_dp.state.schema import Table
+from stream_dp.state.schema import StateTable
 from tests.noise import ScriptedNoise
 from tests.view import MemoryView
 
@@ -213,7 +213,7 @@ def of_runs(said: Any) -> dict[bytes, Any]:
     return {
         key: value
         for (table, key), value in said.puts.items()
-        if table is Table.KEPT and key.startswith(b"run ")
+        if table is StateTable.KEPT and key.startswith(b"run ")
     }
 
 
@@ -224,7 +224,9 @@ async def test_secrets_are_durable_in_the_commit_that_pays_for_them(world: Any) 
         if any(of_runs(said).values()):
             begun += 1
             assert said.charges
-            (intent,) = [value for (table, _), value in said.puts.items() if table is Table.INTENT]
+            (intent,) = [
+                value for (table, _), value in said.puts.items() if table is StateTable.INTENT
+            ]
             (look,) = json.loads(intent)
             assert look["run"] == 1
     assert begun == len(KINDS)

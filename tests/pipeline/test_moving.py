@@ -17,7 +17,7 @@ from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.repair.move import bring_in, take_out
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.moved import MovedFolder, MovingFolder
-from stream_dp.state.schema import State, Table
+from stream_dp.state.schema import State, StateTable
 from tests.pipeline.commands import mend_all, offline, outputs, served, states
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.scenarios import (
@@ -79,9 +79,9 @@ def same(state: State) -> dict[Any, bytes]:
         (table, key): value
         for (table, key), value in state.pairs.items()
         if not (
-            table in (Table.KEPT, Table.WAITING, Table.INTENT)
-            or (table is Table.CURSOR and b"in." in key)
-            or (table is Table.FACT and key.decode() in ("moved", LOOKED, *IN_HAND))
+            table in (StateTable.KEPT, StateTable.WAITING, StateTable.INTENT)
+            or (table is StateTable.CURSOR and b"in." in key)
+            or (table is StateTable.FACT and key.decode() in ("moved", LOOKED, *IN_HAND))
         )
     }
 
@@ -92,7 +92,7 @@ def private(world: World, state: State) -> dict[bytes, bytes]:
 
     return {
         what: unsalted(world.kept[f"{state.dataset}/{Named.from_bytes(one).name.hex()}".encode()])
-        for what, one in state.table(Table.KEPT).items()
+        for what, one in state.table(StateTable.KEPT).items()
         if not what.startswith(b"gone ")
     }
 
@@ -104,7 +104,9 @@ async def test_it_goes_on_with_all_that_it_had(
     here, new = make_world(), make_world(seed=2)
     before = states(await served(here, rounds))
     new.key_file = here.key_file
-    retired = {name for name, state in before.items() if state.pairs.get((Table.FACT, b"retired"))}
+    retired = {
+        name for name, state in before.items() if state.pairs.get((StateTable.FACT, b"retired"))
+    }
     names = sorted(before.keys() - retired)
     assert names
     for name in names:
@@ -117,7 +119,7 @@ async def test_it_goes_on_with_all_that_it_had(
         assert same(theirs) == same(before[name])
         mine = private(here, before[name])
         assert private(new, theirs).items() >= mine.items()
-        waiting = len(before[name].table(Table.WAITING))
+        waiting = len(before[name].table(StateTable.WAITING))
         assert len(private(new, theirs)) == len(mine) + waiting
     catalog = {json.loads(record.outgoing.value)["dataset"] for record in sent(new, "catalog")}
     assert catalog == set(names)
@@ -132,10 +134,10 @@ async def test_how_far_the_topic_of_blocks_was_looked_through_stays_behind(
     """The offsets of another topic would have a worker miss rows that no commit names."""
     here, new = make_world(), make_world(seed=2)
     process = await served(here, ERASED)
-    assert (Table.FACT, LOOKED.encode()) in states(process)["flights"].pairs
+    assert (StateTable.FACT, LOOKED.encode()) in states(process)["flights"].pairs
     await moved(here, new, tmp_path)
     process = await served(new)
-    assert (Table.FACT, LOOKED.encode()) not in states(process)["flights"].pairs
+    assert (StateTable.FACT, LOOKED.encode()) not in states(process)["flights"].pairs
 
 
 @pytest.mark.parametrize("fault", ["lacks one", "has another one", "goes on"])
@@ -178,8 +180,8 @@ async def test_ids_rows_that_wait_and_budgets_are_the_same_there(
     await process.run()
     await process.kill()
     before = states(await served(first))["flights"]
-    assert len(before.table(Table.WAITING)) == 1
-    assert before.pairs[Table.SPENT, b"0"] != b"0 0"
+    assert len(before.table(StateTable.WAITING)) == 1
+    assert before.pairs[StateTable.SPENT, b"0"] != b"0 0"
     new = make_world(seed=5)
     await moved(first, new, tmp_path)
     new.view = MemoryView()
@@ -188,14 +190,14 @@ async def test_ids_rows_that_wait_and_budgets_are_the_same_there(
     after = states(worker)["flights"]
     assert len(private(new, after)) == len(private(first, before)) + 1
     assert new.answer("q1") == first.answer("q1")
-    assert after.pairs[Table.SPENT, b"0"] == before.pairs[Table.SPENT, b"0"], (
+    assert after.pairs[StateTable.SPENT, b"0"] == before.pairs[StateTable.SPENT, b"0"], (
         "the same id costs nothing again"
     )
     new.cells("flights", "first")  # its rows were counted in the other deployment
     new.cells("flights", "more")
     worker = await served(new)
-    phases = len(states(worker)["flights"].table(Table.SPENT))
-    assert phases == len(before.table(Table.SPENT)) + 1
+    phases = len(states(worker)["flights"].table(StateTable.SPENT))
+    assert phases == len(before.table(StateTable.SPENT)) + 1
     new.ask("flights", "q2", AA, window={"last_phases": 1})
     await served(new)
     assert new.answer("q2")["n"] == 21_001, "the row that waited is in it, and no other one twice"
@@ -252,7 +254,7 @@ async def test_a_deployment_that_did_not_know_would_spend_the_budget_again(
         worker = await served(world)
         assert worker.worker.stopped == {}
         assert world.answers()
-        assert states(worker)["flights"].pairs[Table.SPENT, b"0"] != b"0 0"
+        assert states(worker)["flights"].pairs[StateTable.SPENT, b"0"] != b"0 0"
 
 
 async def test_a_worker_that_runs_meanwhile_is_followed(

@@ -34,7 +34,7 @@ from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.ids import Ids
-from stream_dp.state.schema import Commit, State, Table
+from stream_dp.state.schema import Commit, State, StateTable
 from tests.driven import take_all
 from tests.pipeline.scenarios import (
     CALENDAR,
@@ -145,8 +145,8 @@ def charged_after_the_look(patch: pytest.MonkeyPatch, world: Any) -> None:
 def a_look_is_not_announced(patch: pytest.MonkeyPatch, world: Any) -> None:
     put = Dataset._put
 
-    def silent(self: Dataset, table: Table, key: Any, value: bytes | None) -> None:
-        if table is not Table.INTENT:
+    def silent(self: Dataset, table: StateTable, key: Any, value: bytes | None) -> None:
+        if table is not StateTable.INTENT:
             put(self, table, key, value)
 
     patch.setattr(Dataset, "_put", silent)
@@ -157,9 +157,9 @@ def a_lost_look_is_paid_back(patch: pytest.MonkeyPatch, world: Any) -> None:
     recover = Dataset.recover
 
     async def generous(self: Dataset) -> int:
-        if self._state.table(Table.INTENT) and self.spent:
+        if self._state.table(StateTable.INTENT) and self.spent:
             self.spent[-1] = (0, 0)
-            self._put(Table.SPENT, len(self.spent) - 1, b"0 0")
+            self._put(StateTable.SPENT, len(self.spent) - 1, b"0 0")
         return await recover(self)
 
     patch.setattr(Dataset, "recover", generous)
@@ -171,7 +171,7 @@ def a_lost_look_is_taken_again(patch: pytest.MonkeyPatch, world: Any) -> None:
     recover = Dataset.recover
 
     async def again(self: Dataset) -> int:
-        if self._state.table(Table.INTENT) and self.phase:
+        if self._state.table(StateTable.INTENT) and self.phase:
             with contextlib.suppress(Exception):  # it would need a thread to read the rows
                 self._data.marginal((0,), range(self.phase - 1, self.phase))
         return await recover(self)
@@ -184,8 +184,8 @@ def a_look_that_was_announced_is_forgotten(patch: pytest.MonkeyPatch, world: Any
     recover = Dataset.recover
 
     async def forgetful(self: Dataset) -> int:
-        for number in self._state.table(Table.INTENT):
-            self._put(Table.INTENT, int(number), None)
+        for number in self._state.table(StateTable.INTENT):
+            self._put(StateTable.INTENT, int(number), None)
         self.flush()
         return await recover(self)
 
@@ -196,8 +196,8 @@ def a_look_that_was_announced_is_forgotten(patch: pytest.MonkeyPatch, world: Any
 def half_of_a_charge_is_recorded(patch: pytest.MonkeyPatch, world: Any) -> None:
     put = Dataset._put
 
-    def half(self: Dataset, table: Table, key: Any, value: bytes | None) -> None:
-        if table is Table.SPENT and value is not None:
+    def half(self: Dataset, table: StateTable, key: Any, value: bytes | None) -> None:
+        if table is StateTable.SPENT and value is not None:
             rho, delta = map(int, value.split())
             value = b"%d %d" % (rho // 2, delta)
         put(self, table, key, value)
@@ -393,8 +393,8 @@ def a_rotation_drops_what_is_to_be_kept(patch: pytest.MonkeyPatch, world: Any) -
 def an_id_is_forgotten_with_its_outcome(patch: pytest.MonkeyPatch, world: Any) -> None:
     put = Dataset._put
 
-    def forgetful(self: Dataset, table: Table, key: Any, value: bytes | None) -> None:
-        if table is not Table.TAKEN:
+    def forgetful(self: Dataset, table: StateTable, key: Any, value: bytes | None) -> None:
+        if table is not StateTable.TAKEN:
             put(self, table, key, value)
 
     patch.setattr(Dataset, "_put", forgetful)

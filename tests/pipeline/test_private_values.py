@@ -16,13 +16,13 @@ from stream_dp.pipeline.datasets.private_values import LOOKED, Keeper, Looked
 from stream_dp.pipeline.journal import redis_follower
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka import topic_log
-from stream_dp.pipeline.kafka.topic_log import Kept, LogEntry
+from stream_dp.pipeline.kafka.topic_log import KeyedTopic, LogEntry
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS
 from stream_dp.pipeline.repair.unlock import lift
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state import private_names as kept_values
 from stream_dp.state.private_names import Named, name_of
-from stream_dp.state.schema import State, Table
+from stream_dp.state.schema import State, StateTable
 from tests import local_logs
 from tests.local_logs import LocalLog
 from tests.pipeline import scenarios
@@ -414,15 +414,15 @@ KEY = b"flights/name"
 
 def keeper_of(log: LocalLog, context: Context | None = None) -> Keeper:
     """A keeper, without Redis."""
-    return Keeper(Kept(log), context or Context())
+    return Keeper(KeyedTopic(log), context or Context())
 
 
-async def _put(kept: Kept, key: bytes, value: bytes) -> tuple[int, ...]:
+async def _put(kept: KeyedTopic, key: bytes, value: bytes) -> tuple[int, ...]:
     (offsets,) = await kept.put([(key, value)])
     return offsets
 
 
-async def _there(kept: Kept, dataset: str = "flights") -> dict[bytes, dict[int, int]]:
+async def _there(kept: KeyedTopic, dataset: str = "flights") -> dict[bytes, dict[int, int]]:
     """The offsets of the parts that are there, by key and number."""
     found, _ = await kept.parts(dataset)
     return found
@@ -438,7 +438,7 @@ def _key(named: Named) -> bytes:
 
 
 async def test_a_value_is_fetched_from_its_parts(log: LocalLog) -> None:
-    kept, value = Kept(log), bytes(range(25))
+    kept, value = KeyedTopic(log), bytes(range(25))
     assert await _put(kept, b"other/name", b"something") == (0,)
     offsets = await _put(kept, KEY, value)
     assert offsets == (1, 2, 3)
@@ -447,7 +447,7 @@ async def test_a_value_is_fetched_from_its_parts(log: LocalLog) -> None:
 
 
 async def test_what_is_not_exactly_there_is_not_taken(log: LocalLog) -> None:
-    keeper, kept = keeper_of(log), Kept(log)
+    keeper, kept = keeper_of(log), KeyedTopic(log)
     ((named, value),) = await keeper.keep("flights", bytes(range(9)))
     key, forged = _key(named), bytes(byte ^ 1 for byte in value)
     assert named.offsets == (0, 1, 2)
@@ -485,7 +485,7 @@ async def test_a_value_of_which_a_part_is_damaged_is_not_taken(
     assert await keeper.find("flights", wrong) is None
     assert await keeper.find("flights", whole) == bytes(9)
     await keeper.drop_unnamed("flights", {whole.name}, Looked(), at_once=True)
-    assert await _left(Kept(log)) == _hex(whole.name)
+    assert await _left(KeyedTopic(log)) == _hex(whole.name)
 
 
 async def test_parts_that_were_swapped_are_not_taken(log: LocalLog) -> None:
@@ -495,7 +495,7 @@ async def test_parts_that_were_swapped_are_not_taken(log: LocalLog) -> None:
     one, other, _ = log.entries[0][:3]
     assert (len(one.value), len(other.value)) == (10, 10)
     log.entries[0][:2] = [replace(one, value=other.value), replace(other, value=one.value)]
-    assert await Kept(log).fetch(_key(named), named.offsets) not in (None, value)
+    assert await KeyedTopic(log).fetch(_key(named), named.offsets) not in (None, value)
     assert await keeper.find("flights", named) is None
     log.entries[0][:2] = [other, one]
     assert await keeper.find("flights", named) == bytes(range(14)), "each has its own key"
@@ -509,7 +509,7 @@ async def test_a_value_that_is_put_at_an_unknown_offset_is_put_once_more(log: Lo
         return None if lost and lost.pop(0) else found
 
     log.append = appended  # type: ignore[method-assign]
-    kept = Kept(log)
+    kept = KeyedTopic(log)
     offsets = await _put(kept, KEY, b"some rows")
     assert offsets == (1,)
     assert await kept.fetch(KEY, offsets) == b"some rows"
@@ -517,7 +517,7 @@ async def test_a_value_that_is_put_at_an_unknown_offset_is_put_once_more(log: Lo
 
 async def test_a_value_of_which_a_part_is_missing_leaves_with_its_data_set(log: LocalLog) -> None:
     """A worker died while it kept the value, so nobody can read it, and some of its rows are there."""
-    kept, keeper = Kept(log), keeper_of(log)
+    kept, keeper = KeyedTopic(log), keeper_of(log)
     await keeper.keep("flights", b"rows of the first phase")
     await log.append(0, _entries(b"flights/second", bytes(range(25)))[:1])
     await log.append(0, _entries(b"flights/third", bytes(range(25)))[2:])
@@ -541,7 +541,7 @@ async def test_a_value_whose_erasure_was_interrupted_leaves_whole(
     log: LocalLog, erased: tuple[int, ...]
 ) -> None:
     """Records of one erasure may be in several batches, and a worker dies between two."""
-    kept, keeper = Kept(log), keeper_of(log)
+    kept, keeper = KeyedTopic(log), keeper_of(log)
     ((named, _),) = await keeper.keep("flights", bytes(9))
     assert len(named.offsets) == 3
     looked = await keeper.drop_unnamed("flights", (), Looked())
@@ -585,7 +585,7 @@ async def test_a_value_whose_place_has_moved_is_found_and_all_is_read_once(
 
 async def test_a_value_in_whose_place_another_one_is_is_not_believed(log: LocalLog) -> None:
     """Also under its own key: the name is a digest of the value."""
-    keeper, kept = keeper_of(log), Kept(log)
+    keeper, kept = keeper_of(log), KeyedTopic(log)
     ((named, value),) = await keeper.keep("flights", b"rows")
     forged = value[:-1] + b"S"
     offsets = await _put(kept, _key(named), forged)
@@ -602,7 +602,7 @@ async def test_what_a_look_reads_does_not_pile_up_for_a_slow_redis(
     view = MemoryView()
     names = [bytes([number]) * 16 for number in range(9)]
     pairs = {
-        (Table.KEPT, b"block %d" % number): Named(name, (number,)).to_bytes()
+        (StateTable.KEPT, b"block %d" % number): Named(name, (number,)).to_bytes()
         for number, name in enumerate(names)
     }
     state = State("flights", pairs=pairs)
@@ -638,7 +638,7 @@ async def test_what_redis_lacks_or_has_wrong_is_read_from_the_topic_and_given_to
     ((named, value),) = await keeper_of(log).keep("flights", b"rows")
     wrong = {"wrong": value[:-1] + b"S", "short": value[:-1], "empty": b""}
     redis = Redis({} if fault == "missing" else {named.name: wrong[fault]})
-    keeper = Keeper(Kept(log), Context(), cast("Any", redis))
+    keeper = Keeper(KeyedTopic(log), Context(), cast("Any", redis))
     assert await keeper.find("flights", named) == b"rows"
     assert redis.values == {named.name: value}
     log.entries[0].clear()
@@ -677,7 +677,7 @@ async def test_many_values_are_kept_and_erased_some_at_a_time() -> None:
     before = heartbeat.count
     await keeper.drop("flights", named)
     assert (log.appended, heartbeat.count - before) == ([128, 128, 44], 3)
-    assert await _left(Kept(log)) == []
+    assert await _left(KeyedTopic(log)) == []
 
 
 async def test_a_value_is_erased_with_all_its_parts(log: LocalLog) -> None:
@@ -686,7 +686,7 @@ async def test_a_value_is_erased_with_all_its_parts(log: LocalLog) -> None:
     there = len(log.entries[0])
     await keeper_of(log).drop("flights", [long, short])
     assert len(log.entries[0]) - there == len(long.offsets) + len(short.offsets) == 5 + 3
-    assert await _left(Kept(log)) == []
+    assert await _left(KeyedTopic(log)) == []
 
 
 async def test_large_values_travel_with_few_others(
@@ -695,7 +695,7 @@ async def test_large_values_travel_with_few_others(
     monkeypatch.setattr(topic_log, "_TOGETHER_BYTES", 25)
     counted, beats = CountedLog(1), list[int]()
     values = [(b"flights/name-%d" % size, bytes(size)) for size in (2, 35, 5, 1, 25)]
-    kept = Kept(counted)
+    kept = KeyedTopic(counted)
     offsets = await kept.put(values, beat=lambda: beats.append(1))
     assert counted.appended == [3, 4, 3]
     assert len(beats) == 3
@@ -710,7 +710,7 @@ async def test_large_values_travel_with_few_others(
 
 
 async def test_all_parts_that_are_there_are_found_with_their_last_offsets(log: LocalLog) -> None:
-    kept, value = Kept(log), bytes(range(25))
+    kept, value = KeyedTopic(log), bytes(range(25))
     await log.append(0, _entries(b"flights/a", value)[:2])
     await log.append(0, _entries(b"flights/b", value)[1:2])
     await _put(kept, b"flights/c", value)
@@ -730,7 +730,7 @@ async def test_all_parts_that_are_there_are_found_with_their_last_offsets(log: L
 
 
 async def test_a_value_takes_the_place_of_an_older_one_with_more_parts(log: LocalLog) -> None:
-    kept, keeper = Kept(log), keeper_of(log)
+    kept, keeper = KeyedTopic(log), keeper_of(log)
     await _put(kept, KEY, bytes(25))
     newer = await _put(kept, KEY, b"short")
     assert await kept.fetch(KEY, newer) == b"short"
@@ -748,7 +748,7 @@ async def test_an_interrupted_rewrite_gives_the_same_value_or_none(log: LocalLog
     await log.append(0, _entries(_key(named), value)[:1])
     log.entries[0][0] = LogEntry(b"", b"")
     assert await keeper.find("flights", named) == bytes(9)
-    assert await _there(Kept(log)) == {_key(named): {0: 3, 1: 1, 2: 2}}
+    assert await _there(KeyedTopic(log)) == {_key(named): {0: 3, 1: 1, 2: 2}}
     await log.append(0, _entries(_key(named), value[::-1])[:1])
     log.entries[0][3] = LogEntry(b"", b"")
     assert await keeper_of(log).find("flights", named) is None, "its parts are of two values"
@@ -757,7 +757,7 @@ async def test_an_interrupted_rewrite_gives_the_same_value_or_none(log: LocalLog
 # What no commit names ----------------------------------------------------------------------------
 
 
-async def _left(kept: Kept) -> list[str]:
+async def _left(kept: KeyedTopic) -> list[str]:
     found = await _there(kept)
     return [key.decode().removeprefix("flights/") for key in found]
 
@@ -769,7 +769,7 @@ async def named(keeper: Keeper, *values: bytes, dataset: str = "flights") -> lis
 
 async def test_what_no_commit_names_goes_when_it_was_there_at_two_erasures(log: LocalLog) -> None:
     """At the first one it may belong to a worker that has taken over, and is about to commit."""
-    kept, keeper = Kept(log), keeper_of(log)
+    kept, keeper = KeyedTopic(log), keeper_of(log)
     (rows,) = await named(keeper, b"rows")
     died = await named(keeper, b"rows of a worker that died", b"and what persons have used")
     waits = await named(keeper, b"rows that wait", b"and more")
@@ -793,7 +793,7 @@ def _hex(*names: bytes) -> list[str]:
 async def test_only_what_was_put_since_the_last_erasure_is_read_again(
     log: LocalLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, starts, read = Kept(log), [], LocalLog.read
+    kept, starts, read = KeyedTopic(log), [], LocalLog.read
 
     def counted(self: LocalLog, partition: int, start: int, end: int) -> Any:
         starts.append((start, end))
@@ -835,7 +835,7 @@ async def test_a_worker_that_looks_through_much_is_not_stuck(
 
 
 async def test_a_topic_that_ends_earlier_than_it_did_is_looked_through_anew(log: LocalLog) -> None:
-    kept, keeper = Kept(log), keeper_of(log)
+    kept, keeper = KeyedTopic(log), keeper_of(log)
     names = await named(keeper, b"rows", b"rows that nobody names")
     looked = await keeper.drop_unnamed("flights", {names[0]}, Looked(900, 1_000))
     assert await _left(kept) == _hex(*names), "who knows who has written it"

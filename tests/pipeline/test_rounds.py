@@ -22,7 +22,7 @@ from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state.ids import Ids
-from stream_dp.state.schema import State, Table
+from stream_dp.state.schema import State, StateTable
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.fakes import FakeLog
 from tests.pipeline.held import held_of
@@ -142,7 +142,7 @@ async def test_what_is_written_is_in_proportion_to_what_grew(world: World) -> No
     await process.run()
     chain = process.worker.journal.chain("flights")
     for number in range(3_000):
-        chain.ids.put((Table.ANSWER, b"%d" % number), b"x", number)
+        chain.ids.put((StateTable.ANSWER, b"%d" % number), b"x", number)
     chain.ids.compact()
     index = chain.ids.n_bytes
     assert index > 80_000

@@ -19,7 +19,7 @@ from stream_dp.pipeline.intake.records import Releasable
 from stream_dp.pipeline.journal import journal
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.journal.contents import Contents
-from stream_dp.pipeline.journal.entries import FILL, EntryReader, Found, Round
+from stream_dp.pipeline.journal.entries import FILL, CountingEntry, EntryReader, Round
 from stream_dp.pipeline.journal.journal import Journal, Owned, Superseded
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser
@@ -208,7 +208,7 @@ def the_journal_is_read_before_the_epoch_is_there(patch: pytest.MonkeyPatch) -> 
 def epochs_are_ignored(patch: pytest.MonkeyPatch) -> None:
     read = EntryReader.read
 
-    def lenient(self: EntryReader, offset: int, entry: LogEntry) -> Found | None:
+    def lenient(self: EntryReader, offset: int, entry: LogEntry) -> CountingEntry | None:
         headers = dict(entry.headers)
         if headers["kind"] == b"commit":
             headers["epoch"] = self.epoch
@@ -247,7 +247,7 @@ def ids_are_looked_up_in_redis_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_answer_of_redis_is_not_compared_with_its_digest(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ids.Found, "fits", lambda *_: True)
+    patch.setattr(ids.IdPlace, "fits", lambda *_: True)
 
 
 def a_look_is_taken_before_its_charge_is_acknowledged(patch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from stream_dp.pipeline.intake.sources import (
 )
 from stream_dp.pipeline.repair.unlock import lift
 from stream_dp.settings import WorkerSettings
-from stream_dp.state.schema import State, Table
+from stream_dp.state.schema import State, StateTable
 from tests.pipeline.commands import offline
 from tests.pipeline.marked import watermarks
 from tests.pipeline.scenarios import DAY_MS, NOV_1
@@ -290,7 +290,7 @@ class Owner:
     async def state(self, dataset: str) -> State:
         async def read() -> State:
             there = self.cursor if self.hint is None else self.hint
-            pairs = {(Table.CURSOR, key.encode()): b"%d" % at for key, at in there.items()}
+            pairs = {(StateTable.CURSOR, key.encode()): b"%d" % at for key, at in there.items()}
             return State(dataset, pairs=pairs)
 
         found: State = await self.fuse(read())

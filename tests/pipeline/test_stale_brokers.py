@@ -25,13 +25,13 @@ from stream_dp.pipeline.kafka import patience, topic_log
 from stream_dp.pipeline.kafka.topic_log import (
     EndsBefore,
     InputCut,
+    KafkaInputReader,
     KafkaLog,
-    KafkaRows,
-    Kept,
+    KeyedTopic,
     LogEntry,
 )
 from stream_dp.pipeline.worker import Worker
-from stream_dp.state.schema import Table
+from stream_dp.state.schema import StateTable
 from tests.local_logs import LocalLog
 from tests.pipeline.fakes import FakeRows
 from tests.pipeline.marked import cuts
@@ -166,7 +166,7 @@ async def test_an_end_that_is_too_early_is_asked_for_again(cluster: Cluster, log
 
 
 async def test_rows_are_not_taken_for_lost(cluster: Cluster) -> None:
-    rows = KafkaRows(WHERE, NAMES)
+    rows = KafkaInputReader(WHERE, NAMES)
     with pytest.raises(InputCut) as found:
         [one async for one in rows.records("batches:0", [1, 7])]
     assert (found.value.topic_partition, found.value.read, found.value.end) == ("batches:0", 8, 5)
@@ -215,7 +215,7 @@ class StaleLog(LocalLog):
 
 async def test_a_block_is_not_taken_for_lost() -> None:
     log = StaleLog(1)
-    kept, key = Kept(log), b"flights/0123"
+    kept, key = KeyedTopic(log), b"flights/0123"
     (offsets,) = await kept.put([(key, ROWS)])
     log.known = 0
     for asked in (kept.parts("flights"), kept.fetch(key, offsets)):
@@ -228,10 +228,10 @@ async def test_a_block_is_not_taken_for_lost() -> None:
 
 async def test_a_block_that_a_topic_does_not_have_is_lost() -> None:
     """An append tells: it lands where the topic ends, which is before the place of the block."""
-    kept, key = Kept(StaleLog(1)), b"flights/0123"
+    kept, key = KeyedTopic(StaleLog(1)), b"flights/0123"
     for _ in range(3):
         (offsets,) = await kept.put([(key, ROWS)])
-    assert await Kept(StaleLog(1)).fetch(key, offsets) is None
+    assert await KeyedTopic(StaleLog(1)).fetch(key, offsets) is None
 
 
 # ---------------------------------------------------------------- the journal
@@ -264,7 +264,7 @@ def _mark(owned: Owned) -> list[LogEntry]:
 async def _commit(journal: Journal, owned: Owned) -> None:
     """Appends the next commit of a data set."""
     state = owned.chain("flights").build()
-    commit = state.drafted({(Table.FACT, b"n"): b"%d" % state.number})
+    commit = state.drafted({(StateTable.FACT, b"n"): b"%d" % state.number})
     stored, trail = commit.to_bytes()
     owned.chain("flights").add(commit, trail)
     assert await journal.append(owned, journal.entries(owned, "commit", "flights", stored))
@@ -450,7 +450,7 @@ async def test_rows_are_looked_at_once_the_leader_answers(
 
     def worker(*parts: Any, **named: Any) -> Worker:
         view, noise, send, log, rows, _, outputs = parts
-        return Worker(view, noise, send, log, rows, Kept(blocks), outputs, **named)
+        return Worker(view, noise, send, log, rows, KeyedTopic(blocks), outputs, **named)
 
     world.worker_type = worker
     process = world.process()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.journal.entries import entries_of
-from stream_dp.state.schema import Commit, State, Table
+from stream_dp.state.schema import Commit, State, StateTable
 from tests.view import MemoryView
 
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -72,7 +72,7 @@ def another_history(world: Any) -> None:
     """A commit has what another one with its number would have."""
     last = _commits(world, "trains")[-1]
     state = State("trains", number=len(_commits(world, "trains")) - 1)
-    _written(world, last, state.drafted({(Table.FACT, b"n"): b"1"}).to_bytes()[0])
+    _written(world, last, state.drafted({(StateTable.FACT, b"n"): b"1"}).to_bytes()[0])
 
 
 def newer_table(world: Any) -> None:
@@ -122,7 +122,7 @@ async def test_a_data_set_that_is_not_whole_on_the_journal_stops_alone_and_says_
 
 
 async def test_a_definition_of_a_newer_release_stops_its_data_set(served: Any) -> None:
-    commit = State("ships").drafted({(Table.DEFINITION, b""): b'{"version": 99}'})
+    commit = State("ships").drafted({(StateTable.DEFINITION, b""): b'{"version": 99}'})
     partition = served.define("ships").partition
     epochs = [dict(entry.headers)["epoch"] for entry in served.journal[partition]]
     served.append(-1, partition, entries_of("commit", "ships", commit.to_bytes()[0], epochs[-1]))

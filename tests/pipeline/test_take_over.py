@@ -22,7 +22,7 @@ from stream_dp.pipeline.journal.marks import Marks
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state.private_names import salted
 from stream_dp.state.schema import ROTATED as ROTATION
-from stream_dp.state.schema import Pair, State, Table
+from stream_dp.state.schema import Pair, State, StateTable
 from tests.driven import drained
 from tests.indexes import counts
 from tests.pipeline.crash import CopyingFuse, CountingFuse
@@ -103,8 +103,8 @@ async def _differ(journal: Journal, held: Held) -> list[str]:
 def contents(held: Held) -> dict[Pair, bytes]:
     """All answers and outcomes that are kept, by their ids."""
     tables = (
-        (Table.ANSWER, held.previous | held.answers),
-        (Table.OUTCOME, held.previous_batches | held.batches),
+        (StateTable.ANSWER, held.previous | held.answers),
+        (StateTable.OUTCOME, held.previous_batches | held.batches),
     )
     return {(table, key.encode()): value for table, some in tables for key, value in some.items()}
 
@@ -176,7 +176,7 @@ def is_of_another_deployment(world: World, _: MemoryView) -> None:
     for name, state in [*world.view.states.items()]:
         other = State(name, state.number + 5, bytes([9]) * 32)
         trail = other.trail
-        other.apply(other.drafted({(Table.FACT, b"retired"): b"1", ROTATION: b"1"}), trail)
+        other.apply(other.drafted({(StateTable.FACT, b"retired"): b"1", ROTATION: b"1"}), trail)
         world.view.states[name] = other
     for both in world.view.generations.values():
         for pairs in both:

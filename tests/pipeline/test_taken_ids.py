@@ -10,7 +10,7 @@ import pytest
 
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.watch.crash_points import CrashPoint
-from stream_dp.state.schema import Table
+from stream_dp.state.schema import StateTable
 from tests.indexes import counts
 from tests.pipeline.scenarios import DAY_MS, NOV_1, ROTATED
 from tests.pipeline.test_producers import move
@@ -186,8 +186,8 @@ async def test_ids_move_with_their_data_set(
         ids = process.worker.journal.chain(name).ids
         assert taken
         assert counts(ids)[-1] == len(taken)
-        assert all(ids.find(Table.TAKEN, one.encode()) is not None for one in taken)
-        assert ids.find(Table.TAKEN, b"another") is None
+        assert all(ids.find(StateTable.TAKEN, one.encode()) is not None for one in taken)
+        assert ids.find(StateTable.TAKEN, b"another") is None
         assert process.datasets[name].cursor["producer till-7"] == days
     waiting = {name: one.waiting for name, one in process.datasets.items()}
     new.now_ms = here.now_ms

@@ -13,7 +13,7 @@ import pytest
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.queries.query_answerer import answer_name
-from stream_dp.state.schema import Pair, State, Table, sum_of
+from stream_dp.state.schema import Pair, State, StateTable, sum_of
 from tests.pipeline.held import valid_commits
 from tests.pipeline.scenarios import AA, LATE
 from tests.pipeline.test_forked_ledger import several_answers
@@ -45,28 +45,32 @@ async def asked(world: World) -> World:
 
 
 def less_is_spent(pairs: dict[Pair, bytes]) -> None:
-    rho, delta = pairs[Table.SPENT, b"0"].split()
-    pairs[Table.SPENT, b"0"] = b"%d %d" % (int(rho) // 2, int(delta))
+    rho, delta = pairs[StateTable.SPENT, b"0"].split()
+    pairs[StateTable.SPENT, b"0"] = b"%d %d" % (int(rho) // 2, int(delta))
 
 
 def a_phase_is_missing(pairs: dict[Pair, bytes]) -> None:
-    del pairs[Table.TRANSCRIPT, b"0"], pairs[Table.SPENT, b"0"], pairs[Table.KEPT, b"block 1"]
+    del (
+        pairs[StateTable.TRANSCRIPT, b"0"],
+        pairs[StateTable.SPENT, b"0"],
+        pairs[StateTable.KEPT, b"block 1"],
+    )
 
 
 def a_fact_is_no_number(pairs: dict[Pair, bytes]) -> None:
-    pairs[Table.FACT, b"ledger"] = b"x"
+    pairs[StateTable.FACT, b"ledger"] = b"x"
 
 
 def it_is_retired(pairs: dict[Pair, bytes]) -> None:
-    pairs[Table.FACT, b"retired"] = b"1"
+    pairs[StateTable.FACT, b"retired"] = b"1"
 
 
 def the_definition_is_cut_short(pairs: dict[Pair, bytes]) -> None:
-    pairs[Table.DEFINITION, b""] = pairs[Table.DEFINITION, b""][:-1]
+    pairs[StateTable.DEFINITION, b""] = pairs[StateTable.DEFINITION, b""][:-1]
 
 
 def a_batch_is_still_to_come(pairs: dict[Pair, bytes]) -> None:
-    for pair in [pair for pair in pairs if pair[0] is Table.CURSOR]:
+    for pair in [pair for pair in pairs if pair[0] is StateTable.CURSOR]:
         del pairs[pair]
 
 
@@ -201,7 +205,7 @@ async def test_an_answer_with_a_wrong_byte_stops_its_data_set_alone_when_somebod
     asked: World,
 ) -> None:
     """It is below the checkpoint from which its data set was read, and Redis has dropped it."""
-    pair = (Table.ANSWER, answer_name("ana", "q1").encode())
+    pair = (StateTable.ANSWER, answer_name("ana", "q1").encode())
     (answered,) = [one for one in valid_commits(asked)["flights"] if pair in one.commit.pairs]
     asked.often = replace(SOON, per_id=10_000)  # so no answer is carried
     for number in range(60):
@@ -232,7 +236,7 @@ async def test_an_answer_with_a_wrong_byte_is_not_carried_and_keeps_the_journal(
     asked: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A round that would lose it is given up, and not begun again with each step. All goes on."""
-    pair = (Table.ANSWER, answer_name("ana", "q1").encode())
+    pair = (StateTable.ANSWER, answer_name("ana", "q1").encode())
     (answered,) = [one for one in valid_commits(asked)["flights"] if pair in one.commit.pairs]
     asked.often = replace(SOON, per_id=0)  # so answers are carried
     process = asked.process()

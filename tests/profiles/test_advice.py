@@ -19,7 +19,7 @@ from stream_dp.core.kinds.threshold.count_tree import Tree, TreePlan
 from stream_dp.core.median.memory import Memory
 from stream_dp.core.outcome import Answered, Path, Refused
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
-from stream_dp.core.residual.base_release.expected_queries import Tile, declared_workload
+from stream_dp.core.residual.base_release.expected_queries import PlannedTile, declared_workload
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.rows.universe import Universe
@@ -240,8 +240,8 @@ def test_what_takes_least_is_recommended_and_the_first_of_equals() -> None:
 def test_tiles_are_for_what_answers_all_of_them_and_are_planned_as_a_data_set_does(
     need: Need,
 ) -> None:
-    table = Tile(LinearQuery(EVERYTHING, range(1), (1,)), 1)
-    tiled = replace(need, queries=0, tiles=(table, Tile(LinearQuery(HALF, range(1)), None)))
+    table = PlannedTile(LinearQuery(EVERYTHING, range(1), (1,)), 1)
+    tiled = replace(need, queries=0, tiles=(table, PlannedTile(LinearQuery(HALF, range(1)), None)))
     assert tiled.asked == 2 * need.phases
     assert [e.name for e in estimates(tiled)] == [
         Name.CALIBRATED,

@@ -46,7 +46,7 @@ PLACES = sql.Dimension(
 )
 
 
-def planned(statement: str) -> sql.Plan:
+def planned(statement: str) -> sql.StatementPlan:
     return sql.plan(statement, SCHEMA, dataset="sales", dimensions={"places": PLACES})
 
 

@@ -84,7 +84,7 @@ from stream_dp.errors import CorruptState
 from stream_dp.pipeline.datasets.person_allowance import Used
 from stream_dp.state import codec, private_names
 from stream_dp.state.ids import Ids
-from stream_dp.state.schema import BY_ID, Checkpoint, Commit, Pair, State, Table, weight
+from stream_dp.state.schema import BY_ID, Checkpoint, Commit, Pair, State, StateTable, weight
 from tests.noise import QuickNoise
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/formats"
@@ -168,14 +168,14 @@ def state_of(pairs: dict[Pair, bytes]) -> State:
 def index_of_ids() -> Ids:
     """Ids of both generations, one that was put again, and one whose outcome is not kept any more."""
     index = Ids()
-    index.put((Table.OUTCOME, b"b1"), b"outcome", 3)
+    index.put((StateTable.OUTCOME, b"b1"), b"outcome", 3)
     index.rotate()
-    index.put((Table.ANSWER, b"ana q1"), b"answer", 4)
-    index.put((Table.ANSWER, b"ana q2"), b"another one", 5)
+    index.put((StateTable.ANSWER, b"ana q1"), b"answer", 4)
+    index.put((StateTable.ANSWER, b"ana q2"), b"another one", 5)
     index.rotate()
-    index.put((Table.ANSWER, b"ana q1"), b"answer", 2**40)
-    index.put((Table.OUTCOME, b"b2"), b"outcome", 2**48 - 2)
-    index.put((Table.TAKEN, b"b1"), b"", 3)
+    index.put((StateTable.ANSWER, b"ana q1"), b"answer", 2**40)
+    index.put((StateTable.OUTCOME, b"b2"), b"outcome", 2**48 - 2)
+    index.put((StateTable.TAKEN, b"b1"), b"", 3)
     return index
 
 
@@ -296,18 +296,18 @@ COMMIT = Commit(
     prev=bytes(range(32)),
     nonce=bytes(range(100, 116)),
     pairs={
-        (Table.DEFINITION, b""): b'{"version":1}',
-        (Table.FACT, "\u00e4".encode()): b"",
-        (Table.CURSOR, b"queries:0"): b"9007199254740993",
-        (Table.SPENT, b"2"): b"1 1125899906842624",
-        (Table.TRANSCRIPT, b"0"): b"\x01measurement",
-        (Table.INTENT, b"7"): None,
-        (Table.VERIFIED, KEY): b"verified",
-        (Table.WAITING, b"3"): None,
-        (Table.KEPT, b"block 2"): b"\x01name",
-        (Table.ANSWER, b"ana q1"): b"answer\x00",
-        (Table.OUTCOME, b"b1"): b"outcome",
-        (Table.TAKEN, b"b1"): b"",
+        (StateTable.DEFINITION, b""): b'{"version":1}',
+        (StateTable.FACT, "\u00e4".encode()): b"",
+        (StateTable.CURSOR, b"queries:0"): b"9007199254740993",
+        (StateTable.SPENT, b"2"): b"1 1125899906842624",
+        (StateTable.TRANSCRIPT, b"0"): b"\x01measurement",
+        (StateTable.INTENT, b"7"): None,
+        (StateTable.VERIFIED, KEY): b"verified",
+        (StateTable.WAITING, b"3"): None,
+        (StateTable.KEPT, b"block 2"): b"\x01name",
+        (StateTable.ANSWER, b"ana q1"): b"answer\x00",
+        (StateTable.OUTCOME, b"b1"): b"outcome",
+        (StateTable.TAKEN, b"b1"): b"",
     },
     sum=2**127 + 5,
     out=b"\x01outbox",
@@ -316,7 +316,7 @@ CHECKPOINT = Checkpoint(
     state=state_of(
         {pair: value for pair, value in COMMIT.pairs.items() if value and pair[0] not in BY_ID}
     ),
-    carried={(Table.ANSWER, b"ana q1"): b"answer\x00", (Table.OUTCOME, b"b1"): b""},
+    carried={(StateTable.ANSWER, b"ana q1"): b"answer\x00", (StateTable.OUTCOME, b"b1"): b""},
     ids=b"\x01index of ids",
 )
 USED = Used(

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from stream_dp.errors import CorruptState
 from stream_dp.state import ids as module
-from stream_dp.state.ids import NOWHERE, Found, Ids
-from stream_dp.state.schema import Pair, Table
+from stream_dp.state.ids import NOWHERE, IdPlace, Ids
+from stream_dp.state.schema import Pair, StateTable
 from tests.indexes import counts
 
-ANSWER, OUTCOME, TAKEN = Table.ANSWER, Table.OUTCOME, Table.TAKEN
+ANSWER, OUTCOME, TAKEN = StateTable.ANSWER, StateTable.OUTCOME, StateTable.TAKEN
 LARGEST = 2**48 - 2
 """The largest offset."""
 
@@ -36,7 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MERGED", 40)
 
 
-def filled(n: int, table: Table = ANSWER, *, start: int = 0) -> Ids:
+def filled(n: int, table: StateTable = ANSWER, *, start: int = 0) -> Ids:
     index = Ids()
     for number in range(start, start + n):
         index.put((table, key(number)), b"value %d" % number, number)
@@ -53,7 +53,7 @@ def n_runs(index: Ids) -> int:
 def test_an_id_is_found_at_the_offset_of_its_content_and_in_its_own_table_alone() -> None:
     index = Ids()
     index.put((ANSWER, b"x"), b"an answer", 7)
-    assert index.find(ANSWER, b"x") == Found(7, digest(b"an answer"))
+    assert index.find(ANSWER, b"x") == IdPlace(7, digest(b"an answer"))
     assert index.find(OUTCOME, b"x") is None
     assert index.find(ANSWER, b"y") is None
 
@@ -65,7 +65,7 @@ def test_a_copy_fits_only_if_it_is_the_content() -> None:
     assert found is not None
     assert found.fits(b"an answer")
     assert not found.fits(b"another one")
-    assert not Found(NOWHERE, b"").fits(b"")
+    assert not IdPlace(NOWHERE, b"").fits(b"")
 
 
 @pytest.mark.usefixtures("small")
@@ -75,7 +75,7 @@ def test_a_carried_answer_is_where_it_was_put_last(others: int) -> None:
     for number in range(1, 1 + others):
         index.put((ANSWER, key(number)), b"", number)
     index.put((ANSWER, key(0)), b"value 0", 500)
-    assert index.find(ANSWER, key(0)) == Found(500, digest(b"value 0"))
+    assert index.find(ANSWER, key(0)) == IdPlace(500, digest(b"value 0"))
     assert index.is_at((ANSWER, key(0)), 500)
     assert not index.is_at((ANSWER, key(0)), 0)
     assert counts(index)[0] == 1 + others
@@ -95,7 +95,7 @@ def test_every_offset_comes_back(offset: int) -> None:
     index = Ids()
     index.put((OUTCOME, b"b"), b"", offset)
     index = Ids.from_bytes(index.to_bytes())
-    assert index.find(OUTCOME, b"b") == Found(offset, digest(b""))
+    assert index.find(OUTCOME, b"b") == IdPlace(offset, digest(b""))
     assert (index.below(offset), index.below(offset + 1)) == (0, 1)
 
 
@@ -106,15 +106,15 @@ def test_an_offset_out_of_range_is_refused_and_changes_nothing(offset: int) -> N
         index.put((ANSWER, key(0)), b"new", offset)
     with pytest.raises(ValueError, match="no record"):
         index.move((ANSWER, key(0)), offset)
-    assert index.find(ANSWER, key(0)) == Found(0, digest(b"value 0"))
+    assert index.find(ANSWER, key(0)) == IdPlace(0, digest(b"value 0"))
 
 
 def test_a_table_that_is_not_found_by_id_is_refused() -> None:
     index = Ids()
     calls: list[Callable[[], Any]] = [
-        lambda: index.put((Table.FACT, b"x"), b"", 1),
-        lambda: index.move((Table.FACT, b"x"), 1),
-        lambda: index.find(Table.FACT, b"x"),
+        lambda: index.put((StateTable.FACT, b"x"), b"", 1),
+        lambda: index.move((StateTable.FACT, b"x"), 1),
+        lambda: index.find(StateTable.FACT, b"x"),
     ]
     for call in calls:
         with pytest.raises(ValueError, match="no table FACT"):
@@ -172,7 +172,7 @@ def test_an_id_that_is_put_again_is_kept_from_then_on() -> None:
     assert counts(index) == [1, 0, 0, 0, 0]
     assert index.below(8) == 0
     index.rotate()
-    assert index.find(ANSWER, key(0)) == Found(8, digest(b"value 0"))
+    assert index.find(ANSWER, key(0)) == IdPlace(8, digest(b"value 0"))
     index.rotate()
     assert index.find(ANSWER, key(0)) is None
 
@@ -185,7 +185,7 @@ def test_an_id_that_is_moved_is_kept_no_longer_and_one_that_was_dropped_stays_so
     for number in range(n):
         index.move((ANSWER, key(number)), 100 + number)
     assert counts(index) == [0, n, 0, 0, 0]
-    assert index.find(ANSWER, key(n - 1)) == Found(99 + n, digest(b"value %d" % (n - 1)))
+    assert index.find(ANSWER, key(n - 1)) == IdPlace(99 + n, digest(b"value %d" % (n - 1)))
     assert index.below(100) == 0
     index.rotate()
     index.move((ANSWER, key(0)), 200)
@@ -199,12 +199,12 @@ def test_an_id_that_is_taken_stays_so_for_ever_and_its_outcome_is_said_while_it_
         index.put((OUTCOME, key(number)), b"done", number)
         index.put((TAKEN, key(number)), b"", number)
         index.put((TAKEN, key(number)), b"", number + 1)
-    assert index.find(OUTCOME, key(3)) == Found(3, digest(b"done"))
-    assert index.find(TAKEN, key(3)) == Found(NOWHERE, b"")
+    assert index.find(OUTCOME, key(3)) == IdPlace(3, digest(b"done"))
+    assert index.find(TAKEN, key(3)) == IdPlace(NOWHERE, b"")
     for _ in range(3):
         index.rotate()
         index.move((TAKEN, key(3)), 99)
-    assert index.find(OUTCOME, key(3)) == index.find(TAKEN, key(3)) == Found(NOWHERE, b"")
+    assert index.find(OUTCOME, key(3)) == index.find(TAKEN, key(3)) == IdPlace(NOWHERE, b"")
     assert index.find(ANSWER, key(3)) is None
     assert index.find(OUTCOME, key(50)) is None
     assert counts(index) == [0, 0, 0, 0, 50]
@@ -237,11 +237,11 @@ class Model:
     def rotate(self) -> None:
         self.current, self.previous = {}, self.current
 
-    def find(self, table: Table, key: bytes) -> Found | None:
+    def find(self, table: StateTable, key: bytes) -> IdPlace | None:
         kept = {**self.current, **self.previous}.get((table, key))
         if kept is not None:
-            return Found(kept[1], digest(kept[0]))
-        return Found(NOWHERE, b"") if table is not ANSWER and key in self.taken else None
+            return IdPlace(kept[1], digest(kept[0]))
+        return IdPlace(NOWHERE, b"") if table is not ANSWER and key in self.taken else None
 
     def counts(self) -> list[int]:
         numbers = [
@@ -256,12 +256,12 @@ class Model:
         return sum(offset < end for _, offset in kept.values())
 
 
-def same_first_bytes(table: Table, key: bytes) -> bytes:
+def same_first_bytes(table: StateTable, key: bytes) -> bytes:
     """Ids whose hashes differ in one of the last bytes alone."""
     return bytes(8) + bytes((table,)) + key.ljust(7)
 
 
-def many_zeros(table: Table, key: bytes) -> bytes:
+def many_zeros(table: StateTable, key: bytes) -> bytes:
     """Hashes that end with zero bytes, and one that has no other."""
     number = int(key.split()[1]) * 3 + table - ANSWER
     return number.to_bytes(1).ljust(16, b"\0")
@@ -286,7 +286,7 @@ ALL = [("put", (table, each), b"", 1) for each in KEYS for table in (ANSWER, OUT
 @given(steps=STEPS)
 @example(steps=[*ALL, ("rotate",), *ALL[::2], ("bytes",), *ALL[::3], ("rotate",), *ALL[::5]])
 def test_it_agrees_with_dictionaries(
-    hashed: Callable[[Table, bytes], bytes], steps: list[tuple[Any, ...]]
+    hashed: Callable[[StateTable, bytes], bytes], steps: list[tuple[Any, ...]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_NEWEST", 3)

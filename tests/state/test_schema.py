@@ -28,27 +28,32 @@ from stream_dp.state.schema import (
     Pair,
     Pairs,
     State,
-    Table,
+    StateTable,
     sum_of,
     weight,
 )
 
-CURSOR, SPENT, FACT, INTENT = Table.CURSOR, Table.SPENT, Table.FACT, Table.INTENT
-IN_STATE = [table for table in Table if table not in BY_ID]
+CURSOR, SPENT, FACT, INTENT = (
+    StateTable.CURSOR,
+    StateTable.SPENT,
+    StateTable.FACT,
+    StateTable.INTENT,
+)
+IN_STATE = [table for table in StateTable if table not in BY_ID]
 
 THREE: list[Pairs] = [
-    {(Table.DEFINITION, b""): b"{}", (CURSOR, b"queries:0"): b"1"},
+    {(StateTable.DEFINITION, b""): b"{}", (CURSOR, b"queries:0"): b"1"},
     {
         (SPENT, b"1"): b"1024 0",
         (INTENT, b"2"): b"[]",
         (CURSOR, b"queries:0"): b"1",
-        (Table.KEPT, b"block 1"): b"name",
+        (StateTable.KEPT, b"block 1"): b"name",
     },
     {
         (INTENT, b"2"): None,
-        (Table.TRANSCRIPT, b"0"): b"\x01r",
-        (Table.ANSWER, b"ana q1"): b"d{}",
-        (Table.TAKEN, b"b1"): b"",
+        (StateTable.TRANSCRIPT, b"0"): b"\x01r",
+        (StateTable.ANSWER, b"ana q1"): b"d{}",
+        (StateTable.TAKEN, b"b1"): b"",
         (CURSOR, b"queries:0"): b"2",
     },
 ]
@@ -125,7 +130,7 @@ def test_a_trail_is_a_digest_of_the_one_before_it_and_of_all_that_the_commit_say
 
 def test_a_commit_comes_back_with_its_trail() -> None:
     state = State("fl\u00fcge", 2**40, bytes(range(32)))
-    pairs = {(table, b"key %d" % table): b"\x00" * table for table in Table}
+    pairs = {(table, b"key %d" % table): b"\x00" * table for table in StateTable}
     commit = state.drafted({**pairs, (FACT, b""): None, (FACT, b"x"): b""}, out=b"out")
     stored, trail = commit.to_bytes()
     assert Commit.from_bytes(stored) == (commit, trail)
@@ -162,17 +167,17 @@ def test_two_workers_that_decide_the_same_make_two_histories() -> None:
 def test_commits_add_up_to_pairs_without_what_is_found_by_its_id() -> None:
     state, commits = chain()
     assert state.pairs == {
-        (Table.DEFINITION, b""): b"{}",
+        (StateTable.DEFINITION, b""): b"{}",
         (CURSOR, b"queries:0"): b"2",
         (SPENT, b"1"): b"1024 0",
-        (Table.KEPT, b"block 1"): b"name",
-        (Table.TRANSCRIPT, b"0"): b"\x01r",
+        (StateTable.KEPT, b"block 1"): b"name",
+        (StateTable.TRANSCRIPT, b"0"): b"\x01r",
     }
     assert (state.number, state.trail) == (3, commits[-1].to_bytes()[1])
     assert sum_of(state.pairs) == state.sum
     assert dict(commits[-1].by_id()) == {
-        (Table.ANSWER, b"ana q1"): b"d{}",
-        (Table.TAKEN, b"b1"): b"",
+        (StateTable.ANSWER, b"ana q1"): b"d{}",
+        (StateTable.TAKEN, b"b1"): b"",
     }
 
 
@@ -231,8 +236,8 @@ def test_a_commit_of_a_fork_is_refused_by_what_lies_behind_the_fork() -> None:
 @pytest.mark.parametrize(
     ("pairs", "why"),
     [
-        ({(Table.DEFINITION, b""): b"{ }"}, "a definition would change"),
-        ({(Table.TRANSCRIPT, b"0"): b"other"}, "a transcript would change"),
+        ({(StateTable.DEFINITION, b""): b"{ }"}, "a definition would change"),
+        ({(StateTable.TRANSCRIPT, b"0"): b"other"}, "a transcript would change"),
         ({(CURSOR, b"queries:0"): b"1"}, "a cursor would go backwards"),
         ({(CURSOR, b"queries:0"): None}, "a cursor does not decode"),
         ({(CURSOR, b"queries:0"): b""}, "a cursor does not decode"),
@@ -272,15 +277,17 @@ def test_a_line_may_be_spent_to_its_end_and_no_number_is_cut_off() -> None:
 
 def test_the_tables_of_a_state_are_read_by_key_and_by_number() -> None:
     state = State("flights")
-    committed(state, {(Table.TRANSCRIPT, b"%d" % n): b"entry %d" % n for n in reversed(range(12))})
-    assert state.numbered(Table.TRANSCRIPT) == [b"entry %d" % n for n in range(12)]
+    committed(
+        state, {(StateTable.TRANSCRIPT, b"%d" % n): b"entry %d" % n for n in reversed(range(12))}
+    )
+    assert state.numbered(StateTable.TRANSCRIPT) == [b"entry %d" % n for n in range(12)]
     committed(state, {(FACT, b"a"): b"1"})
     assert state.table(FACT) == {b"a": b"1"}
 
 
 def test_the_bytes_of_a_state_are_known_without_counting_them_again() -> None:
     state, _ = chain()
-    committed(state, {(FACT, b"a"): b"1", (Table.ANSWER, b"ana q2"): bytes(1000)})
+    committed(state, {(FACT, b"a"): b"1", (StateTable.ANSWER, b"ana q2"): bytes(1000)})
     committed(state, {(FACT, b"a"): None, (FACT, b"gone"): None, (INTENT, b"3"): bytes(70)})
     assert state.n_bytes == State("flights", pairs=dict(state.pairs)).n_bytes
     assert 70 + sum(map(len, state.pairs.values())) > state.n_bytes - 16 * len(state.pairs) > 70
@@ -363,7 +370,7 @@ def damaged(data: bytes) -> list[bytes]:
 
 def checkpoint() -> Checkpoint:
     state, _ = chain()
-    carried = {(Table.ANSWER, b"ana q1"): b"d{}", (Table.OUTCOME, b"b1"): b""}
+    carried = {(StateTable.ANSWER, b"ana q1"): b"d{}", (StateTable.OUTCOME, b"b1"): b""}
     return Checkpoint(state=state, carried=carried, ids=b"\x01ids", restarts=True)
 
 
@@ -455,7 +462,7 @@ def test_a_few_bytes_that_would_fill_the_memory_are_refused(
 
 def test_a_number_of_a_table_is_never_used_again() -> None:
     """Tables that are gone keep their numbers, here too."""
-    assert {table.name: int(table) for table in Table} == {
+    assert {table.name: int(table) for table in StateTable} == {
         "DEFINITION": 1,
         "FACT": 2,
         "CURSOR": 3,

@@ -20,7 +20,7 @@ from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable
 from stream_dp.messages import Answer, Definition, Event, Rejected, StandingQuery, read_answer
 from stream_dp.web.access import Access
 from stream_dp.web.http_api.api import Api
-from stream_dp.web.page_data.published_state import READ, Published
+from stream_dp.web.page_data.published_state import READ, PublishedState
 from stream_dp.web.page_data.viewers import Viewers
 from tests.pipeline.trail import Sent
 from tests.pipeline.world import Process, World
@@ -36,7 +36,7 @@ class InProcess:
 
     def __init__(self, world: World, process: Process) -> None:
         self.world = world
-        self.published = Published()
+        self.published = PublishedState()
         self.followers: list[asyncio.Queue[Reply]] = []
         self.answering = asyncio.Event()
         self.answering.set()
@@ -62,7 +62,7 @@ class InProcess:
         """
         closing = asyncio.Event()
 
-        async def published() -> Published:
+        async def published() -> PublishedState:
             if unread:
                 raise ServerUnavailable(unread)
             return self.published
@@ -111,8 +111,8 @@ class InProcess:
 def api_of(connect: Callable[[], AsyncClient]) -> Api:
     """The API for anybody on this machine, with clients of its own."""
 
-    async def published() -> Published:
-        return Published()
+    async def published() -> PublishedState:
+        return PublishedState()
 
     return Api(
         connect,

@@ -10,7 +10,7 @@ from kafka import KafkaProducer
 
 from stream_dp.broker import Broker
 from stream_dp.web.page_data.feed import Feed
-from stream_dp.web.page_data.published_state import Published
+from stream_dp.web.page_data.published_state import PublishedState
 from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -39,7 +39,7 @@ def answer(number: int) -> tuple[str, dict[str, Any]]:
 
 
 def test_a_flood_of_answers_is_read_in_part_and_the_ledger_in_full(deployment: Any) -> None:
-    published = Published()
+    published = PublishedState()
     feed = Feed(Broker(deployment.bootstrap_servers), deployment.topics, published, idle_s=0)
     people = published.datasets["people"]
     producer = KafkaProducer(bootstrap_servers=deployment.bootstrap_servers)

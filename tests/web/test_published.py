@@ -9,7 +9,7 @@ import pytest
 
 from stream_dp import sql
 from stream_dp.core.budget.accountant import epsilon_of, rho_max
-from stream_dp.web.page_data.published_state import Published
+from stream_dp.web.page_data.published_state import PublishedState
 from stream_dp.web.page_data.query_words import queries
 from stream_dp.web.page_data.views import Views
 
@@ -28,9 +28,9 @@ DEFINITION: dict[str, Any] = {
 
 
 @pytest.fixture
-def published() -> Published:
+def published() -> PublishedState:
     """One phase of 120 rows is open, with one charge, an easy, a hard and a refused answer."""
-    published = Published()
+    published = PublishedState()
     entries: list[dict[str, Any]] = [
         {"kind": "dataset"},
         {"kind": "phase", "phase": 1, "rows": 120},
@@ -65,7 +65,7 @@ def answer(query_id: str, difficulty: str) -> dict[str, Any]:
     }
 
 
-def take(published: Published, role: str, document: dict[str, Any], at: int = 0) -> None:
+def take(published: PublishedState, role: str, document: dict[str, Any], at: int = 0) -> None:
     value = json.dumps({"version": 1, "dataset": "people", **document}).encode()
     published.take(role, "people", value, at)
 
@@ -74,7 +74,7 @@ def seen(section: bytes) -> Any:
     return json.loads(section)
 
 
-def test_a_data_set_is_what_its_records_tell(published: Published) -> None:
+def test_a_data_set_is_what_its_records_tell(published: PublishedState) -> None:
     sections = Views(published).public("people")
     detail = seen(sections["dataset"])
     assert (detail["phases"], detail["rows"], detail["waiting"]) == (1, 120, 7)
@@ -86,7 +86,7 @@ def test_a_data_set_is_what_its_records_tell(published: Published) -> None:
     assert [one["query_id"] for one in seen(sections["answers"])] == ["q3", "q2", "q1"]
 
 
-def test_records_that_come_twice_count_once(published: Published) -> None:
+def test_records_that_come_twice_count_once(published: PublishedState) -> None:
     before = Views(published).public("people")
     take(published, "answers", answer("q1", "easy"), at=5000)
     take(published, "ledger", {"seq": 1, "kind": "phase", "phase": 1, "rows": 120}, at=5000)
@@ -98,7 +98,7 @@ def asked(sections: dict[str, bytes]) -> list[str | None]:
 
 
 def test_an_analyst_sees_the_queries_of_answers_no_rejection_and_nothing_of_the_worker(
-    published: Published,
+    published: PublishedState,
 ) -> None:
     reason = {"code": "bad_json", "message": "it is not JSON at line 7"}
     place = {"topic": "t", "partition": 0, "offset": 3}
@@ -119,7 +119,7 @@ def test_an_analyst_sees_the_queries_of_answers_no_rejection_and_nothing_of_the_
 
 
 def test_an_answer_stands_beside_the_query_that_it_answers_whatever_comes_under_its_id(
-    published: Published,
+    published: PublishedState,
 ) -> None:
     for city, more in (("Bonn", {"quote": True}), ("Graz", {}), ("Bonn", {})):
         where = {"attribute": "city", "eq": city}
@@ -128,7 +128,7 @@ def test_an_answer_stands_beside_the_query_that_it_answers_whatever_comes_under_
 
 
 def test_quotes_are_no_answers_and_large_tables_are_told_by_their_size(
-    published: Published,
+    published: PublishedState,
 ) -> None:
     quote = {**answer("q4", "hard"), "status": "quoted", "value": None}
     take(published, "answers", quote)
@@ -146,7 +146,7 @@ def test_quotes_are_no_answers_and_large_tables_are_told_by_their_size(
 
 
 def test_poor_synthetic_rows_are_told_where_a_definition_asks_for_rows(
-    published: Published,
+    published: PublishedState,
 ) -> None:
     schema = seen(Views(published).public("people")["schema"])
     assert schema["opening"]["poor_rows"] is None
@@ -156,7 +156,7 @@ def test_poor_synthetic_rows_are_told_where_a_definition_asks_for_rows(
 
 
 def test_a_page_says_to_whom_is_promised_and_what_a_person_in_every_phase_has_lost(
-    published: Published,
+    published: PublishedState,
 ) -> None:
     public = Views(published).public("people")
     assert seen(public["schema"])["promised_to"] == "every row, for ever"
@@ -176,20 +176,20 @@ def test_a_page_says_to_whom_is_promised_and_what_a_person_in_every_phase_has_lo
     assert seen(public["dataset"])["in_every_phase"] == pytest.approx(lost)
 
 
-def test_how_long_rows_are_kept_is_told(published: Published) -> None:
+def test_how_long_rows_are_kept_is_told(published: PublishedState) -> None:
     assert seen(Views(published).public("people")["schema"])["kept_phases"] is None
     take(published, "catalog", {**DEFINITION, "retention": {"phases": 3}})
     assert seen(Views(published).public("people")["schema"])["kept_phases"] == 3
 
 
-def test_how_long_answers_are_stored_is_told(published: Published) -> None:
+def test_how_long_answers_are_stored_is_told(published: PublishedState) -> None:
     assert seen(Views(published).public("people")["schema"])["kept_answers_days"] is None
     take(published, "catalog", {**DEFINITION, "retention": {"answers": {"days": 30}}})
     schema = seen(Views(published).public("people")["schema"])
     assert (schema["kept_answers_days"], schema["kept_phases"]) == (30, None)
 
 
-def test_a_retired_data_set_stays_on_the_list_and_is_not_chosen(published: Published) -> None:
+def test_a_retired_data_set_stays_on_the_list_and_is_not_chosen(published: PublishedState) -> None:
     published.take("catalog", "people", b"", 0)
     take(published, "catalog", {**DEFINITION, "dataset": "other"})
     published.take("catalog", "zoo", json.dumps({**DEFINITION, "dataset": "zoo"}).encode(), 0)
@@ -201,7 +201,7 @@ def test_a_retired_data_set_stays_on_the_list_and_is_not_chosen(published: Publi
     assert seen(sections["schema"])["name"] == "zoo"
 
 
-def test_a_quarantine_is_over_when_something_is_paid_for_again(published: Published) -> None:
+def test_a_quarantine_is_over_when_something_is_paid_for_again(published: PublishedState) -> None:
     views = Views(published)
 
     def state() -> str:
@@ -218,7 +218,9 @@ def test_a_quarantine_is_over_when_something_is_paid_for_again(published: Publis
     assert state() == "quarantined"
 
 
-def test_a_data_set_is_stopped_until_another_event_or_charge_follows(published: Published) -> None:
+def test_a_data_set_is_stopped_until_another_event_or_charge_follows(
+    published: PublishedState,
+) -> None:
     views = Views(published)
 
     def state() -> str:
@@ -235,7 +237,7 @@ def test_a_data_set_is_stopped_until_another_event_or_charge_follows(published: 
     assert state() == "live"
 
 
-def test_what_nobody_understands_changes_nothing(published: Published) -> None:
+def test_what_nobody_understands_changes_nothing(published: PublishedState) -> None:
     before = Views(published).public("people")
     for role in ("answers", "events", "rejected", "queries"):
         for value in (b"", b"{", b"[1]", b'{"version": 1}', b"\xff\xfe"):
@@ -244,7 +246,7 @@ def test_what_nobody_understands_changes_nothing(published: Published) -> None:
 
 
 def test_a_long_history_keeps_its_shape_in_few_points() -> None:
-    published = Published()
+    published = PublishedState()
     take(published, "ledger", {"seq": 0, "kind": "phase", "phase": 1, "rows": 9})
     for seq in range(1, 5000):
         charge = {"kind": "charge", "looks": [{"kind": "tables"}], "charges": [[0, 2**36, 0]]}
@@ -354,7 +356,7 @@ def record(message: dict[str, Any]) -> bytes:
     return json.dumps({"version": 1, "dataset": "people", **message}).encode()
 
 
-def test_only_answers_show_their_question(published: Published) -> None:
+def test_only_answers_show_their_question(published: PublishedState) -> None:
     """What is refused may be a row that was sent to the wrong topic."""
     for query_id in ("q1", "q3"):
         asked = {

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from stream_dp.web.page_data.published_state import Published
+from stream_dp.web.page_data.published_state import PublishedState
 from stream_dp.web.page_data.views import Views
 from tests.client.test_accounts import RULES, Book, part
 
 NEWER = {"analysts": {"ann": {"share": 0.5, "of_a_newer_release": True}}}
 
 
-def published(book: Book) -> Published:
-    found = Published()
+def published(book: Book) -> PublishedState:
+    found = PublishedState()
     for at, entry in enumerate(book.entries):
         document = {"version": 1, "dataset": "people", **entry}
         found.take("ledger", "people", json.dumps(document).encode(), 1000 + at)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream_dp.messages import QueryFields
-from stream_dp.web.page_data.published_state import Published
+from stream_dp.web.page_data.published_state import PublishedState
 from stream_dp.web.page_data.query_words import sql_of
 from stream_dp.web.page_data.views import Views
 
@@ -50,7 +50,7 @@ def _answer(query_id: str, phase: int, **changes: Any) -> dict[str, Any]:
     }
 
 
-def _take(published: Published, role: str, document: dict[str, Any], at: int = 0) -> None:
+def _take(published: PublishedState, role: str, document: dict[str, Any], at: int = 0) -> None:
     key = document["dataset"]
     if role == "standing":
         key = f"{key} {document['analyst']} {document['query_id']}"
@@ -58,9 +58,9 @@ def _take(published: Published, role: str, document: dict[str, Any], at: int = 0
 
 
 @pytest.fixture
-def published() -> Published:
+def published() -> PublishedState:
     """A data set with two phases and a standing query."""
-    made = Published()
+    made = PublishedState()
     definition = {
         "version": 1,
         "dataset": PEOPLE,
@@ -77,12 +77,12 @@ def published() -> Published:
     return made
 
 
-def _tiles(published: Published) -> list[dict[str, Any]]:
+def _tiles(published: PublishedState) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(Views(published).public(PEOPLE)["tiles"])
     return found
 
 
-def test_a_tile_has_the_answers_of_its_phases_in_order(published: Published) -> None:
+def test_a_tile_has_the_answers_of_its_phases_in_order(published: PublishedState) -> None:
     (tile,) = _tiles(published)
     assert [(one["phase"], one["value"], one["at"]) for one in tile["history"]] == [
         (1, 0.1, 1),
@@ -91,13 +91,13 @@ def test_a_tile_has_the_answers_of_its_phases_in_order(published: Published) -> 
     assert (tile["words"], tile["sql"], tile["next_loss"]) == ("age >= 30", "age >= 30", 0.01)
 
 
-def test_a_tombstone_takes_the_tile_away(published: Published) -> None:
+def test_a_tombstone_takes_the_tile_away(published: PublishedState) -> None:
     published.take("standing", f"{PEOPLE} ana late", None, 4)
     assert _tiles(published) == []
 
 
 def test_the_answers_of_a_standing_query_stand_next_to_what_it_asks(
-    published: Published,
+    published: PublishedState,
 ) -> None:
     answers = json.loads(Views(published).public(PEOPLE)["answers"])
     questions = {one["query_id"]: one.get("question") for one in answers}
@@ -105,7 +105,7 @@ def test_the_answers_of_a_standing_query_stand_next_to_what_it_asks(
 
 
 def test_a_refused_phase_says_why_and_a_table_has_the_cells_of_the_newest(
-    published: Published,
+    published: PublishedState,
 ) -> None:
     reason = {"code": "budget_exhausted", "message": "nothing is left", "retriable": False}
     head = {"version": 1, "dataset": PEOPLE, "analyst": "ana", "status": "refused"}
@@ -132,7 +132,7 @@ def test_a_refused_phase_says_why_and_a_table_has_the_cells_of_the_newest(
     assert [one["cells"][0] for one in by["history"]] == [["< 30", 0.1, 0.01], ["< 30", 0.2, 0.01]]
 
 
-def test_what_is_remembered_of_a_tile_is_bounded(published: Published) -> None:
+def test_what_is_remembered_of_a_tile_is_bounded(published: PublishedState) -> None:
     for phase in range(3, 200):
         _take(published, "answers", _answer(f"late@{phase}", phase))
     (tile,) = _tiles(published)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import click
 from pydantic import BeforeValidator, Field, model_validator
 
-from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.client import Client, Query
 from stream_dp.errors import InvalidInput
@@ -74,7 +74,7 @@ def command() -> None:
     help="The name of the analyst.  [default: the one in STREAM_DP_TOKEN, or else your login name]",
 )
 def apply(
-    connection: Connection,
+    connection: GivenServers,
     dataset: str,
     file: Path | None,
     prune: bool,  # noqa: FBT001 - click

@@ -14,7 +14,7 @@ from typing import Final, Self, TypeAlias, get_args
 import click
 from rich.markup import escape
 
-from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.reply_text import bare_table, busy, output
 from stream_dp.cli.use.ingest_command import delimiter_option
 from stream_dp.errors import InvalidInput, StreamDPError
@@ -82,7 +82,7 @@ def command() -> None:
     "--yes", is_flag=True, help="Publish the table with the guessed types without asking."
 )
 def put(
-    connection: Connection,
+    connection: GivenServers,
     file: Path,
     key: str,
     name: str | None,
@@ -130,7 +130,7 @@ def _confirm(*, yes: bool) -> None:
 
 @command.command("list")
 @connected()
-def list_tables(connection: Connection) -> None:
+def list_tables(connection: GivenServers) -> None:
     """List the public tables."""
     with busy("Reading"), connection.client() as client:
         found = client.dimensions()
@@ -149,7 +149,7 @@ def list_tables(connection: Connection) -> None:
 @command.command()
 @connected()
 @click.argument("name")
-def show(connection: Connection, name: str) -> None:
+def show(connection: GivenServers, name: str) -> None:
     """Show the first rows of the public table NAME."""
     with busy("Reading"), connection.client() as client:
         found = client.dimension(name)
@@ -164,7 +164,7 @@ def show(connection: Connection, name: str) -> None:
 @command.command()
 @connected()
 @click.argument("name")
-def delete(connection: Connection, name: str) -> None:
+def delete(connection: GivenServers, name: str) -> None:
     """Delete the public table NAME. Statements that join it are then refused."""
     with busy("Deleting"), connection.client() as client:
         client.delete_dimension(name)

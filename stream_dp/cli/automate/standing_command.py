@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import click
 
-from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.reply_text import bare_table, busy, output, share
 from stream_dp.messages import StandingQuery
 from stream_dp.web.page_data.query_words import words_of_standing
@@ -21,7 +21,7 @@ def command() -> None:
 @connected()
 @click.argument("dataset", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON message a line.")
-def list_(connection: Connection, dataset: str | None, as_json: bool) -> None:  # noqa: FBT001 - click
+def list_(connection: GivenServers, dataset: str | None, as_json: bool) -> None:  # noqa: FBT001 - click
     """List the standing queries of DATASET, or of all data sets, with what the next answers will cost.
 
     What the next answer will cost is what the newest one did, as a share of a phase's budget.
@@ -60,7 +60,7 @@ def list_(connection: Connection, dataset: str | None, as_json: bool) -> None:  
     help="The name of the analyst who began it.  [default: the one in STREAM_DP_TOKEN, or else your login "
     "name]",
 )
-def end(connection: Connection, dataset: str, query_id: str, analyst: str | None) -> None:
+def end(connection: GivenServers, dataset: str, query_id: str, analyst: str | None) -> None:
     """End the standing query ID of DATASET. Its answers stay."""
     with busy("Ending it"), connection.client(analyst) as client:
         client.end_standing(dataset, query_id)

@@ -10,7 +10,7 @@ from typing import IO
 
 import click
 
-from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.client.statements.result_table import csv_text
 from stream_dp.errors import InvalidInput
@@ -27,7 +27,7 @@ _Columns = dict[str, list[str | bool | None]]
     type=click.Path(path_type=Path, dir_okay=False),
     help="The file to write: .csv, .ndjson or .parquet.  [default: CSV to the terminal]",
 )
-def command(connection: Connection, dataset: str, output: Path | None) -> None:
+def command(connection: GivenServers, dataset: str, output: Path | None) -> None:
     """Write the synthetic rows of DATASET. They are free, because they are made of published answers.
 
     A worker publishes them with each phase if the definition sets "synthetic_rows". The command prints their

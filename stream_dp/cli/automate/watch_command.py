@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.reply_text import answer_line, event_line, rejection_line
 from stream_dp.messages import Answer, Event, NoisyAnswer, QuotedAnswer, QuotedBundle, Rejected
 
@@ -17,7 +17,7 @@ from stream_dp.messages import Answer, Event, NoisyAnswer, QuotedAnswer, QuotedB
 @connected()
 @click.argument("dataset", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document a line.")
-def command(connection: Connection, dataset: str | None, as_json: bool) -> None:  # noqa: FBT001
+def command(connection: GivenServers, dataset: str | None, as_json: bool) -> None:  # noqa: FBT001
     """Follow the answers, events and rejections of one DATASET, or of all, until Ctrl-C."""
     console = Console(highlight=False, soft_wrap=True)
     with connection.client() as client:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from stream_dp.cli.text.reply_text import bare_table
 from stream_dp.core.budget.parameters import Unit
-from stream_dp.lab.person_counts import Census, Choice
+from stream_dp.lab.person_counts import Census, CountingChoice
 from stream_dp.messages import Definition
 from stream_dp.profiles.line_units import epsilon_of_person
 
@@ -55,7 +55,7 @@ def persons_table(census: Census, own: int | None) -> Table:
 
 
 def choices_table(
-    found: Sequence[Choice], best: Choice, definition: Definition, phases: int
+    found: Sequence[CountingChoice], best: CountingChoice, definition: Definition, phases: int
 ) -> Table:
     """Compares numbers of phases, each with the number of rows that suits it.
 

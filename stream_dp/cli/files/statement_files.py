@@ -17,7 +17,7 @@ _PIECE: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class FileQuery:
     """One query of a file.
 
     Attributes:
@@ -39,7 +39,7 @@ class Statement:
         return StreamDPError(f"{file}, line {line}: {pointed_error(self.text, error)}")
 
 
-def read_statements(file: Path) -> list[Statement]:
+def read_statements(file: Path) -> list[FileQuery]:
     """Reads the queries of a file.
 
     Raises:
@@ -59,7 +59,7 @@ def read_statements(file: Path) -> list[Statement]:
     return found
 
 
-def statements(text: str) -> list[Statement]:
+def statements(text: str) -> list[FileQuery]:
     r"""Splits a text into queries: at its semicolons if it has any, or else at its line ends.
 
     A comment begins with ``--`` and ends with its line, or stands between ``/*`` and ``*/``.
@@ -75,12 +75,12 @@ def statements(text: str) -> list[Statement]:
     pieces.append(text[position:])
     pieces = [_without_comment(piece) for piece in pieces]
     end = ";" if ";" in pieces else "\n"
-    found, line = list[Statement](), 1
+    found, line = list[FileQuery](), 1
     current, began = "", 1
     for piece in [*pieces, end]:
         if piece == end:
             if current.strip():
-                found.append(Statement(began, current.strip()))
+                found.append(FileQuery(began, current.strip()))
             current = ""
         else:
             current += piece

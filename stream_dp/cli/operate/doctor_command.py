@@ -16,7 +16,7 @@ from rich.markup import escape
 from stream_dp.audit import Report
 from stream_dp.broker import Broker
 from stream_dp.cli.operate.ledger_command import published, reports
-from stream_dp.cli.server_options import Connection, connected, unreachable, without_password
+from stream_dp.cli.server_options import GivenServers, connected, unreachable, without_password
 from stream_dp.cli.text.reply_text import busy, share
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.kafka.deployment_topics import (
@@ -89,7 +89,7 @@ def _split(problem: str) -> tuple[str, str]:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document a line for each finding."
 )
-def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - click
+def command(connection: GivenServers, as_json: bool) -> None:  # noqa: FBT001 - click
     """Check broker, topics, Redis and data sets, and print a fix for each fault.
 
     The command changes nothing. The exit code is 1 if it finds a fault. A note is not a fault.
@@ -119,7 +119,7 @@ def _print(console: Console, finding: _Finding) -> None:
         console.print(f"      fix: [b]{escape(finding.fix)}[/b]")
 
 
-def _examine(connection: Connection) -> Iterator[_Finding]:
+def _examine(connection: GivenServers) -> Iterator[_Finding]:
     settings = worker_settings(topic_prefix=connection.topic_prefix)
     try:
         servers = connection.broker
@@ -213,7 +213,7 @@ def _workers(servers: Broker, settings: WorkerSettings) -> _Finding:
 
 
 def _inside(
-    connection: Connection, settings: WorkerSettings, states: dict[str, State]
+    connection: GivenServers, settings: WorkerSettings, states: dict[str, State]
 ) -> list[_Finding]:
     """Checks what operators alone may read: the journal and Redis. It only reads.
 
@@ -377,7 +377,7 @@ def _way_on(why: str) -> str:
 
 
 def _datasets(
-    connection: Connection, queries: TopicState, states: Mapping[str, State]
+    connection: GivenServers, queries: TopicState, states: Mapping[str, State]
 ) -> Iterator[_Finding]:
     with connection.client() as client:
         catalog, entries = published(client)

@@ -22,7 +22,7 @@ class _Loop(uvloop.Loop):
         return await super().create_connection(*args, ssl=ssl, **how)
 
 
-class Policy(uvloop.EventLoopPolicy):  # type: ignore[misc]
+class LoopPolicy(uvloop.EventLoopPolicy):  # type: ignore[misc]
     """Makes such loops."""
 
     def _loop_factory(self) -> _Loop:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from stream_dp.cli.operate.stopped_workers import run
-from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.intake.decoder import partition_of
@@ -51,7 +51,7 @@ def command() -> None:
     "--apply", "applies", is_flag=True, help="Do it. Without this, only say what is to be done."
 )
 def repair(
-    connection: Connection,
+    connection: GivenServers,
     partition: int | None,
     writes_off: tuple[str, ...],
     place: str | None,

@@ -12,13 +12,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.audit import BlockReport, Report, verify
-from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.progress_bar import bar
 from stream_dp.cli.text.reply_text import bare_table, busy, output, share
 from stream_dp.cli.text.share_tables import changes
 from stream_dp.client import Client
 from stream_dp.client.budget.odometer import Odometer
-from stream_dp.client.budget.share_position import OWNER, UNITS, Rules
+from stream_dp.client.budget.share_position import OWNER, UNITS, ShareRules
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition
 
@@ -41,7 +41,7 @@ def command() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the entries as JSON, one a line.")
 def show_command(
-    connection: Connection,
+    connection: GivenServers,
     name: str,
     analyst: str | None,
     last: int,
@@ -68,7 +68,7 @@ def entries_table(entries: Sequence[Mapping[str, Any]], shown: Collection[int]) 
         shown: The numbers of those to show.
     """
     table = bare_table("entry", "what", "who", numbers=("of each line", "looks"))
-    rules: Rules | None = None
+    rules: ShareRules | None = None
     for entry in entries:
         lines, rules = _in_words(entry, rules)
         if entry["seq"] in shown:
@@ -84,7 +84,7 @@ def entries_table(entries: Sequence[Mapping[str, Any]], shown: Collection[int]) 
     "--json", "as_json", is_flag=True, help="Print one JSON document a line for each data set."
 )
 def verify_command(
-    connection: Connection,
+    connection: GivenServers,
     names: tuple[str, ...],
     as_json: bool,  # noqa: FBT001 - click
 ) -> None:
@@ -117,7 +117,9 @@ def verify_command(
 _Line = tuple[str, str, str, str, str]
 
 
-def _in_words(entry: Mapping[str, Any], rules: Rules | None) -> tuple[list[_Line], Rules | None]:
+def _in_words(
+    entry: Mapping[str, Any], rules: ShareRules | None
+) -> tuple[list[_Line], ShareRules | None]:
     """The lines of a table for an entry, and the rules in force from it on."""
     number, kind = str(entry["seq"]), entry["kind"]
     if kind == "charge":

@@ -10,7 +10,7 @@ from typing import TypeVar
 from aiokafka.errors import KafkaError
 
 from stream_dp.broker import Broker
-from stream_dp.cli.server_options import Connection
+from stream_dp.cli.server_options import GivenServers
 from stream_dp.client.kafka.deployment_topics import workers
 from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.errors import InvalidInput, ServerUnavailable
@@ -20,7 +20,7 @@ from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.journal.journal import facts_of
 from stream_dp.pipeline.kafka.sender import Sender
 from stream_dp.pipeline.kafka.servers import check_topics, described_topics, no_broker, view_of
-from stream_dp.pipeline.kafka.topic_log import KafkaLog, KafkaRows, Kept
+from stream_dp.pipeline.kafka.topic_log import KafkaInputReader, KafkaLog, KeyedTopic
 from stream_dp.pipeline.repair.offline import Offline
 from stream_dp.pipeline.repair.witnesses import WITNESSES
 from stream_dp.settings import WorkerSettings, worker_settings
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 @asynccontextmanager
-async def deployment(connection: Connection, *, idle: bool = True) -> AsyncIterator[Offline]:
+async def deployment(connection: GivenServers, *, idle: bool = True) -> AsyncIterator[Offline]:
     """Connects to the servers of a deployment.
 
     Args:
@@ -65,8 +65,8 @@ async def deployment(connection: Connection, *, idle: bool = True) -> AsyncItera
         context = Context()
         yield Offline(
             log=log("journal"),
-            rows=KafkaRows(broker, names),
-            keeper=Keeper(Kept(log("blocks")), context),
+            rows=KafkaInputReader(broker, names),
+            keeper=Keeper(KeyedTopic(log("blocks")), context),
             context=context,
             view=redis,
             outputs={role: log(role) for role in WITNESSES},
@@ -80,7 +80,7 @@ async def deployment(connection: Connection, *, idle: bool = True) -> AsyncItera
 
 
 def run(
-    connection: Connection, step: Callable[[Offline], Awaitable[_T]], *, idle: bool = True
+    connection: GivenServers, step: Callable[[Offline], Awaitable[_T]], *, idle: bool = True
 ) -> _T:
     """Runs a step of a command with the servers of a deployment, see ``deployment``."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.client.kafka.deployment_topics import create_topics
 
@@ -26,7 +26,7 @@ def command() -> None:
     type=click.IntRange(1),
     help="The replicas of each topic. Defaults to those of the inputs that exist, or to 1.",
 )
-def create(connection: Connection, partitions: int | None, replication: int | None) -> None:
+def create(connection: GivenServers, partitions: int | None, replication: int | None) -> None:
     """Create the topics that do not exist yet. The number of partitions can never be changed later.
 
     The command also restores settings of existing topics without which Kafka loses records.

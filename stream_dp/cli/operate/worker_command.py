@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stream_dp.cli.server_options import Connection, connected, unreachable, without_password
+from stream_dp.cli.server_options import GivenServers, connected, unreachable, without_password
 from stream_dp.client.kafka.deployment_topics import check_reachable
 from stream_dp.errors import InvalidInput, ServerUnavailable, StoreUnavailable, StreamDPError
 from stream_dp.messages import Definition, read_json
@@ -73,7 +73,7 @@ _MAX_SOURCE = 1 << 20
     help="json: one object a line, for a collector of logs.",
 )
 def command(
-    connection: Connection,
+    connection: GivenServers,
     web_port: int,
     instance_id: str | None,
     sources: tuple[Path, ...],
@@ -95,7 +95,7 @@ def command(
 
 
 def _settings(
-    connection: Connection, web_port: int, instance_id: str | None, log_format: str, role: str
+    connection: GivenServers, web_port: int, instance_id: str | None, log_format: str, role: str
 ) -> WorkerSettings:
     """Reads the settings, and checks that the worker can keep to them."""
     from stream_dp.settings import worker_settings
@@ -126,13 +126,13 @@ def _settings(
 
 
 def _run(
-    log: Log, connection: Connection, settings: WorkerSettings, sources: Sequence[Path], role: str
+    log: Log, connection: GivenServers, settings: WorkerSettings, sources: Sequence[Path], role: str
 ) -> None:
     """Runs a worker until it is stopped."""
     if sys.platform != "win32":
-        from stream_dp.cli.operate.event_loop import Policy
+        from stream_dp.cli.operate.event_loop import LoopPolicy
 
-        asyncio.set_event_loop_policy(Policy())
+        asyncio.set_event_loop_policy(LoopPolicy())
     log.take_uncaught()
     read = [source_of(path) for path in sources]
     if role == "counter" and not read:
@@ -216,7 +216,7 @@ def source_of(path: Path) -> TopicSource:
         raise InvalidInput(f"{path.name}: {error.field}", error.problem, error.fix) from None
 
 
-def _definition_of(connection: Connection, dataset: str) -> Definition | None:
+def _definition_of(connection: GivenServers, dataset: str) -> Definition | None:
     with connection.client() as client:
         return client.catalog().get(dataset)
 

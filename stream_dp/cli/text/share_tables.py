@@ -9,11 +9,11 @@ from rich.table import Table
 
 from stream_dp.cli.text.reply_text import bare_table, share, spending_bar
 from stream_dp.client.budget.odometer import Odometer
-from stream_dp.client.budget.share_position import OWNER, REST, UNITS, Holder, Position, Rules
+from stream_dp.client.budget.share_position import OWNER, REST, UNITS, Holder, Position, ShareRules
 from stream_dp.messages import AnalystSpec, is_pattern
 
 
-def rules_table(rules: Rules) -> Table:
+def rules_table(rules: ShareRules) -> Table:
     """What is allowed to whom: the share of each line that one may charge, and what is kept."""
     table = bare_table("who", numbers=("may charge of each line", "kept", "a minute"))
     for who, (allowed, kept, pace) in _rows(rules).items():
@@ -21,7 +21,7 @@ def rules_table(rules: Rules) -> Table:
     return table
 
 
-def _rows(rules: Rules) -> dict[str, tuple[str, str, str]]:
+def _rows(rules: ShareRules) -> dict[str, tuple[str, str, str]]:
     """The cells of a line for each entry, by its name."""
     owner = "" if rules.owner is None else _percent(rules.owner.share)
     rows = {OWNER: (owner or _REST, owner, "")}
@@ -55,7 +55,7 @@ def _pace(spec: AnalystSpec) -> str:
     return ", ".join(found)
 
 
-def changes(before: Rules | None, after: Rules) -> Iterator[str]:
+def changes(before: ShareRules | None, after: ShareRules) -> Iterator[str]:
     """Yields the lines of a small diff of rules, in markup. It is empty where nothing changes."""
     old = {"everybody": ("all", "", "")} if before is None else _rows(before)
     new = _rows(after)
@@ -78,7 +78,7 @@ def _line(sign: str, who: str, width: int, row: tuple[str, str, str]) -> str:
     return f"{sign} {escape(who):<{width}}  {allowed or kept}{f'; a minute {pace}' if pace else ''}"
 
 
-def says_of(rules: Rules, analyst: str) -> str:
+def says_of(rules: ShareRules, analyst: str) -> str:
     """Says what an analyst may charge, and from what it is taken."""
     entry, pool = rules.entry(analyst), rules.pool(analyst)
     if not entry:

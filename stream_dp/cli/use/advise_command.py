@@ -35,7 +35,7 @@ from stream_dp.cli.use.ingest_command import (
     warn_of_left_out,
 )
 from stream_dp.core.budget.parameters import Accuracy, Unit
-from stream_dp.core.residual.base_release.expected_queries import Tile
+from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.rows.universe import MAX_ROWS, Number, Rows, Universe
 from stream_dp.errors import InvalidInput
 from stream_dp.lab.person_counts import Census, Counting, choice_of, chosen, of_unit
@@ -240,7 +240,7 @@ def command(
     console.print(_changed_table(changed))
 
 
-def _tiles(definition: Definition, universe: Universe) -> tuple[Tile, ...]:
+def _tiles(definition: Definition, universe: Universe) -> tuple[PlannedTile, ...]:
     """Returns the tiles of a definition that names some."""
     if not isinstance(definition.mechanism, CalibratedSpec):
         return ()

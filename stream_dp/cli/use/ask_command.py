@@ -14,7 +14,7 @@ import click
 from rich.text import Text
 
 from stream_dp.cli.files.statement_files import read_statements
-from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.reply_text import answer_lines, busy, output, rows_of_a_phase
 from stream_dp.cli.text.sql_error import pointed_error, pointed_refusal
 from stream_dp.cli.text.statement_tables import in_json, quoted_lines, statement_lines
@@ -185,7 +185,7 @@ def _length(text: str) -> str:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as a JSON message.")
 def command(
-    connection: Connection,
+    connection: GivenServers,
     dataset: str,
     query: str | None,
     group_by: tuple[str, ...],

@@ -10,7 +10,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.reply_text import (
     bare_table,
     between,
@@ -37,7 +37,7 @@ from stream_dp.messages import Definition, KindsSpec
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(
-    connection: Connection,
+    connection: GivenServers,
     dataset: str,
     analyst: str | None,
     as_json: bool,  # noqa: FBT001 - click

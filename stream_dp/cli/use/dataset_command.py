@@ -16,7 +16,7 @@ import click
 from rich.markup import escape
 
 from stream_dp.cli.files.row_files import RowFile, left_waiting, rows_a_batch
-from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.progress_bar import bar
 from stream_dp.cli.text.reply_text import (
     NONE_YET,
@@ -43,7 +43,7 @@ from stream_dp.cli.use.ingest_command import (
     warn_of_left_out,
 )
 from stream_dp.client.budget.odometer import Odometer
-from stream_dp.client.budget.share_position import Rules
+from stream_dp.client.budget.share_position import ShareRules
 from stream_dp.client.kafka import topic_documents
 from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable
 from stream_dp.messages import (
@@ -89,7 +89,7 @@ def command() -> None:
 @command.command("create")
 @connected()
 @click.argument("definition", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-def create(connection: Connection, definition: Path) -> None:
+def create(connection: GivenServers, definition: Path) -> None:
     """Create the data set that the JSON file DEFINITION describes. A definition can never be changed."""
     read, opening = _checked(definition)
     said = large_delta(read.privacy.delta, rows_of_a_phase(read))
@@ -142,7 +142,7 @@ def create(connection: Connection, definition: Path) -> None:
 @skip_option
 @encoding_option
 def check(
-    connection: Connection,
+    connection: GivenServers,
     definition: Path | None,
     file: Path | None,
     source_file: Path | None,
@@ -195,7 +195,7 @@ def check(
         if read.kinds != KindsSpec():
             output().print(kinds_table(read))
         if read.analysts is not None:
-            output().print(rules_table(Rules(read.analysts, read.owner)))
+            output().print(rules_table(ShareRules(read.analysts, read.owner)))
     if source is not None:
         if source.dataset != read.dataset:
             raise InvalidInput(
@@ -361,7 +361,7 @@ def _say_persons(definition: Definition, universe: Universe, census: Census) -> 
 
 
 def _look_at_source(
-    connection: Connection, source: TopicSource, definition: Definition, most: int
+    connection: GivenServers, source: TopicSource, definition: Definition, most: int
 ) -> None:
     """Examines the newest records of a source's topic."""
     from itertools import islice
@@ -413,7 +413,7 @@ def _warn_of_same_persons(definition: Definition, catalog: Mapping[str, Definiti
         _warn_of_others(definition, same, f"protect persons by the column {unit.key!r}")
 
 
-def _warn_of_same_topic(connection: Connection, definition: Definition, topic: str) -> None:
+def _warn_of_same_topic(connection: GivenServers, definition: Definition, topic: str) -> None:
     """Warns if other data sets read the topic of a source, as the ids of their newest batches say."""
     from stream_dp.client.kafka.topic_reader import newest
 
@@ -676,7 +676,7 @@ def warn(words: str) -> None:
 @connected()
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print the definition as a JSON message.")
-def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT001 - click
+def show(connection: GivenServers, name: str, as_json: bool) -> None:  # noqa: FBT001 - click
     """Show what you can ask of a data set, and what it promises to whom."""
     with connection.client() as client:
         definition = client.definition(name)
@@ -750,7 +750,7 @@ def _cells_of(attribute: Attribute) -> str:
 @command.command("list")
 @connected()
 @click.option("--json", "as_json", is_flag=True, help="Print one definition a line, as JSON.")
-def list_(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - click
+def list_(connection: GivenServers, as_json: bool) -> None:  # noqa: FBT001 - click
     """List the data sets that are not retired."""
     with connection.client() as client:
         catalog = client.catalog()
@@ -791,7 +791,7 @@ def _error(definition: Definition) -> str:
 @click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
 @click.option("--json", "as_json", is_flag=True, help="Print what is in force as such a JSON file.")
 def analysts(
-    connection: Connection,
+    connection: GivenServers,
     name: str,
     file: Path | None,
     yes: bool,  # noqa: FBT001 - click
@@ -816,7 +816,7 @@ def analysts(
                 "leave only analysts and owner in it",
             )
         change = ChangeAnalysts.said_in(name, given)
-        lines = list(changes(before, Rules(change.analysts, change.owner)))
+        lines = list(changes(before, ShareRules(change.analysts, change.owner)))
         if not lines:
             click.echo(f"{name}: nothing changes")
             return
@@ -829,7 +829,7 @@ def analysts(
     click.echo(f"{name}: this is in force from the next query on; what was spent stays spent")
 
 
-def _say_rules(name: str, rules: Rules | None, *, as_json: bool) -> None:
+def _say_rules(name: str, rules: ShareRules | None, *, as_json: bool) -> None:
     if as_json:
         document: dict[str, Any] = {}
         if rules is not None:
@@ -848,7 +848,7 @@ def _say_rules(name: str, rules: Rules | None, *, as_json: bool) -> None:
 @connected()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
-def retire(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT001 - click
+def retire(connection: GivenServers, name: str, yes: bool) -> None:  # noqa: FBT001 - click
     """Erase the rows of a data set for ever. Its name, answers and ledger stay."""
     with connection.client() as client:
         client.definition(name)
@@ -877,7 +877,7 @@ def retire(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT00
     help="The folder to write. It must be empty, or not there yet.",
 )
 @click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
-def export(connection: Connection, name: str, folder: Path, yes: bool) -> None:  # noqa: FBT001 - click
+def export(connection: GivenServers, name: str, folder: Path, yes: bool) -> None:  # noqa: FBT001 - click
     """End a data set here for good, and write it to a folder, to import it into another deployment.
 
     Stop all workers first. The folder holds raw rows. Import it into one deployment only: two of them would
@@ -905,7 +905,7 @@ def export(connection: Connection, name: str, folder: Path, yes: bool) -> None: 
 @command.command("import")
 @connected(operator=True)
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
-def import_(connection: Connection, folder: Path) -> None:
+def import_(connection: GivenServers, folder: Path) -> None:
     """Bring in a data set that another deployment has exported, with all that it has spent.
 
     Stop all workers first.
@@ -924,7 +924,7 @@ def import_(connection: Connection, folder: Path) -> None:
 @command.command("unlock")
 @connected(operator=True)
 @click.argument("name")
-def unlock(connection: Connection, name: str) -> None:
+def unlock(connection: GivenServers, name: str) -> None:
     """Let a data set in quarantine take records again, after you fixed what killed the worker.
 
     The worker that has it ends, and goes on when it is started again.

@@ -15,7 +15,7 @@ import click
 
 from stream_dp.cli.files.batch_ids import RowsDigest, batch_key
 from stream_dp.cli.files.row_files import FileBatch, RowFile, aligned, rows_a_batch
-from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.progress_bar import bar
 from stream_dp.cli.text.reply_text import rows_of_a_phase
 from stream_dp.cli.use.phase_command import closed_line, small_phase
@@ -167,7 +167,7 @@ person_option = click.option(
     help="Send this attribute as it is, although it seems to be misread. Repeat the option for each one.",
 )
 def command(
-    connection: Connection,
+    connection: GivenServers,
     file: Path,
     dataset: str | None,
     batch_rows: int | None,

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.reply_text import between, busy, rows_of_a_phase, share_range
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import Definition, Event
@@ -23,7 +23,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the event as a JSON message.")
 @click.option("--yes", is_flag=True, help="Skip the question about a phase of few rows.")
 def close(
-    connection: Connection,
+    connection: GivenServers,
     name: str,
     as_json: bool,  # noqa: FBT001 - click
     yes: bool,  # noqa: FBT001 - click

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from stream_dp.cli.server_options import Connection, connected
+from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.reply_text import (
     NONE_YET,
     bare_table,
@@ -27,7 +27,7 @@ _ROOMY = 90
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document a line for each data set."
 )
-def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - click
+def command(connection: GivenServers, as_json: bool) -> None:  # noqa: FBT001 - click
     """Show the phases, rows and budget of every data set, from the published records."""
     with busy("Reading the published records"), connection.client() as client:
         catalog = client.catalog()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stream_dp.client.budget.share_position import OWNER, UNITS, Holder, Parts, Position, Rules
+from stream_dp.client.budget.share_position import OWNER, UNITS, Holder, Parts, Position, ShareRules
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import ChangeAnalysts
 
@@ -82,7 +82,7 @@ class Odometer:
     retired: bool = False
     memory: MemoryPhase | None = None
     _written: Mapping[str, Any] | None = field(default=None, repr=False)
-    _rules: Rules | None = field(default=None, repr=False)
+    _rules: ShareRules | None = field(default=None, repr=False)
     _seen: set[int] = field(default_factory=set, repr=False)
 
     @classmethod
@@ -145,7 +145,7 @@ class Odometer:
     # ------------------------------------------------------------ shares
 
     @property
-    def rules(self) -> Rules | None:
+    def rules(self) -> ShareRules | None:
         """What is allowed to whom now. None where everybody may ask, and spend all of each line.
 
         Raises:
@@ -153,7 +153,7 @@ class Odometer:
         """
         if self._written is not None and self._rules is None:
             read = ChangeAnalysts.said_in("any", self._written)
-            self._rules = Rules(read.analysts, read.owner)
+            self._rules = ShareRules(read.analysts, read.owner)
         return self._rules
 
     def position(self, analyst: str, phase: int) -> Position:

@@ -122,7 +122,7 @@ class _Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rules:
+class ShareRules:
     """What is allowed to whom: ``analysts`` and ``owner`` of a definition, or of the last change."""
 
     analysts: Mapping[str, AnalystSpec]

@@ -18,7 +18,7 @@ from stream_dp.messages import Answer, NoisyAnswer, RefusedAnswer
 
 if TYPE_CHECKING:
     from stream_dp.client.kafka.exchange import Rejection
-    from stream_dp.sql import Plan
+    from stream_dp.sql import StatementPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Statement:
 
     text: str
     dataset: str
-    plan: Plan | None
+    plan: StatementPlan | None
     items: tuple[dict[str, Any], ...] = ()
     at_most: float | None = None
     public: ResultTable | None = None
@@ -83,7 +83,7 @@ def _with_all_cuts(refused: RefusedAnswer, replies: Sequence[Answer | Rejection]
 def statement_of(
     text: str,
     dataset: str,
-    plan: Plan,
+    plan: StatementPlan,
     *,
     query_id: str | None,
     last_phases: int | None,

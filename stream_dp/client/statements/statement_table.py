@@ -54,11 +54,11 @@ from stream_dp.sql.plan.statement_plan import (
     Call,
     Constant,
     Expression,
-    Group,
+    GroupColumn,
     Key,
     Order,
-    Plan,
     Published,
+    StatementPlan,
 )
 
 _BY_VALUE: Final = (
@@ -150,7 +150,7 @@ class _Sureness:
     confidence: float
 
     def columns(
-        self, plan: Plan, rows: Sequence[_Row], taken: set[str]
+        self, plan: StatementPlan, rows: Sequence[_Row], taken: set[str]
     ) -> Iterator[tuple[Column, list[Value]]]:
         """Yields the columns that say what is sure of some rows, with names that are not taken."""
         if self.shows_ranks:
@@ -193,7 +193,7 @@ def _free(name: str, taken: set[str]) -> str:
     return name if name not in taken else _free(f"{name}_", taken)
 
 
-def evaluate(plan: Plan, dataset: str, answers: Sequence[NoisyAnswer]) -> ResultTable:
+def evaluate(plan: StatementPlan, dataset: str, answers: Sequence[NoisyAnswer]) -> ResultTable:
     """Returns the table of a plan.
 
     Args:
@@ -207,7 +207,7 @@ def evaluate(plan: Plan, dataset: str, answers: Sequence[NoisyAnswer]) -> Result
 class _Table:
     """Works out one table."""
 
-    def __init__(self, plan: Plan, dataset: str, answers: Sequence[NoisyAnswer]) -> None:
+    def __init__(self, plan: StatementPlan, dataset: str, answers: Sequence[NoisyAnswer]) -> None:
         self._plan = plan
         self._dataset = dataset
         self._answers = answers
@@ -967,7 +967,7 @@ def _ends_as(ends: _Ends, column_type: str) -> tuple[Value, Value]:
     return ends if column_type == "real" else (math.floor(ends[0]), math.ceil(ends[1]))
 
 
-def _most_cells(group: Group, *, nulls: bool = True) -> int:
+def _most_cells(group: GroupColumn, *, nulls: bool = True) -> int:
     """Returns how many cells a value of a group column has at most, NULL among the values if ``nulls``."""
     if group.by_case or group.apart:
         return 1
@@ -1117,7 +1117,7 @@ def _typed(value: Value, column_type: str) -> Value:
     return float(value) if column_type == "real" and isinstance(value, int) else value
 
 
-def _key(group: Group, place: int, label: str, *, n: int) -> Value:
+def _key(group: GroupColumn, place: int, label: str, *, n: int) -> Value:
     """Returns the value of a group column by the place and the label of its cell, which is one of ``n``."""
     if group.values:
         assert len(group.values) == n, "the answer has the cells of the definition"
@@ -1127,7 +1127,9 @@ def _key(group: Group, place: int, label: str, *, n: int) -> Value:
     return label == "true" if group.type == "boolean" else label
 
 
-def _parts(plan: Plan, answers: Sequence[NoisyAnswer]) -> list[list[NoisyAnswer | RefusedAnswer]]:
+def _parts(
+    plan: StatementPlan, answers: Sequence[NoisyAnswer]
+) -> list[list[NoisyAnswer | RefusedAnswer]]:
     """Returns the answers to the queries about each part of a series; there is one part without a series."""
     if not plan.is_series:
         return [list(answers)]
@@ -1136,7 +1138,7 @@ def _parts(plan: Plan, answers: Sequence[NoisyAnswer]) -> list[list[NoisyAnswer 
     return [list(parts) for parts in zip(*columns, strict=True)]
 
 
-def _periods(plan: Plan, answers: Sequence[NoisyAnswer]) -> list[Value]:
+def _periods(plan: StatementPlan, answers: Sequence[NoisyAnswer]) -> list[Value]:
     """Returns what names each part of a series: the number of its phase, or the first day of its period."""
     if not plan.is_series or not answers:
         return []

@@ -100,7 +100,7 @@ def _mean_and_deviation(values: Floats, rows: Floats) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
+class ColumnMoments:
     """Sums over the rows of a column, each with its half width.
 
     Attributes:
@@ -166,7 +166,7 @@ def _product(one: Ends, other: Ends) -> Ends:
     return min(ends), max(ends)
 
 
-def correlation(x: Moments, y: Moments, mean: float, bar: float) -> tuple[float, Ends]:
+def correlation(x: ColumnMoments, y: ColumnMoments, mean: float, bar: float) -> tuple[float, Ends]:
     """Returns the correlation of cut values, and its ends, which hold if all half widths do.
 
     Args:

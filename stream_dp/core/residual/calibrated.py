@@ -40,7 +40,11 @@ from stream_dp.core.outcome import (
 from stream_dp.core.queries.query import AnyQuery, LinearQuery, Mask, Predicate, Product
 from stream_dp.core.residual.base_release.base_plan import BaseRelease, Columns, Reach, base_plan
 from stream_dp.core.residual.base_release.demand import Demand, is_name
-from stream_dp.core.residual.base_release.expected_queries import Group, Tile, declared_workload
+from stream_dp.core.residual.base_release.expected_queries import (
+    Group,
+    PlannedTile,
+    declared_workload,
+)
 from stream_dp.core.residual.base_release.growth import PAID, PAID_AT_FIRST, is_many, is_time
 from stream_dp.core.residual.base_release.replay import LARGEST, MANY, Choice, Replay
 from stream_dp.core.residual.belief.evidence import Belief
@@ -137,7 +141,7 @@ class Calibrated(LinearMechanism):
         pacing: bool | None = None,
         limits: Limits = NO_LIMITS,
         approximate: bool = False,
-        tiles: tuple[Tile, ...] = (),
+        tiles: tuple[PlannedTile, ...] = (),
         kept: int | None = None,
         grows: bool = True,
         largest: float = LARGEST,

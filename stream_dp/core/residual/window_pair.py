@@ -17,7 +17,7 @@ from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.plan.planner import (
-    Measure,
+    MeasureCounts,
     Prices,
     counts_at,
     lowest_of,
@@ -98,7 +98,7 @@ class Windows:
 
     def look(
         self, evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
-    ) -> Measure | None:
+    ) -> MeasureCounts | None:
         """The cheapest counts that bring the variance of a difference of shares down to ``limit``.
 
         Args:
@@ -129,7 +129,7 @@ class Windows:
         )
         return counts_at(evidence, prices, first, most, wanted)
 
-    def variance_after(self, evidence: Evidence, measure: Measure) -> float:
+    def variance_after(self, evidence: Evidence, measure: MeasureCounts) -> float:
         """The largest variance of a difference of shares after a look."""
         precision = np.zeros(len(self.rows))
         for block, step in measure.steps:

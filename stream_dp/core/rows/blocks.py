@@ -409,7 +409,7 @@ Ahead: TypeAlias = Callable[[Sequence[tuple[tuple[int, ...], int]]], Iterator[Co
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class BlockCounts:
     """What was counted of one stored block.
 
     Attributes:
@@ -423,7 +423,7 @@ class Counted:
     tables: tuple[Counts, ...] = field(repr=False)
 
 
-def counted(universe: Universe, stored: bytes, asked: Iterable[tuple[int, ...]]) -> Counted:
+def counted(universe: Universe, stored: bytes, asked: Iterable[tuple[int, ...]]) -> BlockCounts:
     """Counts one stored block. It is a function of its arguments alone, wherever it runs.
 
     Args:
@@ -438,7 +438,7 @@ def counted(universe: Universe, stored: bytes, asked: Iterable[tuple[int, ...]])
     block = Block.from_bytes(universe, stored)
     data = Blocks(universe, [block])
     tables = tuple(table for table in data.tables([(attributes, 0) for attributes in asked]))
-    return Counted(block.n_rows, block.of_persons, tables)
+    return BlockCounts(block.n_rows, block.of_persons, tables)
 
 
 def tables_of(data: Blocks, attributes: tuple[int, ...], blocks: range) -> Iterator[Counts]:

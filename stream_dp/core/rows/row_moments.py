@@ -34,7 +34,7 @@ _END: Final = 253_402_300_800
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class DateColumn:
     """A column of dates, one a row. Private.
 
     Attributes:
@@ -54,7 +54,7 @@ class Moments:
     @classmethod
     def of(
         cls, seconds: _Integers, known: _Truths, *, precision: int, are_instants: bool
-    ) -> Moments:
+    ) -> DateColumn:
         """Dates that are numbers of seconds; those outside the years 1 to 9,999 are none."""
         known = known & (seconds >= _FIRST) & (seconds < _END)
         return cls(
@@ -64,24 +64,24 @@ class Moments:
         )
 
     @classmethod
-    def from_epoch(cls, numbers: npt.NDArray[np.float64], per_second: int) -> Moments:
+    def from_epoch(cls, numbers: npt.NDArray[np.float64], per_second: int) -> DateColumn:
         """Instants that are numbers since 1970-01-01T00:00Z; NaN is none."""
         known = np.isfinite(numbers)
         floored = np.floor(np.where(known, numbers, 0.0) / per_second)
         seconds = np.clip(floored, _FIRST - 1, _END).astype(np.int64)
         return cls.of(seconds, known, precision=TIME, are_instants=True)
 
-    def or_else(self, others: Moments) -> Moments:
+    def or_else(self, others: DateColumn) -> DateColumn:
         """These dates, and those of others where these have none."""
         known = self.precision > 0
-        return Moments(
+        return DateColumn(
             np.where(known, self.seconds, others.seconds),
             np.where(known, self.precision, others.precision),
             np.where(known, self.are_instants, others.are_instants),
         )
 
 
-def on_clocks(moments: Moments, zone: Zone) -> _Integers:
+def on_clocks(moments: DateColumn, zone: Zone) -> _Integers:
     """What clocks in a time zone show, in seconds since 1970-01-01T00:00, shape (n_entries,)."""
     changes, offsets = zone.changes
     index = np.searchsorted(np.array(changes, dtype=np.int64), moments.seconds, side="right")
@@ -89,7 +89,7 @@ def on_clocks(moments: Moments, zone: Zone) -> _Integers:
     return moments.seconds + np.where(moments.are_instants, ahead, 0)
 
 
-def from_texts(texts: Sequence[str]) -> Moments:
+def from_texts(texts: Sequence[str]) -> DateColumn:
     """Reads texts without blanks at their ends, of any length."""
     wide = np.array(texts, dtype=f"U{_WIDTH}").reshape(len(texts), 1)
     # No character beyond Latin-1 has a part in a date, so that one byte is enough for each.
@@ -147,7 +147,7 @@ def from_texts(texts: Sequence[str]) -> Moments:
     ):
         seconds += np.where(there, value * unit, 0)
     known = (is_local | is_zoned) & (seconds >= _FIRST) & (seconds < _END)
-    return Moments(
+    return DateColumn(
         np.where(known, seconds, 0), np.where(known, precision, 0).astype(np.int8), is_zoned
     )
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from stream_dp.core.encoding import Format, Reader, array, fields, integers
 from stream_dp.core.rows.measured_values import MAX_MEASURED_ROWS, Measure, Offsets
 from stream_dp.core.rows.person_slots import DIGEST_BYTES, Persons, Slots
-from stream_dp.core.rows.row_moments import DAY, MONTH, TIME, Moments, from_texts, on_clocks
+from stream_dp.core.rows.row_moments import DAY, MONTH, TIME, DateColumn, from_texts, on_clocks
 from stream_dp.dates import CYCLES, HOUR, Zone, calendar_of, label_of, labels_of, zone_of
 from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
 
@@ -194,7 +194,7 @@ class Repeated:
         return len(self.indices)
 
 
-AnyColumn: TypeAlias = Column | Repeated | Moments
+AnyColumn: TypeAlias = Column | Repeated | DateColumn
 """A column in any form that a batch may have."""
 
 
@@ -701,7 +701,7 @@ class Date(_Attribute):
                 for v, text in zip(scalars, texts, strict=True)
             )
             numbers = _floats(list(unlabelled), types)
-            moments = moments.or_else(Moments.from_epoch(numbers, _PER_SECOND[self.epoch]))
+            moments = moments.or_else(DateColumn.from_epoch(numbers, _PER_SECOND[self.epoch]))
         codes = self.encode_moments(moments)
         rest = np.flatnonzero(moments.precision < _PRECISION[self.by]).tolist()
         if rest:
@@ -709,7 +709,7 @@ class Date(_Attribute):
             codes[rest] = np.fromiter(labelled, self.dtype, len(rest))
         return codes
 
-    def encode_moments(self, moments: Moments) -> Codes:
+    def encode_moments(self, moments: DateColumn) -> Codes:
         """Codes of a column of dates, shape (n_entries,)."""
         shown = on_clocks(moments, self.zone)
         if self.by == "weekday":
@@ -820,7 +820,7 @@ class Universe:
         if any(isinstance(c, str | bytes) for c in columns.values()):
             raise InvalidBatch("columns", "a column is not a list", "give a list of values")
         dates = {a.name for a in self.attributes if isinstance(a, Date)}
-        if any(isinstance(c, Moments) for name, c in columns.items() if name not in dates):
+        if any(isinstance(c, DateColumn) for name, c in columns.items() if name not in dates):
             raise InvalidBatch(
                 "columns",
                 "a column of dates belongs to an attribute of another type",
@@ -1030,14 +1030,14 @@ class Rows:
 def _codes(attribute: Attribute, column: AnyColumn) -> Codes:
     if isinstance(column, Repeated):
         return np.take(attribute.encode(column.values), column.indices)
-    if isinstance(column, Moments):
+    if isinstance(column, DateColumn):
         assert isinstance(attribute, Date), "the caller refuses dates for other attributes"
         return attribute.encode_moments(column)
     return attribute.encode(column)
 
 
 def _whose(persons: Persons, column: AnyColumn) -> Slots:
-    assert not isinstance(column, Moments), "the caller refuses such keys"
+    assert not isinstance(column, DateColumn), "the caller refuses such keys"
     if isinstance(column, Repeated):
         digests = np.take(persons.digests(column.values), column.indices, axis=0)
     else:
@@ -1046,7 +1046,7 @@ def _whose(persons: Persons, column: AnyColumn) -> Slots:
 
 
 def _measured(attribute: Number, column: AnyColumn) -> tuple[Codes, Offsets]:
-    assert not isinstance(column, Moments), "the caller refuses dates for a number"
+    assert not isinstance(column, DateColumn), "the caller refuses dates for a number"
     if not isinstance(column, Repeated):
         return attribute.encode_measured(column)
     codes, offsets = attribute.encode_measured(column.values)

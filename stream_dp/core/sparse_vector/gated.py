@@ -54,7 +54,7 @@ from stream_dp.core.sparse_vector.gates import (
     threshold,
 )
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
-from stream_dp.core.synthetic.basis import Shares
+from stream_dp.core.synthetic.basis import CellShares
 from stream_dp.errors import InvalidDefinition
 
 Prior: TypeAlias = Literal["uniform", "carry_over"]
@@ -156,9 +156,9 @@ class Gated(PredicateMechanism):
         weights = block_shares(self._sizes, window)
         return np.asarray(weights @ self._set.point())
 
-    def basis(self, window: range) -> Shares:
+    def basis(self, window: range) -> CellShares:
         shares = self.hypothesis(window)
-        return Shares(window, self._rows(window), self.shape, shares)
+        return CellShares(window, self._rows(window), self.shape, shares)
 
     @property
     def asked(self) -> int:

@@ -43,7 +43,7 @@ from stream_dp.core.sparse_vector.gates import (
     segment_loss,
 )
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
-from stream_dp.core.synthetic.basis import Basis, Shares
+from stream_dp.core.synthetic.basis import Basis, CellShares
 
 
 def gate_scale(accuracy: Accuracy, n_rows: int) -> Fraction:
@@ -99,7 +99,7 @@ class GrowingWeights(PredicateMechanism):
     def basis(self, window: range) -> Basis:
         if window != range(len(self._sizes)):
             return super().basis(window)
-        return Shares(window, self._rows(window), self.shape, self.shares)
+        return CellShares(window, self._rows(window), self.shape, self.shares)
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         before = sum(self._sizes)

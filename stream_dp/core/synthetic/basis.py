@@ -73,7 +73,7 @@ class Basis(ABC):
 
 
 @dataclass(frozen=True)
-class Shares(Basis):
+class CellShares(Basis):
     """One hypothesis: the share of each cell of the universe. Nothing is proved about its rows.
 
     Attributes:
@@ -95,7 +95,7 @@ class Shares(Basis):
 
 
 @dataclass(frozen=True)
-class PrunedShares(Shares):
+class PrunedShares(CellShares):
     """A hypothesis that agrees with published answers: the rows are compared with each of them.
 
     Attributes:
@@ -139,7 +139,7 @@ class NoisyTable(Basis):
     def rows(self, n_rows: int, generator: np.random.Generator) -> Synthetic:
         published = self.counts / self.size
         shares = non_negative(published, 1.0).reshape(-1)
-        rows = Shares(self.window, self.size, published.shape, shares).rows(n_rows, generator)
+        rows = CellShares(self.window, self.size, published.shape, shares).rows(n_rows, generator)
         z = two_sided(math.log(self.failure_probability / published.size))
         distance = float(np.abs(_table(rows.columns, published.shape) - published).max())
         gap = Gap(distance, z * self.deviation / self.size)

@@ -19,7 +19,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
-from stream_dp.core.rows.blocks import Block, Counted
+from stream_dp.core.rows.blocks import Block, BlockCounts
 from stream_dp.core.rows.universe import Counts, Universe
 from stream_dp.errors import StoreUnavailable
 from stream_dp.pipeline.datasets.counting_processes import CountingProcesses
@@ -109,7 +109,7 @@ class StoredBlocks:
     _cache: BlockCache
     _universe: Universe
     _fetch: Callable[[int], Awaitable[bytes]]
-    _check: Callable[[int, Block | Counted], None]
+    _check: Callable[[int, Block | BlockCounts], None]
     _sizes: Callable[[], Sequence[int]]
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
     _under_way: asyncio.Task[Any] | None = field(default=None, init=False)
@@ -182,7 +182,7 @@ class StoredBlocks:
         self, counting: CountingProcesses, process: int | None, index: int, n_tables: int
     ) -> Iterator[Counts | None]:
         """What a process has counted of a block; None for each table where it is to be counted here."""
-        found: Counted | None = None
+        found: BlockCounts | None = None
         if process is not None:
             found = counting.take(process)
             if found is None:

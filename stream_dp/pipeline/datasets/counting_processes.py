@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from stream_dp.core.rows.blocks import Counted, counted
+from stream_dp.core.rows.blocks import BlockCounts, counted
 from stream_dp.core.rows.universe import Universe
 
 _UNIVERSES: Final = 4
@@ -82,7 +82,7 @@ class CountingProcesses:
                 process = self._there[number] = _Process()
             process.give(_Job(len(stored), self._encoded, tuple(asked)), stored)
 
-    def take(self, number: int) -> Counted | None:
+    def take(self, number: int) -> BlockCounts | None:
         """Waits for what a process has counted. Private. None if it could not, or has died."""
         process = self._there.get(number)
         if process is None:
@@ -149,9 +149,9 @@ class _Process:
         pickle.dump(job, self._child.stdin)
         self._child.stdin.flush()
 
-    def take(self) -> Counted | None:
+    def take(self) -> BlockCounts | None:
         assert self._child.stdout is not None, "it is a pipe"
-        found: Counted | None = pickle.load(self._child.stdout)  # noqa: S301 - of our own child
+        found: BlockCounts | None = pickle.load(self._child.stdout)  # noqa: S301 - of our own child
         return found
 
     def end(self) -> None:
@@ -193,7 +193,7 @@ def _serve(memory: int, jobs: IO[bytes], found: IO[bytes]) -> None:
         while len(universes) > _UNIVERSES:
             universes.popitem(last=False)
         mapped = _mapped(memory, mapped, job.n_bytes, grow=False)
-        result: Counted | None = None
+        result: BlockCounts | None = None
         # Whatever it is, the one that asked meets it too, and says it in words that show no row.
         with contextlib.suppress(Exception):
             result = counted(universe, mapped[: job.n_bytes], job.asked)

@@ -30,7 +30,7 @@ from stream_dp.core.queries.conditions import Conditions
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
 from stream_dp.core.randomness.noise_sources import Kind, NoiseSource
 from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.blocks import Counted as CountedBlock
+from stream_dp.core.rows.blocks import BlockCounts as CountedBlock
 from stream_dp.core.rows.person_slots import Persons, PersonSecret
 from stream_dp.core.rows.universe import MAX_ROWS, Rows
 from stream_dp.errors import BudgetExceeded, CorruptState, InvalidDefinition, RowsGone
@@ -55,11 +55,11 @@ from stream_dp.pipeline.datasets.person_allowance import Used, counted
 from stream_dp.pipeline.datasets.private_values import LOOKED, Keeper, Looked
 from stream_dp.pipeline.datasets.unasked import Unasked
 from stream_dp.pipeline.intake.limits import AnalystLimits
-from stream_dp.pipeline.intake.records import Asked, Decided, Outgoing, Releasable
-from stream_dp.pipeline.intake.row_times import Gathering, Span, Times
+from stream_dp.pipeline.intake.records import AuditedReply, Decided, Outgoing, Releasable
+from stream_dp.pipeline.intake.row_times import Gathering, Times, TimeSpan
 from stream_dp.pipeline.intake.waiting_rows import Waits, read_again, rows_of
 from stream_dp.pipeline.journal.chain import JournalChain
-from stream_dp.pipeline.kafka.topic_log import Rows as RowLog
+from stream_dp.pipeline.kafka.topic_log import InputReader as RowLog
 from stream_dp.pipeline.queries.standing_queries import StandingQueries
 from stream_dp.pipeline.queries.synthetic_rows import synthesized
 from stream_dp.pipeline.watch.crash_points import CrashPoint
@@ -70,7 +70,7 @@ from stream_dp.profiles.share_settings import check_opening
 from stream_dp.state import ledger
 from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
 from stream_dp.state.private_names import Named
-from stream_dp.state.schema import ERASED, NONCE_BYTES, Pair, Table
+from stream_dp.state.schema import ERASED, NONCE_BYTES, Pair, StateTable
 
 # Entries of the transcript: what a restart folds again, in order.
 PHASE, _RELEASE, LOST, _ENDED = b"\x00", b"\x01", b"\x02", b"\x03"
@@ -211,13 +211,15 @@ class Dataset:
     def __init__(self, chain: JournalChain, definition: Definition, tools: Tools) -> None:
         state = chain.build()
         self.name = chain.name
-        self.cursor = {key.decode(): int(at) for key, at in state.table(Table.CURSOR).items()}
-        self.meta = {key.decode(): text.decode() for key, text in state.table(Table.FACT).items()}
-        spent = [map(int, one.split()) for one in state.numbered(Table.SPENT)]
+        self.cursor = {key.decode(): int(at) for key, at in state.table(StateTable.CURSOR).items()}
+        self.meta = {
+            key.decode(): text.decode() for key, text in state.table(StateTable.FACT).items()
+        }
+        spent = [map(int, one.split()) for one in state.numbered(StateTable.SPENT)]
         self.spent = [(rho, delta) for rho, delta in spent]
         self.committed_at: float | None = None
         self.dated_ms = -1
-        self.asked: Asked | None = None
+        self.asked: AuditedReply | None = None
         self.in_hand = InHand()
         self.looks = 0
         self.used_at = monotonic()
@@ -225,7 +227,7 @@ class Dataset:
         self._chain = chain
         self._kept = {
             what.decode(): Named.from_bytes(named)
-            for what, named in state.table(Table.KEPT).items()
+            for what, named in state.table(StateTable.KEPT).items()
         }
         self._tools = tools
         self._noise = tools.noise()
@@ -233,7 +235,7 @@ class Dataset:
         self._used: dict[int, Used] = {}  # by the number under which it is kept
         self._fuse, self._appended = tools.context.fuse, tools.appended
         self._keeper = tools.keeper
-        self._entries = len(state.table(Table.TRANSCRIPT))
+        self._entries = len(state.table(StateTable.TRANSCRIPT))
         self._draft = _Draft()
         self._durable = Releasable()
         self._window_facts: dict[tuple[range, str], WindowFacts] = {}
@@ -267,7 +269,7 @@ class Dataset:
             CorruptState: What is durable of it does not fit together.
             WrongKeyFile: It was defined with another key file.
         """
-        definition = Definition.read(json.loads(chain.build().pairs[Table.DEFINITION, b""]))
+        definition = Definition.read(json.loads(chain.build().pairs[StateTable.DEFINITION, b""]))
         dataset = cls(chain, definition, tools)
         if replays and not dataset.retired:
             dataset._replay()
@@ -417,7 +419,7 @@ class Dataset:
         """Returns the time at which the phases of ``window`` begin and have ended, as messages write it."""
         return self._dates_of(self.spans[window.start : window.stop])
 
-    def _dates_of(self, phases: Sequence[Span | None]) -> Dates:
+    def _dates_of(self, phases: Sequence[TimeSpan | None]) -> Dates:
         spans = [span for span in phases if span is not None]
         if not spans or len(spans) < len(phases):
             return Dates(since=None, until=None)
@@ -438,7 +440,7 @@ class Dataset:
 
     def add_answer(self, name: str, stored: bytes) -> None:
         """Drafts an answer, which is kept under ``name``."""
-        self._put(Table.ANSWER, name, stored)
+        self._put(StateTable.ANSWER, name, stored)
 
     def _rotate_answers(self) -> None:
         """Drafts that old answers and outcomes are dropped, if the record in hand says that it is time.
@@ -465,7 +467,7 @@ class Dataset:
     def passed(self, topic_partition: str, next_offset: int) -> None:
         """Notes the reading position behind a record that is finished."""
         self.cursor[topic_partition] = next_offset
-        self._put(Table.CURSOR, topic_partition, b"%d" % next_offset)
+        self._put(StateTable.CURSOR, topic_partition, b"%d" % next_offset)
 
     def announce(self, event: Event) -> bytes:
         """Queues an event and returns its bytes."""
@@ -485,9 +487,9 @@ class Dataset:
     def note(self, name: str, value: str) -> None:
         """Drafts a public fact."""
         self.meta[name] = value
-        self._put(Table.FACT, name, value.encode())
+        self._put(StateTable.FACT, name, value.encode())
 
-    def _put(self, table: Table, key: str | int, value: bytes | None) -> None:
+    def _put(self, table: StateTable, key: str | int, value: bytes | None) -> None:
         """Drafts a pair. What was put into no commit yet is dropped without a trace."""
         pair = table, str(key).encode("utf-8", "surrogatepass")
         if value is None and pair not in self._state.pairs:
@@ -498,7 +500,7 @@ class Dataset:
 
     def _publish(self, entry: bytes) -> None:
         """Drafts an entry of the transcript."""
-        self._put(Table.TRANSCRIPT, self._entries, entry)
+        self._put(StateTable.TRANSCRIPT, self._entries, entry)
         self._entries += 1
 
     # ------------------------------------------------------------ private values
@@ -513,13 +515,13 @@ class Dataset:
 
     def _name(self, what: str, named: Named) -> None:
         self._kept[what] = named
-        self._put(Table.KEPT, what, named.to_bytes())
+        self._put(StateTable.KEPT, what, named.to_bytes())
 
     def _discard(self, what: str) -> None:
         """Drafts that a private value is to be erased."""
         named = self._kept.pop(what, None)
         if named is not None:
-            self._put(Table.KEPT, what, None)
+            self._put(StateTable.KEPT, what, None)
             self._name(f"{ERASED}{what.partition(' ')[0]} {named.name.hex()}", named)
 
     def _named(self, prefix: str) -> dict[str, Named]:
@@ -583,12 +585,12 @@ class Dataset:
 
     def _waits(self) -> dict[int, Waits]:
         """The places of the batches that can be read again, by their numbers."""
-        waiting = self._state.table(Table.WAITING)
+        waiting = self._state.table(StateTable.WAITING)
         return {int(number): Waits.from_bytes(stored) for number, stored in waiting.items()}
 
     def _numbers(self) -> list[int]:
         """The numbers of the batches that wait."""
-        return [*map(int, self._state.table(Table.WAITING)), *map(int, self._named(WAITING))]
+        return [*map(int, self._state.table(StateTable.WAITING)), *map(int, self._named(WAITING))]
 
     def rows_of(self, batch: Batch) -> Rows:
         """The rows of a batch, encoded.
@@ -618,7 +620,7 @@ class Dataset:
             return
         await self._keep(**{f"{WAITING}{number}": rows for number, rows in due.items()})
         for number in due:
-            self._put(Table.WAITING, number, None)
+            self._put(StateTable.WAITING, number, None)
         self.flush()
 
     # ------------------------------------------------------------ life
@@ -627,7 +629,7 @@ class Dataset:
         """Drafts the first commit of a new data set, which makes its definition durable."""
         definition = self.definition
         check_opening(definition, self.mechanism)
-        self._put(Table.DEFINITION, "", definition.to_bytes())
+        self._put(StateTable.DEFINITION, "", definition.to_bytes())
         if definition.privacy.unit is not None:
             secret = PersonSecret.new(self._noise, self.name, self._tools.key_file)
             self._person_secret = secret.value
@@ -653,7 +655,7 @@ class Dataset:
         for what in [*self._kept]:
             if not what.startswith(ERASED):
                 self._discard(what)
-        for table in (Table.TRANSCRIPT, Table.VERIFIED):
+        for table in (StateTable.TRANSCRIPT, StateTable.VERIFIED):
             for key in self._state.table(table):
                 self._draft.pairs[table, key] = None  # keys of verified answers are bytes, not text
         self._person_secret, self._used = None, {}
@@ -688,7 +690,7 @@ class Dataset:
         self._fuse(CrashPoint.IN_ERASURE)
         for what in gone:
             del self._kept[ERASED + what]
-            self._put(Table.KEPT, ERASED + what, None)
+            self._put(StateTable.KEPT, ERASED + what, None)
         if any(what.startswith(_BLOCK) for what in gone):
             looked = await self._keeper.drop_unnamed(
                 self.name, self._state.kept(), Looked.of(self.meta), at_once=self.retired
@@ -717,7 +719,7 @@ class Dataset:
         self.universe, self.mechanism = build(definition)
         self.conditions = Conditions(self.universe)
         self.times = Times(definition.phase)
-        self.spans: list[Span | None] = []
+        self.spans: list[TimeSpan | None] = []
         self._stored_blocks = StoredBlocks(
             self._tools.cache,
             self.universe,
@@ -758,7 +760,7 @@ class Dataset:
         self._stored_blocks.forget()
 
     def _replay(self) -> None:
-        transcript = self._state.numbered(Table.TRANSCRIPT)
+        transcript = self._state.numbered(StateTable.TRANSCRIPT)
         opened = [_opening(entry) for entry in transcript if entry[:1] == PHASE]
         self.spans = [span for _, span in opened]
         self.bare = max((one.phases for one in given_up(transcript)), default=0)
@@ -787,7 +789,7 @@ class Dataset:
         self.mechanism.charged(
             tuple(Charge(block, rho, delta) for block, (rho, delta) in enumerate(self.spent))
         )
-        self.mechanism.recall(self._state.table(Table.VERIFIED))
+        self.mechanism.recall(self._state.table(StateTable.VERIFIED))
 
     async def recover(self) -> int:
         """Settles looks that a crash interrupted: their charge stays, another look is charged again.
@@ -797,12 +799,12 @@ class Dataset:
         Returns:
             The number of phases, and of batches that waited, whose rows are given up.
         """
-        lost = self._state.table(Table.INTENT)
+        lost = self._state.table(StateTable.INTENT)
         for number in sorted(lost, key=int):
             for look in json.loads(lost[number]):
                 self.mechanism.lost(look)
                 self._publish(LOST + json.dumps(look).encode())
-            self._put(Table.INTENT, int(number), None)
+            self._put(StateTable.INTENT, int(number), None)
         given_up = self._give_up()
         ended = sorted(self.mechanism.secrets - self._data.vault.keys())
         if ended:
@@ -868,7 +870,7 @@ class Dataset:
             self._wait(number, rows)
             topic_partition, _, offset = self.in_hand.record.rpartition(":")
             waits = Waits(topic_partition, int(offset or 0), rows.n_rows, self.dated_ms, batch.name)
-            self._put(Table.WAITING, number, waits.to_bytes())
+            self._put(StateTable.WAITING, number, waits.to_bytes())
         self._set_times(self.times.with_batch(self.gathering, span))
         opens = self.times.phase.calendar is None and self._may_open
         outcome = self.store_batch(
@@ -940,7 +942,7 @@ class Dataset:
     def _forget_waiting(self, numbers: Iterable[int]) -> None:
         """Drafts that batches do not wait any more."""
         for number in list(numbers):
-            self._put(Table.WAITING, number, None)
+            self._put(StateTable.WAITING, number, None)
             self._discard(f"{WAITING}{number}")
             self._pending.pop(number, None)
         self._waiting = sum(rows.n_rows for rows in self._pending.values())
@@ -950,12 +952,12 @@ class Dataset:
         assert event.batch is not None, "the event of a batch names it"
         outcome = self.announce(event)
         if event.batch_id is not None:
-            self._put(Table.OUTCOME, event.batch_id, outcome)
+            self._put(StateTable.OUTCOME, event.batch_id, outcome)
             if event.event == "batch_accepted" and self.definition.kept_answers_days is not None:
-                self._put(Table.TAKEN, event.batch_id, b"")
+                self._put(StateTable.TAKEN, event.batch_id, b"")
         return outcome
 
-    async def _open_phase(self, *, ended_by: Span | None = None) -> None:
+    async def _open_phase(self, *, ended_by: TimeSpan | None = None) -> None:
         rows = Rows.concat([*self._pending.values()])
         marks, used = counted(rows, privacy_of(self.definition).unit, self._used.values())
         block = Block.seal(self.universe, rows, self.mechanism.in_order, counted=marks)
@@ -968,7 +970,7 @@ class Dataset:
         self._stored_blocks.keep(self.phase, block)
         self._data.append(block)
         self.spent.append((0, 0))
-        self._put(Table.SPENT, phase - 1, b"0 0")
+        self._put(StateTable.SPENT, phase - 1, b"0 0")
         self._window_facts.clear()
         self._forget_waiting(self._pending)
         gathering = self.gathering
@@ -1087,7 +1089,7 @@ class Dataset:
             raise BudgetExceeded(f"{self.name}: looks would pass the line of a block")
         descriptions = [look.description for look in looks]
         for block, (rho, delta) in spent.items():
-            self._put(Table.SPENT, block, b"%d %d" % (rho, delta))
+            self._put(StateTable.SPENT, block, b"%d %d" % (rho, delta))
         self.paying.charge(payer, charges)
         if asked:
             self.in_hand.pay(charges)
@@ -1098,7 +1100,7 @@ class Dataset:
             for name, said in self.in_hand.facts().items():
                 self.note(name, said)
         announced = self.commits + 1
-        self._put(Table.INTENT, announced, json.dumps(descriptions).encode())
+        self._put(StateTable.INTENT, announced, json.dumps(descriptions).encode())
         self.write_ledger(
             "charge",
             {
@@ -1130,7 +1132,7 @@ class Dataset:
             self._publish(_RELEASE + release.to_bytes())
             self.mechanism.absorb(release)
         self._drop_secrets()
-        self._put(Table.INTENT, announced, None)
+        self._put(StateTable.INTENT, announced, None)
         before, self._releases = self._releases, self._releases + len(releases)
         if self._releases.bit_length() > before.bit_length():
             self._synthesize()
@@ -1231,7 +1233,9 @@ class Dataset:
         if not self.dirty:
             return
         remembered = self.mechanism.remembered()
-        self._draft.pairs |= {(Table.VERIFIED, query): one for query, one in remembered.items()}
+        self._draft.pairs |= {
+            (StateTable.VERIFIED, query): one for query, one in remembered.items()
+        }
         draft, self._draft = self._draft, _Draft()
         self._fuse(CrashPoint.BEFORE_COMMIT)
         out = outbox_to_bytes([_queued(one, draft) for one in draft.outgoing])
@@ -1251,12 +1255,12 @@ class Dataset:
 
 def _queued(one: Outgoing, draft: _Draft) -> OutboxRecord | str:
     """A record that a commit queues; of an answer that the same commit stores its name alone."""
-    if one.answer is not None and (Table.ANSWER, one.answer.encode()) in draft.pairs:
+    if one.answer is not None and (StateTable.ANSWER, one.answer.encode()) in draft.pairs:
         return one.answer
     return OutboxRecord(one.role, one.key.encode(), one.headers, one.value)
 
 
-def _opening(entry: bytes) -> tuple[int, Span | None]:
+def _opening(entry: bytes) -> tuple[int, TimeSpan | None]:
     """Returns the rows of a phase in the transcript, and the stretch of time that it covers if it says so."""
     n_rows, *times = map(int, entry[1:].split())
-    return n_rows, Span(*times) if times else None
+    return n_rows, TimeSpan(*times) if times else None

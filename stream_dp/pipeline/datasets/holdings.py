@@ -27,12 +27,12 @@ from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS, Trying
 from stream_dp.pipeline.watch.health import MOVED
 from stream_dp.pipeline.watch.metrics import Figures, figures
-from stream_dp.state.schema import Commit, State, Table
+from stream_dp.state.schema import Commit, State, StateTable
 
 _log = logging.getLogger(__name__)
 
-_MOVED: Final = (Table.FACT, b"moved")
-_QUARANTINED: Final = (Table.FACT, b"quarantined")
+_MOVED: Final = (StateTable.FACT, b"moved")
+_QUARANTINED: Final = (StateTable.FACT, b"quarantined")
 
 _UNREADABLE: Final = (CorruptState, ValueError, TypeError, LookupError)
 """What reading a data set raises if what is durable of it is not ours."""

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka.patience import patiently
-from stream_dp.pipeline.kafka.topic_log import Kept
+from stream_dp.pipeline.kafka.topic_log import KeyedTopic
 from stream_dp.state.private_names import Named, name_of, salted, unsalted
 
 LOOKED: Final = "kept looked"
@@ -62,7 +62,9 @@ class Keeper:
         view: Redis, which has the values too. None to read the topic alone.
     """
 
-    def __init__(self, kept: Kept, context: Context, view: RedisFollower | None = None) -> None:
+    def __init__(
+        self, kept: KeyedTopic, context: Context, view: RedisFollower | None = None
+    ) -> None:
         self._kept = kept
         self._view = view
         self._heartbeat = context.heartbeat

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dp.core.rows.row_moments import DAY, TIME, Moments
+from stream_dp.core.rows.row_moments import DAY, TIME, DateColumn
 from stream_dp.core.rows.universe import MAX_ATTRIBUTES, AnyColumn, Repeated
 from stream_dp.errors import InvalidMessage
 
@@ -174,7 +174,9 @@ class _Dated:
     def column(self) -> AnyColumn:
         seconds = np.concatenate([np.empty(0, np.int64), *(s for s, _ in self._pieces)])
         known = np.concatenate([np.empty(0, np.bool_), *(k for _, k in self._pieces)])
-        return Moments.of(seconds, known, precision=self.precision, are_instants=self.are_instants)
+        return DateColumn.of(
+            seconds, known, precision=self.precision, are_instants=self.are_instants
+        )
 
 
 @dataclass(repr=False)

@@ -37,7 +37,7 @@ from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.watch.audit_log import asked_in
 from stream_dp.pipeline.watch.health import MOVED
 from stream_dp.profiles.share_settings import check_opening
-from stream_dp.state.schema import Table
+from stream_dp.state.schema import StateTable
 from stream_dp.tokens import HEADER, Verifier, bearer_in
 
 _STEP_LOOKS = 64
@@ -73,7 +73,7 @@ class Decider:
 
         A data set of which that is not where the journal should have it is served no more. Others are.
         """
-        ids: dict[tuple[Table, str], list[str]] = {}
+        ids: dict[tuple[StateTable, str], list[str]] = {}
         for request in requests:
             if request.dataset in self._holdings.datasets:  # else nothing is stored of it
                 for table, name in _ids_in(request):
@@ -359,16 +359,16 @@ class Decider:
             raise _ALREADY if query_answerer.is_adopted(known[name]) else _ID_REUSED
 
 
-def _ids_in(request: Request) -> Iterator[tuple[Table, str]]:
+def _ids_in(request: Request) -> Iterator[tuple[StateTable, str]]:
     """The ids in a request under which something may be stored, each with its table."""
     if isinstance(request, Ask):
         for query in request.queries:
             if isinstance(query, QueryFields):
-                yield Table.ANSWER, query_answerer.answer_name(request.analyst, query.query_id)
+                yield StateTable.ANSWER, query_answerer.answer_name(request.analyst, query.query_id)
     elif isinstance(request, QuoteTogether):
-        yield Table.ANSWER, query_answerer.answer_name(request.analyst, request.query_id)
+        yield StateTable.ANSWER, query_answerer.answer_name(request.analyst, request.query_id)
     elif isinstance(request, Ingest) and request.batch.batch_id is not None:
-        yield Table.OUTCOME, request.batch.batch_id
+        yield StateTable.OUTCOME, request.batch.batch_id
 
 
 def _only_id(request: Ask | QuoteTogether) -> str | None:

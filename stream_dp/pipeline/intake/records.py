@@ -107,7 +107,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AuditedReply:
     """What a reply answers, for the audit log.
 
     Attributes:
@@ -152,7 +152,7 @@ class Outgoing:
     answer: str | None = None
     asked_ms: int = -1
     dated_ms: int | None = None
-    asked: Asked | None = field(default=None, repr=False, compare=False)
+    asked: AuditedReply | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(slots=True, eq=False)

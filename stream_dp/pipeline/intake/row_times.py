@@ -14,7 +14,7 @@ from stream_dp.periods import LATEST_MS, span_of, written, zone_of
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Span:
+class TimeSpan:
     """A stretch of time, in milliseconds since 1970.
 
     Attributes:
@@ -55,12 +55,12 @@ class Gathering:
         return json.dumps(said)
 
     @property
-    def span(self) -> Span | None:
+    def span(self) -> TimeSpan | None:
         """The stretch of time that a phase covers if it opens now. None if no time is known."""
         if self.since is not None and self.until is not None:
-            return Span(self.since, self.until)
+            return TimeSpan(self.since, self.until)
         if self.late and self.closed is not None:
-            return Span(self.closed, self.closed)
+            return TimeSpan(self.closed, self.closed)
         return None
 
 
@@ -74,7 +74,7 @@ class Times:
 
     phase: PhaseSpec
 
-    def span(self, time: str | None, dated_ms: int) -> Span | None:
+    def span(self, time: str | None, dated_ms: int) -> TimeSpan | None:
         """Returns the stretch of time that a batch is about. None if it has no time.
 
         Args:
@@ -82,22 +82,22 @@ class Times:
             dated_ms: The timestamp of its record, or -1 if it has none. One of the far future does not count.
         """
         if time is not None:
-            span = Span(*span_of(time, zone_of(self.phase.timezone)))
+            span = TimeSpan(*span_of(time, zone_of(self.phase.timezone)))
         elif 0 <= dated_ms < LATEST_MS:
-            span = Span(dated_ms, dated_ms + 1)
+            span = TimeSpan(dated_ms, dated_ms + 1)
         else:
             return None
         calendar = self.phase.calendar
         if calendar is None:
             return span
         period = calendar.period(span.since)
-        return Span(calendar.start(period), calendar.start(period + 1))
+        return TimeSpan(calendar.start(period), calendar.start(period + 1))
 
-    def period(self, dated_ms: int) -> Span | None:
+    def period(self, dated_ms: int) -> TimeSpan | None:
         """Returns the period of a time. None if phases do not follow the calendar, or if there is no time."""
         return None if self.phase.calendar is None else self.span(None, dated_ms)
 
-    def ends(self, waiting: Gathering, batch: Span | None) -> bool:
+    def ends(self, waiting: Gathering, batch: TimeSpan | None) -> bool:
         """Returns whether a batch is about a later period than all that wait, which have ended then."""
         return (
             self.phase.calendar is not None
@@ -106,7 +106,7 @@ class Times:
             and batch.since >= waiting.until
         )
 
-    def with_batch(self, waiting: Gathering, batch: Span | None) -> Gathering:
+    def with_batch(self, waiting: Gathering, batch: TimeSpan | None) -> Gathering:
         """Returns the facts about what waits once a batch has joined it."""
         if batch is None:
             return waiting
@@ -122,7 +122,7 @@ class Times:
         assert waiting.until is not None, "they are set together"
         return replace(waiting, until=max(waiting.until, batch.until))
 
-    def after_phase(self, waiting: Gathering, batch: Span | None = None) -> Gathering:
+    def after_phase(self, waiting: Gathering, batch: TimeSpan | None = None) -> Gathering:
         """Returns the facts once everything that waited has opened a phase.
 
         Args:

@@ -59,7 +59,7 @@ from stream_dp.pipeline.kafka.sender import Sender
 from stream_dp.pipeline.kafka.servers import described_topics, view_of
 from stream_dp.profiles.builder import build
 from stream_dp.settings import WorkerSettings
-from stream_dp.state.schema import Table
+from stream_dp.state.schema import StateTable
 from stream_dp.state.view import View
 
 _log = logging.getLogger(__name__)
@@ -552,7 +552,7 @@ class SourceReader:
                 )
             return start.offsets[number], True
         state = await patiently(partial(self._view.state, source.dataset), _ASKING)
-        cursors = {} if state is None else state.table(Table.CURSOR)
+        cursors = {} if state is None else state.table(StateTable.CURSOR)
         counted = {key.decode(): int(value) for key, value in cursors.items()}
         if _range(partition, log_id, 0, 0).may_be_copy(counted):
             raise InvalidInput(

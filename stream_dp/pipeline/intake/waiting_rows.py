@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from stream_dp.core.rows.person_slots import Persons
-from stream_dp.core.rows.row_moments import Moments
+from stream_dp.core.rows.row_moments import DateColumn
 from stream_dp.core.rows.universe import Repeated, Rows, Universe
 from stream_dp.errors import CorruptState, InvalidBatch
 from stream_dp.messages import Batch
 from stream_dp.pipeline.intake.decoder import ingested
-from stream_dp.pipeline.kafka.topic_log import Rows as RowLog
+from stream_dp.pipeline.kafka.topic_log import InputReader as RowLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def rows_of(
     """
     if batch.columns is not None:
         if not all(
-            isinstance(column, list | Repeated | Moments) for column in batch.columns.values()
+            isinstance(column, list | Repeated | DateColumn) for column in batch.columns.values()
         ):
             raise InvalidBatch("columns", "a column is not a list", "give a list of values")
         return universe.encode_columns(batch.columns, persons)

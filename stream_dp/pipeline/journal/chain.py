@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from stream_dp.errors import CorruptState
-from stream_dp.state.ids import NOWHERE, Found, Ids
-from stream_dp.state.schema import Checkpoint, Commit, Pair, State, Table
+from stream_dp.state.ids import NOWHERE, IdPlace, Ids
+from stream_dp.state.schema import Checkpoint, Commit, Pair, State, StateTable
 
-_TAKEN: Final = Found(NOWHERE, b"")
+_TAKEN: Final = IdPlace(NOWHERE, b"")
 
 
 class Stored(NamedTuple):
@@ -27,7 +27,7 @@ class Stored(NamedTuple):
     """
 
     value: bytes | None = None
-    found: Found = _TAKEN
+    found: IdPlace = _TAKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +161,6 @@ class JournalChain:
                 found[pair] = Stored(value)
             elif (there := self.ids.find(*pair)) is not None:
                 found[pair] = Stored(found=there)
-            elif pair[0] is Table.OUTCOME and (Table.TAKEN, pair[1]) in self._unlanded:
+            elif pair[0] is StateTable.OUTCOME and (StateTable.TAKEN, pair[1]) in self._unlanded:
                 found[pair] = Stored()
         return found

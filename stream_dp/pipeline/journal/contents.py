@@ -14,8 +14,8 @@ from stream_dp.pipeline.journal.journal import Journal, Owned, contents_in
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.watch.watchdog import Heartbeat
-from stream_dp.state.ids import NOWHERE, Found, Ids
-from stream_dp.state.schema import Pair, Table
+from stream_dp.state.ids import NOWHERE, IdPlace, Ids
+from stream_dp.state.schema import Pair, StateTable
 
 TAKEN = b""
 """What is found under the id of a batch whose rows count, and whose outcome is not kept any more."""
@@ -54,7 +54,7 @@ async def contents_below(
     return kept
 
 
-def _decoded(found: entries.Found) -> list[tuple[Pair, bytes]]:
+def _decoded(found: entries.CountingEntry) -> list[tuple[Pair, bytes]]:
     """What an entry has under ids. One that does not decode has nothing: what should be there is missed."""
     try:
         return contents_in(found)
@@ -70,7 +70,7 @@ class Contents:
     _following: RedisFollower
 
     async def find(
-        self, dataset: str, table: Table, ids: Sequence[str]
+        self, dataset: str, table: StateTable, ids: Sequence[str]
     ) -> dict[tuple[str, str], bytes]:
         """Returns what is stored under these ids of a data set, by data set and id.
 
@@ -94,7 +94,7 @@ class Contents:
 
     async def _read(self, dataset: str, known: Mapping[Pair, Stored]) -> Mapping[Pair, bytes]:
         found: dict[Pair, bytes] = {}
-        to_read: dict[Pair, Found] = {}
+        to_read: dict[Pair, IdPlace] = {}
         for pair, one in known.items():
             if one.value is not None:
                 found[pair] = one.value

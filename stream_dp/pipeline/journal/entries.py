@@ -38,7 +38,7 @@ FILL: Final = LogEntry(b"", b"", (("kind", b"fill"),))
 """An entry that only takes up room."""
 
 
-class Found(NamedTuple):
+class CountingEntry(NamedTuple):
     """An entry that counts.
 
     Attributes:
@@ -139,7 +139,7 @@ class EntryReader:
         self._takes_first = epoch is None
         self._parts: dict[tuple[str, bytes, bytes], tuple[int, list[bytes]]] = {}
 
-    def read(self, offset: int, entry: LogEntry) -> Found | None:
+    def read(self, offset: int, entry: LogEntry) -> CountingEntry | None:
         """Takes the next entry; returns it if it counts and is whole with this part."""
         headers = dict(entry.headers)
         kind, epoch = headers.get("kind", b"").decode("ascii", "replace"), headers.get("epoch", b"")
@@ -149,7 +149,7 @@ class EntryReader:
         if kind == "epoch" and len(epoch) == EPOCH_BYTES:
             self.epoch = epoch
             self._parts.clear()
-            return Found("epoch", "", entry.value, offset)
+            return CountingEntry("epoch", "", entry.value, offset)
         if kind not in _KINDS or epoch != self.epoch:
             self.void += kind != "fill"
             return None
@@ -172,7 +172,7 @@ class EntryReader:
             return None
         del self._parts[of]
         name = entry.key.decode(errors="replace")
-        return Found(cast("Kind", kind), name, b"".join(parts), first)
+        return CountingEntry(cast("Kind", kind), name, b"".join(parts), first)
 
 
 def object_in(value: bytes) -> dict[str, Any]:

@@ -28,8 +28,8 @@ from stream_dp.pipeline.intake.records import place_in
 from stream_dp.pipeline.journal.chain import Committed, JournalChain
 from stream_dp.pipeline.journal.entries import (
     EPOCH_BYTES,
+    CountingEntry,
     EntryReader,
-    Found,
     Kind,
     Round,
     entries_of,
@@ -372,7 +372,7 @@ class Journal:
 
     # ------------------------------------------------------------ contents under ids
 
-    async def contents(self, dataset: str, stored: Mapping[Pair, ids.Found]) -> dict[Pair, bytes]:
+    async def contents(self, dataset: str, stored: Mapping[Pair, ids.IdPlace]) -> dict[Pair, bytes]:
         """Reads contents from where they are on the journal.
 
         Raises:
@@ -380,7 +380,7 @@ class Journal:
             ServerUnavailable: No broker answers.
         """
         found: dict[Pair, bytes] = {}
-        partition, entries = self.partition_of(dataset), dict[int, Found | None]()
+        partition, entries = self.partition_of(dataset), dict[int, CountingEntry | None]()
         for pair, one in stored.items():
             if one.offset not in entries:
                 entries[one.offset] = await self.entry_at(partition, one.offset)
@@ -391,7 +391,7 @@ class Journal:
             found[pair] = value
         return found
 
-    async def entry_at(self, partition: int, offset: int) -> Found | None:
+    async def entry_at(self, partition: int, offset: int) -> CountingEntry | None:
         """Returns the entry whose first part is at an offset, whole. None if there is none."""
         reader = EntryReader()
         for at in range(offset, offset + _MOST_PARTS):
@@ -543,7 +543,7 @@ class Journal:
             _log.info("partition %d of the journal: %d entries void", owned.partition, reader.void)
         return reader
 
-    def _take(self, made: Round, owned: Owned, found: Found) -> None:
+    def _take(self, made: Round, owned: Owned, found: CountingEntry) -> None:
         match found.kind:
             case "epoch":
                 owned.at = found.offset
@@ -641,7 +641,7 @@ def problem_of(owned: Owned) -> str:
     return "its repair was begun and is not finished" if owned.marks.repairing else ""
 
 
-def contents_in(found: Found) -> list[tuple[Pair, bytes]]:
+def contents_in(found: CountingEntry) -> list[tuple[Pair, bytes]]:
     """What an entry has under ids."""
     if found.kind == "commit":
         return list(Commit.from_bytes(found.value)[0].by_id())

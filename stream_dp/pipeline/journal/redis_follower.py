@@ -24,7 +24,7 @@ from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.records import Decided
 from stream_dp.pipeline.watch.health import Contact
 from stream_dp.state.schema import ORIGIN, Pair, State
-from stream_dp.state.view import Change, View
+from stream_dp.state.view import View, ViewChange
 
 _log = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ class RedisFollower:
 
     async def _apply(self, some: Sequence[Decided]) -> None:
         fresh = [one for one in some if one.commit.number > self._at.get(one.dataset, _NOWHERE)[0]]
-        changes = [Change(one.commit, one.trail, one.kept) for one in fresh]
+        changes = [ViewChange(one.commit, one.trail, one.kept) for one in fresh]
         refused = await self._view.apply(changes)
         self._rewrite |= dict.fromkeys(refused)
         self._at |= {one.dataset: (one.commit.number, one.trail) for one in fresh}

@@ -10,7 +10,7 @@ from stream_dp.pipeline.journal.journal import Owned
 from stream_dp.pipeline.journal.newest import COMPACTED
 from stream_dp.pipeline.queries import query_answerer
 from stream_dp.state.codec import OutboxRecord, outbox_from_bytes
-from stream_dp.state.schema import Table
+from stream_dp.state.schema import StateTable
 
 
 def unsent(owned: Owned) -> list[tuple[Decided, Outgoing]]:
@@ -34,7 +34,7 @@ def unsent(owned: Owned) -> list[tuple[Decided, Outgoing]]:
 def _again(dataset: str, one: OutboxRecord | str, pairs: Mapping[Any, bytes | None]) -> Outgoing:
     """A record of a commit as it was the first time, but for its timestamp."""
     if isinstance(one, str):
-        stored = pairs[Table.ANSWER, one.encode()]
+        stored = pairs[StateTable.ANSWER, one.encode()]
         assert stored is not None, "the same commit stores it"
         return query_answerer.released_again(dataset, one, stored)
     key, value = (one.key or b"").decode(), one.value or b""

@@ -149,7 +149,7 @@ class TopicLog(Protocol):
         ...
 
 
-class Rows(Protocol):
+class InputReader(Protocol):
     """The input topics, of which single records are read again."""
 
     def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
@@ -303,7 +303,7 @@ class KafkaLog:
             raise translated(self._topic, error) from error
 
 
-class KafkaRows:
+class KafkaInputReader:
     """The input topics on Kafka.
 
     Args:
@@ -331,7 +331,7 @@ class KafkaRows:
                             yield Record.received(role, place.topic, place.partition, record)
 
 
-class Kept:
+class KeyedTopic:
     """Values by key on a compacted topic. A key begins with the name of its data set and a slash.
 
     A value is cut into parts. The key of a part is that of the value, with a slash and a number. Nothing here

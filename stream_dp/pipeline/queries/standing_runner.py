@@ -27,14 +27,14 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.intake.records import Asked, Outgoing, plain
+from stream_dp.pipeline.intake.records import AuditedReply, Outgoing, plain
 from stream_dp.pipeline.journal.contents import Contents
 from stream_dp.pipeline.queries import query_answerer
 from stream_dp.pipeline.queries.compiler import compile_query
 from stream_dp.pipeline.queries.standing_queries import MOST_CELLS, Latest, StandingEntry
 from stream_dp.pipeline.watch.audit_log import is_written
 from stream_dp.state.codec import answer_from_bytes
-from stream_dp.state.schema import Table
+from stream_dp.state.schema import StateTable
 
 _STEP_QUERIES: Final = 64
 _STEP_LOOKS: Final = 64
@@ -69,7 +69,7 @@ class StandingRunner:
         due = dataset.standing_queries.due(dataset.phase)
         some = due[:_STEP_QUERIES]
         names = [_name(entry, dataset.phase) for entry in some]
-        stored = await self._contents.find(dataset.name, Table.ANSWER, names)
+        stored = await self._contents.find(dataset.name, StateTable.ANSWER, names)
         looks, values = dataset.looks, 0
         for done, (entry, name) in enumerate(zip(some, names, strict=True)):
             values += query_answerer.values_of(dataset, entry.query)
@@ -95,7 +95,7 @@ class StandingRunner:
             if not entry.asks(query):
                 raise _ID_REUSED
             name = _name(entry, dataset.phase)
-            found = await self._contents.find(dataset.name, Table.ANSWER, [name])
+            found = await self._contents.find(dataset.name, StateTable.ANSWER, [name])
             stored = known.get((dataset.name, name)) or found.get((dataset.name, name))
             reply = None
             if stored is not None and query_answerer.resend(
@@ -123,7 +123,7 @@ class StandingRunner:
         entries, phase = list(standing), standing.phase
         for start in range(0, len(entries), _STEP_QUERIES):
             names = {_name(entry, phase): entry for entry in entries[start : start + _STEP_QUERIES]}
-            found = await self._contents.find(dataset.name, Table.ANSWER, [*names])
+            found = await self._contents.find(dataset.name, StateTable.ANSWER, [*names])
             for (_, name), stored in found.items():
                 entry = names[name]
                 if query_answerer.is_answer_to(dataset, _asked(entry, phase), stored):
@@ -147,7 +147,7 @@ class StandingRunner:
         asked = _asked(entry, phase)
         if is_written():
             who = entry.analyst, asked.query_id
-            dataset.asked = Asked("", dataset.dated_ms, *who, (asked,))
+            dataset.asked = AuditedReply("", dataset.dated_ms, *who, (asked,))
         reply: Answer | None = None
         if before is None:
             with dataset.apart():

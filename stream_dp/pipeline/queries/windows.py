@@ -9,7 +9,7 @@ from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Frame, MinusWindow, QueryFields, Series, Window
 from stream_dp.periods import Calendar, Length, span_of, zone_of
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.intake.row_times import Span
+from stream_dp.pipeline.intake.row_times import TimeSpan
 
 
 def window_of(dataset: Dataset, query: QueryFields) -> tuple[range, str | None]:
@@ -130,7 +130,7 @@ def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:
             raise _not_complete(
                 f"phases are open until {dataset.times.written(complete)}", "end it there"
             )
-        note = _note_of_waiting(dataset, Span(since, until)) if window.until else None
+        note = _note_of_waiting(dataset, TimeSpan(since, until)) if window.until else None
     phases = _whole(dataset, since, until, "window")
     if not phases:
         raise InvalidQuery("window", "no phase lies in it", f"ask about {_all_of(dataset, spans)}")
@@ -140,7 +140,7 @@ def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:
     return phases, note
 
 
-def _note_of_waiting(dataset: Dataset, asked: Span) -> str | None:
+def _note_of_waiting(dataset: Dataset, asked: TimeSpan) -> str | None:
     """Says that rows of the time that was asked about still wait, where phases do not follow the calendar."""
     waiting = dataset.gathering.span
     if waiting is None or dataset.times.phase.every or not _overlap(waiting, asked):
@@ -154,7 +154,7 @@ def _whole(dataset: Dataset, since: int, until: int, field: str) -> range:
     Raises:
         InvalidQuery: They cut a phase, or the phases are not consecutive.
     """
-    asked = Span(since, until)
+    asked = TimeSpan(since, until)
     inside = [phase for phase, span in _known(dataset) if _holds(asked, span)]
     cut = [span for _, span in _known(dataset) if _overlap(span, asked) and not _holds(asked, span)]
     if cut:
@@ -170,21 +170,21 @@ def _whole(dataset: Dataset, since: int, until: int, field: str) -> range:
 
 
 def _cuts(
-    dataset: Dataset, asked: Span, cut: Sequence[Span], inside: Sequence[int], field: str
+    dataset: Dataset, asked: TimeSpan, cut: Sequence[TimeSpan], inside: Sequence[int], field: str
 ) -> InvalidQuery:
     """The refusal of a window that cuts phases, with the nearest windows that do not."""
     wider = asked
     while touched := [
         span for _, span in _known(dataset) if _overlap(span, wider) and not _holds(wider, span)
     ]:
-        wider = Span(
+        wider = TimeSpan(
             min(wider.since, *(span.since for span in touched)),
             max(wider.until, *(span.until for span in touched)),
         )
     nearest = [wider]
     within = [span for phase, span in _known(dataset) if phase in inside]
     if within:
-        nearest.append(Span(within[0].since, max(span.until for span in within)))
+        nearest.append(TimeSpan(within[0].since, max(span.until for span in within)))
     written = " or ".join(_written(dataset, span) for span in nearest)
     return InvalidQuery(
         field,
@@ -193,23 +193,23 @@ def _cuts(
     )
 
 
-def _known(dataset: Dataset) -> Iterator[tuple[int, Span]]:
+def _known(dataset: Dataset) -> Iterator[tuple[int, TimeSpan]]:
     """The phases of which the time is known, from 0."""
     return ((phase, span) for phase, span in enumerate(dataset.spans) if span is not None)
 
 
-def _overlap(span: Span, other: Span) -> bool:
+def _overlap(span: TimeSpan, other: TimeSpan) -> bool:
     return span.since < other.until and other.since < span.until
 
 
-def _holds(window: Span, span: Span) -> bool:
+def _holds(window: TimeSpan, span: TimeSpan) -> bool:
     """Whether a phase lies in a window. One of late batches alone goes with the period before it."""
     if span.since == span.until:
         return window.since < span.since <= window.until
     return window.since <= span.since and span.until <= window.until
 
 
-def _dated(dataset: Dataset, phase: int, field: str) -> Span:
+def _dated(dataset: Dataset, phase: int, field: str) -> TimeSpan:
     span = dataset.spans[phase]
     if span is None:
         raise InvalidQuery(
@@ -225,13 +225,13 @@ def _calendar(dataset: Dataset, unit: str) -> Calendar:
     return Calendar(Length.read(f"1 {unit}"), zone_of(dataset.times.phase.timezone))
 
 
-def _written(dataset: Dataset, span: Span) -> str:
+def _written(dataset: Dataset, span: TimeSpan) -> str:
     return f"since {dataset.times.written(span.since)} until {dataset.times.written(span.until)}"
 
 
-def _all_of(dataset: Dataset, spans: Sequence[Span]) -> str:
+def _all_of(dataset: Dataset, spans: Sequence[TimeSpan]) -> str:
     since, until = min(span.since for span in spans), max(span.until for span in spans)
-    return f"some time {_written(dataset, Span(since, until))}"
+    return f"some time {_written(dataset, TimeSpan(since, until))}"
 
 
 def _not_complete(problem: str, fix: str) -> InvalidQuery:

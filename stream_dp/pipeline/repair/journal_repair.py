@@ -48,7 +48,7 @@ from stream_dp.state import ledger as ledgers
 from stream_dp.state.codec import OutboxRecord, answer_from_bytes, answer_to_bytes
 from stream_dp.state.ids import Ids
 from stream_dp.state.private_names import Named
-from stream_dp.state.schema import ROTATED, Checkpoint, Commit, Pair, State, Table
+from stream_dp.state.schema import ROTATED, Checkpoint, Commit, Pair, State, StateTable
 
 _log = logging.getLogger(__name__)
 
@@ -266,16 +266,16 @@ class Repair:
         stored = await self._tools.view.contents(one.dataset)
         answers: dict[Pair, bytes] = {}
         for pair, value in stored.items():
-            if pair[0] is Table.ANSWER:
+            if pair[0] is StateTable.ANSWER:
                 with contextlib.suppress(CorruptState):
                     answers[pair] = answer_from_bytes(value).answer
         found = {
             pair: value
             for pair, value in stored.items()
-            if trusted and (pair in answers or pair[0] is Table.OUTCOME)
+            if trusted and (pair in answers or pair[0] is StateTable.OUTCOME)
         }
         for name, seen in one.said.answers.items():
-            pair = Table.ANSWER, name.encode("utf-8", "surrogatepass")
+            pair = StateTable.ANSWER, name.encode("utf-8", "surrogatepass")
             # The one of a repair is stored as its digest alone.
             if pair in answers and seen in (answers[pair], digest(answers[pair])):
                 found[pair] = stored[pair]
@@ -389,7 +389,7 @@ class Repair:
 
     async def _restart(self, owned: Owned, made: Beginning, ids: Ids) -> None:
         """Has the journal begin a data set again, and publishes something of that."""
-        taken = {(Table.TAKEN, outcome_pair(batch)[1]): b"" for batch in made.taken}
+        taken = {(StateTable.TAKEN, outcome_pair(batch)[1]): b"" for batch in made.taken}
         for pair, value in {**made.contents, **taken}.items():
             ids.put(pair, value, owned.expected)  # where the checkpoint is to be
         checkpoint = Checkpoint(state=made.state, carried=made.contents, ids=ids.to_bytes())
@@ -398,7 +398,7 @@ class Repair:
 
     async def _inputs(self, base: State) -> Inputs:
         """What is on the input topics of a data set up to now: it is done with."""
-        name, cursor = base.dataset, base.table(Table.CURSOR)
+        name, cursor = base.dataset, base.table(StateTable.CURSOR)
         inputs = Inputs({key.decode(): int(at) for key, at in cursor.items()})
         for role, log in self._tools.inputs.items():
             topic, partition = self._tools.names[role], partition_of(name.encode(), log.partitions)

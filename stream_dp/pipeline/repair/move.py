@@ -41,7 +41,7 @@ from stream_dp.pipeline.repair.write_off import lacking, leads_to, unlike
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from stream_dp.state.private_names import Named
-from stream_dp.state.schema import ERASED, Checkpoint, Pair, State, Table, sum_of
+from stream_dp.state.schema import ERASED, Checkpoint, Pair, State, StateTable, sum_of
 
 _MOVED: Final = "moved"
 _COUNTED: Final = (b"source ", b"producer ")
@@ -93,7 +93,7 @@ async def _out(
 async def _keep_waiting(tools: Offline, journal: Journal, owned: Owned, name: str) -> None:
     """Keeps rows that wait as private values: the other deployment has other batches."""
     chain = owned.chains[name]
-    if not chain.build().table(Table.WAITING):
+    if not chain.build().table(StateTable.WAITING):
         return
     of_dataset = Tools(
         tools.keeper,
@@ -142,7 +142,7 @@ async def _ledger(tools: Offline, state: State) -> Sequence[bytes]:
 async def _write_kept(tools: Offline, state: State, folder: MovingFolder) -> None:
     """Writes the private values that a state names."""
     name = state.dataset
-    for what, stored in state.table(Table.KEPT).items():
+    for what, stored in state.table(StateTable.KEPT).items():
         if what.startswith(ERASED.encode()):
             continue
         value, kind = await tools.keeper.find(name, Named.from_bytes(stored)), what.split()[0]
@@ -175,7 +175,7 @@ async def bring_in(tools: Offline, folder: MovedFolder) -> str:
     ((_, stored),) = folder.contents("checkpoint")
     ((_, lines),) = folder.contents("ledger")
     checkpoint, name = Checkpoint.from_bytes(stored), folder.manifest.dataset
-    definition = checkpoint.state.pairs[Table.DEFINITION, b""]
+    definition = checkpoint.state.pairs[StateTable.DEFINITION, b""]
     if not checkpoint.state.dataset == Definition.read(json.loads(definition)).dataset == name:
         raise InvalidInput("FOLDER", "its parts are of several data sets", "export again")
     ledger = lines.split(b"\n")
@@ -200,7 +200,7 @@ async def _begin(
     pairs = {pair: value for pair, value in former.pairs.items() if _goes(pair)}
     for what, value in folder.contents("kept"):
         ((named, _),) = await tools.keeper.keep(name, value)
-        pairs[Table.KEPT, what.encode()] = named.to_bytes()
+        pairs[StateTable.KEPT, what.encode()] = named.to_bytes()
     state = State(name, former.number, former.trail, sum_of(pairs), pairs)
     await restart(journal, owned, replace(checkpoint, state=state))
 
@@ -236,7 +236,7 @@ def _check(state: State) -> None:
         raise InvalidInput("NAME", f"{name} is retired, so it has no rows", "leave it")
     if state.fact(GONE):
         raise _not_given_up(name)
-    if state.table(Table.INTENT):
+    if state.table(StateTable.INTENT):
         raise InvalidInput("NAME", f"a look of {name} was announced and not taken", _AGAIN)
 
 
@@ -248,6 +248,6 @@ def _not_given_up(name: str) -> InvalidInput:
 def _goes(pair: Pair) -> bool:
     """Whether a pair means something in another deployment."""
     table, key = pair
-    if table is Table.CURSOR:
+    if table is StateTable.CURSOR:
         return key.startswith(_COUNTED)
-    return table is not Table.KEPT and not (table is Table.FACT and key in _LEFT_BEHIND)
+    return table is not StateTable.KEPT and not (table is StateTable.FACT and key in _LEFT_BEHIND)

@@ -22,9 +22,9 @@ from stream_dp.pipeline.journal.entries import Kind
 from stream_dp.pipeline.journal.journal import COMPARED, Journal, Owned
 from stream_dp.pipeline.journal.releaser import Send
 from stream_dp.pipeline.kafka.patience import patiently
-from stream_dp.pipeline.kafka.topic_log import LogEntry, Rows, TopicLog
+from stream_dp.pipeline.kafka.topic_log import InputReader, LogEntry, TopicLog
 from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
-from stream_dp.state.schema import Checkpoint, Pair, Pairs, State, Table
+from stream_dp.state.schema import Checkpoint, Pair, Pairs, State, StateTable
 from stream_dp.state.view import View
 
 _FILLED_AT_ONCE: Final = 1_000
@@ -49,7 +49,7 @@ class Offline:
     """
 
     log: TopicLog
-    rows: Rows
+    rows: InputReader
     keeper: Keeper
     view: View
     outputs: Mapping[str, TopicLog]
@@ -169,7 +169,7 @@ async def commit(
 
 def facts(changes: Mapping[str, str]) -> dict[Pair, bytes]:
     """Public facts as pairs."""
-    return {(Table.FACT, name.encode()): text.encode() for name, text in changes.items()}
+    return {(StateTable.FACT, name.encode()): text.encode() for name, text in changes.items()}
 
 
 async def leave(journal: Journal, owned: Owned, **more: object) -> None:

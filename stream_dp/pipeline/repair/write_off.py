@@ -39,7 +39,7 @@ from stream_dp.pipeline.repair.witnesses import Said
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.private_names import Named
-from stream_dp.state.schema import ERASED, TRAIL_BYTES, Pair, State, Table, sum_of
+from stream_dp.state.schema import ERASED, TRAIL_BYTES, Pair, State, StateTable, sum_of
 
 _CHARGES_AN_ENTRY: Final = 8_192
 _MOST_UNKNOWN: Final = 10_000
@@ -134,7 +134,7 @@ class Known(NamedTuple):
 
 def outcome_pair(batch: str) -> Pair:
     """The pair of the outcome of a batch."""
-    return Table.OUTCOME, batch.encode("utf-8", "surrogatepass")
+    return StateTable.OUTCOME, batch.encode("utf-8", "surrogatepass")
 
 
 def definition_in(ledger: Sequence[bytes]) -> Definition | None:
@@ -164,7 +164,7 @@ def unlike(state: State, ledger: Sequence[bytes]) -> str:
     if not leads_to(state, ledger):
         return "its ledger on the topic is not the one of the journal"
     chain = ledgers.Chain(state.dataset, ledger[: _ledger_of(state)[0]])
-    spent = [tuple(map(int, one.split())) for one in state.numbered(Table.SPENT)]
+    spent = [tuple(map(int, one.split())) for one in state.numbered(StateTable.SPENT)]
     if list(chain.charged) != spent:
         return "what the journal says is spent is not what its ledger charges"
     return ""
@@ -221,7 +221,7 @@ def _fits(base: State, chain: Sequence[bytes]) -> bool:
     if not lacking(base, chain):
         return leads_to(base, chain)
     opened = [entry["rows"] for entry in map(ledgers.read, chain) if entry["kind"] == "phase"]
-    return _rows_in(base.numbered(Table.TRANSCRIPT))[: len(opened)] == opened
+    return _rows_in(base.numbered(StateTable.TRANSCRIPT))[: len(opened)] == opened
 
 
 def _rows_in(transcript: Sequence[bytes]) -> list[int]:
@@ -256,7 +256,7 @@ def written_off(
     name = definition.dataset
     chain = ledgers.Chain(name, ledger)
     fields = [ledgers.read(entry) for entry in ledger]
-    transcript = base.numbered(Table.TRANSCRIPT)
+    transcript = base.numbered(StateTable.TRANSCRIPT)
     counted = _rows_in(transcript)
     rows: list[int] = [entry["rows"] for entry in fields if entry["kind"] == "phase"]
     out: list[OutboxRecord] = []
@@ -288,35 +288,37 @@ def written_off(
     for producer, following in said.producers.items():
         inputs.passed_by(f"producer {producer}", following)
 
-    for intent in base.numbered(Table.INTENT):
+    for intent in base.numbered(StateTable.INTENT):
         transcript += [LOST + json.dumps(look).encode() for look in json.loads(intent)]
     transcript += [PHASE + b"%d" % n_rows for n_rows in rows[len(counted) :]]
     if rows:
         transcript.append(ENTRY + Gone(phases=len(rows)).to_text().encode())
 
-    pairs: dict[Pair, bytes] = {(Table.DEFINITION, b""): definition.to_bytes()}
+    pairs: dict[Pair, bytes] = {(StateTable.DEFINITION, b""): definition.to_bytes()}
     pairs |= {pair: value for pair, value in base.pairs.items() if _stays(pair)}
-    for stored in base.table(Table.KEPT).values():  # the next owner erases what is left of them
+    for stored in base.table(
+        StateTable.KEPT
+    ).values():  # the next owner erases what is left of them
         gone = Named.from_bytes(stored).name
-        pairs[Table.KEPT, (ERASED + gone.hex()).encode()] = stored
+        pairs[StateTable.KEPT, (ERASED + gone.hex()).encode()] = stored
     # Nothing is left of any line, so accounts bound nothing any more. The rules are those of its last entry.
     rules = [entry for entry in fields if entry["kind"] == "analysts"]
     pairs |= facts({RULES: rules_text(name, rules[-1])} if rules else {})
     pairs |= facts({LEDGER: str(chain.length), HEAD: chain.head.hex()})
     if person is not None:
-        pairs[Table.KEPT, PERSON.encode()] = person.to_bytes()
-    pairs |= {(Table.CURSOR, at.encode()): b"%d" % to for at, to in inputs.cursor.items()}
-    pairs |= {(Table.SPENT, b"%d" % at): b"%d %d" % (UNITS, UNITS) for at in range(len(rows))}
-    pairs |= {(Table.TRANSCRIPT, b"%d" % at): entry for at, entry in enumerate(transcript)}
+        pairs[StateTable.KEPT, PERSON.encode()] = person.to_bytes()
+    pairs |= {(StateTable.CURSOR, at.encode()): b"%d" % to for at, to in inputs.cursor.items()}
+    pairs |= {(StateTable.SPENT, b"%d" % at): b"%d %d" % (UNITS, UNITS) for at in range(len(rows))}
+    pairs |= {(StateTable.TRANSCRIPT, b"%d" % at): entry for at, entry in enumerate(transcript)}
 
     # Batches that wait, as far as that is known.
-    waiting = sum(what.startswith(b"waiting ") for what in base.table(Table.KEPT))
+    waiting = sum(what.startswith(b"waiting ") for what in base.table(StateTable.KEPT))
     outcome = partial(Event, dataset=name, event="batch_refused", reason=_WRITTEN_OFF)
     event = Event(
         dataset=name,
         event="written_off",
         phases=(1, len(rows)) if rows else None,
-        batches=len(base.table(Table.WAITING)) + waiting + len(refused),
+        batches=len(base.table(StateTable.WAITING)) + waiting + len(refused),
     )
     out += [OutboxRecord("standing", key.encode(), (), b"") for key in sorted(said.standing)]
     return Beginning(
@@ -330,8 +332,8 @@ def written_off(
 
 def _stays(pair: Pair) -> bool:
     """Whether a pair of what is known of a data set is taken over as it is."""
-    if pair[0] is not Table.FACT:
-        return pair[0] is Table.VERIFIED
+    if pair[0] is not StateTable.FACT:
+        return pair[0] is StateTable.VERIFIED
     fact = pair[1].decode("utf-8", "surrogatepass")
     is_gone = fact in _FORGOTTEN or fact.startswith(_STANDING)
     return not is_gone and account_of(fact) is None

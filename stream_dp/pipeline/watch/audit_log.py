@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from stream_dp.messages import QueryFields
-from stream_dp.pipeline.intake.records import Asked, Outgoing, Record
+from stream_dp.pipeline.intake.records import AuditedReply, Outgoing, Record
 
 LOGGER: Final = "stream_dp.audit"
 
@@ -38,7 +38,7 @@ def asked_in(
     analyst: str | None = None,
     query_id: str | None = None,
     queries: Iterable[object] = (),
-) -> Asked | None:
+) -> AuditedReply | None:
     """What a reply says that it answers, as in ``Asked``; None where nobody writes it down.
 
     Args:
@@ -50,7 +50,7 @@ def asked_in(
     if not is_written():
         return None
     read = tuple(query for query in queries if isinstance(query, QueryFields))
-    return Asked(record.record_id, record.timestamp_ms, analyst, query_id, read)
+    return AuditedReply(record.record_id, record.timestamp_ms, analyst, query_id, read)
 
 
 def write_audit(outgoing: Iterable[Outgoing]) -> None:
@@ -118,7 +118,7 @@ def _of_rejection(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _of_request(asked: Asked) -> dict[str, Any]:
+def _of_request(asked: AuditedReply) -> dict[str, Any]:
     known = {"analyst": asked.analyst, "query_id": asked.query_id, "record": asked.record or None}
     facts: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
     if asked.again:

@@ -23,13 +23,13 @@ from stream_dp.sql.plan.statement_plan import (
     Call,
     Constant,
     Dimension,
-    Group,
+    GroupColumn,
     Key,
     Order,
     Output,
-    Plan,
     Published,
     Scalar,
+    StatementPlan,
     ValueType,
 )
 from stream_dp.sql.plan.statement_queries import MOST_QUERIES, Queries
@@ -137,7 +137,7 @@ def plan(
     unit: Mapping[str, Any] | None = None,
     dimensions: Mapping[str, Dimension] | None = None,
     series: str | None = None,
-) -> Plan:
+) -> StatementPlan:
     """Translates SQL to queries and a table. Every text that somebody asks comes this way.
 
     A condition by itself, with or without WHERE, stands for ``SELECT COUNT(*) WHERE`` and it. A SELECT may
@@ -245,7 +245,7 @@ def _planned(
     series: str | None = None,
     *,
     impossible: bool = False,
-) -> tuple[Source, Plan]:
+) -> tuple[Source, StatementPlan]:
     """Reads and plans a statement; with ``impossible`` also what no row can satisfy is asked."""
     fresh_at, text = without_fresh(without_semicolon(sql))
     source = Source(text, attributes)
@@ -380,7 +380,7 @@ class _Planner(Aggregates):
                 scope.table, f"{name} is not the data set that you ask", f"write {self._dataset}"
             )
 
-    def plan(self, series: str | None = None) -> Plan:
+    def plan(self, series: str | None = None) -> StatementPlan:
         """Returns the plan of the statement.
 
         Args:
@@ -428,7 +428,7 @@ class _Planner(Aggregates):
         n_groups = math.prod(cells) * len(queries.combinations)
         self._check_work(n_groups * (MOST_PERIODS if self.series else 1), expressions)
         resolve = partial(_resolved, published=queries.published)
-        finished = Plan(
+        finished = StatementPlan(
             queries=tuple(queries.fields),
             groups=tuple(self._group(axis) for axis in self._axes),
             cases=queries.combinations,
@@ -665,16 +665,16 @@ class _Planner(Aggregates):
             return str(node.this) if node.is_string else number_of(node.this)
         raise self._error(node, f"{short(node)} is not a constant", "write a text such as 'young'")
 
-    def _group(self, axis: _Axis) -> Group:
+    def _group(self, axis: _Axis) -> GroupColumn:
         cased = [a for a in self._axes if a.attribute is None and not a.period]
         if axis.period:
-            return Group(axis.type, 0, by_case=False, period=axis.period)
+            return GroupColumn(axis.type, 0, by_case=False, period=axis.period)
         if axis.attribute is None:
             values = tuple(value for value, _ in axis.cases)
-            return Group(axis.type, _index(cased, axis), by_case=True, values=values)
+            return GroupColumn(axis.type, _index(cased, axis), by_case=True, values=values)
         attribute = axis.attribute
         in_order = attribute["type"] != "category" or bool(attribute.get("ordered"))
-        return Group(
+        return GroupColumn(
             axis.type,
             self._tabled.index(attribute),
             by_case=False,
@@ -1177,7 +1177,7 @@ class _Planner(Aggregates):
         chosen: Any,
         order: tuple[Order, ...],
         expressions: Sequence[Any],
-    ) -> Plan:
+    ) -> StatementPlan:
         """Returns the plan of a table of declared values alone, for which nothing is asked."""
         if not outputs or not all(isinstance(each, Key) for _, _, each in outputs):
             raise self._error(self._select, "nothing is counted", "add COUNT(*)")
@@ -1201,7 +1201,7 @@ class _Planner(Aggregates):
                 self._select, "these are more than 50,000 rows", "name fewer attributes"
             )
         self._check_work(len(rows), expressions)
-        return Plan(
+        return StatementPlan(
             queries=(),
             groups=tuple(
                 replace(self._group(axis), by_case=True, axis=i, values=values[i])
@@ -1233,7 +1233,7 @@ class _Planner(Aggregates):
             f"GROUP BY {name} counts the rows of each bin",
         )
 
-    def _with_clauses(self, plan: Plan) -> Plan:
+    def _with_clauses(self, plan: StatementPlan) -> StatementPlan:
         """Adds WITHIN and COSTING AT MOST, which hold for each query, and for all of them together."""
         clauses = self._source.clauses
         if not clauses.fields:

@@ -94,7 +94,7 @@ Expression: TypeAlias = Constant | Key | Published | Call | Among
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupColumn:
     """One column of GROUP BY.
 
     Attributes:
@@ -139,7 +139,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StatementPlan:
     """The queries of a statement, and the table that follows from their answers.
 
     Attributes:
@@ -163,7 +163,7 @@ class Plan:
     """
 
     queries: tuple[dict[str, Any], ...]
-    groups: tuple[Group, ...]
+    groups: tuple[GroupColumn, ...]
     cases: tuple[tuple[Scalar, ...], ...]
     outputs: tuple[Output, ...]
     having: Expression | None = None
@@ -176,7 +176,7 @@ class Plan:
     as_table: bool = False
     unit: Mapping[str, Any] | None = None
 
-    def at(self, time: Mapping[str, Any]) -> Plan:
+    def at(self, time: Mapping[str, Any]) -> StatementPlan:
         """Returns the same plan about a window, or as a series.
 
         Args:

@@ -42,16 +42,16 @@ from stream_dp.web.http_api.api_documents import (
     QueryList,
     ShareBudget,
     SqlQuery,
+    SqlStatement,
     StandingEnded,
     StandingList,
-    Statement,
     StatementColumn,
     StatementTable,
 )
 from stream_dp.web.http_api.bodies import LARGEST, read_body
 from stream_dp.web.http_api.openapi import LONGEST_WAIT_S, OPERATIONS, openapi
 from stream_dp.web.http_api.problems import NotFound, answer_problems
-from stream_dp.web.page_data.published_state import Published, PublishedDataset
+from stream_dp.web.page_data.published_state import PublishedDataset, PublishedState
 from stream_dp.web.page_data.viewers import Viewers
 from stream_dp.web.shared_client import SharedClient
 
@@ -82,7 +82,7 @@ class Api:
         self,
         connect: Callable[[], AsyncClient],
         *,
-        published: Callable[[], Awaitable[Published]],
+        published: Callable[[], Awaitable[PublishedState]],
         gone: Callable[[], str],
         access: Access,
         viewers: Viewers,
@@ -212,7 +212,7 @@ class Api:
 
     async def table(self, request: web.Request) -> web.Response:
         """Asks a text in SQL, and returns its table."""
-        asked = validated(Statement, await _document(request), InvalidMessage, quoting=True)
+        asked = validated(SqlStatement, await _document(request), InvalidMessage, quoting=True)
         dataset = request.match_info["dataset"]
         token = self._token(request)
         self._check_servers()
@@ -234,7 +234,7 @@ class Api:
 
     async def quote_table(self, request: web.Request) -> web.Response:
         """Returns what the table of a text in SQL would cost."""
-        asked = validated(Statement, await _document(request), InvalidMessage, quoting=True)
+        asked = validated(SqlStatement, await _document(request), InvalidMessage, quoting=True)
         for field in ("query_id", "at_most"):
             if getattr(asked, field) is not None:
                 raise InvalidMessage(field, "a quote spends nothing", f"omit {field}")

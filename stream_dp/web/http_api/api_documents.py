@@ -50,7 +50,7 @@ class QueryList(Request):
     queries: Annotated[list[Any], Field(min_length=1, max_length=MOST_QUOTED)]
 
 
-class Statement(Request):
+class SqlStatement(Request):
     """A text in SQL of which the table is asked.
 
     Attributes:

@@ -25,9 +25,9 @@ from stream_dp.web.http_api.api_documents import (
     Problem,
     QueryList,
     SqlQuery,
+    SqlStatement,
     StandingEnded,
     StandingList,
-    Statement,
     StatementTable,
 )
 
@@ -224,7 +224,7 @@ def _schemas() -> dict[str, dict[str, Any]]:
     messages = schemas()
     made = {name: messages[name] for name in ("definition", "answer", "standing")}
     made |= {name: model.model_json_schema(mode="serialization") for name, model in _OWN.items()}
-    made["statement"] = Statement.model_json_schema()
+    made["statement"] = SqlStatement.model_json_schema()
     made["table"] = _either(StatementTable, RefusedAnswer)
     made["query"] = _query()
     made["queries"] = QueryList.model_json_schema()

@@ -16,7 +16,7 @@ from stream_dp.broker import Broker
 from stream_dp.client.kafka.deployment_topics import check_reachable
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import Topics
-from stream_dp.web.page_data.published_state import READ, Published
+from stream_dp.web.page_data.published_state import READ, PublishedState
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Feed:
     """
 
     def __init__(
-        self, broker: Broker, topics: Topics, published: Published, *, idle_s: float = 60.0
+        self, broker: Broker, topics: Topics, published: PublishedState, *, idle_s: float = 60.0
     ) -> None:
         self._broker = broker
         self._roles = {topics.name(role): role for role in READ}

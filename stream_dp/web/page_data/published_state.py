@@ -265,7 +265,7 @@ def _(answer: SideAnswer) -> dict[str, Any]:
     return {"side": answer.side, "error_bar": answer.error_bar}
 
 
-class Published:
+class PublishedState:
     """The state of all data sets so far. One thread writes, others read under ``lock``.
 
     Attributes:

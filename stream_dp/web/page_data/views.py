@@ -11,7 +11,7 @@ from stream_dp.pipeline.watch.health import Health
 from stream_dp.profiles.builder import build, epsilon_spent, rows_of_a_phase, rows_that_open
 from stream_dp.profiles.line_units import epsilon_of_person
 from stream_dp.profiles.opening import announced, opening_of
-from stream_dp.web.page_data.published_state import Published, PublishedDataset
+from stream_dp.web.page_data.published_state import PublishedDataset, PublishedState
 
 _MOST_PHASES: Final = 60
 _SHOWN_ANSWERS: Final = 25
@@ -32,7 +32,7 @@ class Views:
     events.
     """
 
-    def __init__(self, published: Published) -> None:
+    def __init__(self, published: PublishedState) -> None:
         self._published = published
         self._made: dict[tuple[str, frozenset[str] | None], tuple[int, Section]] = {}
 
@@ -88,7 +88,7 @@ def health_document(health: Health) -> bytes:
     )
 
 
-def _known(published: Published, seen: frozenset[str] | None) -> dict[str, PublishedDataset]:
+def _known(published: PublishedState, seen: frozenset[str] | None) -> dict[str, PublishedDataset]:
     """Returns the data sets that exist or existed, and may be seen."""
     return {
         name: dataset
@@ -97,13 +97,13 @@ def _known(published: Published, seen: frozenset[str] | None) -> dict[str, Publi
     }
 
 
-def _chosen(published: Published, name: str, seen: frozenset[str] | None = None) -> str:
+def _chosen(published: PublishedState, name: str, seen: frozenset[str] | None = None) -> str:
     """Returns the data set of that name, or else the first one. Empty if there is none."""
     known = _known(published, seen)
     return name if name in known else next((n for n, d in known.items() if not d.retired), "")
 
 
-def _answers(published: Published, name: str) -> list[dict[str, Any]]:
+def _answers(published: PublishedState, name: str) -> list[dict[str, Any]]:
     """The latest answers of a data set, with the question of each as far as it is known.
 
     What was refused may be a row that was sent to the wrong topic, so nothing of it is shown.
@@ -118,7 +118,7 @@ def _answers(published: Published, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def _public(published: Published, name: str, seen: frozenset[str] | None) -> Section:
+def _public(published: PublishedState, name: str, seen: frozenset[str] | None) -> Section:
     known = _known(published, seen)
     chosen = known.get(name)
     return {

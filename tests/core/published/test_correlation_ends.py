@@ -15,7 +15,7 @@ from scipy.stats import binomtest, norm
 
 from stream_dp.core.published.correlation import (
     GRID,
-    Moments,
+    ColumnMoments,
     Standard,
     correlation,
     deviations,
@@ -60,7 +60,7 @@ def test_ends_hold_at_all_corners_of_the_bars() -> None:
                 off = np.array(signs[3 * place : 3 * place + 3]) * half
                 pairs = zip(np.array(numbers) + off, half, strict=True)
                 rows, first, second = ((float(a), float(b)) for a, b in pairs)
-                moments.append(Moments(rows, first, second, standards[place].square))
+                moments.append(ColumnMoments(rows, first, second, standards[place].square))
             value, (low, high) = correlation(moments[0], moments[1], mean + signs[6] * bar, bar)
             assert -1.0 <= low <= is_like + 1e-9
             assert is_like - 1e-9 <= high <= 1.0
@@ -80,7 +80,7 @@ def test_without_bars_only_rounding_is_left(bar: float) -> None:
     each, whole = standard.apply(x), np.array(standard.whole(x))
     rows = float(counts.sum())
     second = float(counts @ (each**2 - standard.square))
-    known = Moments((rows, 0.0), (float(counts @ each), 0.0), (second, 0.0), standard.square)
+    known = ColumnMoments((rows, 0.0), (float(counts @ each), 0.0), (second, 0.0), standard.square)
     value, (low, high) = correlation(known, known, float(whole @ table @ whole / rows), bar)
     assert value == pytest.approx(truth(table, x, x), abs=0.005)
     assert high - low < 0.02
@@ -96,7 +96,7 @@ def test_values_are_cut_at_bins_within_two_and_a_half_deviations() -> None:
 
 def test_values_that_do_not_vary_have_no_standard() -> None:
     assert Standard.of(np.array([2.0, 2.0]), np.array([5.0, 6.0])) is None
-    nothing = Moments((10.0, 0.0), (0.0, 0.0), (0.0, 0.0), 0.0)
+    nothing = ColumnMoments((10.0, 0.0), (0.0, 0.0), (0.0, 0.0), 0.0)
     assert correlation(nothing, nothing, 0.0, 1.0) == (0.0, (-1.0, 1.0))
 
 

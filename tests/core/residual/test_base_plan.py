@@ -26,7 +26,7 @@ from stream_dp.core.residual.base_release.base_plan import (
 from stream_dp.core.residual.base_release.expected_queries import (
     ALL_PHASES,
     Group,
-    Tile,
+    PlannedTile,
     bounding,
     conjunction_norms,
     declared_workload,
@@ -400,7 +400,7 @@ def test_a_plan_that_takes_a_private_number_of_rows_for_public_certifies_less_th
 
 
 def test_how_many_rows_count_is_planned_for_where_it_is_private() -> None:
-    tile = Tile(LinearQuery(EVERYTHING, range(1)), 1)
+    tile = PlannedTile(LinearQuery(EVERYTHING, range(1)), 1)
     for budget, tables in ((BUDGET, ()), (OF_PERSONS, ((),))):
         known = budget.total_known
         groups = declared_workload([tile], ORDERS, total_known=known)
@@ -449,8 +449,8 @@ def test_what_a_release_grows_by_costs_what_its_tables_cost(budget: Budget) -> N
 
 def test_half_as_much_is_kept_for_a_table_of_persons_and_the_same_for_a_count() -> None:
     tiles = [
-        Tile(LinearQuery(predicate(a3=(0,)), range(1)), 1),
-        Tile(LinearQuery(EVERYTHING, range(1), (3,)), 1),
+        PlannedTile(LinearQuery(predicate(a3=(0,)), range(1)), 1),
+        PlannedTile(LinearQuery(EVERYTHING, range(1), (3,)), 1),
     ]
     for tile, ratio in zip(tiles, (1.0, 0.5), strict=True):
         kept = []
@@ -539,7 +539,7 @@ AMOUNT = Total(1, tuple(float(n) for n in range(13)))
     ids=lambda query: f"{query.kind} {query.attributes}",
 )
 def test_a_tile_needs_what_its_noisiest_answer_needs(query: LinearQuery) -> None:
-    (group,) = declared_workload([Tile(query, 1)], ORDERS)
+    (group,) = declared_workload([PlannedTile(query, 1)], ORDERS)
     form = (form_of if query.total is None else form_of_total)(query, ORDERS)
     assert group.attributes == form.attributes
     assert group.table == bool(query.group_by)
@@ -555,16 +555,18 @@ def test_a_tile_needs_what_its_noisiest_answer_needs(query: LinearQuery) -> None
 
 def test_of_tiles_that_differ_in_the_window_the_shortest_counts() -> None:
     query = LinearQuery(predicate(a3=(0,)), range(1))
-    tiles = [Tile(query, 7), Tile(query, 1), Tile(query, None, weight=3.0)]
+    tiles = [PlannedTile(query, 7), PlannedTile(query, 1), PlannedTile(query, None, weight=3.0)]
     (group,) = declared_workload(tiles, ORDERS)
     assert group.windows == ((1, 3.0),)
-    (late,) = declared_workload([Tile(query, None)], ORDERS)
+    (late,) = declared_workload([PlannedTile(query, None)], ORDERS)
     assert late.windows == ((ALL_PHASES, 1.0),)
 
 
 def test_declared_tiles_cost_less_than_asking_them_one_by_one() -> None:
     by = [(a,) for a in range(4)] + [(0, 3), (1, 3), (0, 1)]
-    groups = declared_workload([Tile(LinearQuery(EVERYTHING, range(1), b), 1) for b in by], ORDERS)
+    groups = declared_workload(
+        [PlannedTile(LinearQuery(EVERYTHING, range(1), b), 1) for b in by], ORDERS
+    )
     base = released(ORDERS, 20_000, 0.02, groups=groups)
     each = base_plan(ORDERS, groups).one_by_one(20_000, terms(0.02), BUDGET)
     left = [t for t in by if phases_of_a_cell(ORDERS, base, limit(20_000, 0.02), t) > 1]
@@ -595,7 +597,7 @@ def test_a_sum_is_expected_to_cost_what_the_engine_takes_for_it(
     assert isinstance(amounts, Number)
     condition = predicate(**where) if where else EVERYTHING
     query = LinearQuery(condition, range(1), by, Total(1, amounts.values))
-    (group,) = declared_workload([Tile(query, 1)], ORDERS)
+    (group,) = declared_workload([PlannedTile(query, 1)], ORDERS)
     engine = Calibrated(universe, Privacy(1.0, 1e-9), Accuracy(0.02, 0.01), base_share=0.0)
     engine.open_phase(20_000)
     (charge,) = engine.quote(query).charges

@@ -20,7 +20,7 @@ from stream_dp.core.outcome import (
     TableAnswered,
 )
 from stream_dp.core.queries.query import LinearQuery, Predicate, Total
-from stream_dp.core.residual.base_release.expected_queries import Tile
+from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.plan.planner import BudgetAllocator, Policy
 from tests.core.residual.test_calibrated import SIZES, Host, make, stream
 from tests.noise import RoundedNoise
@@ -138,7 +138,7 @@ def test_an_erased_block_has_no_room_whatever_its_line_has_left() -> None:
 
 def test_no_stream_of_queries_leads_to_a_look_at_erased_rows() -> None:
     """``take`` fails for a look that reads them; counts, tables and base releases are among them."""
-    tile = Tile(LinearQuery(HALF, range(1)), None)
+    tile = PlannedTile(LinearQuery(HALF, range(1)), None)
     for options in ({}, {"tiles": (tile,)}, {"base_share": None}, {"pacing": True}):
         it = opened(kept=2, error=0.01, **options)
         for number, query in enumerate(stream(5, 60, 3)):

@@ -21,14 +21,14 @@ from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.base_release.base_plan import BasePlan, Design, Reach
 from stream_dp.core.residual.base_release.expected_queries import (
     Group,
-    Tile,
+    PlannedTile,
     conjunction_norms,
     declared_workload,
     generic_workload,
     planned_shape,
 )
 from stream_dp.core.residual.belief.evidence import Belief
-from stream_dp.core.residual.belief.levels import Axes, Chain, Layout, axes_of, grouped
+from stream_dp.core.residual.belief.levels import Axes, Layout, LevelChain, axes_of, grouped
 from stream_dp.core.residual.belief.linear_forms import Form, TableForm, form_of
 from stream_dp.core.residual.belief.packages import package
 from stream_dp.core.residual.belief.residuals import ResidualMemory
@@ -77,12 +77,12 @@ def cells(n: int, *, at: int, size: int) -> npt.NDArray[np.bool_]:
 def test_a_chain_never_changes_because_stored_tables_go_by_it(
     n: int, counts: tuple[int, ...]
 ) -> None:
-    assert Chain.of(n).counts == counts
+    assert LevelChain.of(n).counts == counts
 
 
 @pytest.mark.parametrize("n", [25, 31, 64, 301, 1000])
 def test_groups_are_neighbours_nested_and_of_nearly_one_size(n: int) -> None:
-    chain = Chain.of(n)
+    chain = LevelChain.of(n)
     for coarse, fine in itertools.pairwise(chain.groups):
         assert (np.diff(coarse) >= 0).all()
         assert all(len(set(coarse[fine == group])) == 1 for group in set(fine.tolist()))
@@ -111,7 +111,7 @@ def test_only_numbers_of_more_than_24_cells_have_levels() -> None:
 
 
 def test_parts_are_orthogonal_and_add_up_to_the_cells() -> None:
-    chain, rng = Chain.of(UNEVEN), np.random.default_rng(0)
+    chain, rng = LevelChain.of(UNEVEN), np.random.default_rng(0)
     counts = rng.normal(size=UNEVEN)
     total, *parts = chain.split(counts, 0, chain.finest)
     spread = [chain.spread(part, 0, level) for level, part in enumerate(parts, start=1)]
@@ -128,7 +128,7 @@ def test_parts_are_orthogonal_and_add_up_to_the_cells() -> None:
 
 def test_what_the_cells_say_of_a_group_is_what_its_table_says() -> None:
     counts = np.random.default_rng(1).integers(0, 99, (UNEVEN, 3, EVEN))
-    chains = Chain.of(UNEVEN), Chain((3,)), Chain.of(EVEN)
+    chains = LevelChain.of(UNEVEN), LevelChain((3,)), LevelChain.of(EVEN)
     layout = Axes(Shape((UNEVEN, 3, EVEN), [0, 2])).layout((0, 1, 2))
     assert layout.chains == chains
     whole = layout.split(counts.astype(np.float64), layout.finest)
@@ -184,7 +184,7 @@ def test_prices_of_residuals_are_those_of_the_tables_that_bring_them() -> None:
         assert mine == pytest.approx(price, rel=1e-9, abs=1e-12)
 
 
-def mean_range(chain: Chain, seed: int = 0) -> Floats:
+def mean_range(chain: LevelChain, seed: int = 0) -> Floats:
     """The mean norms of 600 random ranges."""
     rng = np.random.default_rng(seed)
     norms = np.zeros(1 + chain.finest)
@@ -208,12 +208,12 @@ def mean_range(chain: Chain, seed: int = 0) -> Floats:
     ],
 )
 def test_golden_prices_of_the_mean_range(counts: tuple[int, ...], price: float) -> None:
-    chain = Chain(counts)
+    chain = LevelChain(counts)
     assert standalone_price(mean_range(chain).tolist(), [chain]) == pytest.approx(price, rel=0.025)
 
 
 def test_golden_shares_of_the_levels_of_301_cells() -> None:
-    chain = Chain((7, 43, 301))
+    chain = LevelChain((7, 43, 301))
     norms = mean_range(chain)[1:]
     prices = np.array([residual_price([chain], [level]) for level in (1, 2, 3)])
     precision = np.append(np.sqrt(norms / prices), 0.0)
@@ -222,10 +222,12 @@ def test_golden_shares_of_the_levels_of_301_cells() -> None:
 
 
 def test_the_chains_in_use_are_no_worse_than_the_best_of_three_levels() -> None:
-    best = standalone_price(mean_range(Chain((7, 43, 301))).tolist(), [Chain((7, 43, 301))])
-    chain = Chain.of(301)
+    best = standalone_price(
+        mean_range(LevelChain((7, 43, 301))).tolist(), [LevelChain((7, 43, 301))]
+    )
+    chain = LevelChain.of(301)
     ours = standalone_price(mean_range(chain).tolist(), [chain])
-    flat = standalone_price(mean_range(Chain((301,))).tolist(), [301])
+    flat = standalone_price(mean_range(LevelChain((301,))).tolist(), [301])
     assert ours <= best
     assert ours <= 0.25 * flat
 
@@ -559,10 +561,10 @@ def test_a_declared_range_is_planned_by_its_own_groups() -> None:
     """One whole group of the coarsest level needs none of the finer ones."""
     shape = shape_of(EVEN)
     query = LinearQuery(Predicate.conjunction({0: cells(EVEN, at=5, size=5)}), range(1))
-    (group,) = declared_workload([Tile(query, 1)], shape)
+    (group,) = declared_workload([PlannedTile(query, 1)], shape)
     assert group.norms[1] == pytest.approx(4.0)
     assert group.norms[2] == 0.0
-    (table,) = declared_workload([Tile(LinearQuery(EVERYTHING, range(1), (0,)), 1)], shape)
+    (table,) = declared_workload([PlannedTile(LinearQuery(EVERYTHING, range(1), (0,)), 1)], shape)
     assert table.norms == pytest.approx((1 / 625, 1 / 5 - 1 / 25, 1 - 1 / 5))
 
 
@@ -651,7 +653,7 @@ def test_a_look_counts_the_groups_that_it_describes() -> None:
     look = TablesLook("query", parts, ((12, 5), (301, 5)), ())
     release = look.take(QuickNoise(1, 0.0), data)
     coarse, fine = release.tables
-    chain = Chain.of(301)
+    chain = LevelChain.of(301)
     np.testing.assert_array_equal(
         coarse,
         [

@@ -25,7 +25,7 @@ from stream_dp.core.residual.plan.planner import (
     BudgetAllocator,
     Certified,
     Lack,
-    Measure,
+    MeasureCounts,
     Policy,
     Prices,
     Terms,
@@ -78,7 +78,7 @@ class Stage:
         evidence = self.evidence(query)
         return plan(evidence, TERMS, self.policy, self.prices, self.allocator)
 
-    def look(self, query: LinearQuery, measure: Measure) -> None:
+    def look(self, query: LinearQuery, measure: MeasureCounts) -> None:
         """Takes a look whose release is of no interest."""
         self.allocator.lines.charge(measure.charges)
         form = form_of(query, SHAPE)
@@ -198,7 +198,7 @@ def test_beta_is_split_between_bounds_and_measurement() -> None:
 
 
 def test_a_query_is_certified_up_to_the_very_variance_that_the_promise_allows() -> None:
-    for factor, expected in [(0.999, Certified), (1.001, Measure)]:
+    for factor, expected in [(0.999, Certified), (1.001, MeasureCounts)]:
         deviation = factor * 0.02 * 20_000 / TERMS.z_steered
         # Half of six cells: variance 6/4 of a cell's.
         stage = Stage(known=((0,),), variance=deviation**2 / 1.5)
@@ -215,7 +215,7 @@ def test_a_rare_value_is_bounded_although_its_interaction_was_never_measured() -
     decision = stage.plan(LinearQuery(cell, range(1)))
     assert isinstance(decision, Bounded)
     assert decision.high[0] - decision.low[0] <= 2 * 0.02 * 20_000
-    assert isinstance(stage.plan(halves(0, 1)), Measure | Bounded)
+    assert isinstance(stage.plan(halves(0, 1)), MeasureCounts | Bounded)
 
 
 @pytest.mark.parametrize("query", [halves(0), halves(0, 1, 2), halves(1, group_by=(2, 0))])
@@ -226,7 +226,7 @@ def test_a_look_is_just_precise_enough(
     """After the look the promise holds; with the scale one step coarser it would not."""
     stage = Stage(known=known, variance=3e5)
     decision = stage.plan(query)
-    assert isinstance(decision, Measure)
+    assert isinstance(decision, MeasureCounts)
     limit = (0.02 * 20_000 / TERMS.z_steered) ** 2
     ((block, step),) = decision.steps
     evidence = stage.evidence(query)
@@ -245,7 +245,7 @@ def test_only_blocks_of_the_window_that_lack_precision_pay() -> None:
     for block in (1, 3):
         stage.belief.absorb_table((0,), block, np.full(6, 3333.0), 1.0)
     decision = stage.plan(halves(0, window=range(1, 5)))
-    assert isinstance(decision, Measure)
+    assert isinstance(decision, MeasureCounts)
     assert [block for block, _ in decision.steps] == [2, 4]
     assert len({step for _, step in decision.steps}) == 1, "a common level"
 
@@ -264,7 +264,7 @@ def test_rent_is_paid_until_the_table_is_worth_buying() -> None:
         query = LinearQuery(Predicate.conjunction(factors), range(1))
         decision = stage.plan(query)
         kinds.append(type(decision).__name__ + str(getattr(decision, "table", "")))
-        if isinstance(decision, Measure):
+        if isinstance(decision, MeasureCounts):
             if decision.table:
                 rent_when_bought = stage.allocator.rent((0, 1, 2), range(1))
                 table = decision
@@ -280,7 +280,7 @@ def test_rent_is_paid_until_the_table_is_worth_buying() -> None:
 def test_a_table_that_takes_too_much_of_the_line_is_not_bought() -> None:
     policy = Policy(pacing=False, rent_share=0.0, buy_part=1e-9)
     decision = Stage(policy=policy).plan(halves(0, 1, 2))
-    assert isinstance(decision, Measure)
+    assert isinstance(decision, MeasureCounts)
     assert not decision.table
 
 
@@ -297,7 +297,9 @@ def test_an_exhausted_line_leaves_bounds_and_says_what_is_lacking() -> None:
     assert isinstance(kept, Unproven)
     assert kept.lack is Lack.PACE
     paced.allocator.opened(paced.allocator.open(), 0.0)
-    assert isinstance(paced.plan(halves(0)), Measure), "the next phase lets go of half of the rest"
+    assert isinstance(paced.plan(halves(0)), MeasureCounts), (
+        "the next phase lets go of half of the rest"
+    )
     small = Stage(n_rows=(50,)).plan(halves(0))
     assert isinstance(small, Unproven)
     assert small.lack is Lack.ROWS
@@ -307,12 +309,12 @@ def test_where_an_old_line_is_at_its_cap_newer_ones_do_more() -> None:
     policy = Policy(pacing=True)
     stage = Stage(n_rows=(20_000, 20_000), policy=policy, base=0.2)
     free = stage.plan(halves(0, 1, window=range(2)))
-    assert isinstance(free, Measure)
+    assert isinstance(free, MeasureCounts)
     assert free.charges[0].rho == free.charges[1].rho
     room = stage.allocator.room(range(2))
     stage.allocator.lines.charge([Charge(0, int(room[0]) - free.charges[0].rho * 4 // 5)])
     paced = stage.plan(halves(0, 1, window=range(2)))
-    assert isinstance(paced, Measure)
+    assert isinstance(paced, MeasureCounts)
     assert paced.charges[0].rho <= stage.allocator.room(range(2))[0]
     assert paced.charges[1].rho > free.charges[1].rho
 
@@ -373,5 +375,5 @@ def test_a_table_too_large_to_draw_noise_for_is_not_bought() -> None:
     query = LinearQuery(Predicate.conjunction(dict.fromkeys((0, 1), np.arange(300) < 1)), range(1))
     evidence = belief.evidence(form_of(query, shape), query.key, range(1))
     decision = plan(evidence, TERMS, OPEN, Prices(BUDGET), allocator)
-    assert isinstance(decision, Measure)
+    assert isinstance(decision, MeasureCounts)
     assert not decision.table

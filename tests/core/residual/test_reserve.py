@@ -10,12 +10,12 @@ import pytest
 from stream_dp.core.budget.parameters import Target
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused, TableAnswered
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Total
-from stream_dp.core.residual.base_release.expected_queries import Tile
+from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.plan.reserve import Reserve
 from tests.core.residual.test_calibrated import SIZES, Host, host, stream
 
-BY_FIRST = Tile(LinearQuery(EVERYTHING, range(1), (0,)), 1)
-HALF = Tile(
+BY_FIRST = PlannedTile(LinearQuery(EVERYTHING, range(1), (0,)), 1)
+HALF = PlannedTile(
     LinearQuery(Predicate.conjunction({1: np.arange(SIZES[1]) < SIZES[1] // 2}), range(1)), 2
 )
 TILES = (BY_FIRST, HALF)
@@ -23,7 +23,7 @@ SCARCE = 0.005
 """An error at which a line of these rows pays for some twenty counts."""
 
 
-def opened(n_phases: int = 1, *, tiles: tuple[Tile, ...] = TILES, **options: object) -> Host:
+def opened(n_phases: int = 1, *, tiles: tuple[PlannedTile, ...] = TILES, **options: object) -> Host:
     settings = {"base_share": 0.0, "error": SCARCE, "on_exhausted": "refuse", **options}
     return host(n_phases, tiles=tiles, **settings)  # type: ignore[arg-type]
 
@@ -34,7 +34,7 @@ def reserve_of(it: Host) -> Reserve:
     return reserve
 
 
-def about(tile: Tile, n_phases: int = 1) -> LinearQuery:
+def about(tile: PlannedTile, n_phases: int = 1) -> LinearQuery:
     """The tile after the newest phase."""
     length = n_phases if tile.phases is None else min(tile.phases, n_phases)
     return replace(tile.query, window=range(n_phases - length, n_phases))
@@ -121,7 +121,7 @@ def test_each_phase_expects_the_tiles_again_about_windows_that_end_with_it() -> 
 
 def test_sums_are_kept_for_too() -> None:
     total = Total(3, tuple(float(v) for v in range(1, SIZES[3] + 1)))
-    it = opened(tiles=(Tile(LinearQuery(EVERYTHING, range(1), (0,), total), 1),), error=0.02)
+    it = opened(tiles=(PlannedTile(LinearQuery(EVERYTHING, range(1), (0,), total), 1),), error=0.02)
     query = LinearQuery(EVERYTHING, range(1), (0,), total)
     kept = int(reserve_of(it).kept(range(1))[0])
     (charge,) = it.mechanism.quote(query).charges

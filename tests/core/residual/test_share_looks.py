@@ -31,7 +31,7 @@ from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.looks.sum_look import SHARED, SumLook, exact_sums
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
 from stream_dp.core.residual.plan.planner import Prices
-from stream_dp.core.residual.plan.sum_plan import Demand, SumPlanner
+from stream_dp.core.residual.plan.sum_plan import SumDemand, SumPlanner
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Boolean, Category, Rows, Universe
 from stream_dp.errors import InvalidQuery
@@ -362,7 +362,7 @@ def test_it_costs_no_more_than_counting_both_parts_of_the_rows(exact: float) -> 
     belief.open_block(N_ROWS)
     nothing = belief.sums(query)
     limit = (bar * rows / z) ** 2
-    demand = Demand(np.array([exact]), np.array([limit]))
+    demand = SumDemand(np.array([exact]), np.array([limit]))
     evidence = Host(FakeNoise()).mechanism.state.evidence(query)
     prices = Prices(Budget.of(PRIVACY))
     room = np.array([UNITS], dtype=np.int64)

@@ -30,7 +30,7 @@ from stream_dp.core.residual.looks.counted_rows import RowsLook, RowsRelease
 from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease, exact_sums
 from stream_dp.core.residual.looks.table_looks import TablesLook
 from stream_dp.core.residual.plan.planner import Prices, Terms
-from stream_dp.core.residual.plan.sum_plan import Demand, MeasureSums, SumPlanner
+from stream_dp.core.residual.plan.sum_plan import MeasureSums, SumDemand, SumPlanner
 from stream_dp.core.residual.plan.sum_price import SumShape, WholeValues
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Number, Rows, Universe
@@ -284,7 +284,7 @@ def test_a_data_set_that_protects_persons_looks_at_sums_at_the_price_of_blanks(
 
 
 def test_no_look_is_precise_enough_where_perhaps_no_row_counts() -> None:
-    demand = Demand.of_totals(Terms.of(Accuracy(0.02, 0.01)), 0, rows=True)
+    demand = SumDemand.of_totals(Terms.of(Accuracy(0.02, 0.01)), 0, rows=True)
     assert 0.0 < demand.limits.max() == demand.rows < float(grid_sigma(-320)) ** 2
 
 
@@ -719,7 +719,7 @@ def test_once_looks_have_cost_enough_the_table_is_bought() -> None:
 # ---------------------------------------------------------------- demands
 
 
-def planner_for(trial: Trial, wanted: LinearQuery, demand: Demand) -> SumPlanner:
+def planner_for(trial: Trial, wanted: LinearQuery, demand: SumDemand) -> SumPlanner:
     belief = trial.mechanism.belief
     return SumPlanner(belief.sums(wanted), None, trial.mechanism.state.evidence(wanted), demand)
 
@@ -731,7 +731,7 @@ def test_a_mean_can_be_asked_more_precisely_and_its_bar_says_so() -> None:
     assert before.mean_bar is not None
     aim = before.mean_bar / 4.0
     known = trial.mechanism.belief.sums(wanted).sums
-    demand = Demand.of_means(known, aim / 500.0, Z)
+    demand = SumDemand.of_means(known, aim / 500.0, Z)
     assert demand is not None
     planner = planner_for(trial, wanted, demand)
     prices = Prices(trial.mechanism.budget)
@@ -759,7 +759,7 @@ def test_a_mean_can_be_asked_more_precisely_and_its_bar_says_so() -> None:
 def test_a_mean_of_which_nothing_is_known_cannot_be_planned() -> None:
     trial = Trial(QuickNoise(11))
     known = trial.mechanism.belief.sums(EVERY[1]).sums
-    assert Demand.of_means(known, 0.01, Z) is None
+    assert SumDemand.of_means(known, 0.01, Z) is None
 
 
 def test_terms_of_a_query_say_how_precise_its_total_must_be() -> None:
@@ -768,7 +768,7 @@ def test_terms_of_a_query_say_how_precise_its_total_must_be() -> None:
     prices = Prices(trial.mechanism.budget)
     totals = []
     for error in (0.02, 0.01):
-        demand = Demand.of_totals(Terms.of(Accuracy(error, 0.01)), 20_000, rows=False)
+        demand = SumDemand.of_totals(Terms.of(Accuracy(error, 0.01)), 20_000, rows=False)
         look = planner_for(trial, EVERY[1], demand).look(prices, np.array([UNITS]))
         assert look is not None
         totals.append(look.total)

@@ -9,7 +9,7 @@ import pytest
 
 from stream_dp.core.median.easiness import EasinessTest
 from stream_dp.core.sparse_vector import gates
-from stream_dp.state.schema import Table
+from stream_dp.state.schema import StateTable
 from tests.pipeline.blindfold.queries import AA
 from tests.pipeline.trail import Committed, Sent
 
@@ -69,7 +69,7 @@ async def test_a_profile_that_tests_takes_the_same_steps_for_easy_and_hard(
                     [
                         (pair[0], len(value or b""))
                         for pair, value in one.pairs.items()
-                        if pair[0] is Table.TRANSCRIPT
+                        if pair[0] is StateTable.TRANSCRIPT
                     ]
                     for one in commits
                 ],

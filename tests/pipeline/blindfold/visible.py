@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.watch.health import Health
-from stream_dp.web.page_data.published_state import READ, Published
+from stream_dp.web.page_data.published_state import READ, PublishedState
 from stream_dp.web.page_data.views import Views, health_document
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.trail import Sent
@@ -54,7 +54,7 @@ def _in_redis(view: Any) -> dict[str, Any]:
 
 def _pages(world: Any) -> list[dict[str, bytes]]:
     """What the pages and their streams show of each data set, to operators and analysts."""
-    published = Published()
+    published = PublishedState()
     for event in world.trail:
         if isinstance(event, Sent) and event.outgoing.role in READ:
             published.take(event.outgoing.role, event.outgoing.key, event.outgoing.value, 0)

@@ -16,7 +16,7 @@ from stream_dp.errors import CorruptState
 from stream_dp.messages import Definition
 from stream_dp.pipeline.intake.records import Record
 from stream_dp.state.private_names import Named, unsalted
-from stream_dp.state.schema import Table
+from stream_dp.state.schema import StateTable
 from tests.pipeline.held import Held, Said, batch_name
 from tests.pipeline.trail import Committed, Looked, Sent
 from tests.pipeline.world import World
@@ -138,7 +138,7 @@ def every_block(world: World, name: str, universe: Universe) -> list[bytes]:
         put = {
             key.decode(): Named.from_bytes(value)
             for (table, key), value in one.puts.items()
-            if table is Table.KEPT and value is not None
+            if table is StateTable.KEPT and value is not None
         }
         # One that is sealed and erased in the same commit is named as one to be erased, with other things.
         erased = [n for what, n in put.items() if what.startswith("gone ")]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stream_dp.pipeline.intake.records import place_in
 from stream_dp.state.private_names import Named
-from stream_dp.state.schema import Table, weight
+from stream_dp.state.schema import StateTable, weight
 from tests.pipeline.held import Held
 from tests.pipeline.referee.evidence import commits_by_then
 from tests.pipeline.trail import Committed, Sent
@@ -36,7 +36,7 @@ def on_the_journal(world: World) -> Iterator[str]:
     for event in world.trail:
         if isinstance(event, Committed) and event.said is not None:
             for (table, what), value in event.said.puts.items():
-                if table is Table.KEPT and value is not None:
+                if table is StateTable.KEPT and value is not None:
                     key = f"{event.dataset}/{Named.from_bytes(value).name.hex()}".encode()
                     if first.get(key, event.kept) >= event.kept:
                         yield f"P10: {event.dataset} has named {what.decode()} before it was kept"

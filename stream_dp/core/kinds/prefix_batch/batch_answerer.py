@@ -20,7 +20,7 @@ from stream_dp.core.budget.accountant import Budget, Charge
 from stream_dp.core.encoding import IDENTITY_BYTES, Format, fields, pack_window
 from stream_dp.core.kinds.kind_answerer import Answerer, KindLook, counts_of
 from stream_dp.core.kinds.loss import Loss
-from stream_dp.core.kinds.prefix_batch.batch_law import MAX_ENUMERATED, Conditions, PrefixPlan
+from stream_dp.core.kinds.prefix_batch.batch_law import MAX_ENUMERATED, BatchConditions, PrefixPlan
 from stream_dp.core.mechanism import Release
 from stream_dp.core.outcome import BatchAnswered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import KindQuery
@@ -182,7 +182,7 @@ class Batches(Answerer):
         size = self._universe.shape[attribute]
         if size * len(predicates) > _MOST_BINS:
             return _too_many(len(predicates))
-        cells = Conditions(
+        cells = BatchConditions(
             np.array([np.broadcast_to(each.mask, (size,)) for each in predicates.values()])
         )
         plans = [plan for plan in self._plans(cells) if n_rows * plan.hypothesis_rows <= MAX_ROWS]
@@ -211,7 +211,7 @@ class Batches(Answerer):
             "too many for one look; ask fewer, or ranges of which any two are nested or disjoint"
         )
 
-    def _plans(self, cells: Conditions) -> Iterator[PrefixPlan]:
+    def _plans(self, cells: BatchConditions) -> Iterator[PrefixPlan]:
         """With each size of a histogram that is not too large to be drawn in time."""
         for m in _HYPOTHESIS_ROWS:
             plan = PrefixPlan(cells, self._loss.epsilon, m)

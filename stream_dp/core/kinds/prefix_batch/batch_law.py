@@ -48,7 +48,7 @@ MAX_ENUMERATED: Final = 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class Conditions:
+class BatchConditions:
     """The cells that a set of queries can tell apart. They are public.
 
     Attributes:
@@ -145,7 +145,7 @@ class PrefixPlan:
         hypothesis_rows: m, the rows of a histogram.
     """
 
-    cells: Conditions
+    cells: BatchConditions
     epsilon: Fraction
     hypothesis_rows: int
 

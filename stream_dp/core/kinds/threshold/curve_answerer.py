@@ -54,7 +54,7 @@ class Curve(Protocol):
     def error_bar_simultaneous(self, failure_probability: float) -> float: ...
 
 
-class Plan(Protocol[Published]):
+class CurvePlan(Protocol[Published]):
     """The plan of a look: what it publishes of one block, and what that says.
 
     ``TreePlan`` and ``PartitionPlan`` are plans.
@@ -92,7 +92,7 @@ class CurvesRelease:
 class CurvesLook(KindLook):
     """Looks at one attribute in blocks that were not yet looked at for it."""
 
-    plan: Plan[Any]
+    plan: CurvePlan[Any]
     attribute: int
     blocks: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -151,7 +151,7 @@ class Thresholds(Answerer):
         }
         self._published: dict[tuple[int, int], Any] = {}
 
-    def _plan(self, n_bins: int, *, partition: bool) -> Plan[Any]:
+    def _plan(self, n_bins: int, *, partition: bool) -> CurvePlan[Any]:
         epsilon = self._loss.epsilon
         if not partition:
             return TreePlan(n_bins, epsilon)
@@ -223,7 +223,7 @@ class Thresholds(Answerer):
         assert isinstance(bins, range), "checked before the look"
         return self._count(plan, curve, bins, path)
 
-    def _count(self, plan: Plan[Any], curve: Curve, bins: range, path: Path) -> Answered:
+    def _count(self, plan: CurvePlan[Any], curve: Curve, bins: range, path: Path) -> Answered:
         """Rows whose bin is in ``bins``."""
         bar = curve.error_bar_of(bins, self._failure_probability)
         n_thresholds = (bins.start > 0) + (bins.stop < plan.n_bins)

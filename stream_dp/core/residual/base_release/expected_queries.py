@@ -20,7 +20,7 @@ import numpy as np
 
 from stream_dp.core.queries.query import LinearQuery, Mask
 from stream_dp.core.residual.belief.bounds import one_sided
-from stream_dp.core.residual.belief.levels import Chain, Layout, axes_of
+from stream_dp.core.residual.belief.levels import Layout, LevelChain, axes_of
 from stream_dp.core.residual.belief.linear_forms import MAX_SPECTRUM, form_of
 from stream_dp.core.residual.belief.rank_forms import rank_forms
 from stream_dp.core.residual.belief.sums import form_of_total
@@ -64,7 +64,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class PlannedTile:
     """A query that a definition says will be asked in each phase.
 
     Attributes:
@@ -78,7 +78,9 @@ class Tile:
     weight: float = 1.0
 
 
-def conjunction_norms(sizes: Sequence[int | Chain], selected: Sequence[int]) -> tuple[float, ...]:
+def conjunction_norms(
+    sizes: Sequence[int | LevelChain], selected: Sequence[int]
+) -> tuple[float, ...]:
     """The norms of a conjunction, from the number of cells that it selects of each attribute.
 
     Args:
@@ -88,10 +90,10 @@ def conjunction_norms(sizes: Sequence[int | Chain], selected: Sequence[int]) -> 
     """
     norms = [1.0]
     for size, cells in zip(sizes, selected, strict=True):
-        if isinstance(size, Chain) and size.finest > 1:
+        if isinstance(size, LevelChain) and size.finest > 1:
             parts = size.range_norms(cells).tolist()
         else:
-            n = size.size if isinstance(size, Chain) else size
+            n = size.size if isinstance(size, LevelChain) else size
             share = cells / n
             parts = [share * share, share * (1.0 - share) * n]
         norms = [norm * part for norm in norms for part in parts]
@@ -164,7 +166,7 @@ def generic_workload(
 
 def bounding(
     kind: tuple[tuple[int, ...], tuple[float, ...]],
-    sizes: Sequence[int | Chain],
+    sizes: Sequence[int | LevelChain],
     selected: Sequence[int],
     terms: Terms,
     *,
@@ -197,7 +199,7 @@ def bounding(
         rest = [i for i in range(len(sizes)) if i != without]
         inner, cells = [sizes[i] for i in rest], [selected[i] for i in rest]
         room = 2.0 * terms.error - math.prod(
-            c / (size.size if isinstance(size, Chain) else size)
+            c / (size.size if isinstance(size, LevelChain) else size)
             for c, size in zip(cells, inner, strict=True)
         )
         if room <= 0.0:
@@ -235,7 +237,7 @@ def _alike(sizes: Sequence[int]) -> Iterable[tuple[tuple[int, ...], float]]:
 
 
 def declared_workload(
-    tiles: Sequence[Tile], shape: tuple[int, ...], *, total_known: bool = True
+    tiles: Sequence[PlannedTile], shape: tuple[int, ...], *, total_known: bool = True
 ) -> tuple[Group, ...]:
     """The groups of tiles. Their weights are those of the tiles.
 
@@ -348,7 +350,7 @@ def _price_of_look(query: LinearQuery, *, blank: bool) -> float:
     return rho * half * half * (1.0 + (centre * ratio) ** 2)
 
 
-def _norms_along(chain: Chain, condition: Mask | None) -> Sequence[float]:
+def _norms_along(chain: LevelChain, condition: Mask | None) -> Sequence[float]:
     """The norms of a condition on an attribute, or of any cell of one that is grouped by."""
     if chain.finest == 1:
         n_cells = 1 if condition is None else int(np.count_nonzero(condition))

@@ -24,7 +24,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import ndtri_exp
 
-from stream_dp.core.residual.belief.linear_forms import Floats, Form, View
+from stream_dp.core.residual.belief.linear_forms import Floats, Form, TableView
 
 
 def two_sided(log_probability: float) -> float:
@@ -88,7 +88,7 @@ class Sides:
         return low, high
 
 
-def sides(form: Form, view: View, values: Floats, variances: Floats) -> Sides:
+def sides(form: Form, view: TableView, values: Floats, variances: Floats) -> Sides:
     """Returns what bounds the live answers of a form.
 
     Args:

@@ -52,7 +52,7 @@ _MAX_LAYOUTS: Final = 4096
 
 
 @dataclass(frozen=True)
-class Chain:
+class LevelChain:
     """The levels of one attribute.
 
     Attributes:
@@ -62,7 +62,7 @@ class Chain:
     counts: tuple[int, ...]
 
     @classmethod
-    def of(cls, n: int) -> Chain:
+    def of(cls, n: int) -> LevelChain:
         """The chain of an ordered attribute of ``n`` cells. Stored tables go by it, so it never changes."""
         counts = [n]
         while counts[0] // _BRANCHING >= _FEWEST:
@@ -231,16 +231,16 @@ _NEGLIGIBLE: Final = 1e-12
 
 
 @cache
-def flat(n: int) -> Chain:
+def flat(n: int) -> LevelChain:
     """The chain of an attribute that has one level."""
-    return Chain((n,))
+    return LevelChain((n,))
 
 
-_chain = cache(Chain.of)
+_chain = cache(LevelChain.of)
 
 
 @lru_cache(maxsize=4096)
-def _range_norms(chain: Chain, n_cells: int) -> Floats:
+def _range_norms(chain: LevelChain, n_cells: int) -> Floats:
     return chain.typical_norms(np.arange(chain.size) < n_cells)
 
 

@@ -100,7 +100,7 @@ def variance_of_parted(norms: Floats, known: Floats, unknown: Floats | None) -> 
     return result
 
 
-class View(Protocol):
+class TableView(Protocol):
     """The measurements of some attributes in one window. A view knows no blocks."""
 
     @property
@@ -174,11 +174,11 @@ class Form(Protocol):
         """Whether each answer is a conjunction or its complement; else they may be any predicates."""
         ...
 
-    def values(self, view: View) -> Floats:
+    def values(self, view: TableView) -> Floats:
         """Best linear unbiased estimates, live answers only; unknown residuals count as 0."""
         ...
 
-    def events(self, view: View) -> Events | None:
+    def events(self, view: TableView) -> Events | None:
         """Counts of all sub-conjunctions, where each live answer is a conjunction or its complement."""
         ...
 
@@ -276,7 +276,7 @@ class Conjunction:
             norms[0] = self.norms[0, 0]
         return norms
 
-    def values(self, view: View) -> Floats:
+    def values(self, view: TableView) -> Floats:
         counts = view.spectrum
         for factor, share in zip(self._factors, self._shares, strict=True):
             weights = np.empty(factor.size + 1)
@@ -284,7 +284,7 @@ class Conjunction:
             counts = weights @ counts.reshape(weights.size, -1)
         return np.atleast_1d(view.total - counts if self.complement else counts)
 
-    def events(self, view: View) -> Events:
+    def events(self, view: TableView) -> Events:
         counts = view.spectrum
         for factor, share in zip(self._factors, self._shares, strict=True):
             counts = counts.reshape(factor.size + 1, -1).T @ _columns(factor, share)
@@ -409,12 +409,12 @@ class TableForm:
             norms = np.tile(norms, (self.n_answers // len(norms), 1))[self._cells]
         return norms, alike
 
-    def values(self, view: View) -> Floats:
+    def values(self, view: TableView) -> Floats:
         known = table(view.spectrum.transpose(self._order), axes=range(self._n_grouped))
         known = known.reshape(self.n_answers, -1)[self._cells]
         return np.asarray(np.einsum("ar,ar->a", self._weights.reshape(len(known), -1), known))
 
-    def events(self, view: View) -> Events | None:
+    def events(self, view: TableView) -> Events | None:
         if self._factors is None or not len(self._cells):
             return None
         # Along each axis, first without a condition and then with it: one for all answers, or each cell
@@ -467,10 +467,10 @@ class Together:
     def typical(self) -> Floats:
         return np.asarray(self.norms.mean(axis=0))
 
-    def values(self, view: View) -> Floats:
+    def values(self, view: TableView) -> Floats:
         return np.concatenate([part.values(view) for part in self._parts])
 
-    def events(self, view: View) -> None:
+    def events(self, view: TableView) -> None:
         del view
 
     def total(self, counts: Floats) -> Floats:

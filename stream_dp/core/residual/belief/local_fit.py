@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from stream_dp.core.residual.belief.linear_forms import Floats, View, table
+from stream_dp.core.residual.belief.linear_forms import Floats, TableView, table
 
 MAX_FIT_CELLS = 2**17
 """Above this the unknown interactions are left out instead: a fit would take too long."""
@@ -20,7 +20,7 @@ MAX_FIT_CELLS = 2**17
 _SWEEPS = 60
 
 
-def fit(view: View) -> Floats:
+def fit(view: TableView) -> Floats:
     """Non-negative counts over the view's attributes that sum to its rows.
 
     Fitted to the largest proper subsets of the attributes of which everything was measured.
@@ -65,7 +65,7 @@ def maximum_entropy(
     return counts
 
 
-def _measured(view: View, k: int) -> list[tuple[int, ...]]:
+def _measured(view: TableView, k: int) -> list[tuple[int, ...]]:
     """The largest proper subsets with every interaction measured, as axes."""
     # Along a chain, what finer levels would say is left out where only groups were measured.
     known = {
@@ -79,7 +79,7 @@ def _measured(view: View, k: int) -> list[tuple[int, ...]]:
     return sorted(tuple(sorted(s)) for s in largest)
 
 
-def _published(view: View, axes: tuple[int, ...]) -> Floats:
+def _published(view: TableView, axes: tuple[int, ...]) -> Floats:
     """The best estimate of the counts over ``axes``, made non-negative."""
     part_slice = tuple(slice(None) if axis in axes else 0 for axis in range(view.spectrum.ndim))
     part = view.spectrum[part_slice]

@@ -26,7 +26,7 @@ from stream_dp.core.residual.belief.sums import (
     ratio_bar,
 )
 from stream_dp.core.residual.plan.planner import Prices, Terms
-from stream_dp.core.residual.plan.sum_plan import Demand, MeasureSums, SumPlanner
+from stream_dp.core.residual.plan.sum_plan import MeasureSums, SumDemand, SumPlanner
 
 _MOST_PILOTS: Final = 8
 _AIM: Final = 0.98
@@ -79,13 +79,13 @@ def next_stage(
     """
     z = two_sided(math.log(failure))
     sums, means = planner.known.sums, replace(planner, known=alone)
-    demand = Demand.of_means(sums, _AIM * error, z)
+    demand = SumDemand.of_means(sums, _AIM * error, z)
     at_least = sums.counts - z * np.sqrt(sums.variance_of_counts)
     if demand is None or (at_least < _KNOWN * sums.counts).any():
         n_rows = float(sum(planner.known.rows_by_block))
         for stage in range(_MOST_PILOTS):
             finer = replace(terms, error=terms.error * 2.0**-stage)
-            pilot = replace(planner, demand=Demand.of_totals(finer, n_rows, rows=False))
+            pilot = replace(planner, demand=SumDemand.of_totals(finer, n_rows, rows=False))
             if not pilot.certified:
                 found = pilot.look(prices, room)
                 return None if found is None else MeanStage(found, final=False)
@@ -100,7 +100,7 @@ def next_stage(
             break
         # The count that the look finds may be low, so that its bar comes out wider than planned.
         aim *= max(error / widest, _LEAST_PART)
-        demand = Demand.of_means(sums, _AIM * aim, z)
+        demand = SumDemand.of_means(sums, _AIM * aim, z)
         assert demand is not None, "it was one for a larger aim"
         last = replace(means, demand=demand).look(prices, room)
     return None if last is None else MeanStage(last, final=True)

@@ -128,7 +128,7 @@ class Bounded:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class MeasureCounts:
     """A look to take: the marginal over the query's attributes, or the answer alone.
 
     Attributes:
@@ -182,7 +182,7 @@ class Unproven:
     lack: Lack
 
 
-Decision = Certified | Bounded | Measure | Unproven
+Decision = Certified | Bounded | MeasureCounts | Unproven
 
 
 class Prices:
@@ -420,7 +420,7 @@ def for_noise(error: float) -> float:
 
 def plan_total(
     evidence: Evidence, terms: Terms, prices: Prices, allocator: BudgetAllocator
-) -> Certified | Measure | Lack:
+) -> Certified | MeasureCounts | Lack:
     """The same for a sum whose terms are at most 1 in size: by its table alone, and without bounds."""
     limit = (terms.error * evidence.n_rows / terms.z) ** 2
     if max(evidence.variances.tolist()) <= limit * _TIE:
@@ -431,7 +431,7 @@ def plan_total(
 
 def plan_fresh(
     evidence: Evidence, terms: Terms, prices: Prices, allocator: BudgetAllocator
-) -> Measure | Lack:
+) -> MeasureCounts | Lack:
     """Plans counts that promise the answer by their own noise alone, whatever is known already."""
     limit = (terms.error * evidence.n_rows / terms.z) ** 2
     count = count_alone(evidence, prices, allocator.room(evidence.window), limit)
@@ -439,7 +439,7 @@ def plan_fresh(
 
 
 def _lack(
-    way: Callable[[Evidence, Prices, npt.NDArray[np.int64], float], Measure | None],
+    way: Callable[[Evidence, Prices, npt.NDArray[np.int64], float], MeasureCounts | None],
     evidence: Evidence,
     prices: Prices,
     allocator: BudgetAllocator,
@@ -457,7 +457,11 @@ def _lack(
 
 
 def _may_buy(
-    evidence: Evidence, policy: Policy, prices: Prices, allocator: BudgetAllocator, count: Measure
+    evidence: Evidence,
+    policy: Policy,
+    prices: Prices,
+    allocator: BudgetAllocator,
+    count: MeasureCounts,
 ) -> bool:
     """Returns whether a table could be preferred to ``count``. If not, its price need not be worked out."""
     dearer = prices.table / _squared_sensitivity(evidence, prices)
@@ -467,7 +471,7 @@ def _may_buy(
 
 
 def buys(
-    evidence: Evidence, policy: Policy, allocator: BudgetAllocator, price: int, table: Measure
+    evidence: Evidence, policy: Policy, allocator: BudgetAllocator, price: int, table: MeasureCounts
 ) -> bool:
     """Whether a table is preferred to a look that answers this query alone, for ``price`` units."""
     if table.total <= price:
@@ -486,7 +490,7 @@ def _squared_sensitivity(evidence: Evidence, prices: Prices) -> int:
 
 def count_look(
     evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
-) -> Measure | None:
+) -> MeasureCounts | None:
     """The cheapest counts that bring the variance down to ``limit``; None if the room is too small.
 
     Args:
@@ -520,7 +524,7 @@ def counts_at(
     first: npt.NDArray[np.int64],
     most: Floats,
     levels: Floats,
-) -> Measure:
+) -> MeasureCounts:
     """The counts that bring the largest variance of each block down to a level.
 
     Args:
@@ -544,7 +548,7 @@ def counts_at(
 
 def count_alone(
     evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
-) -> Measure | None:
+) -> MeasureCounts | None:
     """The cheapest counts whose own variance is at most ``limit``, whatever else is known.
 
     Takes what ``count_look`` takes. The look covers all blocks of the window.
@@ -567,7 +571,7 @@ def count_alone(
 
 def _table(
     evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
-) -> Measure | None:
+) -> MeasureCounts | None:
     """The same for the marginal over the query's attributes."""
     now, package = evidence.by_block(), evidence.package
     first, most = _most_precise(room, partial(prices.least_step_of, package=package))
@@ -607,14 +611,14 @@ def _priced(
     steps: npt.NDArray[np.int64],
     pays: npt.NDArray[np.bool_],
     package: Package | None = None,
-) -> Measure:
+) -> MeasureCounts:
     chosen = tuple(
         (block, step)
         for block, step, pay in zip(evidence.window, steps.tolist(), pays.tolist(), strict=True)
         if pay
     )
     charges = tuple(Charge(block, price(step)) for block, step in chosen)
-    return Measure(package, chosen, charges)
+    return MeasureCounts(package, chosen, charges)
 
 
 def water_fill(
@@ -695,7 +699,7 @@ def _precisions_of(package: Package, steps: npt.NDArray[np.int64]) -> Floats:
     return np.stack([_precision(steps + offset) for offset in package.offsets])
 
 
-def precision_after(evidence: Evidence, measure: Measure) -> Floats:
+def precision_after(evidence: Evidence, measure: MeasureCounts) -> Floats:
     """The precision of a planned look in each block, as ``Evidence.variance_after`` takes it."""
     n_tables = 1 if measure.package is None else len(measure.package.offsets)
     precision = np.zeros((n_tables, len(evidence.window)))

@@ -28,7 +28,7 @@ from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.looks.table_looks import CountsLook
-from stream_dp.core.residual.plan.planner import Measure, Prices, count_alone, count_look
+from stream_dp.core.residual.plan.planner import MeasureCounts, Prices, count_alone, count_look
 
 _PILOTS: Final = 0.1  # of the failure probability; the final look has the rest
 _MOST_STAGES: Final = 64
@@ -59,14 +59,14 @@ class Stuck:
 class Pilot:
     """A look that brings the estimate to the next stage."""
 
-    measure: Measure
+    measure: MeasureCounts
 
 
 @dataclass(frozen=True, slots=True)
 class Last:
     """The look that is the answer."""
 
-    measure: Measure
+    measure: MeasureCounts
 
 
 Step = Settled | Stuck | Pilot | Last
@@ -172,12 +172,12 @@ class Stages:
                 best = price, paid
         return None if best is None else (best[1], relative * estimate)
 
-    def _pilot(self, evidence: Evidence, room: _Room, stage: int) -> Measure | None:
+    def _pilot(self, evidence: Evidence, room: _Room, stage: int) -> MeasureCounts | None:
         if stage >= _MOST_STAGES:
             return None
         return count_look(evidence, self._prices, room, self.limit(stage, evidence.n_rows))
 
-    def _final(self, evidence: Evidence, room: _Room, margin: float) -> Measure | None:
+    def _final(self, evidence: Evidence, room: _Room, margin: float) -> MeasureCounts | None:
         """The look that by itself is within ``margin`` rows; None if none can be paid for."""
         if margin <= 0.0:
             return None
@@ -197,7 +197,7 @@ class Stages:
         self,
         evidence: Evidence,
         room: _Room,
-        pilot: Measure,
+        pilot: MeasureCounts,
         relative: float,
         likely: float,
         stage: int,

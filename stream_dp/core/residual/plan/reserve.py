@@ -20,7 +20,7 @@ from stream_dp.core.budget.accountant import UNITS, Budget
 from stream_dp.core.budget.parameters import Target
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.randomness.noise_sources import GRID_STEPS
-from stream_dp.core.residual.base_release.expected_queries import Tile, price_on_demand
+from stream_dp.core.residual.base_release.expected_queries import PlannedTile, price_on_demand
 from stream_dp.core.residual.plan.planner import Terms
 
 _SLACK: Final = 2.0 ** (2.0 / GRID_STEPS)
@@ -48,7 +48,7 @@ class Reserve:
 
     def __init__(
         self,
-        tiles: Sequence[Tile],
+        tiles: Sequence[PlannedTile],
         shape: tuple[int, ...],
         terms: Terms,
         budget: Budget,

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from itertools import compress, product
 
-from stream_dp.core.residual.belief.levels import Chain, flat
+from stream_dp.core.residual.belief.levels import LevelChain, flat
 
 
 def residual_price(
-    sizes: Sequence[int | Chain], levels: Sequence[int] = (), *, total_known: bool = True
+    sizes: Sequence[int | LevelChain], levels: Sequence[int] = (), *, total_known: bool = True
 ) -> float:
     """The weight of tables that a precision of 1 of the residual over some attributes takes (Lemma A).
 
@@ -32,7 +32,7 @@ def residual_price(
 
 
 def standalone_price(
-    norms: Sequence[float], sizes: Sequence[int | Chain], *, total_known: bool = True
+    norms: Sequence[float], sizes: Sequence[int | LevelChain], *, total_known: bool = True
 ) -> float:
     """The least weight of any tables that bring such a query to a variance of 1 (Lemma B).
 
@@ -51,5 +51,5 @@ def standalone_price(
     return roots * roots
 
 
-def _chain(size: int | Chain) -> Chain:
-    return size if isinstance(size, Chain) else flat(size)
+def _chain(size: int | LevelChain) -> LevelChain:
+    return size if isinstance(size, LevelChain) else flat(size)

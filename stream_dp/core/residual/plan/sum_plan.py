@@ -4,7 +4,7 @@ In order of preference, what is published *certifies* the answer, a look at the 
 precise as is lacking, or the table over the query's attributes is measured. The table is preferred where it
 costs less, and once looks at sums and counts on these attributes have cost enough to buy it (``planner``).
 
-A ``Demand`` says how precise the answer must be: how large the variance of each total may be, or that of
+A ``SumDemand`` says how precise the answer must be: how large the variance of each total may be, or that of
 ``total - slope * count``. With the mean for a slope this says how wide the bar of a mean may be.
 """
 
@@ -35,7 +35,7 @@ from stream_dp.core.residual.plan.planner import (
     BudgetAllocator,
     Certified,
     Lack,
-    Measure,
+    MeasureCounts,
     Policy,
     Prices,
     Terms,
@@ -56,7 +56,7 @@ _Steps = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class SumDemand:
     """The precision that the answers must have.
 
     Attributes:
@@ -71,7 +71,7 @@ class Demand:
     rows: float = math.inf
 
     @classmethod
-    def of_totals(cls, terms: Terms, n_rows: float, *, rows: bool) -> Demand:
+    def of_totals(cls, terms: Terms, n_rows: float, *, rows: bool) -> SumDemand:
         """Each total within ``error`` of the rows times the largest value; and a count of all rows too.
 
         Args:
@@ -83,7 +83,7 @@ class Demand:
         return cls(np.zeros(1), np.array([limit]), limit if rows else math.inf)
 
     @classmethod
-    def of_means(cls, known: Sums, bar: float, z: float) -> Demand | None:
+    def of_means(cls, known: Sums, bar: float, z: float) -> SumDemand | None:
         """Each mean within ``bar``, as far as today's estimates say; None where they say too little.
 
         The mean and the count are those published so far, the count at its lower end. So the demand is a
@@ -141,7 +141,7 @@ class SumPlanner:
     known: SumEvidence
     rows: Evidence | None
     table: Evidence
-    demand: Demand
+    demand: SumDemand
 
     @property
     def certified(self) -> bool:
@@ -168,7 +168,7 @@ class SumPlanner:
 
     def plan(
         self, terms: Terms, policy: Policy, prices: Prices, allocator: BudgetAllocator
-    ) -> Certified | MeasureSums | Measure | Lack:
+    ) -> Certified | MeasureSums | MeasureCounts | Lack:
         """Decides; changes nothing."""
         if self.certified:
             return Certified()
@@ -177,7 +177,7 @@ class SumPlanner:
         # A table counts cells, so it cannot tell what is kept of each row.
         tables = self.demand.plain and not self.known.kept
         table = plan_total(self.table, terms, prices, allocator) if tables else None
-        if isinstance(table, Measure) and (
+        if isinstance(table, MeasureCounts) and (
             look is None or buys(self.table, policy, allocator, look.total, table)
         ):
             return table

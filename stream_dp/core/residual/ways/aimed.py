@@ -52,9 +52,9 @@ from stream_dp.core.residual.plan.aim_rule import (
     surely,
     use_of,
 )
-from stream_dp.core.residual.plan.planner import ROUNDING, Measure, count_alone
+from stream_dp.core.residual.plan.planner import ROUNDING, MeasureCounts, count_alone
 from stream_dp.core.residual.plan.relative_stages import StagedLook
-from stream_dp.core.residual.plan.sum_plan import Demand, SumPlanner
+from stream_dp.core.residual.plan.sum_plan import SumDemand, SumPlanner
 from stream_dp.core.residual.plan.sum_price import counted_values
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.ways.counts import drawable
@@ -389,7 +389,7 @@ class AimedCounts(Aimed):
             return None
         return drawable(self.state, query, measure) or self._look_of(query, measure)
 
-    def _look_of(self, query: LinearQuery, measure: Measure) -> Look:
+    def _look_of(self, query: LinearQuery, measure: MeasureCounts) -> Look:
         """The look. A table of all rows enters the memory as such, and so serves every query about it."""
         sizes = [self.state.shape[a] for a in query.group_by]
         if query.group_by and query.predicate.constant is True:
@@ -445,13 +445,13 @@ class AimedSums(Aimed):
         return self._measured(query, self._planner(query, self._demand(query, part)), room)
 
     def _pilot(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> Look | Refused | None:
-        plain = self._planner(query, Demand(np.zeros(1), np.ones(1)))
+        plain = self._planner(query, SumDemand(np.zeros(1), np.ones(1)))
         assert plain is not None, "it has a demand"
         limit = plain.price(self.state.prices) / self._rule(query).pilot
         if float(self._sums(query).variance_of_totals.max(initial=0.0)) <= limit * _ROUNDED:
             return None
         return self._measured(
-            query, self._planner(query, Demand(np.zeros(1), np.array([limit * _ROUNDED]))), room
+            query, self._planner(query, SumDemand(np.zeros(1), np.array([limit * _ROUNDED]))), room
         )
 
     def _measured(
@@ -467,7 +467,7 @@ class AimedSums(Aimed):
         """The best estimates of now, in units of the largest value."""
         return self.state.belief.sums(query).sums
 
-    def _planner(self, query: LinearQuery, demand: Demand | None) -> SumPlanner | None:
+    def _planner(self, query: LinearQuery, demand: SumDemand | None) -> SumPlanner | None:
         """Plans a look that is the answer by itself; None without a demand."""
         if demand is None:
             return None
@@ -480,7 +480,7 @@ class AimedSums(Aimed):
             demand,
         )
 
-    def _demand(self, query: LinearQuery, part: float) -> Demand | None:
+    def _demand(self, query: LinearQuery, part: float) -> SumDemand | None:
         """What makes the bar this part of the size, by today's estimates; None where they say nothing."""
         sums = self._sums(query)
         if not np.isfinite(sums.variance_of_totals).all() or not len(sums.totals):
@@ -489,7 +489,7 @@ class AimedSums(Aimed):
         of_totals = math.sqrt(float(sums.variance_of_totals.max()))
         if not aims_at_mean(query):
             limit = (part * size_of_counts(np.abs(sums.totals), of_totals) / self._z.last) ** 2
-            return Demand(np.zeros(1), np.array([limit])) if limit > 0.0 else None
+            return SumDemand(np.zeros(1), np.array([limit])) if limit > 0.0 else None
         of_counts = math.sqrt(float(sums.variance_of_counts.max()))
         estimates = self._together(query, sums.counts)
         least, counts = (
@@ -523,7 +523,7 @@ class AimedSums(Aimed):
         limits = np.square(bars * counts / self._z.last)
         if not (limits[large] > 0.0).all():
             return None
-        return Demand(np.where(large, means, 0.0), np.where(large, limits, _ANY))
+        return SumDemand(np.where(large, means, 0.0), np.where(large, limits, _ANY))
 
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Summed:
         assert isinstance(release, SumRelease), "the release of this look"

@@ -22,7 +22,7 @@ from stream_dp.core.outcome import Outcome, Path, Refused, Sum, Summed, Useful
 from stream_dp.core.published.correlation import (
     CUT,
     GRID,
-    Moments,
+    ColumnMoments,
     Standard,
     correlation,
     deviations,
@@ -34,9 +34,9 @@ from stream_dp.core.residual.belief.linear_forms import Floats, TableForm, form_
 from stream_dp.core.residual.looks.counted_rows import FAILURE
 from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
 from stream_dp.core.residual.plan.aim_rule import OF_CORRELATION
-from stream_dp.core.residual.plan.planner import Lack, Measure, count_alone
+from stream_dp.core.residual.plan.planner import Lack, MeasureCounts, count_alone
 from stream_dp.core.residual.plan.relative_stages import StagedLook
-from stream_dp.core.residual.plan.sum_plan import Demand, SumPlanner
+from stream_dp.core.residual.plan.sum_plan import SumDemand, SumPlanner
 from stream_dp.core.residual.plan.targets import too_dear
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.ways.aimed import AimedSums, Answer, published_counts, staged
@@ -108,7 +108,7 @@ class ProductLook(SumLook):
 class _Column:
     values: Floats
     standard: Standard
-    moments: Moments
+    moments: ColumnMoments
 
 
 class Correlations(AimedSums):
@@ -236,7 +236,7 @@ class Correlations(AimedSums):
 
     def _measure_of_column(
         self, query: LinearQuery, place: int, room: npt.NDArray[np.int64]
-    ) -> Measure | None:
+    ) -> MeasureCounts | None:
         """What makes a column known well enough; None where a room does not suffice, or it does not vary."""
         table = _table(query, self._product.attributes[place])
         evidence, live = self.state.evidence(table), _live(table, self.state.shape)
@@ -282,7 +282,7 @@ class Correlations(AimedSums):
             for weights in (np.ones(len(each)), each, np.square(each) - standard.square)
         ]
         rows, first, second = ((value, z * math.sqrt(variance)) for value, variance in sums)
-        return _Column(values, standard, Moments(rows, first, second, standard.square))
+        return _Column(values, standard, ColumnMoments(rows, first, second, standard.square))
 
     def _sum(self, query: LinearQuery, attribute: int, weights: Floats) -> tuple[float, float]:
         """The sum of what the rows of each bin count for, and its variance."""
@@ -320,7 +320,7 @@ class Correlations(AimedSums):
             return None
         off = self._plan.column * self._error * rows * standard.square
         return _Column(
-            values, standard, Moments((rows, 0.0), (0.0, off), (0.0, off), standard.square)
+            values, standard, ColumnMoments((rows, 0.0), (0.0, off), (0.0, off), standard.square)
         )
 
     # ------------------------------------------------------------ products
@@ -357,18 +357,18 @@ class Correlations(AimedSums):
         planner = super()._planner(_products(query, (one, other)), demand)
         return math.inf if planner is None else first + planner.price(self.state.prices)
 
-    def _planner(self, query: LinearQuery, demand: Demand | None) -> SumPlanner | None:
+    def _planner(self, query: LinearQuery, demand: SumDemand | None) -> SumPlanner | None:
         columns = self._columns(query)
         return None if columns is None else super()._planner(_products(query, columns), demand)
 
-    def _demand(self, query: LinearQuery, part: float) -> Demand | None:
+    def _demand(self, query: LinearQuery, part: float) -> SumDemand | None:
         """What makes the bar this part of the size, if the correlation is as small as is planned for."""
         columns = self._columns(query)
         return None if columns is None else self._demand_of(query, part, columns)
 
     def _demand_of(
         self, query: LinearQuery, part: float, columns: tuple[_Column, _Column]
-    ) -> Demand | None:
+    ) -> SumDemand | None:
         one, other = columns
         if max(one.moments.off, other.moments.off) >= 1.0:
             return None  # a column may not vary at all, and then no product says anything
@@ -382,7 +382,7 @@ class Correlations(AimedSums):
         assert products.total is not None, "it adds up products"
         in_units = bar * spread * rows * _SQUARE / products.total.largest
         limit = (in_units / two_sided(math.log(_PRODUCT * self._failure))) ** 2
-        return Demand(np.zeros(1), np.array([limit])) if limit > 0.0 and rows > 0.0 else None
+        return SumDemand(np.zeros(1), np.array([limit])) if limit > 0.0 and rows > 0.0 else None
 
     def _measured(
         self, query: LinearQuery, planner: SumPlanner | None, room: npt.NDArray[np.int64]

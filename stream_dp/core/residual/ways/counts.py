@@ -13,7 +13,7 @@ from stream_dp.core.residual.plan.planner import (
     ROUNDING,
     Bounded,
     Certified,
-    Measure,
+    MeasureCounts,
     Unproven,
     for_noise,
     plan,
@@ -27,7 +27,7 @@ class Counts(Way):
 
     def answer(self, query: LinearQuery) -> Outcome | Look:
         step = self._decide(query)
-        if isinstance(step, Measure):
+        if isinstance(step, MeasureCounts):
             return look_of(self.state, query, step)
         self.state.remember(query, step)
         return step
@@ -46,7 +46,7 @@ class Counts(Way):
         bar = for_noise(self.state.terms_for(query).error) + ROUNDING
         return Quote(None, step.charges, bar if bar < 1.0 else None)
 
-    def _decide(self, query: LinearQuery) -> Outcome | Measure:
+    def _decide(self, query: LinearQuery) -> Outcome | MeasureCounts:
         settled = self.settled(query)
         if settled is not None:
             return settled
@@ -66,7 +66,7 @@ class Counts(Way):
                 return decision
             case Certified():
                 return state.answers.by_promise(query, evidence, terms.error, Path.CERTIFIED)
-            case Measure():
+            case MeasureCounts():
                 return drawable(state, query, decision) or decision
             case Bounded():
                 return state.answers.by_bounds(query, evidence, decision, terms.error)
@@ -74,7 +74,7 @@ class Counts(Way):
                 return unproven(state, query, evidence, decision)
 
 
-def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> Look:
+def look_of(state: PublicState, query: LinearQuery, measure: MeasureCounts) -> Look:
     """The look at counts, or at a table, that was planned."""
     attributes, shape = query.attributes, state.shape
     if measure.package is None:
@@ -90,7 +90,7 @@ def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> Look:
     return TablesLook(QUERY, parts, shapes, measure.charges)
 
 
-def drawable(state: PublicState, query: LinearQuery, measure: Measure) -> Refused | None:
+def drawable(state: PublicState, query: LinearQuery, measure: MeasureCounts) -> Refused | None:
     """The refusal of a measurement that needs more noise than is drawn at once; None for all others."""
     n_answers = math.prod(state.shape[a] for a in query.group_by)
     each = n_answers if measure.package is None else measure.package.n_counts

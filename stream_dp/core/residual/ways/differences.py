@@ -14,7 +14,7 @@ from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Difference, Differences, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.plan.planner import ROUNDING, Lack, Measure
+from stream_dp.core.residual.plan.planner import ROUNDING, Lack, MeasureCounts
 from stream_dp.core.residual.plan.targets import too_dear
 from stream_dp.core.residual.ways.counts import drawable, look_of
 from stream_dp.core.residual.ways.way import Way
@@ -42,7 +42,7 @@ class DifferencesOfWindows(Way):
 
     def answer(self, query: LinearQuery) -> Outcome | Look:
         step = self._decide(query)
-        return look_of(self.state, _plain(query), step) if isinstance(step, Measure) else step
+        return look_of(self.state, _plain(query), step) if isinstance(step, MeasureCounts) else step
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         del look, release  # absorbed by now: what was published is all that counts
@@ -58,7 +58,7 @@ class DifferencesOfWindows(Way):
         bar = self.state.terms.z * math.sqrt(variance) + ROUNDING
         return Quote(None, step.charges, bar if bar < 1.0 else None)
 
-    def _decide(self, query: LinearQuery) -> Outcome | Measure:
+    def _decide(self, query: LinearQuery) -> Outcome | MeasureCounts:
         settled = self._refusal(query) or self.settled(query)
         if settled is not None:
             return settled
@@ -72,7 +72,7 @@ class DifferencesOfWindows(Way):
             return self._outcome(query, windows, known, Path.CERTIFIED)
         evidence, allocator = state.evidence(_plain(query)), state.allocator
 
-        def look(room: npt.NDArray[np.int64]) -> Measure | None:
+        def look(room: npt.NDArray[np.int64]) -> MeasureCounts | None:
             return windows.look(evidence, state.prices, room, limit)
 
         found = look(state.lines_for(query, most).room(query.window))

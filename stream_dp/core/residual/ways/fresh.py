@@ -12,7 +12,7 @@ from stream_dp.core.outcome import Outcome, Refused
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.answer_maker import variance_of
 from stream_dp.core.residual.looks.table_looks import CountsRelease
-from stream_dp.core.residual.plan.planner import ROUNDING, Lack, Measure, plan_fresh
+from stream_dp.core.residual.plan.planner import ROUNDING, Lack, MeasureCounts, plan_fresh
 from stream_dp.core.residual.ways.counts import drawable, look_of
 from stream_dp.core.residual.ways.way import Way
 
@@ -22,7 +22,7 @@ class Fresh(Way):
 
     def answer(self, query: LinearQuery) -> Outcome | Look:
         step = self._decide(query)
-        return look_of(self.state, query, step) if isinstance(step, Measure) else step
+        return look_of(self.state, query, step) if isinstance(step, MeasureCounts) else step
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         del look
@@ -37,7 +37,7 @@ class Fresh(Way):
         bar = self.state.terms.z * deviation / self.state.rows(query.window) + ROUNDING
         return Quote(None, step.charges, bar)
 
-    def _decide(self, query: LinearQuery) -> Outcome | Measure:
+    def _decide(self, query: LinearQuery) -> Outcome | MeasureCounts:
         settled = self.settled(query)
         if settled is not None:
             return settled
@@ -50,7 +50,7 @@ class Fresh(Way):
         match decision:
             case Refused():
                 return decision
-            case Measure():
+            case MeasureCounts():
                 return drawable(state, query, decision) or decision
             case Lack():
                 return state.lacking(decision)

@@ -17,7 +17,7 @@ from stream_dp.core.residual.plan.planner import (
     ROUNDING,
     Certified,
     Lack,
-    Measure,
+    MeasureCounts,
     Terms,
     certifies,
     for_noise,
@@ -40,7 +40,7 @@ class QuantilesOfBins(Way):
 
     def answer(self, query: LinearQuery) -> Outcome | Look:
         step = self._decide(query)
-        return look_of(self.state, query, step) if isinstance(step, Measure) else step
+        return look_of(self.state, query, step) if isinstance(step, MeasureCounts) else step
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         del look, release  # absorbed by now: what was published is all that counts
@@ -57,7 +57,7 @@ class QuantilesOfBins(Way):
         bar = self._terms(query).z * math.sqrt(variance) / self.state.rows(query.window) + ROUNDING
         return Quote(None, step.charges, bar if bar < 1.0 else None)
 
-    def _decide(self, query: LinearQuery) -> Outcome | Measure:
+    def _decide(self, query: LinearQuery) -> Outcome | MeasureCounts:
         settled = self.settled(query) or too_many_bins(self.state, query)
         if settled is not None:
             return settled
@@ -77,7 +77,7 @@ class QuantilesOfBins(Way):
         match decision:
             case Refused():
                 return decision
-            case Measure():
+            case MeasureCounts():
                 return drawable(state, query, decision) or decision
             case Certified():
                 return state.answers.quantiles(query, passed, error, Path.CERTIFIED)

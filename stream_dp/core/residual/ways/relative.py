@@ -10,7 +10,7 @@ from stream_dp.core.outcome import Outcome, Path
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.looks.table_looks import CountsRelease
-from stream_dp.core.residual.plan.planner import Measure, Unproven
+from stream_dp.core.residual.plan.planner import MeasureCounts, Unproven
 from stream_dp.core.residual.plan.relative_stages import (
     Last,
     Pilot,
@@ -112,7 +112,7 @@ class Relative(Way):
         return unproven(state, query, evidence, Unproven(low, high, lack))
 
     def _look(
-        self, query: LinearQuery, measure: Measure, paid: Mapping[int, int], *, final: bool
+        self, query: LinearQuery, measure: MeasureCounts, paid: Mapping[int, int], *, final: bool
     ) -> Outcome | Look:
         refusal = drawable(self.state, query, measure)
         if refusal is not None:

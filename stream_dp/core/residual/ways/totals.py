@@ -13,11 +13,11 @@ from stream_dp.core.residual.plan.planner import (
     ROUNDING,
     Certified,
     Lack,
-    Measure,
+    MeasureCounts,
     Terms,
     precision_after,
 )
-from stream_dp.core.residual.plan.sum_plan import Demand, MeasureSums, SumPlanner
+from stream_dp.core.residual.plan.sum_plan import MeasureSums, SumDemand, SumPlanner
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.ways.counts import drawable, look_of
 from stream_dp.core.residual.ways.way import MOST_DRAWN, TOO_MANY_DRAWS, Way
@@ -28,7 +28,7 @@ class Totals(Way):
 
     def answer(self, query: LinearQuery) -> Outcome | Look:
         step = self._decide(query)
-        if isinstance(step, Measure):
+        if isinstance(step, MeasureCounts):
             return look_of(self.state, query, step)
         return sum_look_of(self.state, query, step) if isinstance(step, MeasureSums) else step
 
@@ -41,7 +41,7 @@ class Totals(Way):
         if isinstance(step, Outcome):
             return Quote.of(step)
         terms = self.state.terms
-        if isinstance(step, Measure):
+        if isinstance(step, MeasureCounts):
             evidence = self.state.evidence(query)
             variance = evidence.variance_after(precision_after(evidence, step), table=step.table)
         else:
@@ -49,7 +49,7 @@ class Totals(Way):
         bar = terms.z * math.sqrt(variance) / self.state.rows(query.window) + ROUNDING
         return Quote(None, step.charges, bar if bar < 1.0 else None)
 
-    def _decide(self, query: LinearQuery) -> Outcome | Measure | MeasureSums:
+    def _decide(self, query: LinearQuery) -> Outcome | MeasureCounts | MeasureSums:
         settled = self.settled(query)
         if settled is not None:
             return settled
@@ -62,7 +62,7 @@ class Totals(Way):
         match decision:
             case Refused():
                 return decision
-            case Measure():
+            case MeasureCounts():
                 return drawable(state, query, decision) or decision
             case MeasureSums():
                 return drawable_sums(state, query, decision) or decision
@@ -81,7 +81,7 @@ def sum_planner(state: PublicState, query: LinearQuery, terms: Terms) -> SumPlan
         state.belief.sums(query),
         None if every is None else state.evidence(every),
         state.evidence(query),
-        Demand.of_totals(terms, n_rows, rows=query.rows is not None),
+        SumDemand.of_totals(terms, n_rows, rows=query.rows is not None),
     )
 
 

@@ -17,7 +17,7 @@ from stream_dp.core.residual.plan.planner import (
     MAX_TABLE_CELLS,
     BudgetAllocator,
     Lack,
-    Measure,
+    MeasureCounts,
     Unproven,
 )
 from stream_dp.core.residual.plan.sum_plan import MeasureSums
@@ -115,7 +115,7 @@ class Way(ABC):
         if most is None or not isinstance(decision, Unproven | Lack):
             return decision
         dearer = plan(self.state.lines_for(query, None))
-        if isinstance(dearer, Measure | MeasureSums):
+        if isinstance(dearer, MeasureCounts | MeasureSums):
             return too_dear(dearer.charges, most)
         return dearer
 

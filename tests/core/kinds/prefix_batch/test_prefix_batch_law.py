@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from stream_dp.core.kinds.prefix_batch.batch_law import (
-    Conditions,
+    BatchConditions,
     PrefixPlan,
     _Nested,
     _pieces,
@@ -46,7 +46,7 @@ def dyadic(start: int, stop: int, depth: int) -> frozenset[str]:
     return frozenset(found)
 
 
-THRESHOLDS = Conditions.of_prefixes([dyadic(0, j, 3) for j in range(1, 6)], 3)
+THRESHOLDS = BatchConditions.of_prefixes([dyadic(0, j, 3) for j in range(1, 6)], 3)
 DATA = np.array([30, 5, 20, 5, 30, 10, 0, 0])
 
 
@@ -104,7 +104,7 @@ queries = st.lists(
 def test_cells_answer_every_query_as_the_rows_do(
     sets: list[frozenset[str]], counts: list[int]
 ) -> None:
-    cells = Conditions.of_prefixes(sets, 4)
+    cells = BatchConditions.of_prefixes(sets, 4)
     answers = cells.holds @ cells.count(np.array(counts))
     for query, answer in zip(sets, answers, strict=True):
         rows = sum(
@@ -120,7 +120,7 @@ def test_cells_answer_every_query_as_the_rows_do(
 
 @given(queries)
 def test_replacing_a_row_replaces_at_most_a_row_of_the_cells(sets: list[frozenset[str]]) -> None:
-    cells = Conditions.of_prefixes(sets, 4)
+    cells = BatchConditions.of_prefixes(sets, 4)
     single = np.array([cells.count(row) for row in np.eye(16, dtype=np.int64)])
     assert (single.sum(axis=1) == 1).all()
 
@@ -173,8 +173,8 @@ def worst_log_ratio(p: PrefixPlan) -> float:
     return worst
 
 
-SMALL = PrefixPlan(Conditions.of_prefixes([{"0"}, {"00"}, {"11"}], 2), Fraction(1), 3)
-OVERLAPPING = PrefixPlan(Conditions.of_prefixes([{"0"}, {"01", "10"}], 2), Fraction(1), 3)
+SMALL = PrefixPlan(BatchConditions.of_prefixes([{"0"}, {"00"}, {"11"}], 2), Fraction(1), 3)
+OVERLAPPING = PrefixPlan(BatchConditions.of_prefixes([{"0"}, {"01", "10"}], 2), Fraction(1), 3)
 ROWS = np.array([9, 3, 1, 7])
 
 
@@ -262,7 +262,7 @@ class TestSamplers:
             [dyadic(j, 8, 3) for j in (2, 5)] + [dyadic(0, j, 3) for j in (2, 4)],
         ]
         p = PrefixPlan(
-            Conditions.of_prefixes(data.draw(st.sampled_from(families)), 3), Fraction(1), 4
+            BatchConditions.of_prefixes(data.draw(st.sampled_from(families)), 3), Fraction(1), 4
         )
         assert p.cells.nested
         cells = p.cells.count(np.array(counts))
@@ -289,7 +289,7 @@ class TestSamplers:
         self, quick_noise: Callable[..., NoiseSource]
     ) -> None:
         queries = [dyadic(0, j, 5) for j in range(1, 20)]
-        p = PrefixPlan(Conditions.of_prefixes(queries, 5), Fraction(1), 20)
+        p = PrefixPlan(BatchConditions.of_prefixes(queries, 5), Fraction(1), 20)
         counts, noise = np.array([500] * 20 + [0] * 12), quick_noise(3)
         assert p.n_histograms > 10**10
         histogram = p.measure(counts, noise)
@@ -310,7 +310,7 @@ class TestSamplers:
 
 @given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=5))
 def test_nested_is_what_any_two_sides_say(masks: list[list[bool]]) -> None:
-    cells = Conditions(np.array(masks))
+    cells = BatchConditions(np.array(masks))
     sides = [{*np.flatnonzero(side)} for side in cells.sides]
     pairs = itertools.combinations(sides, 2)
     assert cells.nested == all(a <= b or b <= a or not a & b for a, b in pairs)
@@ -327,7 +327,7 @@ def test_the_error_promised_is_kept(quick_noise: Callable[..., NoiseSource]) -> 
 def test_some_histogram_of_nested_queries_is_within_a_row(m: int) -> None:
     """Of any data, however they fall between whole rows; without the rounding it would not be."""
     queries = [{"0"}, {"00"}, {"01"}, {"10"}, {"110"}, {"0", "10"}]
-    p = PrefixPlan(Conditions.of_prefixes(queries, 3), Fraction(1), m)
+    p = PrefixPlan(BatchConditions.of_prefixes(queries, 3), Fraction(1), m)
     assert p.cells.nested
     random = np.random.default_rng(1)
     for _ in range(200):
@@ -339,10 +339,10 @@ def test_some_histogram_of_nested_queries_is_within_a_row(m: int) -> None:
 
 def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(ValueError, match="a row for each query"):
-        Conditions(np.zeros((0, 3), dtype=np.bool_))
+        BatchConditions(np.zeros((0, 3), dtype=np.bool_))
     for wrong in ("2", "0000"):
         with pytest.raises(ValueError, match="up to 3"):
-            Conditions.of_prefixes([{wrong}], 3)
+            BatchConditions.of_prefixes([{wrong}], 3)
     with pytest.raises(ValueError):
         PrefixPlan(THRESHOLDS, Fraction(1), 0)
     with pytest.raises(ValueError, match="too many rows"):
