@@ -269,10 +269,10 @@ def test_rent_is_paid_until_the_table_is_worth_buying() -> None:
                 rent_when_bought = stage.allocator.rent((0, 1, 2), range(1))
                 table = decision
             stage.look(query, decision)
-    assert kinds[0] == "MeasureFalse"
+    assert kinds[0] == "MeasureCountsFalse"
     assert table is not None
-    bought = kinds.index("MeasureTrue")
-    assert "MeasureFalse" not in kinds[bought + 1 :]
+    bought = kinds.index("MeasureCountsTrue")
+    assert "MeasureCountsFalse" not in kinds[bought + 1 :]
     assert rent_when_bought >= OPEN.rent_share * table.total
     assert stage.allocator.rent((0, 1, 2), range(1)) == 0, "rent starts again"
 
