@@ -16,8 +16,6 @@ from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.errors import ServerUnavailable, StoreError, UnsafeTopics
 from stream_dp.messages import INPUTS, PRIVATE, Topics
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.datasets.block_cache import BlockCache
-from stream_dp.pipeline.datasets.counting_processes import counting_in
 from stream_dp.pipeline.journal.journal import facts_of
 from stream_dp.pipeline.kafka.gaps import past_leftovers
 from stream_dp.pipeline.kafka.patience import patiently
@@ -32,6 +30,8 @@ from stream_dp.pipeline.kafka.servers import (
 )
 from stream_dp.pipeline.kafka.topic_log import KafkaInputReader, KafkaLog, KeyedTopic, end_of
 from stream_dp.pipeline.repair.witnesses import WITNESSES
+from stream_dp.pipeline.rows.block_cache import BlockCache
+from stream_dp.pipeline.rows.counting_processes import counting_in
 from stream_dp.pipeline.watch.health import Contact
 from stream_dp.pipeline.worker import Worker
 from stream_dp.settings import WorkerSettings

@@ -32,10 +32,8 @@ from stream_dp.errors import (
 )
 from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.datasets.block_cache import BlockCache
 from stream_dp.pipeline.datasets.dataset import Dataset, Tools
 from stream_dp.pipeline.datasets.holdings import Holdings
-from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.intake.backlog import Backlog, Piece
 from stream_dp.pipeline.intake.decider import Decider, Known
 from stream_dp.pipeline.intake.decoder import Request, decode, partition_in
@@ -51,6 +49,8 @@ from stream_dp.pipeline.journal.unsent import unsent
 from stream_dp.pipeline.kafka.topic_log import InputCut, InputReader, KeyedTopic, TopicLog
 from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS, Trying
+from stream_dp.pipeline.rows.block_cache import BlockCache
+from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.pipeline.together import together
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.pipeline.watch.metrics import Figures

@@ -38,9 +38,9 @@ from stream_dp.messages import (
 from stream_dp.messages.json_reader import MAX_NESTING
 from stream_dp.messages.message_base import validated
 from stream_dp.messages.standing_query import LONGEST_ID
-from stream_dp.pipeline.datasets import in_hand
 from stream_dp.pipeline.intake import backlog
 from stream_dp.pipeline.queries import standing_queries
+from stream_dp.pipeline.spending import in_hand
 from stream_dp.profiles.line_units import epsilon_of_person
 from stream_dp.sql import MOST_QUERIES
 from stream_dp.web import page_server, shared_client

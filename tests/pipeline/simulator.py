@@ -30,9 +30,9 @@ from typing import Any
 from stream_dp.errors import StoreUnavailable, StreamDPError
 from stream_dp.pipeline import worker as worker_module
 from stream_dp.pipeline.datasets import dataset, holdings
-from stream_dp.pipeline.datasets.block_cache import StoredBlocks
 from stream_dp.pipeline.journal import journal, redis_follower, releaser
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
+from stream_dp.pipeline.rows.block_cache import StoredBlocks
 from stream_dp.pipeline.worker import _Stopped
 from stream_dp.state import private_names, schema
 from tests.pipeline import scenarios

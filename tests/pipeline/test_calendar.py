@@ -13,8 +13,8 @@ import pytest
 from stream_dp.audit import verify
 from stream_dp.messages import Definition, PhaseSpec, QueryFields, SeriesAnswer, read_answer
 from stream_dp.pipeline.datasets.dataset import _opening
-from stream_dp.pipeline.intake.row_times import Gathering, Times, TimeSpan
 from stream_dp.pipeline.queries import compiler, query_answerer
+from stream_dp.pipeline.rows.row_times import Gathering, Times, TimeSpan
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.noise import SeededNoise
 from tests.pipeline.conftest import Die

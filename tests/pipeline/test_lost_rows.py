@@ -10,7 +10,7 @@ import pytest
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.errors import CorruptState, RowsGone
-from stream_dp.pipeline.datasets.lost_rows import ENTRY, Gone
+from stream_dp.pipeline.rows.lost_rows import ENTRY, Gone
 from tests.pipeline.scenarios import DOUBLED, GATED, LIVES, PERSONS, ROUNDS, RUNS, THESIS
 from tests.pipeline.world import World
 from tests.view import MemoryView

@@ -17,20 +17,20 @@ from stream_dp.core.rows import lifetime_slots
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import Definition, phase_in_id
-from stream_dp.pipeline.datasets.block_cache import StoredBlocks
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.datasets.payers import PayingAnalysts
-from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.intake import decider
 from stream_dp.pipeline.intake.decider import Decider
 from stream_dp.pipeline.intake.decoder import partition_in
-from stream_dp.pipeline.intake.row_times import Gathering, Times
 from stream_dp.pipeline.journal.contents import Contents
 from stream_dp.pipeline.journal.entries import entries_of
 from stream_dp.pipeline.journal.marks import Marks, said
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.queries.standing_runner import StandingRunner
+from stream_dp.pipeline.rows.block_cache import StoredBlocks
+from stream_dp.pipeline.rows.private_values import Keeper
+from stream_dp.pipeline.rows.row_times import Gathering, Times
+from stream_dp.pipeline.spending.payers import PayingAnalysts
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.ids import Ids

@@ -24,10 +24,10 @@ from stream_dp.core.rows.person_slots import Slots
 from stream_dp.core.rows.universe import Rows, Universe
 from stream_dp.errors import CorruptState, WrongKeyFile
 from stream_dp.messages import Definition, SourceRange
-from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.intake import sources
 from stream_dp.pipeline.intake.decoder import ARROW
 from stream_dp.pipeline.intake.sources import Packing, TopicSource, document_of, row_of
+from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.profiles.builder import build
 from stream_dp.state.private_names import Named
 from tests.pipeline.scenarios import PERSONS

@@ -12,13 +12,13 @@ import pytest
 
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.datasets.private_values import LOOKED, Keeper, Looked
 from stream_dp.pipeline.journal import redis_follower
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka import topic_log
 from stream_dp.pipeline.kafka.topic_log import KeyedTopic, LogEntry
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS
 from stream_dp.pipeline.repair.unlock import lift
+from stream_dp.pipeline.rows.private_values import LOOKED, Keeper, Looked
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state import private_names as kept_values
 from stream_dp.state.private_names import Named, name_of

@@ -18,7 +18,7 @@ from stream_dp.core.rows.lifetime_slots import allowances_of_slots
 from stream_dp.core.rows.person_slots import DIGEST_BYTES
 from stream_dp.errors import CorruptState, Fenced
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.datasets.person_allowance import Used
+from stream_dp.pipeline.rows.person_allowance import Used
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.conftest import Die
 from tests.pipeline.referee.persons import units_of

@@ -18,7 +18,7 @@ from stream_dp.errors import Fenced, InvalidDefinition, RowsGone
 from stream_dp.messages import Definition
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.datasets.private_values import Keeper
+from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.fakes import FakeKept
 from tests.pipeline.test_prices import forged

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import Fenced
-from stream_dp.pipeline.datasets import private_values
-from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.intake.records import Releasable
 from stream_dp.pipeline.journal import journal
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
@@ -24,6 +22,8 @@ from stream_dp.pipeline.journal.journal import Journal, Owned, Superseded
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.kafka.topic_log import LogEntry
+from stream_dp.pipeline.rows import private_values
+from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state import ids
 from stream_dp.state.private_names import Named, unsalted

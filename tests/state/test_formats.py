@@ -81,7 +81,7 @@ from stream_dp.core.rows.person_slots import PersonSecret, Slots
 from stream_dp.core.rows.universe import Boolean, Category, Number, Rows, Universe
 from stream_dp.core.sparse_vector.gates import CountRelease
 from stream_dp.errors import CorruptState
-from stream_dp.pipeline.datasets.person_allowance import Used
+from stream_dp.pipeline.rows.person_allowance import Used
 from stream_dp.state import codec, private_names
 from stream_dp.state.ids import Ids
 from stream_dp.state.schema import BY_ID, Checkpoint, Commit, Pair, State, StateTable, weight

@@ -47,21 +47,21 @@ from stream_dp.messages import (
     standing_key,
 )
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.datasets.block_cache import BlockCache, StoredBlocks
-from stream_dp.pipeline.datasets.in_hand import InHand
-from stream_dp.pipeline.datasets.lost_rows import ENTRY, GONE, Gone, given_up
-from stream_dp.pipeline.datasets.payers import OWN, Payer, PayingAnalysts
-from stream_dp.pipeline.datasets.person_allowance import Used, counted
-from stream_dp.pipeline.datasets.private_values import LOOKED, Keeper, Looked
-from stream_dp.pipeline.datasets.unasked import Unasked
-from stream_dp.pipeline.intake.limits import AnalystLimits
 from stream_dp.pipeline.intake.records import AuditedReply, Decided, Outgoing, Releasable
-from stream_dp.pipeline.intake.row_times import Gathering, Times, TimeSpan
-from stream_dp.pipeline.intake.waiting_rows import Waits, read_again, rows_of
 from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.kafka.topic_log import InputReader as RowLog
 from stream_dp.pipeline.queries.standing_queries import StandingQueries
 from stream_dp.pipeline.queries.synthetic_rows import synthesized
+from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
+from stream_dp.pipeline.rows.lost_rows import ENTRY, GONE, Gone, given_up
+from stream_dp.pipeline.rows.person_allowance import Used, counted
+from stream_dp.pipeline.rows.private_values import LOOKED, Keeper, Looked
+from stream_dp.pipeline.rows.row_times import Gathering, Times, TimeSpan
+from stream_dp.pipeline.rows.waiting_rows import Waits, read_again, rows_of
+from stream_dp.pipeline.spending.in_hand import InHand
+from stream_dp.pipeline.spending.limits import AnalystLimits
+from stream_dp.pipeline.spending.payers import OWN, Payer, PayingAnalysts
+from stream_dp.pipeline.spending.unasked import Unasked
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.profiles.builder import build, line_of, rows_that_open
 from stream_dp.profiles.calibrated_profile import aim_of

@@ -16,12 +16,12 @@ from stream_dp.core.queries.query import EVERYTHING, AnyQuery
 from stream_dp.errors import InvalidMessage, InvalidQuery, TooSoon
 from stream_dp.messages import Answer, QueryFields
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.datasets.payers import OWN
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.queries.compiler import Compiled, as_sent, compile_query, most_cells
 from stream_dp.pipeline.queries.reply import ReplyMaker
 from stream_dp.pipeline.queries.two_windows import outcome_of_both, quote_of_both, sides_of
 from stream_dp.pipeline.queries.windows import parts_of, window_of, windows_of
+from stream_dp.pipeline.spending.payers import OWN
 from stream_dp.state.codec import DIGEST_BYTES, answer_from_bytes, answer_to_bytes
 
 MOST_PAID = 8192

@@ -20,9 +20,6 @@ from typing import Final
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken
 from stream_dp.messages import Definition
 from stream_dp.pipeline.datasets.dataset import LEDGER, Dataset, Tools
-from stream_dp.pipeline.datasets.in_hand import IN_HAND
-from stream_dp.pipeline.datasets.lost_rows import GONE
-from stream_dp.pipeline.datasets.private_values import LOOKED
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import Releasable
 from stream_dp.pipeline.journal.contents import contents_below
@@ -38,6 +35,9 @@ from stream_dp.pipeline.repair.offline import (
 )
 from stream_dp.pipeline.repair.witnesses import Witnesses
 from stream_dp.pipeline.repair.write_off import lacking, leads_to, unlike
+from stream_dp.pipeline.rows.lost_rows import GONE
+from stream_dp.pipeline.rows.private_values import LOOKED
+from stream_dp.pipeline.spending.in_hand import IN_HAND
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from stream_dp.state.private_names import Named

@@ -29,13 +29,13 @@ from stream_dp.pipeline.datasets.dataset import (
     PHASE,
     TIMES,
 )
-from stream_dp.pipeline.datasets.in_hand import IN_HAND
-from stream_dp.pipeline.datasets.lost_rows import ENTRY, GONE, Gone
-from stream_dp.pipeline.datasets.payers import RULES, account_of, rules_text
 from stream_dp.pipeline.intake.decoder import ingested
 from stream_dp.pipeline.intake.records import Record
 from stream_dp.pipeline.repair.offline import facts
 from stream_dp.pipeline.repair.witnesses import Said
+from stream_dp.pipeline.rows.lost_rows import ENTRY, GONE, Gone
+from stream_dp.pipeline.spending.in_hand import IN_HAND
+from stream_dp.pipeline.spending.payers import RULES, account_of, rules_text
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.private_names import Named

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.pipeline.datasets import dataset, private_values
-from stream_dp.pipeline.datasets.block_cache import StoredBlocks
+from stream_dp.pipeline.datasets import dataset
 from stream_dp.pipeline.journal import journal, redis_follower, releaser
+from stream_dp.pipeline.rows import private_values
+from stream_dp.pipeline.rows.block_cache import StoredBlocks
 from stream_dp.state import private_names, schema
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script

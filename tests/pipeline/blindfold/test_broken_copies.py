@@ -14,11 +14,11 @@ import pytest
 from stream_dp.core.residual.looks.table_looks import CountsLook
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.messages import Event
-from stream_dp.pipeline.datasets.block_cache import BlockCache, StoredBlocks
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake import decider
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.queries import reply
+from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
 from stream_dp.pipeline.watch.metrics import Metrics
 from stream_dp.state.private_names import Named
 from tests.pipeline.blindfold.lives import LIVES

@@ -25,7 +25,7 @@ from stream_dp.core.budget.parameters import Aim
 from stream_dp.core.budget.share_bounds import Room, Units
 from stream_dp.core.mechanism import dearest
 from stream_dp.core.residual.plan.targets import percent
-from stream_dp.pipeline.datasets.in_hand import InHand
+from stream_dp.pipeline.spending.in_hand import InHand
 
 MOST_NAMES: Final = 10_000
 """The most analysts of a data set of whom a day is kept: each has a place among its stored facts."""

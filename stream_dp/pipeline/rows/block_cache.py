@@ -22,7 +22,7 @@ from typing import Any, Final
 from stream_dp.core.rows.blocks import Block, BlockCounts
 from stream_dp.core.rows.universe import Counts, Universe
 from stream_dp.errors import StoreUnavailable
-from stream_dp.pipeline.datasets.counting_processes import CountingProcesses
+from stream_dp.pipeline.rows.counting_processes import CountingProcesses
 from stream_dp.settings import BLOCK_CACHE_MB
 
 _log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ A process gets the stored bytes of a block and public parameters, and returns ex
 through memory that has no name and is gone with the processes. Counting draws nothing, so what a process
 that died was given is simply counted again by the one that asked.
 
-    python -m stream_dp.pipeline.datasets.counting_processes FD
+    python -m stream_dp.pipeline.rows.counting_processes FD
 
 is such a process. It ends when its input does, and so with the worker.
 """
@@ -203,6 +203,6 @@ def _serve(memory: int, jobs: IO[bytes], found: IO[bytes]) -> None:
 
 if __name__ == "__main__":
     # Its jobs are of the module that this one is there.
-    from stream_dp.pipeline.datasets import counting_processes
+    from stream_dp.pipeline.rows import counting_processes
 
     counting_processes._serve(int(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)  # noqa: SLF001
