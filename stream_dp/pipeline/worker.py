@@ -32,8 +32,9 @@ from stream_dp.errors import (
 )
 from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.datasets.dataset import Dataset, Tools
+from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.datasets.holdings import Holdings
+from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.intake.backlog import Backlog, Piece
 from stream_dp.pipeline.intake.decider import Decider, Known
 from stream_dp.pipeline.intake.decoder import Request, decode, partition_in
@@ -270,7 +271,7 @@ class Worker:
                 await self._holdings.guarded(name, keeping)
                 if self.datasets.get(name) is not dataset:
                     continue  # it was revoked meanwhile, and is for its next owner
-                self.releaser.gathered.append(dataset.collect())
+                self.releaser.gathered.append(dataset.draft.collect())
                 if monotonic() - dataset.used_at > _PARKED_S and not self.behind:
                     self._holdings.park(name)
                 await self.releaser.hand_over()
@@ -448,7 +449,9 @@ class Worker:
             await self._holdings.look_up([name])
             self._holdings.forget_undefined(name)
         dataset = self.datasets.get(name)
-        if dataset is not None and record.offset < dataset.cursor.get(record.topic_partition, 0):
+        if dataset is not None and record.offset < dataset.draft.cursor.get(
+            record.topic_partition, 0
+        ):
             return False  # its outcome was committed
         self.ownership.doubted(record)
         return True
@@ -552,16 +555,16 @@ class Worker:
         await self._holdings.guarded(piece.dataset, decision)
         # One that was revoked is left to its next owner, with all that is to leave for it.
         if (dataset := self.datasets.get(piece.dataset)) is not None:
-            self.releaser.gathered.append(dataset.collect())
+            self.releaser.gathered.append(dataset.draft.collect())
 
     async def _commit(self, names: Iterable[str]) -> None:
         """Commits what is drafted for these data sets."""
         for dataset in filter(None, map(self.datasets.get, names)):
-            dataset.flush()
+            dataset.draft.commit()
             # It has the journal take what is to be collected, if it erases anything.
             await self._holdings.guarded(dataset.name, dataset.drop_kept())
-            dataset.flush()
-            self.releaser.gathered.append(dataset.collect())
+            dataset.draft.commit()
+            self.releaser.gathered.append(dataset.draft.collect())
 
     def _reject_unknown(self) -> None:
         """Notes, before they leave, which records are rejected for want of a data set."""

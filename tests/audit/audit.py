@@ -56,7 +56,7 @@ from stream_dp.core.rows.person_slots import Slots
 from stream_dp.core.rows.universe import Number, Universe
 from stream_dp.errors import StoreUnavailable
 from stream_dp.messages import Definition
-from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.intake.ownership import GROUP_SIZE
 from stream_dp.pipeline.intake.records import Outgoing, Record
 from stream_dp.pipeline.journal.newest import COMPACTED
@@ -176,15 +176,15 @@ def _half() -> Iterator[None]:
 @contextlib.contextmanager
 def _forgetful() -> Iterator[None]:
     """What looks cost is not charged, unless they open a phase."""
-    look = Dataset.look
+    take = PaidLooks.take
 
     def free(one: Any) -> Any:
         return replace(one, charges=())
 
-    async def unpaid(self: Dataset, looks: Any, *who: Any, **more: Any) -> Any:
-        return await look(self, list(map(free, looks)), *who, **more)
+    async def unpaid(self: PaidLooks, looks: Any, *who: Any, **more: Any) -> Any:
+        return await take(self, list(map(free, looks)), *who, **more)
 
-    with patch.object(Dataset, "look", unpaid):
+    with patch.object(PaidLooks, "take", unpaid):
         yield
 
 

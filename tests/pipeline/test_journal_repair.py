@@ -16,7 +16,7 @@ from stream_dp.audit import verify
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.errors import CorruptState, Fenced, InvalidInput
 from stream_dp.messages import Definition
-from stream_dp.pipeline.datasets.dataset import LOST
+from stream_dp.pipeline.datasets.transcript import LOST
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import place_in
 from stream_dp.pipeline.journal.checkpoint_rounds import Often

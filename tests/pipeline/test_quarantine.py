@@ -126,8 +126,8 @@ async def test_a_query_that_was_answered_is_not_rejected_when_the_worker_dies_be
 
     async def answer(dataset: Any, analyst: str, query: Any, **facts: Any) -> Any:
         if query.query_id == "second":
-            dataset.flush()
-            await dataset._appended(dataset.collect())
+            dataset.draft.commit()
+            await dataset.looks._appended(dataset.draft.collect())
             raise defined.Crash
         return await real(dataset, analyst, query, **facts)
 

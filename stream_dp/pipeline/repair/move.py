@@ -19,7 +19,9 @@ from typing import Final
 
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken
 from stream_dp.messages import Definition
-from stream_dp.pipeline.datasets.dataset import LEDGER, Dataset, Tools
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.draft import LEDGER
+from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import Releasable
 from stream_dp.pipeline.journal.contents import contents_below
@@ -105,10 +107,10 @@ async def _keep_waiting(tools: Offline, journal: Journal, owned: Owned, name: st
         key_file=tools.key_file,
     )
     dataset = await Dataset.stored(chain, of_dataset)
-    if dataset.dirty:
+    if dataset.draft.dirty:
         raise _not_given_up(name)
     await dataset.keep_waiting(float("inf"))
-    for one in dataset.collect().commits:
+    for one in dataset.draft.collect().commits:
         at = await write(journal, owned, "commit", name, one.stored)
         chain.landed(one.commit, at)
 

@@ -23,6 +23,7 @@ from stream_dp.core.encoding import Format, array, fields
 from stream_dp.core.rows.lifetime_slots import Numbers, allowances_of_slots
 from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests
 from stream_dp.core.rows.universe import Rows
+from stream_dp.pipeline.rows.own_values import USED, OwnValues
 
 _USED = Format("units of persons", 1)
 _DIGEST = np.dtype(f"S{DIGEST_BYTES}")
@@ -132,3 +133,47 @@ def counted(
     before = sum((one.of(digests) for one in used), np.zeros(len(digests), np.int64))
     allowed = allowances_of_slots(digests, before, unit)
     return rows.whose.counted(allowed), Used.by(digests, allowed)
+
+
+class UsedUnits:
+    """What the persons of one data set have used for life, in the values that keep it. Private.
+
+    Args:
+        values: The private values of the data set.
+    """
+
+    def __init__(self, values: OwnValues) -> None:
+        self._values = values
+        self._used: dict[int, Used] = {}  # by the number under which it is kept
+
+    async def read(self) -> None:
+        """Reads what they have used.
+
+        Raises:
+            CorruptState: It is nowhere any more.
+        """
+        for key in sorted(self._values.named(USED), key=int):
+            used = await self._values.needed(USED + key, "what its persons have used for life is")
+            self._used[int(key)] = Used.from_bytes(used)
+
+    def counted(
+        self, rows: Rows, unit: Unit | None
+    ) -> tuple[npt.NDArray[np.bool_] | None, Used | None]:
+        """Marks the rows that count in the phase that is sealed next, see ``counted``."""
+        return counted(rows, unit, self._used.values())
+
+    async def add(self, used: Used) -> None:
+        """Keeps what persons use in a phase, and merges what was kept of earlier ones.
+
+        The last value is never nearly as long as the one before it, so there are few of them.
+        """
+        number = max(self._used, default=0) + 1
+        while self._used and self._used[last := max(self._used)].n_places <= 2 * used.n_places:
+            used = self._used.pop(last).and_by(used)
+            self._values.discard(f"{USED}{last}")
+        self._used[number] = used
+        await self._values.keep(**{f"{USED}{number}": used.to_bytes()})
+
+    def forget(self) -> None:
+        """Forgets what they have used, since no row of them counts any more."""
+        self._used.clear()

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.pipeline.datasets import dataset
+from stream_dp.pipeline.datasets import draft
 from stream_dp.pipeline.journal import journal, redis_follower, releaser
 from stream_dp.pipeline.rows import private_values
 from stream_dp.pipeline.rows.block_cache import StoredBlocks
@@ -42,7 +42,7 @@ def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def draw() -> None:
         drawn = count()
-        for module in (dataset, journal, private_names, schema):
+        for module in (draft, journal, private_names, schema):
             monkeypatch.setattr(module, "token_bytes", lambda n: next(drawn).to_bytes(n))
         for module in (private_values, private_names):
             monkeypatch.setattr(module, "name_of", lambda value: value[:16])
