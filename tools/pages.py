@@ -41,7 +41,8 @@ def configuration() -> str:
 `stream-dp worker` reads these environment variables.
 An option of the command takes precedence over its variable.
 If you set neither the Kafka nor the Redis address, the worker uses the servers that `stream-dp up` started.
-The worker that `stream-dp up` itself starts reads none of them: run `stream-dp up --no-worker` and then `stream-dp worker`.
+The worker that `stream-dp up` itself starts reads none of them.
+To set one, run `stream-dp up --no-worker` and then `stream-dp worker`.
 This page is generated from the code by `make pages`.
 
 | variable | default | accepts | meaning |
