@@ -47,7 +47,7 @@ def configuration() -> str:
 `stream-dp worker` reads these environment variables.
 An option of the command takes precedence over its variable.
 If you set neither the Kafka nor the Redis address, the worker uses the servers that `stream-dp up` started.
-The worker that `stream-dp up` itself starts reads none of these variables.
+The worker that `stream-dp up` itself starts reads none of them.
 To set one, run `stream-dp up --no-worker` and then `stream-dp worker`.
 This page is generated from the code by `make pages`.
 
@@ -55,11 +55,10 @@ This page is generated from the code by `make pages`.
 |---|---|---|---|
 {chr(10).join(rows)}
 
-The other [commands](commands.md) read the variables that match their own options:
+The other [commands](commands.md) read `STREAM_DP_KAFKA_*` and the variables that match their own options:
 `STREAM_DP_BOOTSTRAP_SERVERS`, `STREAM_DP_REDIS_URL`, `STREAM_DP_TOPIC_PREFIX` and `STREAM_DP_STATE_DIR`.
 The last one is the folder of the servers that `stream-dp up` started.
 Those that read Redis need `STREAM_DP_REDIS_CLUSTER` too, if it is a Cluster.
-All commands read `STREAM_DP_KAFKA_*`.
 Python's `Client()` and `AsyncClient()` read the same variables if you give them no address.
 """
 
@@ -99,7 +98,7 @@ def _accepted(field: FieldInfo) -> str:
         return "`true`, `false`"
     if choices := [choice for choice in get_args(field.annotation) if isinstance(choice, str)]:
         return ", ".join(f"`{choice}`" for choice in choices)
-    return "a secret string" if SecretStr in get_args(field.annotation) else "a string"
+    return "secret text" if SecretStr in get_args(field.annotation) else "text"
 
 
 def commands() -> str:

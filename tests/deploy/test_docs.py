@@ -253,7 +253,7 @@ def test_the_definitions_in_the_readme_and_the_quick_start_are_accepted() -> Non
     validated(dashboard_command._Tiles, json.loads(tiles), InvalidInput, quoting=True)
     assert same == readme
     assert Definition.read(json.loads(readme)).dataset == "people"
-    kinds = Definition.read(json.loads(with_kinds)).kinds
+    kinds = Definition.read(json.loads(readme) | json.loads(with_kinds)).kinds
     assert {name for name in KindsSpec.model_fields if getattr(kinds, name)} == {
         "threshold",
         "mode",
