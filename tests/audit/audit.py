@@ -1113,13 +1113,12 @@ def _cells(line: Line) -> list[str]:
             cells.append(f"{bound.epsilon:.2f}{word}")
         else:
             cells.append(_found(bound, case))
-    cells.append(str(max((bound.runs for bound in line.bounds.values()), default=0)))
     return cells
 
 
 def _found(bound: Bound, case: Case) -> str:
-    """What the runs of a broken copy prove, in words."""
-    return f"{bound.epsilon:.2f} {'caught' if bound.epsilon > case.claim else 'MISSED'}"
+    """What the runs of a broken copy prove."""
+    return f"{bound.epsilon:.2f}{'' if bound.epsilon > case.claim else ' MISSED'}"
 
 
 def _more(line: Line) -> list[str]:
@@ -1128,8 +1127,8 @@ def _more(line: Line) -> list[str]:
     return [f"{line.name}, {n}: {_found(b, line.case)}" for n, b in bounds if n not in COPIES]
 
 
-_HEAD: Final = ["profile or kind", "of", "rows", "epsilon, delta", *COPIES, "runs"]
-_WIDTHS: Final = (32, 6, 5, 15, 12, 14, 16, 12, 6)
+_HEAD: Final = ["profile or kind", "of", "rows", "epsilon, delta", *COPIES]
+_WIDTHS: Final = (32, 6, 5, 15, 12, 14, 16, 12)
 
 
 def _printed(cells: Sequence[str], *, markdown: bool) -> str:
