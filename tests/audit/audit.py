@@ -61,7 +61,7 @@ from stream_dp.pipeline.intake.ownership import GROUP_SIZE
 from stream_dp.pipeline.intake.records import Outgoing, Record
 from stream_dp.pipeline.journal.newest import COMPACTED
 from stream_dp.pipeline.kafka.topic_log import KeyedTopic
-from stream_dp.pipeline.worker import Worker
+from stream_dp.pipeline.worker import Worker, WorkerTopics
 from stream_dp.profiles.builder import build, rows_of_a_phase
 from tests.driven import drained, take_all
 from tests.local_logs import LocalLog, LocalRows
@@ -964,7 +964,8 @@ class Stream:
         """Nothing was sent or committed yet."""
         self._sent: dict[str, list[Record]] = defaultdict(list)
         outputs = {role: LocalLog(1) for role in COMPACTED}
-        self._logs = LocalLog(1), LocalRows(self._sent), KeyedTopic(LocalLog(1)), outputs
+        rows, blocks = LocalRows(self._sent), KeyedTopic(LocalLog(1))
+        self._topics = WorkerTopics(LocalLog(1), rows, blocks, outputs, 1)
 
     async def _send(self, outgoing: Outgoing) -> Awaitable[object]:
         if outgoing.role == "answers":
@@ -989,7 +990,7 @@ class Stream:
         if not self._copy.keeps_journal:
             self._begin()
         redis: Any = _NoRedis()
-        worker = Worker(redis, lambda: self._noise, self._send, *self._logs, partitions=1)
+        worker = Worker(redis, lambda: self._noise, self._send, self._topics)
         worker.following.contact.lost()
         running = (worker.run_owner, worker.releaser.run)
         tasks = [asyncio.create_task(run()) for run in running]

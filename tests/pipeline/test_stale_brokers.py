@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -448,9 +449,8 @@ async def test_rows_are_looked_at_once_the_leader_answers(
     monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
     blocks = StaleLog(world.partitions)
 
-    def worker(*parts: Any, **named: Any) -> Worker:
-        view, noise, send, log, rows, _, outputs = parts
-        return Worker(view, noise, send, log, rows, KeyedTopic(blocks), outputs, **named)
+    def worker(view: Any, noise: Any, send: Any, topics: Any, *more: Any) -> Worker:
+        return Worker(view, noise, send, replace(topics, kept=KeyedTopic(blocks)), *more)
 
     world.worker_type = worker
     process = world.process()

@@ -13,6 +13,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from stream_dp.core.randomness.noise_sources import NoiseSource
@@ -26,7 +27,7 @@ from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.journal.journal import COMPARED
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.repair.witnesses import WITNESSES
-from stream_dp.pipeline.worker import Worker
+from stream_dp.pipeline.worker import Worker, WorkerRules, WorkerTopics
 from stream_dp.state.schema import Commit
 from tests.driven import drained, take_all
 from tests.local_logs import LocalLog
@@ -67,26 +68,25 @@ class Process:
         self.number = number
         self.view = FakeView(world, number, fuse)
         self.noise: NoiseSource = world.make_noise(number)
-        settings: dict[str, Any] = {
-            "partitions": world.partitions,
-            "key_file": world.key_file,
-            "often": world.often,
-            "context": Context(fuse),
-        }
+        rules = WorkerRules(key_file=world.key_file, often=world.often)
         self.kept = FakeKept(world, number, fuse)
         hidden = () if world.shows_outputs else COMPARED
         self.worker: Worker = world.worker_type(
             self.view,
             lambda: self.noise,
             self._send,
-            FakeLog(world, number, fuse),
-            FakeRows(world),
-            self.kept,
-            {
-                role: LocalLog(1) if role in hidden else FakePublished(world, role)
-                for role in WITNESSES
-            },
-            **(settings | changes),
+            WorkerTopics(
+                FakeLog(world, number, fuse),
+                FakeRows(world),
+                self.kept,
+                {
+                    role: LocalLog(1) if role in hidden else FakePublished(world, role)
+                    for role in WITNESSES
+                },
+                world.partitions,
+            ),
+            replace(rules, **changes),
+            Context(fuse),
         )
         self.generation = 0
         self.effects = 0
