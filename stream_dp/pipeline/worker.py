@@ -41,8 +41,10 @@ from stream_dp.pipeline.intake.ownership import AskBounds, Ownership
 from stream_dp.pipeline.intake.records import Record
 from stream_dp.pipeline.journal.checkpoint_rounds import Often, Rounds
 from stream_dp.pipeline.journal.contents import Contents
-from stream_dp.pipeline.journal.journal import COMPARED, Journal, JournalCut, Owned
+from stream_dp.pipeline.journal.journal import Journal
 from stream_dp.pipeline.journal.newest import Newest, dataset_of
+from stream_dp.pipeline.journal.owned_partition import JournalCut, Owned
+from stream_dp.pipeline.journal.published_commits import COMPARED
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser, Send
 from stream_dp.pipeline.journal.unsent import unsent

@@ -12,7 +12,7 @@ from stream_dp.audit import verify
 from stream_dp.pipeline.datasets import draft
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
-from stream_dp.pipeline.journal.journal import Superseded
+from stream_dp.pipeline.journal.owned_partition import Superseded
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.fakes import FakePublished

@@ -20,8 +20,9 @@ from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import Topics
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.journal.entries import entries_of
-from stream_dp.pipeline.journal.journal import Journal, JournalCut, Owned, Superseded
+from stream_dp.pipeline.journal.journal import Journal
 from stream_dp.pipeline.journal.marks import said
+from stream_dp.pipeline.journal.owned_partition import JournalCut, Owned, Superseded
 from stream_dp.pipeline.kafka import patience, topic_log
 from stream_dp.pipeline.kafka.topic_log import (
     EndsBefore,

@@ -24,7 +24,7 @@ from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.decoder import partition_in, partition_of
 from stream_dp.pipeline.intake.records import Outgoing, Record
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
-from stream_dp.pipeline.journal.journal import COMPARED
+from stream_dp.pipeline.journal.published_commits import COMPARED
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.repair.witnesses import WITNESSES
 from stream_dp.pipeline.worker import Worker, WorkerRules, WorkerTopics

@@ -42,7 +42,7 @@ from stream_dp.state.schema import State
 from stream_dp.state.view import View
 
 if TYPE_CHECKING:
-    from stream_dp.pipeline.journal.journal import Owned
+    from stream_dp.pipeline.journal.owned_partition import Owned
     from stream_dp.pipeline.repair.offline import Offline
 
 _PATIENCE_S = 30.0
@@ -297,7 +297,7 @@ async def _followed(opened: View, name: str, state: State) -> _Finding:
 
 async def _journal(tools: Offline, states: dict[str, State], findings: list[_Finding]) -> None:
     """Reads the journal as it is now, and says what of it cannot be served."""
-    from stream_dp.pipeline.journal.journal import JournalCut, OtherTopics
+    from stream_dp.pipeline.journal.owned_partition import JournalCut, OtherTopics
 
     journal = tools.journal()
     for partition in range(journal.partitions):

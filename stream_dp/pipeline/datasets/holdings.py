@@ -21,7 +21,8 @@ from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.intake.ownership import Ownership
 from stream_dp.pipeline.intake.records import Decided, Outgoing, Record, plain
 from stream_dp.pipeline.journal.chain import JournalChain
-from stream_dp.pipeline.journal.journal import Journal, Owned
+from stream_dp.pipeline.journal.journal import Journal
+from stream_dp.pipeline.journal.owned_partition import Owned
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.queries.standing_runner import StandingRunner
