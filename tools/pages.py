@@ -178,6 +178,8 @@ _EXPLAINED_ONCE = {"version", "dataset"}
 _MARKS = {"type", "profile", "kind", "status"}
 """Fields that tell models apart, each with one value in each model."""
 _ENDS = ("low", "high", "lows", "highs")
+_BAR = re.compile(r"The half width around `\w+`\.")
+_MOST_CHOICES = 10
 _LINE = "line (a block's privacy budget)"
 _PATTERNS = {
     DATASET_PATTERN: "name",
@@ -244,10 +246,11 @@ class _MessagePage:
                 rows.setdefault(name, cells)
         for name, labels in owners.items():
             if len(labels) < len(models) and all(labels):
-                rows[name][-1] = f"Of {_named(labels)}. {rows[name][-1]}"
+                those = ", ".join(f"`{label}`" for label in labels)
+                rows[name][-1] = f"{those}: {rows[name][-1]}"
         self.listed += models
         asked = all(issubclass(model, Request) for model in models)
-        titles = ["field", "type", "default", "meaning"] if asked else ["field", "type", "meaning"]
+        titles = ["field", "type", "default", "meaning"] if asked else ["field", "meaning"]
         return _table(titles, rows.values())
 
     def _rows(
@@ -271,9 +274,9 @@ class _MessagePage:
                 )
                 continue
             meaning, default = _said(model, name)
-            cells = [f"`{prefix}{field.alias or name}`", self._type(shape)]
-            if issubclass(model, Request):
-                cells.append(_default_of(field, default, optional=optional))
+            cells = [f"`{prefix}{field.alias or name}`"]
+            if issubclass(model, Request):  # a reply says by itself of which type a field is
+                cells += [self._type(shape), _default_of(field, default, optional=optional)]
             yield prefix + name, [*cells, meaning]
 
     def _is_listed(self, model: type[BaseModel], name: str) -> bool:
@@ -288,7 +291,6 @@ class _MessagePage:
     def _kind(self, kind: str) -> str:
         """Makes a table of what the answers of a kind have."""
         model = ANSWERS[kind]
-        schema = model.model_json_schema()
         rows, known, ends = [], [], []
         for name in model.model_fields:
             if name in NoisyAnswer.model_fields:
@@ -296,26 +298,20 @@ class _MessagePage:
             meaning, _ = _said(model, name)
             if meaning.startswith("Always None"):
                 continue
-            if name.rpartition("_")[2] in _ENDS and kind != "between":
+            if kind != "between" and (name.rpartition("_")[2] in _ENDS or _BAR.fullmatch(meaning)):
                 ends.append(name)
             elif (name, meaning) in self.explained:
                 known.append(name)
             else:
                 self.explained.add((name, meaning))
-                rows.append([f"`{name}`", self._type(schema["properties"][name]), meaning])
+                rows.append([f"`{name}`", meaning])
         if known:
-            rows.append([_named(known), "", "As above."])
+            rows.append([_named(known), "As above."])
         if ends:
-            rows.append([_named(ends), "", "[Ends](#which-bar-to-use)."])
+            rows.append([_named(ends), "[Bars and ends](#which-bar-to-use)."])
         if grouped := ANSWERS.get(f"{kind}_by_group"):
-            rows.append(
-                [
-                    "`table`",
-                    "object",
-                    f"With `group_by`, in a `{kind}_by_group`: {_cells(grouped)}.",
-                ]
-            )
-        return _table(["field", "type", "meaning"], rows)
+            rows.append(["`table`", f"With `group_by`, in a `{kind}_by_group`: {_cells(grouped)}."])
+        return _table(["field", "meaning"], rows)
 
     def _type(self, shape: Mapping[str, Any]) -> str:
         """Says in a few words what a JSON Schema accepts."""
@@ -329,6 +325,8 @@ class _MessagePage:
                 return " or ".join(dict.fromkeys(linked))
         if "const" in shape:
             return f"`{json.dumps(shape['const'])}`"
+        if len(shape.get("enum", ())) > _MOST_CHOICES:  # the page lists them with their meaning
+            return "text"
         if "enum" in shape:
             return ", ".join(f"`{one}`" for one in shape["enum"])
         if shape.get("type") == "array":
@@ -365,20 +363,8 @@ def _plain_type(shape: Mapping[str, Any]) -> str:
     if kind == "string":
         return _PATTERNS.get(shape.get("pattern", ""), "text")
     if kind in {"integer", "number"}:
-        return f"{kind}{_interval(shape)}"
+        return str(kind)  # a refusal says the bounds, and so do the schemas
     return {"boolean": "boolean", "object": "object"}.get(str(kind), "any value")
-
-
-def _interval(shape: Mapping[str, Any]) -> str:
-    """Writes the bounds of a number as an interval."""
-    low = shape.get("minimum", shape.get("exclusiveMinimum"))
-    high = shape.get("maximum", shape.get("exclusiveMaximum"))
-    if low is None or (high is None and low == 0):
-        return ""
-    if high is None or high >= 2**31:
-        return f" ≥ {low:g}" if "minimum" in shape else f" > {low:g}"
-    opening, closing = "[("["exclusiveMinimum" in shape], "])"["exclusiveMaximum" in shape]
-    return f" in {opening}{low:,}, {high:,}{closing}"
 
 
 def _said(model: type[BaseModel], name: str) -> tuple[str, str]:

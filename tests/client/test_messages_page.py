@@ -25,6 +25,7 @@ from stream_dp.messages import (
     Batch,
     ChangeAnalysts,
     ClosePhase,
+    CountAnswer,
     Definition,
     DimensionTable,
     Event,
@@ -200,11 +201,17 @@ def test_every_topic_code_event_and_path_is_on_the_page() -> None:
 
 def test_the_fields_of_every_kind_of_answer_are_beside_each_other() -> None:
     tables = dict(re.findall(r"^<!--kind:(\w+)-->\n((?:.+\n)*)", PAGE, re.MULTILINE))
+    _, _, others = PAGE.partition("\n## Other kinds\n")
+    rows = dict(re.findall(r'^\| `"(\w+)": .* \| (.*) \|$', others, re.MULTILINE))
+    assert "\nAnswers have the `attribute` too.\n" in others
     for kind, model in ANSWERS.items():
         if kind in {"table", "threshold_curve"}:  # nothing but a table
             continue
-        table = tables[kind.removesuffix("_by_group")]
-        for field in model.model_fields.keys() - NoisyAnswer.model_fields.keys():
+        table = tables.get(kind.removesuffix("_by_group")) or rows[kind]
+        said = {*NoisyAnswer.model_fields, *(["attribute"] if kind in rows else [])}
+        if kind in rows and "the fields of a `predicate`" in table:
+            said |= CountAnswer.model_fields.keys()
+        for field in model.model_fields.keys() - said:
             absent = f"{field}: Always None" in (model.__doc__ or "")
             assert absent or f"`{field}`" in table, (kind, field)
 
