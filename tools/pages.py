@@ -7,6 +7,7 @@ People write the text of ``messages.md``. This module writes, in place, the tabl
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -99,42 +100,54 @@ def _accepted(field: FieldInfo) -> str:
 def commands() -> str:
     """Collects what every command's ``--help`` prints. What many commands have in common is said once."""
     sections = "\n".join(
-        f"{'#' * min(len(words) + 1, 4)} {' '.join(words)}\n\n```text\n{text}\n```\n"
+        f"{'#' * min(len(words) + 1, 4)} {' '.join(words)}\n\n{text}\n"
         for words, text in _help(root, ["stream-dp"], None)
     )
     return f"""\
 # Commands
 
-This page shows what each command's `--help` prints.
+This page shows what each command's `--help` prints; `make pages` generates it from the code.
 The exit code is 0 if the command succeeded, 1 if it failed and printed why, 2 if the command line was wrong.
-This page is generated from the code by `make pages`.
-
 Every command has `-h, --help`.
-Those marked {_SERVERS[1:-1]} also have these options.
+
+Commands with `{_SERVERS}` also have the first three of these options, and those with `{_REDIS}` the last one.
 Without them they find the servers that `stream-dp up` started.
 
 ```text
-{_servers_help()}
+{_common_help(_SERVERS, _REDIS)}
+```
+
+Commands with `{_FILES}` also have these options to read a file:
+
+```text
+{_common_help(_FILES)}
 ```
 
 {sections}"""
 
 
-_SERVERS = "[SERVERS]"
-_OF_SERVERS = ("bootstrap_servers", "topic_prefix", "state_dir")
+_SERVERS, _REDIS, _FILES = "[SERVERS]", "[REDIS]", "[FILE OPTIONS]"
+_COMMON = {
+    _SERVERS: ("status", ("bootstrap_servers", "topic_prefix", "state_dir")),
+    _REDIS: ("doctor", ("redis_url",)),
+    _FILES: ("ingest", ("columns", "delimiter", "decimal", "skip_bad_rows", "encoding")),
+}
+"""Options that many commands have: a command that has them, and their names."""
 
 
-def _servers_help() -> str:
-    """Returns the lines of help on the options with which a command finds its servers."""
-    command = click.Command("", params=_finding_servers(), add_help_option=False)
+def _common_help(*marks: str) -> str:
+    """Returns the lines of help on options that many commands have."""
+    params = [param for mark in marks for param in _common(mark)]
+    command = click.Command("", params=params, add_help_option=False)
     _, _, options = command.get_help(_context(command, "", None)).partition("Options:\n")
     return options.rstrip()
 
 
-def _finding_servers() -> list[click.Parameter]:
-    status = root.get_command(click.Context(root), "status")
-    assert status is not None, "a command that reads topics alone"
-    return [param for param in status.params if param.name in _OF_SERVERS]
+def _common(mark: str) -> list[click.Parameter]:
+    name, names = _COMMON[mark]
+    command = root.get_command(click.Context(root), name)
+    assert command is not None, "a command that has all of them"
+    return [param for param in command.params if param.name in names]
 
 
 def _context(command: click.Command, name: str, above: click.Context | None) -> click.Context:
@@ -159,17 +172,26 @@ def _help(
 
 
 def _without_common(command: click.Command, context: click.Context) -> str:
-    """Returns the help without the options that the page explains once."""
-    common = {one.get_help_record(context) for one in _finding_servers()}
+    """Returns the help without the options that the page explains once; that of a group is its text."""
+    if isinstance(command, click.Group) and context.parent is not None:  # their sections follow
+        said, _, more = inspect.cleandoc(command.help or "").partition("\b\n")
+        return f"{said.strip()}\n\n```sh\n{more}\n```" if more else said
     shown = copy.copy(command)
     shown.add_help_option = False
-    shown.params = [one for one in command.params if one.get_help_record(context) not in common]
+    marks = ["[OPTIONS]"]
+    for mark in _COMMON:
+        common = {one.get_help_record(context) for one in _common(mark)}
+        kept = [one for one in shown.params if one.get_help_record(context) not in common]
+        # A table of the public has one of the options of files.
+        if len(shown.params) - len(kept) in range(1, len(common)) and mark == _FILES:
+            continue
+        if len(kept) < len(shown.params):
+            shown.params = kept
+            marks.append(mark)
+    if marks[1:] and not any(isinstance(one, click.Option) for one in shown.params):
+        del marks[0]
     text = shown.get_help(context).rstrip()
-    if isinstance(command, click.Group) and context.parent is not None:
-        text, _, _ = text.partition("\n\nCommands:")  # their sections follow
-    if len(shown.params) < len(command.params):
-        text = text.replace("[OPTIONS]", f"[OPTIONS] {_SERVERS}", 1)
-    return text
+    return f"```text\n{text.replace('[OPTIONS]', ' '.join(marks), 1)}\n```"
 
 
 _REGION = re.compile(r"^<!--(fields|queries|kind|ledger):(\S+)-->\n(?:.+\n)*", re.MULTILINE)

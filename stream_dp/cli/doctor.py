@@ -87,7 +87,7 @@ def _split(problem: str) -> tuple[str, str]:
 def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - click
     """Check broker, topics, Redis and data sets, and print a fix for each fault.
 
-    The command changes nothing. The exit code is 1 if it finds a fault. A note is not a fault.
+    The command changes nothing. The exit code is 1 if it finds a fault.
     """
     console = Console(highlight=False, soft_wrap=True)
     faults = 0
