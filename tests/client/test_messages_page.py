@@ -45,6 +45,7 @@ from stream_dp.messages import (
 from stream_dp.messages.analysts import AnalystSpec
 from stream_dp.messages.base import Reply
 from stream_dp.messages.bundles import PriceRange
+from stream_dp.messages.definitions import UnitSpec
 from stream_dp.messages.forms import FoundCell
 from stream_dp.messages.kinds.correlated_vector import Vector
 from stream_dp.messages.series import SeriesPart
@@ -225,7 +226,7 @@ def test_the_fields_of_every_kind_of_answer_are_beside_each_other() -> None:
 
 def test_every_field_of_a_model_without_a_table_is_in_an_example_or_in_words() -> None:
     models: tuple[type[BaseModel], ...] = (
-        *(AnalystSpec, Tile, TileTables, DimensionTable),
+        *(AnalystSpec, UnitSpec, Tile, TileTables, DimensionTable),
         *(Event, Rejected, StandingQuery, SyntheticRows),
         *(QuotedBundle, PriceRange, SeriesAnswer, SeriesPart, FoundCell, Vector),
     )
