@@ -785,7 +785,7 @@ def _error(definition: Definition) -> str:
 @click.argument(
     "file", type=click.Path(path_type=Path, exists=True, dir_okay=False), required=False
 )
-@click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
+@click.option("--yes", is_flag=True, help="Go on without asking.")
 @click.option("--json", "as_json", is_flag=True, help="Print such a JSON file.")
 def analysts(
     connection: Connection,
@@ -844,7 +844,7 @@ def _say_rules(name: str, rules: Rules | None, *, as_json: bool) -> None:
 @command.command("retire")
 @connected()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
+@click.option("--yes", is_flag=True, help="Go on without asking.")
 def retire(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT001 - click
     """Erase the rows of a data set for ever. Its name, answers and ledger stay."""
     with connection.client() as client:
@@ -873,7 +873,7 @@ def retire(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT00
     type=click.Path(path_type=Path, file_okay=False),
     help="The folder to write, empty or not there yet.",
 )
-@click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
+@click.option("--yes", is_flag=True, help="Go on without asking.")
 def export(connection: Connection, name: str, folder: Path, yes: bool) -> None:  # noqa: FBT001 - click
     """End a data set here for good, and write it to a folder, to import it into another deployment.
 

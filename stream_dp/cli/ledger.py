@@ -80,9 +80,7 @@ def entries_table(entries: Sequence[Mapping[str, Any]], shown: Collection[int]) 
 @command.command("verify")
 @connected()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document a line for each data set."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each data set.")
 def verify_command(
     connection: Connection,
     names: tuple[str, ...],
