@@ -19,7 +19,6 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from stream_dp.cli import root
-from stream_dp.contracts import schemas
 from stream_dp.messages import ANSWERS, DATASET_PATTERN, FIELDS, KindsSpec, NoisyAnswer, Table
 from stream_dp.messages.base import DATE_PATTERN, ID_PATTERN, PRODUCER_PATTERN, Reply, Request
 from stream_dp.settings import WorkerSettings
@@ -194,7 +193,7 @@ def _without_common(command: click.Command, context: click.Context) -> str:
     return f"```text\n{text.replace('[OPTIONS]', ' '.join(marks), 1)}\n```"
 
 
-_REGION = re.compile(r"^<!--(fields|queries|kind|ledger):(\S+)-->\n(?:.+\n)*", re.MULTILINE)
+_REGION = re.compile(r"^<!--(fields|queries|kind):(\S+)-->\n(?:.+\n)*", re.MULTILINE)
 _HEADING = re.compile(r"^#+ (.+)$")
 _EXPLAINED_ONCE = {"version", "dataset"}
 _MARKS = {"type", "profile", "kind", "status"}
@@ -216,7 +215,7 @@ def message_page() -> str:
 
     ``fields:A,B`` is one table of the fields of all these models. ``fields:A+B`` lists the fields of B in
     place of the field of A that holds one. ``queries:all`` says which fields each kind of query has,
-    ``kind:sum`` what the answers of a kind have, and ``ledger:entry`` what an entry of the ledger has.
+    and ``kind:sum`` what the answers of a kind have.
     """
     return _MessagePage((_DOCS / "messages.md").read_text()).written()
 
@@ -255,7 +254,7 @@ class _MessagePage:
         elif what == "kind":
             text = self._kind(names)
         else:
-            text = _queries() if what == "queries" else _ledger_entry()
+            text = _queries()
         return f"<!--{what}:{names}-->\n{text}\n"
 
     def _fields(self, models: Sequence[type[BaseModel]], held: set[str]) -> str:
@@ -437,26 +436,6 @@ def _queries() -> str:
         [f"`{kind}`", _named(shape.needs), _named(shape.may_have)] for kind, shape in FIELDS.items()
     ]
     return _table(["`kind`", "needs", "may have"], rows)
-
-
-def _ledger_entry() -> str:
-    fields = schemas()["ledger"]["properties"]
-    return _table(
-        ["field", "in entries", "meaning"],
-        [
-            [f"`{name}`", *_where_and_what(field["description"])]
-            for name, field in fields.items()
-            if name not in _EXPLAINED_ONCE
-        ],
-    )
-
-
-def _where_and_what(description: str) -> tuple[str, str]:
-    """Splits ``phase: its number`` into the kinds of entries, and the meaning of the field there."""
-    kinds, colon, meaning = description.partition(": ")
-    if not colon or " " in kinds.replace(", ", ""):
-        return "all", description
-    return ", ".join(f"`{kind}`" for kind in kinds.split(", ")), meaning[:1].upper() + meaning[1:]
 
 
 def _models() -> dict[str, type[BaseModel]]:

@@ -326,7 +326,8 @@ class AnswersRetention(Request):
     """How long the answers to queries, and the outcomes of batches, are stored under their ids.
 
     Attributes:
-        days: The least number of days for which each is kept. The most is about twice that.
+        days: The least number of days for which an answer, or an outcome of a batch, is kept. The most is
+            about twice that.
     """
 
     days: Annotated[int, Field(ge=1, le=36_500)]
