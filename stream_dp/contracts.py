@@ -83,15 +83,15 @@ _LEDGER: Final = {
         "phase": {"description": "phase: its number, from 1.", "type": "integer", "minimum": 1},
         "rows": {"description": "phase: its rows.", "type": "integer", "minimum": 0},
         "since": {
-            "description": "phase: the time at which it begins, as a date or with an offset, if it is known.",
+            "description": "phase: when it begins, if that is known.",
             "type": "string",
         },
         "until": {
-            "description": "phase: the time at which it has ended, which does not belong to it.",
+            "description": "phase: when it has ended.",
             "type": "string",
         },
         "erased": {
-            "description": "phase: the number of first phases whose rows are erased from then on.",
+            "description": "phase: the number of first phases whose rows are now erased.",
             "type": "integer",
             "minimum": 1,
         },
@@ -131,12 +131,12 @@ _LEDGER: Final = {
             },
         },
         "nonce": {
-            "description": "charge: random bytes, so that no two charges have the same entry.",
+            "description": "charge: random bytes, so that no two entries are equal.",
             "type": "string",
             "pattern": "^[0-9a-f]{32}$",
         },
         "analyst": {
-            "description": "charge: who asks the query. It is absent where the data set measures by itself.",
+            "description": "charge: who asks. Absent where the data set measures by itself.",
             "type": "string",
         },
         "paid_by": {
@@ -144,11 +144,11 @@ _LEDGER: Final = {
             "const": "owner",
         },
         "analysts": {
-            "description": "analysts: what is allowed to whom from here on.",
+            "description": "analysts: what is allowed to whom from now on.",
             "type": "object",
         },
         "owner": {
-            "description": "analysts: what is kept for the owner, if something is.",
+            "description": "analysts: what is kept for the owner, if anything.",
             "type": "object",
         },
     },

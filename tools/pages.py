@@ -7,6 +7,7 @@ People write the text of ``messages.md``. This module writes, in place, the tabl
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,6 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from stream_dp.cli import root
-from stream_dp.contracts import schemas
 from stream_dp.messages import ANSWERS, DATASET_PATTERN, FIELDS, KindsSpec, NoisyAnswer, Table
 from stream_dp.messages.message_base import (
     DATE_PATTERN,
@@ -104,42 +104,54 @@ def _accepted(field: FieldInfo) -> str:
 def commands() -> str:
     """Collects what every command's ``--help`` prints. What many commands have in common is said once."""
     sections = "\n".join(
-        f"{'#' * min(len(words) + 1, 4)} {' '.join(words)}\n\n```text\n{text}\n```\n"
+        f"{'#' * min(len(words) + 1, 4)} {' '.join(words)}\n\n{text}\n"
         for words, text in _help(root, ["stream-dp"], None)
     )
     return f"""\
 # Commands
 
-This page shows what each command's `--help` prints.
+This page shows what each command's `--help` prints; `make pages` generates it from the code.
 The exit code is 0 if the command succeeded, 1 if it failed and printed why, 2 if the command line was wrong.
-This page is generated from the code by `make pages`.
-
 Every command has `-h, --help`.
-Those marked {_SERVERS[1:-1]} also have these options.
+
+Commands with `{_SERVERS}` also have the first three of these options, and those with `{_REDIS}` the last one.
 Without them they find the servers that `stream-dp up` started.
 
 ```text
-{_servers_help()}
+{_common_help(_SERVERS, _REDIS)}
+```
+
+Commands with `{_FILES}` also have these options to read a file:
+
+```text
+{_common_help(_FILES)}
 ```
 
 {sections}"""
 
 
-_SERVERS = "[SERVERS]"
-_OF_SERVERS = ("bootstrap_servers", "topic_prefix", "state_dir")
+_SERVERS, _REDIS, _FILES = "[SERVERS]", "[REDIS]", "[FILE OPTIONS]"
+_COMMON = {
+    _SERVERS: ("status", ("bootstrap_servers", "topic_prefix", "state_dir")),
+    _REDIS: ("doctor", ("redis_url",)),
+    _FILES: ("ingest", ("columns", "delimiter", "decimal", "skip_bad_rows", "encoding")),
+}
+"""Options that many commands have: a command that has them, and their names."""
 
 
-def _servers_help() -> str:
-    """Returns the lines of help on the options with which a command finds its servers."""
-    command = click.Command("", params=_finding_servers(), add_help_option=False)
+def _common_help(*marks: str) -> str:
+    """Returns the lines of help on options that many commands have."""
+    params = [param for mark in marks for param in _common(mark)]
+    command = click.Command("", params=params, add_help_option=False)
     _, _, options = command.get_help(_context(command, "", None)).partition("Options:\n")
     return options.rstrip()
 
 
-def _finding_servers() -> list[click.Parameter]:
-    status = root.get_command(click.Context(root), "status")
-    assert status is not None, "a command that reads topics alone"
-    return [param for param in status.params if param.name in _OF_SERVERS]
+def _common(mark: str) -> list[click.Parameter]:
+    name, names = _COMMON[mark]
+    command = root.get_command(click.Context(root), name)
+    assert command is not None, "a command that has all of them"
+    return [param for param in command.params if param.name in names]
 
 
 def _context(command: click.Command, name: str, above: click.Context | None) -> click.Context:
@@ -164,25 +176,36 @@ def _help(
 
 
 def _without_common(command: click.Command, context: click.Context) -> str:
-    """Returns the help without the options that the page explains once."""
-    common = {one.get_help_record(context) for one in _finding_servers()}
+    """Returns the help without the options that the page explains once; that of a group is its text."""
+    if isinstance(command, click.Group) and context.parent is not None:  # their sections follow
+        said, _, more = inspect.cleandoc(command.help or "").partition("\b\n")
+        return f"{said.strip()}\n\n```sh\n{more}\n```" if more else said
     shown = copy.copy(command)
     shown.add_help_option = False
-    shown.params = [one for one in command.params if one.get_help_record(context) not in common]
+    marks = ["[OPTIONS]"]
+    for mark in _COMMON:
+        common = {one.get_help_record(context) for one in _common(mark)}
+        kept = [one for one in shown.params if one.get_help_record(context) not in common]
+        # A table of the public has one of the options of files.
+        if len(shown.params) - len(kept) in range(1, len(common)) and mark == _FILES:
+            continue
+        if len(kept) < len(shown.params):
+            shown.params = kept
+            marks.append(mark)
+    if marks[1:] and not any(isinstance(one, click.Option) for one in shown.params):
+        del marks[0]
     text = shown.get_help(context).rstrip()
-    if isinstance(command, click.Group) and context.parent is not None:
-        text, _, _ = text.partition("\n\nCommands:")  # their sections follow
-    if len(shown.params) < len(command.params):
-        text = text.replace("[OPTIONS]", f"[OPTIONS] {_SERVERS}", 1)
-    return text
+    return f"```text\n{text.replace('[OPTIONS]', ' '.join(marks), 1)}\n```"
 
 
-_REGION = re.compile(r"^<!--(fields|queries|kind|ledger):(\S+)-->\n(?:.+\n)*", re.MULTILINE)
+_REGION = re.compile(r"^<!--(fields|queries|kind):(\S+)-->\n(?:.+\n)*", re.MULTILINE)
 _HEADING = re.compile(r"^#+ (.+)$")
 _EXPLAINED_ONCE = {"version", "dataset"}
 _MARKS = {"type", "profile", "kind", "status"}
 """Fields that tell models apart, each with one value in each model."""
 _ENDS = ("low", "high", "lows", "highs")
+_BAR = re.compile(r"The half width around `\w+`\.")
+_MOST_CHOICES = 10
 _LINE = "line (a block's privacy budget)"
 _PATTERNS = {
     DATASET_PATTERN: "name",
@@ -197,7 +220,7 @@ def message_page() -> str:
 
     ``fields:A,B`` is one table of the fields of all these models. ``fields:A+B`` lists the fields of B in
     place of the field of A that holds one. ``queries:all`` says which fields each kind of query has,
-    ``kind:sum`` what the answers of a kind have, and ``ledger:entry`` what an entry of the ledger has.
+    and ``kind:sum`` what the answers of a kind have.
     """
     return _MessagePage((_DOCS / "messages.md").read_text()).written()
 
@@ -236,7 +259,7 @@ class _MessagePage:
         elif what == "kind":
             text = self._kind(names)
         else:
-            text = _queries() if what == "queries" else _ledger_entry()
+            text = _queries()
         return f"<!--{what}:{names}-->\n{text}\n"
 
     def _fields(self, models: Sequence[type[BaseModel]], held: set[str]) -> str:
@@ -249,10 +272,11 @@ class _MessagePage:
                 rows.setdefault(name, cells)
         for name, labels in owners.items():
             if len(labels) < len(models) and all(labels):
-                rows[name][-1] = f"Of {_named(labels)}. {rows[name][-1]}"
+                those = ", ".join(f"`{label}`" for label in labels)
+                rows[name][-1] = f"{those}: {rows[name][-1]}"
         self.listed += models
         asked = all(issubclass(model, Request) for model in models)
-        titles = ["field", "type", "default", "meaning"] if asked else ["field", "type", "meaning"]
+        titles = ["field", "type", "default", "meaning"] if asked else ["field", "meaning"]
         return _table(titles, rows.values())
 
     def _rows(
@@ -276,9 +300,9 @@ class _MessagePage:
                 )
                 continue
             meaning, default = _said(model, name)
-            cells = [f"`{prefix}{field.alias or name}`", self._type(shape)]
-            if issubclass(model, Request):
-                cells.append(_default_of(field, default, optional=optional))
+            cells = [f"`{prefix}{field.alias or name}`"]
+            if issubclass(model, Request):  # a reply says by itself of which type a field is
+                cells += [self._type(shape), _default_of(field, default, optional=optional)]
             yield prefix + name, [*cells, meaning]
 
     def _is_listed(self, model: type[BaseModel], name: str) -> bool:
@@ -293,7 +317,6 @@ class _MessagePage:
     def _kind(self, kind: str) -> str:
         """Makes a table of what the answers of a kind have."""
         model = ANSWERS[kind]
-        schema = model.model_json_schema()
         rows, known, ends = [], [], []
         for name in model.model_fields:
             if name in NoisyAnswer.model_fields:
@@ -301,26 +324,20 @@ class _MessagePage:
             meaning, _ = _said(model, name)
             if meaning.startswith("Always None"):
                 continue
-            if name.rpartition("_")[2] in _ENDS and kind != "between":
+            if kind != "between" and (name.rpartition("_")[2] in _ENDS or _BAR.fullmatch(meaning)):
                 ends.append(name)
             elif (name, meaning) in self.explained:
                 known.append(name)
             else:
                 self.explained.add((name, meaning))
-                rows.append([f"`{name}`", self._type(schema["properties"][name]), meaning])
+                rows.append([f"`{name}`", meaning])
         if known:
-            rows.append([_named(known), "", "As above."])
+            rows.append([_named(known), "As above."])
         if ends:
-            rows.append([_named(ends), "", "[Ends](#which-bar-to-use)."])
+            rows.append([_named(ends), "[Bars and ends](#which-bar-to-use)."])
         if grouped := ANSWERS.get(f"{kind}_by_group"):
-            rows.append(
-                [
-                    "`table`",
-                    "object",
-                    f"With `group_by`, in a `{kind}_by_group`: {_cells(grouped)}.",
-                ]
-            )
-        return _table(["field", "type", "meaning"], rows)
+            rows.append(["`table`", f"With `group_by`, in a `{kind}_by_group`: {_cells(grouped)}."])
+        return _table(["field", "meaning"], rows)
 
     def _type(self, shape: Mapping[str, Any]) -> str:
         """Says in a few words what a JSON Schema accepts."""
@@ -334,6 +351,8 @@ class _MessagePage:
                 return " or ".join(dict.fromkeys(linked))
         if "const" in shape:
             return f"`{json.dumps(shape['const'])}`"
+        if len(shape.get("enum", ())) > _MOST_CHOICES:  # the page lists them with their meaning
+            return "text"
         if "enum" in shape:
             return ", ".join(f"`{one}`" for one in shape["enum"])
         if shape.get("type") == "array":
@@ -370,20 +389,8 @@ def _plain_type(shape: Mapping[str, Any]) -> str:
     if kind == "string":
         return _PATTERNS.get(shape.get("pattern", ""), "text")
     if kind in {"integer", "number"}:
-        return f"{kind}{_interval(shape)}"
+        return str(kind)  # a refusal says the bounds, and so do the schemas
     return {"boolean": "boolean", "object": "object"}.get(str(kind), "any value")
-
-
-def _interval(shape: Mapping[str, Any]) -> str:
-    """Writes the bounds of a number as an interval."""
-    low = shape.get("minimum", shape.get("exclusiveMinimum"))
-    high = shape.get("maximum", shape.get("exclusiveMaximum"))
-    if low is None or (high is None and low == 0):
-        return ""
-    if high is None or high >= 2**31:
-        return f" ≥ {low:g}" if "minimum" in shape else f" > {low:g}"
-    opening, closing = "[("["exclusiveMinimum" in shape], "])"["exclusiveMaximum" in shape]
-    return f" in {opening}{low:,}, {high:,}{closing}"
 
 
 def _said(model: type[BaseModel], name: str) -> tuple[str, str]:
@@ -434,26 +441,6 @@ def _queries() -> str:
         [f"`{kind}`", _named(shape.needs), _named(shape.may_have)] for kind, shape in FIELDS.items()
     ]
     return _table(["`kind`", "needs", "may have"], rows)
-
-
-def _ledger_entry() -> str:
-    fields = schemas()["ledger"]["properties"]
-    return _table(
-        ["field", "in entries", "meaning"],
-        [
-            [f"`{name}`", *_where_and_what(field["description"])]
-            for name, field in fields.items()
-            if name not in _EXPLAINED_ONCE
-        ],
-    )
-
-
-def _where_and_what(description: str) -> tuple[str, str]:
-    """Splits ``phase: its number`` into the kinds of entries, and the meaning of the field there."""
-    kinds, colon, meaning = description.partition(": ")
-    if not colon or " " in kinds.replace(", ", ""):
-        return "all", description
-    return ", ".join(f"`{kind}`" for kind in kinds.split(", ")), meaning[:1].upper() + meaning[1:]
 
 
 def _models() -> dict[str, type[BaseModel]]:

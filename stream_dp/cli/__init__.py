@@ -18,34 +18,34 @@ __all__ = ["main", "root"]
 
 _GROUPS = {
     "Use": {
-        "demo": "Run the whole system on real flight records, with a live view.",
+        "demo": "Run the whole system on real flight records.",
         "up": "Start Kafka, Valkey and a worker on this machine.",
         "down": "Stop what `up` started.",
-        "advise": "Recommend a mechanism for a definition and a number of queries.",
+        "advise": "Recommend a mechanism for a number of queries.",
         "dataset": "Check, create, show, list, change and retire data sets.",
         "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
         "phase": "Open a phase of the rows that wait.",
         "ask": "Ask a query in SQL, or ask what it would cost.",
         "status": "Show the phases, rows and budget of every data set.",
-        "budget": "Show the privacy budget of each phase: spent and left.",
+        "budget": "Show what each phase has spent of its budget.",
     },
     "Automate": {
-        "standing": "List and end the queries that are answered again in each phase.",
-        "dashboard": "Make the tiles of a file the standing queries of a data set.",
+        "standing": "List and end standing queries.",
+        "dashboard": "Make the tiles of a file standing queries.",
         "dimension": "Publish tables that statements can join.",
         "watch": "Follow answers and events as they arrive.",
         "synthesize": "Write the free synthetic rows of a data set.",
-        "contracts": "Write JSON Schemas, an AsyncAPI and an OpenAPI document.",
+        "contracts": "Write JSON Schemas, AsyncAPI and OpenAPI.",
     },
     "Operate": {
         "worker": "Run a worker against your own Kafka and Redis.",
         "topics": "Create the topics.",
-        "doctor": "Check the broker, the topics and Redis, and say how to fix each fault.",
-        "ledger": "Show who charged what, and check every price, from the topics alone.",
+        "doctor": "Find faults of broker, topics and Redis, and say how to fix them.",
+        "ledger": "Show who charged what, and check every price.",
         "journal": "Go on after the journal or an input was cut.",
     },
     "Research": {
-        "lab": "Reproduce the papers' attacks, bound and conjecture on synthetic rows.",
+        "lab": "Reproduce the papers' attacks, bound and conjecture.",
     },
 }
 """The commands by what they are for, and what each one does."""

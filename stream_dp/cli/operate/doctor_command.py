@@ -86,13 +86,11 @@ def _split(problem: str) -> tuple[str, str]:
 
 @click.command()
 @connected(operator=True)
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document a line for each finding."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each finding.")
 def command(connection: GivenServers, as_json: bool) -> None:  # noqa: FBT001 - click
     """Check broker, topics, Redis and data sets, and print a fix for each fault.
 
-    The command changes nothing. The exit code is 1 if it finds a fault. A note is not a fault.
+    The command changes nothing. The exit code is 1 if it finds a fault.
     """
     console = Console(highlight=False, soft_wrap=True)
     faults = 0
