@@ -38,9 +38,9 @@ def trees() -> Iterator[tuple[str, ast.Module]]:
 def too_many_methods(limit: int = METHODS) -> Iterator[str]:
     for path, tree in trees():
         for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                if sum(isinstance(each, Function) for each in node.body) > limit:
-                    yield f"{path} {node.name}"
+            body = node.body if isinstance(node, ast.ClassDef) else ()
+            if sum(isinstance(each, Function) for each in body) > limit:
+                yield f"{path} {getattr(node, 'name', None)}"
 
 
 def too_many_lines(limit: int = LINES) -> Iterator[str]:
