@@ -71,7 +71,7 @@ async def taken_over(process: Any) -> None:
 
 def waiting(world: Any, name: str = "clicks") -> list[Rows]:
     """The rows that wait for a phase, as the last worker has them."""
-    return list(world.processes[-1].datasets[name]._pending.values())
+    return list(world.processes[-1].datasets[name].rows.waiting._pending.values())
 
 
 def digests(rows: Rows) -> list[bytes]:

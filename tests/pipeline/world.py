@@ -564,7 +564,7 @@ class World:
     def looked(self, blocks: Blocks, window: range) -> None:
         for process in self.processes:
             for dataset in process.datasets.values():
-                if getattr(dataset, "_data", None) is blocks:
+                if dataset.rows.blocks.data is blocks:
                     self.trail.append(Looked(process.number, dataset.name, window))
 
     def released(self, role: str) -> list[dict[str, Any]]:

@@ -98,8 +98,14 @@ def the_ledger_counts_cells(patch: pytest.MonkeyPatch) -> None:
     announce = Phases._announce
 
     def counting(self: Phases, n_rows: int, erased: int, late: int) -> None:
-        announce(self, n_rows, erased, late)
-        self._draft.write_ledger("cells", {"cells": _first_cell(self._rows)})
+        write, cells = self._draft.write_ledger, _first_cell(self._rows)
+        with pytest.MonkeyPatch.context() as more:
+            more.setattr(
+                self._draft,
+                "write_ledger",
+                lambda kind, body: write(kind, {**body, "cells": cells}),
+            )
+            announce(self, n_rows, erased, late)
 
     patch.setattr(Phases, "_announce", counting)
 

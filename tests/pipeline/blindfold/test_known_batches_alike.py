@@ -42,7 +42,7 @@ def _says_which_rows_came(patch: pytest.MonkeyPatch) -> None:
             return announce(event.model_copy(update={"note": f"{batch.rows}"}))
 
         with patch.context() as more:
-            more.setattr(dataset, "announce", with_note)
+            more.setattr(dataset.draft, "announce", with_note)
             known(dataset, batch)
 
     patch.setattr(batches, "known_before", telling)
