@@ -35,12 +35,17 @@ def trees() -> Iterator[tuple[str, ast.Module]]:
         yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 
-def too_many_methods(limit: int = METHODS) -> Iterator[str]:
+def classes() -> Iterator[tuple[str, ast.ClassDef]]:
     for path, tree in trees():
         for node in ast.walk(tree):
-            body = node.body if isinstance(node, ast.ClassDef) else ()
-            if sum(isinstance(each, Function) for each in body) > limit:
-                yield f"{path} {getattr(node, 'name', None)}"
+            if isinstance(node, ast.ClassDef):
+                yield f"{path} {node.name}", node
+
+
+def too_many_methods(limit: int = METHODS) -> Iterator[str]:
+    for name, node in classes():
+        if sum(isinstance(each, Function) for each in node.body) > limit:
+            yield name
 
 
 def too_many_lines(limit: int = LINES) -> Iterator[str]:
@@ -51,13 +56,12 @@ def too_many_lines(limit: int = LINES) -> Iterator[str]:
 
 
 def too_many_parameters(limit: int = PARAMETERS) -> Iterator[str]:
-    for path, tree in trees():
-        for node in ast.walk(tree):
-            for each in node.body if isinstance(node, ast.ClassDef) else ():
-                if isinstance(each, Function) and each.name == "__init__":
-                    asked = each.args
-                    if len([*asked.posonlyargs, *asked.args, *asked.kwonlyargs]) - 1 > limit:
-                        yield f"{path} {node.name}"
+    for name, node in classes():
+        for each in node.body:
+            if isinstance(each, Function) and each.name == "__init__":
+                asked = each.args
+                if len([*asked.posonlyargs, *asked.args, *asked.kwonlyargs]) - 1 > limit:
+                    yield name
 
 
 @pytest.mark.parametrize("beyond", [too_many_methods, too_many_lines, too_many_parameters])
@@ -79,10 +83,10 @@ def test_no_folder_has_too_many_modules() -> None:
 
 def test_no_name_is_used_twice() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
-    for path, tree in trees():
+    for path, _ in trees():
         if not path.endswith(("__init__.py", "__main__.py")):
             places[Path(path).stem].append(path)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(path)
+    for name, node in classes():
+        if not node.name.startswith("_"):
+            places[node.name].append(name)
     assert {name: of for name, of in places.items() if len(of) > 1} == {}

@@ -515,7 +515,7 @@ def defined(*attributes: Any) -> Definition:
 
 def test_the_auditor_prices_a_look_and_compares_it_with_what_is_kept() -> None:
     trial = Trial(QuickNoise(8))
-    line = Line(trial.mechanism.budget.rho, Fraction(0), linear=False, recorded=True)
+    line = Line(trial.mechanism.budget.rho, Fraction(0), linear=False)
     definition = defined(AMOUNTS_KEPT, OF_STATUS)
     for where, group_by, _ in ASKED:
         look = trial.mechanism.answer(asked(ORDERS, where, group_by))

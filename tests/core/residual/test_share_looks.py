@@ -327,7 +327,7 @@ def test_the_charge_is_the_price_and_the_auditor_finds_it_again() -> None:
         }
     )
     budget = Budget.of(PRIVACY)
-    line, prices = Line(budget.rho, Fraction(0), linear=False, recorded=True), Prices(budget)
+    line, prices = Line(budget.rho, Fraction(0), linear=False), Prices(budget)
     for look in looks_at_shares():
         ((_, of_sums, of_counts),) = look.steps
         sigma = grid_sigma(of_counts) if look.shape.counts else None

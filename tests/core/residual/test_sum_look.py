@@ -303,7 +303,7 @@ def test_the_auditor_prices_a_look_from_its_rows() -> None:
         }
     )
     budget = Budget.of(PRIVACY)
-    line = Line(budget.rho, Fraction(0), linear=False, recorded=True)
+    line = Line(budget.rho, Fraction(0), linear=False)
     of_persons = replace(line, unit=UnitSpec(key="user_id", rows_per_phase=1, phases=1))
     prices = Prices(budget)
     for shape, step, counted in product([*SHAPES, *BLANKS], (200, 260), (150, 220)):
