@@ -627,7 +627,7 @@ def _phased(need: Need, name: Name) -> tuple[Phased, dict[str, Any]]:
             found.append((mechanism, {"profile": str(name), **settings}))
     if not found:
         raise faults[0]
-    return min(found, key=lambda pair: pair[0].min_rows)
+    return min(found, key=lambda pair: pair[0].rows_to_open)
 
 
 def _papers(need: Need, name: Name) -> Estimate:
@@ -641,7 +641,7 @@ def _papers(need: Need, name: Name) -> Estimate:
 
     def share(need: Need) -> float:
         try:
-            return _phased(need, name)[0].min_rows / need.n_rows
+            return _phased(need, name)[0].rows_to_open / need.n_rows
         except InvalidDefinition:
             return math.inf
 
@@ -649,13 +649,13 @@ def _papers(need: Need, name: Name) -> Estimate:
         enough = mechanism.constants.phases[phase - 1].min_rows
         return length == phase or (name is Name.MEMORY and length * need.n_rows >= enough)
 
-    serves = mechanism.min_rows <= need.n_rows
+    serves = mechanism.rows_to_open <= need.n_rows
     return Estimate(
         name,
         part=_part_of_windows(need, served) if serves else 0.0,
         share=1.0 if serves else None,
         error=_least_error(need, share),
-        rows=mechanism.min_rows,
+        rows=mechanism.rows_to_open,
         definition={"mechanism": settings},
     )
 

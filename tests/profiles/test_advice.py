@@ -169,9 +169,9 @@ def test_memory_asks_for_its_own_rows_and_where_it_cannot_be_run_for_the_papers(
         representation="polytope",
     )
     found = of(need, Name.MEMORY)
-    assert found.rows == polytope.min_rows
+    assert found.rows == polytope.rows_to_open
     assert found.part == 0.0
-    assert of(replace(need, n_rows=polytope.min_rows * 3), Name.MEMORY).part == 1.0
+    assert of(replace(need, n_rows=polytope.rows_to_open * 3), Name.MEMORY).part == 1.0
     precise = replace(need, universe=make_universe(16, 16, 16), phases=12).with_error(0.02)
     wide = of(precise, Name.MEMORY)
     assert wide.rows is not None

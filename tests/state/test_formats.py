@@ -48,7 +48,7 @@ from stream_dp.core.kinds.threshold.curve_answerer import CurvesRelease, Thresho
 from stream_dp.core.kinds.threshold.partition import PartitionPlan, PartitionRelease
 from stream_dp.core.kinds.with_kinds import WithKinds, _NamedRelease
 from stream_dp.core.median.doubling_stages import Doubling, StageRelease
-from stream_dp.core.median.phased import PhaseRelease, QueryRelease
+from stream_dp.core.median.phase_looks import PhaseRelease, QueryRelease
 from stream_dp.core.median.sequential import Median
 from stream_dp.core.outcome import (
     Answered,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from stream_dp.core.baselines.whole_noisy_table import TableLook
-from stream_dp.core.median.phased import PhaseLook, QueryLook
+from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
 from stream_dp.core.residual.plan.relative_stages import StagedLook

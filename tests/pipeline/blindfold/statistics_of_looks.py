@@ -25,7 +25,7 @@ from stream_dp.core.kinds.threshold.curve_answerer import CurvesLook
 from stream_dp.core.kinds.threshold.partition import PartitionPlan
 from stream_dp.core.kinds.with_kinds import NamedLook
 from stream_dp.core.median.doubling_stages import StageLook
-from stream_dp.core.median.phased import PhaseLook, QueryLook
+from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
 from stream_dp.core.randomness.exact_choice import permutation
 from stream_dp.core.residual.belief.levels import grouped
 from stream_dp.core.residual.looks.counted_rows import RowsLook
