@@ -18,7 +18,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from stream_dp.cli import GROUPS, root
-from stream_dp.messages import ANSWERS, DATASET_PATTERN, FIELDS, KindsSpec, NoisyAnswer, Table
+from stream_dp.messages import ANSWERS, DATASET_PATTERN, FIELDS, KindsSpec, NoisyAnswer
 from stream_dp.messages.message_base import (
     DATE_PATTERN,
     ID_PATTERN,
@@ -189,8 +189,9 @@ def message_page() -> str:
     """Writes the tables of ``messages.md`` again, and leaves the text around them as it is.
 
     ``fields:A,B`` is one table of the fields of all these models. ``fields:A+B`` lists the fields of B in
-    place of the field of A that holds one. ``queries:all`` says which fields each kind of query has,
-    and ``kind:sum`` what the answers of a kind have.
+    place of the field of A that holds one. ``fields:A-x,y`` leaves out fields that examples or schemas
+    explain well enough. ``queries:all`` says which fields each kind of query has, and ``kind:sum`` what
+    the answers of a kind have.
     """
     return _MessagePage((_DOCS / "messages.md").read_text()).written()
 
@@ -222,17 +223,22 @@ class _MessagePage:
     def _filled(self, match: re.Match[str]) -> str:
         what, names = match[1], match[2]
         if what == "fields":
+            names, _, left_out = names.partition("-")
             listed, _, inner = names.partition("+")
             text = self._fields(
-                [_MODELS[name] for name in listed.split(",")], set(inner.split(",")) - {""}
+                [_MODELS[name] for name in listed.split(",")],
+                set(inner.split(",")) - {""},
+                left_out.split(",") if left_out else [],
             )
         elif what == "kind":
             text = self._kind(names)
         else:
             text = _queries()
-        return f"<!--{what}:{names}-->\n{text}\n"
+        return f"<!--{what}:{match[2]}-->\n{text}\n"
 
-    def _fields(self, models: Sequence[type[BaseModel]], held: set[str]) -> str:
+    def _fields(
+        self, models: Sequence[type[BaseModel]], held: set[str], left_out: Sequence[str]
+    ) -> str:
         """Makes a table of the fields of some models. It says which of them have a field if not all do."""
         rows: dict[str, list[str]] = {}
         owners: dict[str, list[str]] = {}
@@ -244,6 +250,8 @@ class _MessagePage:
             if len(labels) < len(models) and all(labels):
                 those = ", ".join(f"`{label}`" for label in labels)
                 rows[name][-1] = f"{those}: {rows[name][-1]}"
+        for name in left_out:
+            del rows[name]
         self.listed += models
         asked = all(issubclass(model, Request) for model in models)
         titles = ["field", "type", "default", "meaning"] if asked else ["field", "meaning"]
@@ -305,8 +313,8 @@ class _MessagePage:
             rows.append([_named(known), "As above."])
         if ends:
             rows.append([_named(ends), "[Bars and ends](#which-bar-to-use)."])
-        if grouped := ANSWERS.get(f"{kind}_by_group"):
-            rows.append(["`table`", f"With `group_by`, in a `{kind}_by_group`: {_cells(grouped)}."])
+        if f"{kind}_by_group" in ANSWERS:
+            rows.append(["`table`", f"With `group_by`, in a `{kind}_by_group`: a list of each of these, by `labels`."])
         return _table(["field", "meaning"], rows)
 
     def _type(self, shape: Mapping[str, Any]) -> str:
@@ -342,16 +350,6 @@ def _reference(shape: Mapping[str, Any]) -> tuple[str, str]:
     form = forms[0] if len(forms) == 1 else {}
     several = "[]" if form.get("type") == "array" else ""
     return str(form.get("items", form).get("$ref", "")).rpartition("/")[2], several
-
-
-def _cells(grouped: type[BaseModel]) -> str:
-    """Lists the fields of the table in an answer by group."""
-    (name,) = (one for one in grouped.model_json_schema()["$defs"] if one.endswith("Table"))
-    model = _MODELS[name]
-    if not issubclass(model, Table):
-        return _named([*model.model_fields])
-    own = _named([one for one in model.model_fields if one not in Table.model_fields])
-    return f"{own}, and what a [table](#counts-and-tables) has"
 
 
 def _plain_type(shape: Mapping[str, Any]) -> str:
