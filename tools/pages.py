@@ -314,7 +314,10 @@ class _MessagePage:
         if ends:
             rows.append([_named(ends), "[Bars and ends](#which-bar-to-use)."])
         if f"{kind}_by_group" in ANSWERS:
-            rows.append(["`table`", f"With `group_by`, in a `{kind}_by_group`: a list of each of these, by `labels`."])
+            meaning = (
+                f"With `group_by`, in a `{kind}_by_group`: lists, with an entry for each cell."
+            )
+            rows.append(["`table`", meaning])
         return _table(["field", "meaning"], rows)
 
     def _type(self, shape: Mapping[str, Any]) -> str:
