@@ -6,7 +6,6 @@ People write the text of ``messages.md``. This module writes, in place, the tabl
 
 from __future__ import annotations
 
-import copy
 import inspect
 import json
 import re
@@ -18,8 +17,8 @@ import click
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from stream_dp.cli import root
-from stream_dp.messages import ANSWERS, DATASET_PATTERN, FIELDS, KindsSpec, NoisyAnswer, Table
+from stream_dp.cli import GROUPS, root
+from stream_dp.messages import ANSWERS, DATASET_PATTERN, FIELDS, KindsSpec, NoisyAnswer
 from stream_dp.messages.message_base import (
     DATE_PATTERN,
     ID_PATTERN,
@@ -30,7 +29,6 @@ from stream_dp.messages.message_base import (
 from stream_dp.settings import WorkerSettings
 
 _DOCS = Path(__file__).parents[1] / "docs"
-_WIDTH = 100
 
 
 def configuration() -> str:
@@ -102,100 +100,72 @@ def _accepted(field: FieldInfo) -> str:
 
 
 def commands() -> str:
-    """Collects what every command's ``--help`` prints. What many commands have in common is said once."""
+    """Lists every command in its group, with what it does and some examples."""
     sections = "\n".join(
-        f"{'#' * min(len(words) + 1, 4)} {' '.join(words)}\n\n{text}\n"
-        for words, text in _help(root, ["stream-dp"], None)
+        f"## {title}\n\n{chr(10).join(_listed(group))}\n\n```sh\n{chr(10).join(EXAMPLES[title])}\n```\n"
+        for title, group in GROUPS.items()
     )
     return f"""\
 # Commands
 
-This page shows what each command's `--help` prints; `make pages` generates it from the code.
+This page says what each command is for, and shows examples.
+`stream-dp COMMAND --help` explains its options.
+Options for Kafka and Redis have [variables](configuration.md) too.
+Without them, commands find the servers that `stream-dp up` started.
 The exit code is 0 if the command succeeded, 1 if it failed and printed why, 2 if the command line was wrong.
-Every command has `-h, --help`.
 
-Commands with `{_SERVERS}` also have the first three of these options, and those with `{_REDIS}` the last one.
-Without them they find the servers that `stream-dp up` started.
-
-```text
-{_common_help(_SERVERS, _REDIS)}
-```
-
-Commands with `{_FILES}` also have these options to read a file:
-
-```text
-{_common_help(_FILES)}
-```
-
-{sections}"""
+{sections}
+`make pages` generates this page from the code.
+"""
 
 
-_SERVERS, _REDIS, _FILES = "[SERVERS]", "[REDIS]", "[FILE OPTIONS]"
-_COMMON = {
-    _SERVERS: ("status", ("bootstrap_servers", "topic_prefix", "state_dir")),
-    _REDIS: ("doctor", ("redis_url",)),
-    _FILES: ("ingest", ("columns", "delimiter", "decimal", "skip_bad_rows", "encoding")),
+EXAMPLES = {
+    "Use": (
+        "stream-dp advise definition.json --queries 2000",
+        "stream-dp dataset check definition.json sample.csv --public",
+        "stream-dp ingest people.csv --close",
+        'stream-dp ask people "age >= 30 AND NOT smoker" --quote',
+        'stream-dp ask people "SELECT city, AVG(income) GROUP BY city WITHIN 500 COSTING AT MOST 5%"',
+        "stream-dp ask people smoker --since 2026-11-01 --until 2026-12-01 --series day",
+        "stream-dp budget people --analyst ann",
+    ),
+    "Automate": (
+        "stream-dp ask people smoker --window 1 --standing --id smokers --alert-above 0.2",
+        "stream-dp dashboard apply flights tiles.json --prune",
+        "stream-dp dimension put airports.csv --key faa",
+        "stream-dp watch people --json",
+        "stream-dp synthesize people --output people.parquet",
+    ),
+    "Operate": (
+        "stream-dp topics create --partitions 12 --replication 3",
+        "stream-dp worker --source orders.json --log-format json",
+        "stream-dp ledger verify people",
+        "stream-dp journal repair --partition 3",
+    ),
+    "Research": ("stream-dp lab tracing --out plots",),
 }
-"""Options that many commands have: a command that has them, and their names."""
+"""Lines to copy, for each group of commands."""
 
 
-def _common_help(*marks: str) -> str:
-    """Returns the lines of help on options that many commands have."""
-    params = [param for mark in marks for param in _common(mark)]
-    command = click.Command("", params=params, add_help_option=False)
-    _, _, options = command.get_help(_context(command, "", None)).partition("Options:\n")
-    return options.rstrip()
-
-
-def _common(mark: str) -> list[click.Parameter]:
-    name, names = _COMMON[mark]
-    command = root.get_command(click.Context(root), name)
-    assert command is not None, "a command that has all of them"
-    return [param for param in command.params if param.name in names]
-
-
-def _context(command: click.Command, name: str, above: click.Context | None) -> click.Context:
-    return command.context_class(
-        command,
-        info_name=name,
-        parent=above,
-        terminal_width=_WIDTH,
-        max_content_width=_WIDTH,
-        **command.context_settings,
-    )
-
-
-def _help(
-    command: Any, words: list[str], above: click.Context | None
-) -> Iterator[tuple[list[str], str]]:
-    context = _context(command, words[-1], above)
-    yield words, _without_common(command, context)
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            yield from _help(command.get_command(context, name), [*words, name], context)
-
-
-def _without_common(command: click.Command, context: click.Context) -> str:
-    """Returns the help without the options that the page explains once; that of a group is its text."""
-    if isinstance(command, click.Group) and context.parent is not None:  # their sections follow
-        said, _, more = inspect.cleandoc(command.help or "").partition("\b\n")
-        return f"{said.strip()}\n\n```sh\n{more}\n```" if more else said
-    shown = copy.copy(command)
-    shown.add_help_option = False
-    marks = ["[OPTIONS]"]
-    for mark in _COMMON:
-        common = {one.get_help_record(context) for one in _common(mark)}
-        kept = [one for one in shown.params if one.get_help_record(context) not in common]
-        # A table of the public has one of the options of files.
-        if len(shown.params) - len(kept) in range(1, len(common)) and mark == _FILES:
+def _listed(group: Mapping[str, str]) -> Iterator[str]:
+    """Says what each command of a group does. Commands below another one say so in their own help."""
+    above = click.Context(root)
+    for name, said in group.items():
+        command = root.get_command(above, name)
+        assert command is not None, "the groups name commands that exist"
+        if not isinstance(command, click.Group):
+            yield _item(command, name, said)
             continue
-        if len(kept) < len(shown.params):
-            shown.params = kept
-            marks.append(mark)
-    if marks[1:] and not any(isinstance(one, click.Option) for one in shown.params):
-        del marks[0]
-    text = shown.get_help(context).rstrip()
-    return f"```text\n{text.replace('[OPTIONS]', ' '.join(marks), 1)}\n```"
+        for part in command.list_commands(above):
+            below = command.get_command(above, part)
+            assert below is not None, "a group lists the commands that it has"
+            said, _, _ = inspect.cleandoc(below.help or "").partition("\n\n")
+            yield _item(below, f"{name} {part}", " ".join(said.split()))
+
+
+def _item(command: click.Command, name: str, said: str) -> str:
+    pieces = command.collect_usage_pieces(click.Context(command))
+    return f"- `{' '.join([name, *pieces]).replace(' [OPTIONS]', '')}`: {said}"
 
 
 _REGION = re.compile(r"^<!--(fields|queries|kind):(\S+)-->\n(?:.+\n)*", re.MULTILINE)
@@ -219,8 +189,9 @@ def message_page() -> str:
     """Writes the tables of ``messages.md`` again, and leaves the text around them as it is.
 
     ``fields:A,B`` is one table of the fields of all these models. ``fields:A+B`` lists the fields of B in
-    place of the field of A that holds one. ``queries:all`` says which fields each kind of query has,
-    and ``kind:sum`` what the answers of a kind have.
+    place of the field of A that holds one. ``fields:A-x,y`` leaves out fields that examples or schemas
+    explain well enough. ``queries:all`` says which fields each kind of query has, and ``kind:sum`` what
+    the answers of a kind have.
     """
     return _MessagePage((_DOCS / "messages.md").read_text()).written()
 
@@ -252,17 +223,22 @@ class _MessagePage:
     def _filled(self, match: re.Match[str]) -> str:
         what, names = match[1], match[2]
         if what == "fields":
+            names, _, left_out = names.partition("-")
             listed, _, inner = names.partition("+")
             text = self._fields(
-                [_MODELS[name] for name in listed.split(",")], set(inner.split(",")) - {""}
+                [_MODELS[name] for name in listed.split(",")],
+                set(inner.split(",")) - {""},
+                left_out.split(",") if left_out else [],
             )
         elif what == "kind":
             text = self._kind(names)
         else:
             text = _queries()
-        return f"<!--{what}:{names}-->\n{text}\n"
+        return f"<!--{what}:{match[2]}-->\n{text}\n"
 
-    def _fields(self, models: Sequence[type[BaseModel]], held: set[str]) -> str:
+    def _fields(
+        self, models: Sequence[type[BaseModel]], held: set[str], left_out: Sequence[str]
+    ) -> str:
         """Makes a table of the fields of some models. It says which of them have a field if not all do."""
         rows: dict[str, list[str]] = {}
         owners: dict[str, list[str]] = {}
@@ -274,6 +250,8 @@ class _MessagePage:
             if len(labels) < len(models) and all(labels):
                 those = ", ".join(f"`{label}`" for label in labels)
                 rows[name][-1] = f"{those}: {rows[name][-1]}"
+        for name in left_out:
+            del rows[name]
         self.listed += models
         asked = all(issubclass(model, Request) for model in models)
         titles = ["field", "type", "default", "meaning"] if asked else ["field", "meaning"]
@@ -335,8 +313,11 @@ class _MessagePage:
             rows.append([_named(known), "As above."])
         if ends:
             rows.append([_named(ends), "[Bars and ends](#which-bar-to-use)."])
-        if grouped := ANSWERS.get(f"{kind}_by_group"):
-            rows.append(["`table`", f"With `group_by`, in a `{kind}_by_group`: {_cells(grouped)}."])
+        if f"{kind}_by_group" in ANSWERS:
+            meaning = (
+                f"With `group_by`, in a `{kind}_by_group`: lists, with an entry for each cell."
+            )
+            rows.append(["`table`", meaning])
         return _table(["field", "meaning"], rows)
 
     def _type(self, shape: Mapping[str, Any]) -> str:
@@ -372,16 +353,6 @@ def _reference(shape: Mapping[str, Any]) -> tuple[str, str]:
     form = forms[0] if len(forms) == 1 else {}
     several = "[]" if form.get("type") == "array" else ""
     return str(form.get("items", form).get("$ref", "")).rpartition("/")[2], several
-
-
-def _cells(grouped: type[BaseModel]) -> str:
-    """Lists the fields of the table in an answer by group."""
-    (name,) = (one for one in grouped.model_json_schema()["$defs"] if one.endswith("Table"))
-    model = _MODELS[name]
-    if not issubclass(model, Table):
-        return _named([*model.model_fields])
-    own = _named([one for one in model.model_fields if one not in Table.model_fields])
-    return f"{own}, and what a [table](#counts-and-tables) has"
 
 
 def _plain_type(shape: Mapping[str, Any]) -> str:

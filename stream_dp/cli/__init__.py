@@ -14,9 +14,9 @@ import click
 from stream_dp import __version__
 from stream_dp.errors import StreamDPError
 
-__all__ = ["main", "root"]
+__all__ = ["GROUPS", "main", "root"]
 
-_GROUPS = {
+GROUPS = {
     "Use": {
         "demo": "Run the whole system on real flight records.",
         "up": "Start Kafka, Valkey and a worker on this machine.",
@@ -50,8 +50,8 @@ _GROUPS = {
 }
 """The commands by what they are for, and what each one does."""
 
-_COMMANDS = {name: said for group in _GROUPS.values() for name, said in group.items()}
-_ROOMS = {name: title.lower() for title, group in _GROUPS.items() for name in group}
+_COMMANDS = {name: said for group in GROUPS.values() for name, said in group.items()}
+_ROOMS = {name: title.lower() for title, group in GROUPS.items() for name in group}
 
 
 class _Commands(click.Group):
@@ -80,7 +80,7 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, _COMMANDS))
-        for title, group in _GROUPS.items():
+        for title, group in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), said) for name, said in group.items()])
 

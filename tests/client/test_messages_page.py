@@ -129,7 +129,7 @@ def test_queries_fit_the_definition_beside_them() -> None:
             compile_where(universe, query.where)
             assert query.attribute in {None, *universe.names}
             ids.append(query.query_id)
-    assert {f"q-{number}" for number in range(5)} <= set(ids)
+    assert {"q-0", "q-1", "q-3", "q-4"} <= set(ids)
 
 
 def test_every_kind_of_query_has_an_example() -> None:

@@ -129,10 +129,8 @@ def test_the_site_keeps_the_words_of_a_link_out_of_the_pages_and_the_language_of
     assert hook(text + fence, page=page, files=files) == kept + "```json\n{}\n```\n"
 
 
-def test_the_page_for_contributors_links_every_decision() -> None:
-    decisions = {path.name for path in (ROOT / "docs/decisions").iterdir()}
-    linked = {Path(link).name for link in LINK.findall((ROOT / "CONTRIBUTING.md").read_text())}
-    assert decisions - linked == set()
+def test_the_page_for_contributors_leads_to_the_decisions() -> None:
+    assert "docs/decisions.md" in LINK.findall((ROOT / "CONTRIBUTING.md").read_text())
 
 
 @pytest.mark.parametrize(
