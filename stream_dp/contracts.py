@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -196,10 +197,50 @@ def schemas() -> dict[str, dict[str, Any]]:
     made["queries"]["$defs"] = item.pop("$defs") | {"Query": item}
     made["queries"]["properties"]["queries"]["items"] = {"$ref": "#/$defs/Query"}
     made["queries"]["allOf"] = [_quotes_together()]
+    for schema in made.values():
+        _explain(schema)
     return {
         name: {"$schema": _DIALECT, "$id": f"stream-dp/{_VERSION}/{name}", **schema}
         for name, schema in made.items()
     }
+
+
+def documented(model: type[BaseModel]) -> dict[str, tuple[str, str]]:
+    """Returns what the docstrings of a model and its bases say of each field, and of its default.
+
+    Args:
+        model: A model of a message, or of settings.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for base in reversed(model.__mro__):
+        _, _, listed = (base.__doc__ or "").partition("Attributes:\n")
+        listed, _, _ = listed.partition("\n\n")
+        fields = re.findall(r"^ {8}(\w+): (.*?)(?=^ {8}\w|\s*\Z)", listed, re.MULTILINE | re.DOTALL)
+        for name, text in fields:
+            said, _, default = " ".join(text.replace("``", "`").split()).partition(" Default: ")
+            said = said.removeprefix("`from` in JSON: ")
+            found[name] = said[:1].upper() + said[1:], default.removesuffix(".")
+    return {name: said for name, said in found.items() if name in model.model_fields}
+
+
+def _explain(schema: dict[str, Any]) -> None:
+    """Adds to each field of a schema what the docstring of its model says of it."""
+    models, waiting = dict[str, type[BaseModel]](), [BaseModel]
+    while waiting:
+        model = waiting.pop()
+        models[model.__name__] = model
+        waiting += model.__subclasses__()
+    for made in (schema, *schema.get("$defs", {}).values()):
+        model = models.get(made.get("title", ""), BaseModel)
+        said = {
+            model.model_fields[name].alias or name: of for name, of in documented(model).items()
+        }
+        if "description" in made:
+            made["description"] = made["description"].partition("\n\nAttributes:")[0].rstrip()
+        for name, field in made.get("properties", {}).items():
+            field.pop("title", None)
+            if name in said:
+                field.setdefault("description", said[name][0])
 
 
 def _named() -> dict[str, Any]:
@@ -217,10 +258,7 @@ def _named() -> dict[str, Any]:
 
 
 def _answer() -> dict[str, Any]:
-    """An answer of any kind, a refusal or a quote. Fields that say which of them it is tell them apart.
-
-    Answers that were published before they said their kind lack the field ``kind``.
-    """
+    """An answer of any kind, a refusal or a quote. Fields that say which of them it is tell them apart."""
     models: list[type[Answer]] = [
         *ANSWERS.values(),
         SeriesAnswer,

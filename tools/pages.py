@@ -18,6 +18,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from stream_dp.cli import GROUPS, root
+from stream_dp.contracts import documented
 from stream_dp.messages import ANSWERS, DATASET_PATTERN, FIELDS, KindsSpec, NoisyAnswer
 from stream_dp.messages.message_base import (
     DATE_PATTERN,
@@ -65,20 +66,8 @@ def _meanings() -> dict[str, tuple[str, str]]:
     """Reads the meaning and the default of each setting from the docstring."""
     return {
         name: (meaning.removesuffix("."), default)
-        for name, (meaning, default) in _documented(WorkerSettings).items()
+        for name, (meaning, default) in documented(WorkerSettings).items()
     }
-
-
-def _documented(model: type[BaseModel]) -> dict[str, tuple[str, str]]:
-    """Reads the meaning and the default of each field from the docstring of its class."""
-    _, _, listed = (model.__doc__ or "").partition("Attributes:\n")
-    listed, _, _ = listed.partition("\n\n")
-    found = re.findall(r"^ {8}(\w+): (.*?)(?=^ {8}\w|\s*\Z)", listed, re.MULTILINE | re.DOTALL)
-    meanings = {}
-    for name, text in found:
-        meaning, _, default = " ".join(text.replace("``", "`").split()).partition(" Default: ")
-        meanings[name] = meaning, default.removesuffix(".")
-    return meanings
 
 
 def _default(field: FieldInfo) -> str:
@@ -366,12 +355,11 @@ def _plain_type(shape: Mapping[str, Any]) -> str:
 
 def _said(model: type[BaseModel], name: str) -> tuple[str, str]:
     """Returns what the docstrings of a model and its bases say of a field, and of its default."""
-    for base in model.__mro__:
-        if issubclass(base, BaseModel) and name in (said := _documented(base)):
-            meaning, default = said[name]
-            meaning = meaning.removeprefix("`from` in JSON: ").replace(_LINE, "line")
-            return meaning[:1].upper() + meaning[1:], default
-    raise LookupError(f"the docstring of {model.__name__} says nothing of {name}")
+    try:
+        meaning, default = documented(model)[name]
+    except KeyError:
+        raise LookupError(f"the docstring of {model.__name__} says nothing of {name}") from None
+    return meaning.replace(_LINE, "line"), default
 
 
 def _default_of(field: FieldInfo, said: str, *, optional: bool) -> str:

@@ -335,6 +335,8 @@ def test_every_mechanism_has_a_table_that_says_how_it_is_served() -> None:
         "formulas",
         "phase_constants",
         "phased",
+        "phase_looks",
+        "representations",
     ]
     modules = {
         path.relative_to(core.parent).as_posix()
