@@ -217,6 +217,21 @@ async def test_what_a_former_worker_writes_after_an_erasure_goes_with_those_to_c
     await world.processes[0].kill()
 
 
+async def test_what_a_worker_that_died_has_left_goes_when_the_data_set_is_retired(
+    world: Any,
+) -> None:
+    """No commit has named a value of the data set by then, and rows may be there all the same."""
+    define(world)
+    await world.run()
+    await keeper_of(world.process()).keep("flights", b"rows that no commit names")
+    await world.run()
+    assert len(world.kept) == 1
+    world.produce("datasets", None, key="flights")
+    await world.run()
+    assert not world.kept
+    assert world.complaints() == []
+
+
 async def test_what_was_answered_before_is_answered_for_ever_and_nothing_else(world: Any) -> None:
     rounds = (
         define,

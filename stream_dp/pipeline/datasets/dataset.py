@@ -649,6 +649,7 @@ class Dataset:
         """Erases the rows for ever; the name, its answers and its ledger stay."""
         self.flush()
         self.note("retired", "1")
+        self.note(LOOKED, "")
         self._forget_waiting(self._numbers())
         for what in [*self._kept]:
             if not what.startswith(ERASED):
@@ -678,10 +679,12 @@ class Dataset:
     async def drop_kept(self) -> None:
         """Erases from the private topic what commits have erased, and drafts a note of it.
 
-        The journal must have the commit that erases it: else what was before would lack it.
+        The journal must have the commit that erases it: else what was before would lack it. A data set that
+        is retired is looked through once more even if it names nothing: a worker may have died and left rows.
         """
         gone = self._named(ERASED)
-        if not gone or self.dirty:
+        is_to_end = self.retired and not self.meta.get(LOOKED)
+        if self.dirty or not (gone or is_to_end):
             return
         await self._appended(self.collect())
         await self._keeper.drop(self.name, gone.values())
@@ -689,7 +692,7 @@ class Dataset:
         for what in gone:
             del self._kept[ERASED + what]
             self._put(Table.KEPT, ERASED + what, None)
-        if any(what.startswith(_BLOCK) for what in gone):
+        if is_to_end or any(what.startswith(_BLOCK) for what in gone):
             looked = await self._keeper.drop_unnamed(
                 self.name, self._state.kept(), Looked.of(self.meta), at_once=self.retired
             )
