@@ -52,7 +52,7 @@ class FakeView:
                     else {each.commit.dataset for each in one} - found
                 )
                 for dataset in of:
-                    self._world.wrote[dataset].append(self._process)
+                    self._world.wrote.setdefault(dataset, []).append(self._process)
             self._fuse(f"after {name}")
             return found
 

@@ -322,7 +322,7 @@ class World:
         self.trail: list[Sent | Committed | Looked] = []
         self.judged: dict[str, Held] | None = None  # while the referee reads
         self.followed: Followed | None = None
-        self.wrote: dict[str, list[int]] = defaultdict(list)
+        self.wrote: dict[str, list[int]] = {}
         self.spoiled: set[str] = set()
         self.holds_back: tuple[int, str] | None = None
         self.held_back: list[tuple[Any, ...]] = []

@@ -23,7 +23,7 @@ def redis_follows(world: World) -> Iterator[str]:
         return
     for name in sorted(done.datasets):
         held, state = world.held(name), world.view.states.get(name)
-        writers = world.wrote[name]
+        writers = world.wrote.get(name, [])
         if writers and writers[-1] < max(writers):
             continue
         if state is None or (state.pairs != held.pairs and not _is_wrong(world, state)):
