@@ -442,7 +442,7 @@ def test_a_broken_protocol_is_caught(
     ("mutate", "seed"),
     [
         (a_short_reading_of_the_journal_is_taken_for_all, 1),
-        (a_short_reading_of_a_gap_is_taken_for_all, 307),
+        (a_short_reading_of_a_gap_is_taken_for_all, 11),
         (a_short_reading_of_blocks_is_taken_for_all, 861),
         (a_short_reading_of_batches_is_taken_for_all, 11),
         (a_take_over_asks_for_the_end_of_the_journal_once, 2),

@@ -277,6 +277,7 @@ class World:
         kept_log: All that was ever kept, with its key, by offset.
         dropped: The keys of what workers have erased there.
         followed: Where the last worker was done with all, and Redis had followed it.
+        wrote: The numbers of the workers that wrote the state of each data set to Redis, in order.
         holds_back: The number of the worker that dies during its next step outside of a kind, and the kind.
         held_back: What is under way: the number of the worker, what it is, and with which arguments.
         appends_land_late: Whether an append without a reply may land after it was repeated.
@@ -321,6 +322,7 @@ class World:
         self.trail: list[Sent | Committed | Looked] = []
         self.judged: dict[str, Held] | None = None  # while the referee reads
         self.followed: Followed | None = None
+        self.wrote: dict[str, list[int]] = {}
         self.spoiled: set[str] = set()
         self.holds_back: tuple[int, str] | None = None
         self.held_back: list[tuple[Any, ...]] = []
