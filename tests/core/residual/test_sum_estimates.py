@@ -14,7 +14,7 @@ from scipy.stats import binomtest, norm
 from stream_dp.core.queries.query import LinearQuery, Predicate, Total
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.linear_forms import TableForm, form_of
-from stream_dp.core.residual.belief.sums import form_of_total, ratio_bar, rows_query
+from stream_dp.core.residual.belief.sums import Moments, form_of_total, ratio_bar, rows_query
 from stream_dp.core.rows.universe import Number
 from stream_dp.errors import InvalidDefinition
 
@@ -109,6 +109,14 @@ def test_a_mean_of_next_to_nothing_has_no_bar() -> None:
     assert ratio_bar(3.0, 10.0, (math.inf, math.inf), 0.0, 2.6) is None
     exact = ratio_bar(3.0, 10.0, (0.0, 0.0), 0.0, 2.6)
     assert exact == pytest.approx(0.0)
+
+
+def test_no_variance_of_a_public_count_falls_below_zero_by_rounding() -> None:
+    known = Moments(1092.0, -2e-13, 0.0)
+    for both in (-5e-10, -2e-11, 2e-11, 5e-10):
+        after, _ = known.with_look(Moments(1.6e6, both, 1.6e-27))
+        assert after.counts >= 0.0
+        assert after.totals >= 0.0
 
 
 AGE = Number("age", (18, 30, 45, 65), integer=True, missing=True)

@@ -193,10 +193,11 @@ class Moments:
             of_count_by_total,
             np.where(counted, count * by_count, 1.0) - slope * of_count_by_total,
         )
+        # A variance that is 0 may come out below 0 by rounding.
         after = Moments(
-            gains.of_total * look.totals + gains.of_total_by_count * look.both,
+            np.maximum(gains.of_total * look.totals + gains.of_total_by_count * look.both, 0.0),
             gains.of_total * look.both + gains.of_total_by_count * look.counts,
-            gains.of_count_by_total * look.both + gains.of_count * look.counts,
+            np.maximum(gains.of_count_by_total * look.both + gains.of_count * look.counts, 0.0),
         )
         return after, gains
 
