@@ -102,5 +102,5 @@ def _taken(need: Need, query: LinearQuery, data: Blocks) -> float | None:
     outcome = driven.ask(query, data)
     if not isinstance(outcome, Answered | TableAnswered | Summed):
         return None
-    taken = (mechanism.lines.worst(_WINDOW).rho - mechanism.look_at_rows) / UNITS
+    taken = (mechanism.lines.worst(_WINDOW).rho - mechanism.state.look_at_rows) / UNITS
     return None if outcome.path is Path.UNVERIFIED else taken

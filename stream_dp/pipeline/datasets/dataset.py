@@ -249,7 +249,7 @@ class Dataset:
             definition,
             self.meta,
             self.note,
-            lambda window: self.mechanism.part_now(window),
+            lambda window: self.mechanism.spending.part_now(window),
         )
         self.limits = AnalystLimits(self.meta, self.note)
         self.unasked = Unasked(aim_of(definition.accuracy), self.meta, self.note)
@@ -356,7 +356,7 @@ class Dataset:
     @property
     def newest_free(self) -> float:
         """The same without what is kept for later phases."""
-        kept = self.mechanism.kept_for_later(self.phase - 1)
+        kept = self.mechanism.spending.kept_for_later(self.phase - 1)
         return max(0.0, self.newest_left - kept / UNITS)
 
     def share_left(self, entry: str) -> float:
@@ -371,7 +371,7 @@ class Dataset:
 
     def payer(self, analyst: str, query: AnyQuery) -> Payer:
         """Returns who pays for a query of an analyst."""
-        return Payer(analyst, OWNER if self.mechanism.paid_by_owner(query) else analyst)
+        return Payer(analyst, OWNER if self.mechanism.spending.paid_by_owner(query) else analyst)
 
     def lacks(self, payer: Payer, charges: Iterable[Charge]) -> bool:
         """Returns whether charges would pass what their payer may spend now."""
@@ -386,15 +386,15 @@ class Dataset:
         """
         payer = OWN if analyst is None else Payer(analyst, analyst)
         if self.paying.bounds:
-            self.mechanism.pays(self.paying.payers(payer))
+            self.mechanism.spending.pays(self.paying.payers(payer))
         if analyst is not None:
             room = self.unasked.room(analyst, self.dated_ms, self.in_hand.unasked)
-            self.mechanism.takes_unasked(room)
+            self.mechanism.spending.takes_unasked(room)
         try:
             yield
         finally:
-            self.mechanism.pays(None)
-            self.mechanism.takes_unasked(None)
+            self.mechanism.spending.pays(None)
+            self.mechanism.spending.takes_unasked(None)
 
     def facts_of(self, window: range, analyst: str) -> WindowFacts:
         """Returns the facts about ``window`` that every answer about it to an analyst repeats."""
@@ -1170,7 +1170,7 @@ class Dataset:
         It says nothing of its error either. Those behind it have their parts, and what it leaves.
         """
         limit = self.in_hand.limit
-        if limit is None or not self.mechanism.is_unasked(query):
+        if limit is None or not self.mechanism.spending.is_unasked(query):
             return query
         assert isinstance(query, LinearQuery), "the data set decides about no other"
         left = max(0, limit - dearest(self.in_hand.paid_on(query.window)))

@@ -315,7 +315,7 @@ async def _paid_outcome(
     step = dataset.mechanism.answer(query)
     if isinstance(step, Outcome):
         return step, ()
-    payer, unasked = dataset.payer(analyst, query), dataset.mechanism.is_unasked(query)
+    payer, unasked = dataset.payer(analyst, query), dataset.mechanism.spending.is_unasked(query)
     if len(step.charges) > MOST_PAID:
         return TOO_MANY_PHASES, ()
     if dataset.in_hand.exhausted and not dataset.in_hand.would_pass_limit(step.charges):

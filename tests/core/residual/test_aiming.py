@@ -491,14 +491,14 @@ def test_a_quote_is_exact_where_no_pilot_decides_and_says_the_most_where_one_doe
 
 def test_what_may_be_taken_unasked_bounds_all_looks_of_an_answer() -> None:
     life = Life(aim=Aim(0.01, rough=0.02, easy_share=0.02))
-    life.mechanism.takes_unasked(lambda _: np.array([UNITS // 5000 - round(life.paid() * UNITS)]))
+    life.mechanism.spending.takes_unasked(lambda _: np.array([UNITS // 5000 - round(life.paid() * UNITS)]))
     outcome = life.ask(life.count())
     assert life.paid() <= 1 / 5000
     use = use_of_outcome(outcome)
     assert use is not None
     assert use.guarded
     assert use.useful is Useful.NO
-    life.mechanism.takes_unasked(None)
+    life.mechanism.spending.takes_unasked(None)
     assert useful(life.ask(life.count())) is not Useful.NO, "the next day"
 
 
@@ -506,7 +506,7 @@ def test_what_may_be_taken_unasked_bounds_all_looks_of_an_answer() -> None:
 def test_a_pilot_that_a_guard_withholds_is_said_to_be_withheld(kind: str) -> None:
     """Without a pilot nobody knows how large a sum is, and so no last look can be planned."""
     life = Life(aim=Aim(0.01, rough=0.02, easy_share=0.02))
-    life.mechanism.takes_unasked(lambda window: np.zeros(len(window), np.int64))
+    life.mechanism.spending.takes_unasked(lambda window: np.zeros(len(window), np.int64))
     outcome = life.ask(getattr(life, kind)())
     assert not life.looks
     use = use_of_outcome(outcome)
@@ -538,7 +538,7 @@ def test_the_prices_that_an_answer_names_can_be_bought(kind: str, share: float) 
     use = use_of_outcome(life.ask(query))
     assert use is not None
     assert use.useful is not Useful.YES
-    life.mechanism.takes_unasked(lambda window: np.zeros(len(window), np.int64))
+    life.mechanism.spending.takes_unasked(lambda window: np.zeros(len(window), np.int64))
     while use.useful is not Useful.YES:
         expected = Useful.YES if use.useful is Useful.ROUGH else Useful.ROUGH
         price = enough(use.aim_price if use.useful is Useful.ROUGH else use.rough_price)

@@ -63,6 +63,45 @@ class Group:
         return (of_counts if self.price is None else self.price) / phases
 
 
+GENERIC_QUERIES = 300
+"""Different queries expected in each phase, if the definition does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The queries that a data set expects.
+
+    Attributes:
+        groups: The workload; None for the generic one.
+        queries: Different queries expected in each phase; None for one a tile, or ``GENERIC_QUERIES``.
+        new: Whether the queries of each phase are new ones. Those about m phases then ask about a block m
+            times as often in its life. None says so where their number is given.
+        windows: Phases of the windows of the generic workload, and their parts of what a block is asked in
+            its life.
+        several: How many times as precise a query about several phases must be as one about a single phase.
+    """
+
+    groups: tuple[Group, ...] | None = None
+    queries: int | None = None
+    new: bool | None = None
+    windows: tuple[tuple[int, float], ...] = WINDOWS
+    several: float = 1.0
+
+    @property
+    def is_named(self) -> bool:
+        """Whether anything is said of them."""
+        return self.groups is not None or self.queries is not None
+
+    @property
+    def are_new(self) -> bool:
+        """Whether the queries of each phase are new ones."""
+        return self.queries is not None if self.new is None else self.new
+
+
+ANYTHING: Final = Expected()
+"""What a data set expects that says nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedTile:
     """A query that a definition says will be asked in each phase.

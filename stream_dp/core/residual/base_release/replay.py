@@ -23,11 +23,11 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.queries.query import Mask
 from stream_dp.core.residual.base_release.base_plan import (
     CAP,
-    GENERIC_QUERIES,
+    NOTHING,
     BasePlan,
     BaseRelease,
     Reach,
@@ -36,6 +36,8 @@ from stream_dp.core.residual.base_release.base_plan import (
 )
 from stream_dp.core.residual.base_release.demand import Asked, Demand
 from stream_dp.core.residual.base_release.expected_queries import (
+    GENERIC_QUERIES,
+    Expected,
     Group,
     bounding,
     conjunction_norms,
@@ -44,15 +46,12 @@ from stream_dp.core.residual.base_release.expected_queries import (
 )
 from stream_dp.core.residual.belief.bounds import one_sided
 from stream_dp.core.residual.belief.levels import Axes, axes_of
-from stream_dp.core.residual.plan.planner import Prices, Terms
-
-LARGEST: Final = 0.97
-"""The largest share of a line that is measured unasked, looks at the rows that count included."""
+from stream_dp.core.residual.calibrated_settings import LARGEST
+from stream_dp.core.residual.plan.planner import Terms
+from stream_dp.core.residual.plan.promise import Promise
 
 SHARES: Final = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 0.9, LARGEST)
 """The shares of a line that generic candidates take."""
-
-NOTHING: Final = BaseRelease((), (), 0)
 
 _PLENTY: Final = 0.97
 """The part of the queries that the best candidate answers where lines are not scarce."""
@@ -121,10 +120,7 @@ class Replay:
     """Judges base releases by what was asked.
 
     Args:
-        shape: Sizes of the universe's attributes.
-        terms: The accuracy promised.
-        budget: What a line holds.
-        prices: The prices of noise scales.
+        promise: The promise of the data set.
         today: The plan of what is measured while nothing is known of the queries.
         several: How many times as precise a query about several phases must be as one about a single phase.
         demand: What was asked.
@@ -134,28 +130,22 @@ class Replay:
 
     def __init__(
         self,
-        shape: tuple[int, ...],
-        terms: Terms,
-        budget: Budget,
-        prices: Prices,
+        promise: Promise,
         today: BasePlan,
         several: float,
         demand: Demand,
         share_of: Callable[[int, Mask], float],
     ) -> None:
         self._share_of = share_of
-        self._shape = shape
-        self._terms = terms
-        self._budget = budget
-        self._prices = prices
+        self._promise = promise
+        self._shape, self._terms, self._known = promise.shape, promise.terms, promise.total_known
         self._today = today
         windows = tuple((phases, phases / sum(_FIRST)) for phases in _FIRST)
-        plan = partial(base_plan, shape, terms=terms, total_known=budget.total_known)
-        self._generic = plan(queries=GENERIC_QUERIES, windows=windows)
-        self._many = plan(queries=10 * GENERIC_QUERIES, cap=CAP)
+        plan = partial(base_plan, self._shape, terms=self._terms, total_known=self._known)
+        self._generic = plan(Expected(queries=GENERIC_QUERIES, windows=windows))
+        self._many = plan(Expected(queries=10 * GENERIC_QUERIES), cap=CAP)
         self._several = several
         self._demand = demand
-        self._known = budget.total_known
         self._chosen: dict[tuple[int, ...], Choice] = {}
         self._shares: dict[tuple[int, bytes], float] = {}
         self._n_phases = 0
@@ -200,26 +190,22 @@ class Replay:
 
         One that would cost more gives way to the largest generic one that does not.
         """
-        found = NOTHING
-        if choice.today:
-            found = self._planned(self._today, n_rows)
-        elif choice.many:
-            found = self._planned(self._many, n_rows)
+        plan, found = None, NOTHING
+        if choice.share is not None:
+            found = self.generic(n_rows, min(choice.share, most / UNITS))
+        elif choice.today or choice.many:
+            plan = self._today if choice.today else self._many
         elif choice.fitted:
             plan = self._fitted(choice.fitted)
-            found = NOTHING if plan is None else self._planned(plan, n_rows)
-        elif choice.share is not None:
-            found = self.generic(n_rows, min(choice.share, most / UNITS))
+        if plan is not None:
+            found = plan.release(n_rows, self._promise)
         return found if found.units <= most else self.generic(n_rows, most / UNITS)
 
     def generic(self, n_rows: int, share: float) -> BaseRelease:
         """The generic release of a share of a line, for queries that are always new."""
         if share <= 0.0:
             return NOTHING
-        return self._generic.release(n_rows, self._terms, share, self._budget, self._prices)
-
-    def _planned(self, plan: BasePlan, n_rows: int) -> BaseRelease:
-        return plan.release(n_rows, self._terms, None, self._budget, self._prices)
+        return self._generic.release(n_rows, self._promise, share)
 
     # ------------------------------------------------------------ the replay
 
@@ -228,7 +214,7 @@ class Replay:
         if not rows:
             return Choice(today=True)
         limit = variance_for(n_rows, self._terms)
-        line = limit * float(self._budget.rho)
+        line = limit * float(self._promise.budget.rho)
         found = [list(self._ways(row.asked)) for row in rows]
         ways = _Ways(axes_of(self._shape), found, total_known=self._known)
         asked = math.fsum(row.weight for row in rows)
@@ -320,22 +306,14 @@ class Replay:
     def _fitted(self, phases: tuple[int, ...]) -> BasePlan | None:
         """The plan for what was asked in some phases; None if that says nothing."""
         if phases not in self._plans:
-            groups = tuple(self._groups(phases))
-            queries = math.fsum(part for group in groups for _, part in group.windows)
-            self._plans[phases] = (
-                BasePlan(
-                    self._shape,
-                    groups,
-                    max(1, round(queries)),
-                    None,
-                    _FITTED,
-                    total_known=self._known,
-                    several=self._several,
-                    new=False,
+            groups, plan = tuple(self._groups(phases)), None
+            if groups:
+                queries = math.fsum(part for group in groups for _, part in group.windows)
+                expected = Expected(
+                    groups, max(1, round(queries)), new=False, several=self._several
                 )
-                if groups
-                else None
-            )
+                plan = BasePlan(self._shape, expected, cap=_FITTED, total_known=self._known)
+            self._plans[phases] = plan
         return self._plans[phases]
 
     def _groups(self, phases: tuple[int, ...]) -> Iterator[Group]:

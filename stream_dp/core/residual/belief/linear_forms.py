@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,8 @@ from stream_dp.core.rows.universe import Shape
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
+
+_Cell = TypeVar("_Cell")
 
 MAX_SPECTRUM = 2**22
 """Most entries of a spectrum that is worth building: 32 MiB. Three attributes of 160 cells, or 13 of 2."""
@@ -185,6 +187,20 @@ class Form(Protocol):
     def total(self, counts: Floats) -> Floats:
         """The live answers for a table of counts over ``attributes``."""
         ...
+
+
+def spread(cells: Sequence[_Cell], live: Mask | None, nothing: _Cell) -> list[_Cell]:
+    """The cells of all answers, where those that are not ``live`` are ``nothing``.
+
+    Args:
+        cells: One for each live answer.
+        live: as in ``Form``.
+        nothing: What stands for an answer that is zero by definition.
+    """
+    if live is None:
+        return list(cells)
+    some = iter(cells)
+    return [next(some) if is_live else nothing for is_live in live.tolist()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.levels import grouped
 from stream_dp.core.residual.belief.linear_forms import Floats, table
 from stream_dp.core.residual.belief.sums import rows_query
+from stream_dp.core.residual.looks.staged_look import StagedLook
 from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
 from stream_dp.core.residual.looks.table_looks import (
     CountsLook,
@@ -42,6 +43,8 @@ def imagined(
         look: The look that is not taken.
         evidence_of: What is known about a query.
     """
+    if isinstance(look, StagedLook):
+        look = look.look
     match look:
         case TablesLook(parts=parts):
             views = [belief.tables.view(p.attributes, range(p.block, p.block + 1)) for p in parts]

@@ -23,7 +23,7 @@ from stream_dp.core.residual.belief.sums import (
     SumEvidence,
     Sums,
     least_deviations,
-    ratio_bar,
+    pairs_of,
 )
 from stream_dp.core.residual.plan.planner import Prices, Terms
 from stream_dp.core.residual.plan.sum_plan import MeasureSums, SumDemand, SumPlanner
@@ -80,7 +80,7 @@ def next_stage(
     z = two_sided(math.log(failure))
     sums, means = planner.known.sums, replace(planner, known=alone)
     demand = SumDemand.of_means(sums, _AIM * error, z)
-    at_least = sums.counts - z * np.sqrt(sums.variance_of_counts)
+    at_least = sums.counts - z * np.sqrt(sums.moments.counts)
     if demand is None or (at_least < _KNOWN * sums.counts).any():
         n_rows = float(sum(planner.known.rows_by_block))
         for stage in range(_MOST_PILOTS):
@@ -117,15 +117,5 @@ def _widest_bar(known: Sums, after: Moments, failure: float) -> float:
     z, least = two_sided(math.log(failure)), least_deviations(max(1, len(known.counts)), failure)
     counts = known.counts - _LOW * np.sqrt(after.counts)
     totals = known.totals / known.counts * counts
-    bars = [
-        ratio_bar(total, count, (of_total, of_count), both, z, least)
-        for total, count, of_total, of_count, both in zip(
-            totals.tolist(),
-            counts.tolist(),
-            after.totals.tolist(),
-            after.counts.tolist(),
-            after.both.tolist(),
-            strict=True,
-        )
-    ]
+    bars = [pair.bar(z, least) for pair in pairs_of(totals, counts, after)]
     return max((math.inf if bar is None else bar for bar in bars), default=0.0)

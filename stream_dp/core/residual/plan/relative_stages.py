@@ -15,8 +15,7 @@ decisions follow from published numbers and prices.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -27,7 +26,6 @@ from stream_dp.core.budget.accountant import Charge, summed
 from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.looks.table_looks import CountsLook
 from stream_dp.core.residual.plan.planner import MeasureCounts, Prices, count_alone, count_look
 
 _PILOTS: Final = 0.1  # of the failure probability; the final look has the rest
@@ -70,22 +68,6 @@ class Last:
 
 
 Step = Settled | Stuck | Pilot | Last
-
-
-@dataclass(frozen=True, slots=True)
-class StagedLook(CountsLook):
-    """A look at a count that may take several.
-
-    Attributes:
-        final: Whether what it finds is the answer.
-        paid: Units that the query has taken of each block's line, those of this look included.
-        part: The part of the size of the answer that the bar of a last look is planned for. 0 where the query
-            says how precise it is to be.
-    """
-
-    final: bool
-    paid: Mapping[int, int] = field(repr=False)
-    part: float = 0.0
 
 
 class Stages:

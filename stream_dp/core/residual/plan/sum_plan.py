@@ -14,34 +14,32 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.budget.accountant import UNITS, Charge
-from stream_dp.core.randomness.noise_sources import (
-    GRID_STEPS,
-    MAX_SCALE,
-    MIN_SCALE,
-    grid_index,
-    grid_sigma,
-)
+from stream_dp.core.budget.accountant import Charge
+from stream_dp.core.randomness.noise_sources import GRID_STEPS, grid_sigma
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.belief.sums import Moments, SumEvidence, Sums
 from stream_dp.core.residual.plan.planner import (
+    FIRST_STEP,
+    LAST_STEP,
     BudgetAllocator,
     Certified,
     Lack,
     MeasureCounts,
-    Policy,
     Prices,
     Terms,
+    Units,
     buys,
+    coarsest,
+    least_steps,
     lowest_of,
-    plan_total,
+    scales,
+    table_look,
     water_fill,
 )
 from stream_dp.core.residual.plan.sum_price import MOST_ROWS, SumShape, WholeValues
@@ -49,10 +47,6 @@ from stream_dp.core.residual.plan.sum_price import MOST_ROWS, SumShape, WholeVal
 _TIE: Final = 1.0 + 1e-9
 _LEAST_LIMIT: Final = 1e-30
 """What no look reaches. It stands for 0, where perhaps no row counts."""
-_FIRST_STEP: Final = grid_index(float(MIN_SCALE))
-_LAST_STEP: Final = grid_index(float(MAX_SCALE))
-
-_Steps = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +88,8 @@ class SumDemand:
             bar: Largest half width around a mean, in units of the largest value.
             z: The half width in standard deviations.
         """
-        at_least = known.counts - z * np.sqrt(known.variance_of_counts)
-        if not (at_least > 0.0).all() or not np.isfinite(known.variance_of_totals).all():
+        at_least = known.counts - z * np.sqrt(known.moments.counts)
+        if not (at_least > 0.0).all() or not np.isfinite(known.moments.totals).all():
             return None
         return cls(known.totals / known.counts, np.square(bar * at_least / z))
 
@@ -157,7 +151,7 @@ class SumPlanner:
         if self.rows is not None:
             return bool(self.rows.variances.max() <= self.demand.rows * _TIE)
         if self._rows_alike:
-            of_counts = self.known.sums.variance_of_counts
+            of_counts = self.known.sums.moments.counts
             return bool((of_counts <= self.demand.rows * _TIE).all())
         return True
 
@@ -167,34 +161,25 @@ class SumPlanner:
         return self.known.query.rows == self.known.query.predicate
 
     def plan(
-        self, terms: Terms, policy: Policy, prices: Prices, allocator: BudgetAllocator
+        self, terms: Terms, prices: Prices, allocator: BudgetAllocator
     ) -> Certified | MeasureSums | MeasureCounts | Lack:
         """Decides; changes nothing."""
         if self.certified:
             return Certified()
-        window = self.known.window
-        look = self.look(prices, allocator.room(window))
-        # A table counts cells, so it cannot tell what is kept of each row.
-        tables = self.demand.plain and not self.known.kept
-        table = plan_total(self.table, terms, prices, allocator) if tables else None
-        if isinstance(table, MeasureCounts) and (
-            look is None or buys(self.table, policy, allocator, look.total, table)
-        ):
+        window, room = self.known.window, allocator.room(self.known.window)
+        limit = (terms.error * self.table.n_rows / terms.z) ** 2
+
+        def measured(room: Units) -> MeasureCounts | None:
+            # A table counts cells, so it cannot tell what is kept of each row.
+            tells = self.demand.plain and not self.known.kept
+            return table_look(self.table, prices, room, limit) if tells else None
+
+        look, table = self.look(prices, room), measured(room)
+        if table is not None and (look is None or buys(self.table, allocator, look.total, table)):
             return table
-        if look is not None:
-            return look
-        lacks = {table} if isinstance(table, Lack) else set()
-        tiles = allocator.room_of_tiles(window)
-        if Lack.TILES in lacks or self.look(prices, tiles) is not None:
-            return Lack.TILES
-        if allocator.short in lacks or self.look(prices, allocator.left(window)) is not None:
-            return allocator.short
-        if Lack.ERASED in lacks or self.look(prices, allocator.lines.left(window)) is not None:
-            return Lack.ERASED
-        untouched = np.full(len(window), UNITS)
-        if Lack.BUDGET in lacks or self.look(prices, untouched) is not None:
-            return Lack.BUDGET
-        return Lack.ROWS
+        return look or allocator.lack(
+            window, lambda room: bool(self.look(prices, room) or measured(room))
+        )
 
     def price(self, prices: Prices) -> float:
         """The share of each line that the cheapest look would take that alone is as precise as is demanded.
@@ -259,7 +244,7 @@ class SumPlanner:
         of_totals = half * half * (of_sums + centre * centre * of_counts)
         return self.known.after(of_totals, half * centre * of_counts, of_counts)
 
-    def look(self, prices: Prices, room: _Steps) -> MeasureSums | None:
+    def look(self, prices: Prices, room: Units) -> MeasureSums | None:
         """The cheapest look at the sums that is precise enough; None if the room is too small.
 
         Args:
@@ -317,41 +302,34 @@ class SumPlanner:
         shape: SumShape,
         ratio: float,
         prices: Prices,
-        room: _Steps,
+        room: Units,
     ) -> MeasureSums | None:
-        scales = _Scales(shape, ratio)
+        grid = _Scales(shape, ratio)
 
-        def after(steps: _Steps) -> Floats:
+        def after(steps: Units) -> Floats:
             """The scores of the blocks if each is looked at with its step."""
-            of_sums, of_counts = scales.variances(steps)
+            of_sums, of_counts = grid.variances(steps)
             moments = self._after(values, shape, of_sums, of_counts)
             of_totals = moments.of(self.demand.slopes[:, None])
             rows = 0.5 / of_counts if shape.rests else None
             return self._scores(of_totals, moments.counts, rows)
 
         now = self._now
-        least = [scales.least(prices, units) for units in room.tolist()]
-        can_pay = np.array([step is not None for step in least])
-        first = np.array([_LAST_STEP if step is None else step for step in least], dtype=np.int64)
+        first, can_pay = least_steps(room, lambda units: grid.least(prices, units))
         levels = water_fill(now, lowest_of(can_pay, after(first), now), 1.0)
         if levels is None:
             return None
-        # By bisection the coarsest step that reaches the level: low does, high does not.
-        low, high = first, np.full(len(first), _LAST_STEP + 1)
-        while (high - low > 1).any():
-            middle = np.maximum((low + high) // 2, low)
-            enough = after(np.minimum(middle, _LAST_STEP)) <= levels * _TIE
-            low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+        enough = coarsest(first, lambda tried: after(tried) <= levels * _TIE)
         steps, charges = [], []
         pays = levels < now
         for at, number in enumerate(self.known.window):
             if not pays[at]:
                 continue
-            step = int(low[at])
-            if scales.units(prices, step) > room[at]:
+            step = int(enough[at])
+            if grid.units(prices, step) > room[at]:
                 step = int(first[at])  # a step that is finer can cost less where scales are rounded
-            steps.append((number, step, scales.of_counts(step)))
-            charges.append(Charge(number, scales.units(prices, step)))
+            steps.append((number, step, grid.of_counts(step)))
+            charges.append(Charge(number, grid.units(prices, step)))
         return MeasureSums(shape, values, tuple(steps), tuple(charges))
 
     def _scores(self, of_totals: Floats, of_counts: Floats, precision: Floats | None) -> Floats:
@@ -386,18 +364,18 @@ class _Scales:
         """The step of the counts that goes with a step of the sums."""
         return int(self._of_counts(np.array([step]))[0])
 
-    def _of_counts(self, steps: _Steps) -> _Steps:
+    def _of_counts(self, steps: Units) -> Units:
         if not self._shape.counts:
             return steps
         found = np.ceil(steps + self._offset - 1e-6).astype(np.int64)
-        return np.asarray(np.clip(found, _FIRST_STEP, _LAST_STEP))
+        return np.asarray(np.clip(found, FIRST_STEP, LAST_STEP))
 
-    def variances(self, steps: _Steps) -> tuple[Floats, Floats]:
+    def variances(self, steps: Units) -> tuple[Floats, Floats]:
         """Variances of the noise on sums and on counts, which is 0 where none are measured."""
-        of_sums = np.square(_grid()[steps - _FIRST_STEP])
+        of_sums = np.square(scales()[steps - FIRST_STEP])
         if not self._shape.counts:
             return of_sums, np.zeros(len(steps))
-        return of_sums, np.square(_grid()[self._of_counts(steps) - _FIRST_STEP])
+        return of_sums, np.square(scales()[self._of_counts(steps) - FIRST_STEP])
 
     def units(self, prices: Prices, step: int) -> int:
         """Returns the price of a look with this step, rounded up."""
@@ -416,17 +394,11 @@ class _Scales:
     def _search(self, prices: Prices, units: int) -> int | None:
         if units <= 0:
             return None
-        low, high = _FIRST_STEP - 1, _LAST_STEP + 1  # low is too dear, high is not
+        low, high = FIRST_STEP - 1, LAST_STEP + 1  # low is too dear, high is not
         while high - low > 1:
             middle = (low + high) // 2
             if self.units(prices, middle) <= units:
                 high = middle
             else:
                 low = middle
-        return high if high <= _LAST_STEP else None
-
-
-@cache
-def _grid() -> Floats:
-    """All scales of the public grid as floats; exact."""
-    return np.array([float(grid_sigma(k)) for k in range(_FIRST_STEP, _LAST_STEP + 1)])
+        return high if high <= LAST_STEP else None

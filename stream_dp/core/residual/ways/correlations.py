@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -28,19 +28,21 @@ from stream_dp.core.published.correlation import (
     deviations,
 )
 from stream_dp.core.queries.query import LinearQuery, Product
+from stream_dp.core.residual.answers.sum_answers import summed
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.linear_forms import Floats, TableForm, form_of
 from stream_dp.core.residual.looks.counted_rows import FAILURE
-from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
+from stream_dp.core.residual.looks.staged_look import AnyLook, StagedLook
+from stream_dp.core.residual.looks.sum_look import SumRelease
+from stream_dp.core.residual.looks.table_looks import CountsLook, published_counts
 from stream_dp.core.residual.plan.aim_rule import OF_CORRELATION
-from stream_dp.core.residual.plan.planner import Lack, MeasureCounts, count_alone
-from stream_dp.core.residual.plan.relative_stages import StagedLook
+from stream_dp.core.residual.plan.planner import Lack, MeasureCounts, Units, count_alone
 from stream_dp.core.residual.plan.sum_plan import SumDemand, SumPlanner
 from stream_dp.core.residual.plan.targets import too_dear
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.ways.aimed import AimedSums, Answer, published_counts, staged
-from stream_dp.core.residual.ways.counts import drawable
+from stream_dp.core.residual.ways.aimed import AimedSums, Answer, Planned
+from stream_dp.core.residual.ways.way import look_of, undrawable
 
 _COLUMN: Final = 0.125
 """The part of the failure probability of each of four columns: two as opened, and two looks."""
@@ -78,31 +80,6 @@ class _Plan:
 _AIMED: Final = _Plan(likely=0.3, enough=3.0, column=2.0, least=0.5)
 _NAMED: Final = _Plan(likely=0.5, enough=1.0, column=0.75, least=0.3)
 
-Columns = Mapping[int, tuple[Floats, float]]
-"""By attribute, what a look of this query found: counts of bins, shape (n_cells,), and their variance."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnLook(StagedLook):
-    """A look at one of the columns.
-
-    Attributes:
-        columns: What the looks before it found.
-    """
-
-    columns: Columns = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ProductLook(SumLook):
-    """The look at the products.
-
-    Attributes:
-        columns: What the looks before it found.
-    """
-
-    columns: Columns = field(default_factory=dict, repr=False)
-
 
 @dataclass(frozen=True, slots=True)
 class _Column:
@@ -122,19 +99,19 @@ class Correlations(AimedSums):
     def __init__(self, state: PublicState, query: LinearQuery) -> None:
         product, target = query.total, query.target
         assert isinstance(product, Product), "a correlation is asked"
-        aim, self._named = state.aim, product.error is not None
+        aim, self._named = None, product.error is not None
         if product.error is not None:
             share = min(product.error / OF_CORRELATION, 0.99)
             most = 1.0 if target.at_most is None else target.at_most
             aim = Aim(share, min(1.0, share * 1.001), most, most, most)
-        assert aim is not None, "without an aim the query has an error"
         super().__init__(state, aim)
         self._product = product
         self._plan = _NAMED if self._named else _AIMED
-        self._error = aim.share * OF_CORRELATION
+        self._error = self._aim.share * OF_CORRELATION
         # Some misses are for the number of rows that count, where it is private.
-        self._failure = (1.0 - FAILURE) * state.accuracy.failure_probability
-        self._measured_columns: dict[int, tuple[Floats, float]] = {}
+        self._failure = (1.0 - FAILURE) * state.promise.failure
+        # By attribute, what looks of this query found: counts of bins, shape (n_cells,), and their variance.
+        self._found: dict[int, tuple[Floats, float]] = {}
 
     # ------------------------------------------------------------ the order of the looks
 
@@ -142,18 +119,22 @@ class Correlations(AimedSums):
         return self._promised(super().answer(query))
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
-        assert isinstance(look, ColumnLook | ProductLook), "a look of this way"
-        self._measured_columns = dict(look.columns)
-        if isinstance(look, ProductLook):
+        assert isinstance(look, StagedLook), "a look of this way"
+        self._found = dict(look.found)
+        if not isinstance(look.look, CountsLook):
             return self._promised(super().conclude(query, look, release))
-        (attribute,) = look.query.group_by
-        self._measured_columns[attribute] = published_counts(look.query, release)
+        column = look.look.query
+        self._found[column.group_by[0]] = published_counts(column, release)
         pilot = self._pilot(query, self._room(query, self._rule(query).most, look.paid))
-        if isinstance(pilot, Refused):
-            return pilot
         if pilot is not None:
-            return staged(pilot, look.paid)
+            return self._staged(pilot, look.paid)
         return self._promised(self._last(query, self._known(query), look.paid))
+
+    def _staged(
+        self, look: AnyLook | Refused, paid: Mapping[int, int], part: float | None = None
+    ) -> StagedLook | Refused:
+        step = super()._staged(look, paid, part)
+        return step if isinstance(step, Refused) else replace(step, found=dict(self._found))
 
     def _promised(self, step: Outcome | Look) -> Outcome | Look:
         """The same; with the error of the query in place of how useful an answer is, if it has one."""
@@ -167,7 +148,7 @@ class Correlations(AimedSums):
         """The answer without a look at products: any correlation is possible."""
         n = self.state.rows(query.window)
         cell = Sum(float(n), None, 0.0, None, 0.0, 1.0, mean_ends=(-1.0, 1.0))
-        return Summed((cell,), n, self.state.answers.confidence, Path.CERTIFIED)
+        return Summed((cell,), n, self.state.promise.confidence, Path.CERTIFIED)
 
     def _kept(self, query: LinearQuery) -> tuple[Answer, bool] | None:
         kept, most = super()._kept(query), query.target.at_most
@@ -181,29 +162,27 @@ class Correlations(AimedSums):
         del query  # the size of a correlation is fixed
         return 1.0
 
-    def _room(
-        self, query: LinearQuery, most: int, paid: Mapping[int, int]
-    ) -> npt.NDArray[np.int64]:
+    def _room(self, query: LinearQuery, most: int, paid: Mapping[int, int]) -> Units:
         if self._named:
-            return self.state.room(query, self.state.most(query), paid)
+            return self.spending.room(query, self.spending.most(query), paid)
         return super()._room(query, most, paid)
 
     def _chosen_but_for_guards(self, query: LinearQuery, price: float, part: float) -> bool:
         return not self._named and super()._chosen_but_for_guards(query, price, part)
 
     def _refusal(self, query: LinearQuery, price: float, part: float) -> Refused | None:
-        most = self.state.most(query) if self._named else None
+        most = self.spending.most(query) if self._named else None
         if most is not None:
-            room = self.state.room(query, None, {})
+            room = self.spending.room(query, None, {})
             dearer = self._pilot(query, room) or self._look(query, self._aim.share, room)
             if dearer is not None:
                 return dearer if isinstance(dearer, Refused) else too_dear(dearer.charges, most)
         refused = super()._refusal(query, price, part)
-        return refused or (self.state.refusal(Lack.ROWS) if self._named else None)
+        return refused or (self.spending.refusal(Lack.ROWS) if self._named else None)
 
     # ------------------------------------------------------------ columns
 
-    def _pilot(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> Look | Refused | None:
+    def _pilot(self, query: LinearQuery, room: Units) -> Planned:
         """A look at a column that what was measured at openings says too little of."""
         for place in self._unknown(query):
             return self._look_at(query, place, room)
@@ -215,27 +194,21 @@ class Correlations(AimedSums):
         for place, attribute in enumerate(self._product.attributes):
             column = self._column(query, place)
             known = column is not None and column.moments.off <= enough
-            if attribute not in self._measured_columns and not known:
+            if attribute not in self._found and not known:
                 found.append(place)
         return found
 
-    def _look_at(
-        self, query: LinearQuery, place: int, room: npt.NDArray[np.int64]
-    ) -> Look | Refused | None:
+    def _look_at(self, query: LinearQuery, place: int, room: Units) -> Planned:
         table = _table(query, self._product.attributes[place])
         if not self._named:  # a column alone says nothing: some is left for the products
             room = np.minimum(room, self._rule(query).most // 2)
         measure = self._measure_of_column(query, place, room)
         if measure is None:
             return None
-        n_answers = self.state.shape[self._product.attributes[place]]
-        look = ColumnLook(
-            table, table.attributes, measure.steps, n_answers, measure.charges, False, {}
-        )
-        return drawable(self.state, table, measure) or self._with_columns(look)
+        return undrawable(self.state, table, measure) or look_of(self.state, table, measure)
 
     def _measure_of_column(
-        self, query: LinearQuery, place: int, room: npt.NDArray[np.int64]
+        self, query: LinearQuery, place: int, room: Units
     ) -> MeasureCounts | None:
         """What makes a column known well enough; None where a room does not suffice, or it does not vary."""
         table = _table(query, self._product.attributes[place])
@@ -264,7 +237,7 @@ class Correlations(AimedSums):
         attribute = self._product.attributes[place]
         table, values = _table(query, attribute), self._values(place)
         live = _live(table, self.state.shape)
-        found = self._measured_columns.get(attribute)
+        found = self._found.get(attribute)
         if found is None:
             opening = self.state.belief.at_opening(form_of(table, self.state.shape), query.window)
             if not np.isfinite(opening.variances).all():
@@ -286,7 +259,7 @@ class Correlations(AimedSums):
 
     def _sum(self, query: LinearQuery, attribute: int, weights: Floats) -> tuple[float, float]:
         """The sum of what the rows of each bin count for, and its variance."""
-        found, every = self._measured_columns.get(attribute), bool((weights == 1.0).all())
+        found, every = self._found.get(attribute), bool((weights == 1.0).all())
         if found is None:
             form = TableForm(query.predicate, (), self.state.shape, ((attribute,), weights))
             known = self.state.belief.at_opening(form, query.window)
@@ -327,9 +300,9 @@ class Correlations(AimedSums):
 
     def _named_price(self, query: LinearQuery) -> tuple[float, float]:
         # What looks at columns found is kept for the query in hand only. The next one pays for them again.
-        measured, self._measured_columns = self._measured_columns, {}
+        found, self._found = self._found, {}
         price, first = self._price(query), self._first(query)
-        self._measured_columns = measured
+        self._found = found
         return price, first
 
     def _first(self, query: LinearQuery) -> float:
@@ -384,30 +357,19 @@ class Correlations(AimedSums):
         limit = (in_units / two_sided(math.log(_PRODUCT * self._failure))) ** 2
         return SumDemand(np.zeros(1), np.array([limit])) if limit > 0.0 and rows > 0.0 else None
 
-    def _measured(
-        self, query: LinearQuery, planner: SumPlanner | None, room: npt.NDArray[np.int64]
-    ) -> Look | Refused | None:
+    def _measured(self, query: LinearQuery, planner: SumPlanner | None, room: Units) -> Planned:
         columns = self._columns(query)
         if columns is None:
             return None
-        look = super()._measured(_products(query, columns), planner, room)
-        if not isinstance(look, SumLook):
-            return look
-        return self._with_columns(
-            ProductLook(
-                look.query, look.values, look.shape, look.steps, look.n_answers, look.charges
-            )
-        )
-
-    def _with_columns(self, look: ColumnLook | ProductLook) -> Look:
-        return replace(look, columns=dict(self._measured_columns))
+        return super()._measured(_products(query, columns), planner, room)
 
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Summed:
         assert isinstance(release, SumRelease), "the release of this look"
         columns = self._columns(query)
         assert columns is not None, "products follow from them"
         products = _products(query, columns)
-        found = self.state.answers.summed(
+        found = summed(
+            self.state,
             products,
             Path.MEASURED,
             self.state.alone(products, release),

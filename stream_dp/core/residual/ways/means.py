@@ -8,12 +8,14 @@ from dataclasses import replace
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, Path, Summed
 from stream_dp.core.queries.query import LinearQuery
-from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
+from stream_dp.core.residual.answers.sum_answers import summed
+from stream_dp.core.residual.looks.staged_look import StagedLook, staged
+from stream_dp.core.residual.looks.sum_look import SumRelease
 from stream_dp.core.residual.plan.mean_stages import MeanStage, next_stage
 from stream_dp.core.residual.plan.targets import too_dear
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.ways.totals import drawable_sums, sum_look_of, sum_planner
-from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, paid_with
+from stream_dp.core.residual.ways.totals import sum_planner
+from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, look_of, undrawable
 
 
 class Means(Way):
@@ -22,17 +24,17 @@ class Means(Way):
     def __init__(self, state: PublicState) -> None:
         super().__init__(state)
         # The pilots and the final look each have half of the failure probability.
-        self._failure = state.accuracy.failure_probability / 2.0
+        self._failure = state.promise.failure / 2.0
 
     def answer(self, query: LinearQuery) -> Outcome | Look:
         settled = self.settled(query)
         if settled is not None:
             return settled
-        known = self.state.answers.summed(query, Path.CERTIFIED, failure=self._failure)
+        known = summed(self.state, query, Path.CERTIFIED, failure=self._failure)
         return known if self._holds(query, known) else self._next(query, NOTHING_PAID)
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
-        assert isinstance(look, SumLook), "no other look is taken for the error of a mean"
+        assert isinstance(look, StagedLook), "no other look is taken for the error of a mean"
         return self._alone(query, release) if look.final else self._next(query, look.paid)
 
     def quote(self, query: LinearQuery) -> Quote:
@@ -43,10 +45,10 @@ class Means(Way):
         step = self.answer(query)
         if isinstance(step, Outcome):
             return Quote.of(step)
-        assert isinstance(step, SumLook), "no other look is taken for the error of a mean"
+        assert isinstance(step, StagedLook), "no other look is taken for the error of a mean"
         if step.final:
             return Quote(None, step.charges)
-        room = self.state.room(query, self.state.most(query), NOTHING_PAID)
+        room = self.spending.room(query, self.spending.most(query), NOTHING_PAID)
         return Quote(None, step.charges, expected=True, most=int(room.max()))
 
     def _next(self, query: LinearQuery, paid: Mapping[int, int]) -> Outcome | Look:
@@ -56,15 +58,12 @@ class Means(Way):
             query: A sum with an error for its mean.
             paid: Units that the query has taken of each block's line so far.
         """
-        most = self.state.most(query)
+        most, state = self.spending.most(query), self.state
         stage = self._stage(query, most, paid)
         if stage is None:
             return self._unverified(query, most, paid)
-        refusal = drawable_sums(self.state, query, stage.measure)
-        if refusal is not None:
-            return refusal
-        look = sum_look_of(self.state, query, stage.measure)
-        return replace(look, final=stage.final, paid=paid_with(paid, look.charges))
+        look = staged(look_of(state, query, stage.measure), paid, final=stage.final)
+        return undrawable(state, query, stage.measure) or look
 
     def _stage(
         self, query: LinearQuery, most: int | None, paid: Mapping[int, int]
@@ -78,7 +77,7 @@ class Means(Way):
             _error(query) / query.total.largest,
             self._failure,
             state.prices,
-            state.room(query, most, paid),
+            self.spending.room(query, most, paid),
         )
 
     def _unverified(self, query: LinearQuery, most: int | None, paid: Mapping[int, int]) -> Outcome:
@@ -87,14 +86,14 @@ class Means(Way):
             dearer = self._stage(query, None, NOTHING_PAID)
             if dearer is not None:
                 return too_dear(dearer.measure.charges, most)
-        refusal = self.state.refusal(self.state.stuck(query, paid))
-        return refusal or self.state.answers.summed(query, Path.UNVERIFIED, failure=self._failure)
+        refusal = self.spending.refusal(self.spending.stuck(query, paid))
+        return refusal or summed(self.state, query, Path.UNVERIFIED, failure=self._failure)
 
     def _alone(self, query: LinearQuery, release: Release) -> Summed:
         """The answer that the final look is by itself."""
         assert isinstance(release, SumRelease), "the release of this look"
         alone = self.state.alone(query, release)
-        found = self.state.answers.summed(query, Path.MEASURED, alone, failure=self._failure)
+        found = summed(self.state, query, Path.MEASURED, alone, failure=self._failure)
         return found if self._holds(query, found) else replace(found, path=Path.UNVERIFIED)
 
     def _holds(self, query: LinearQuery, found: Summed) -> bool:

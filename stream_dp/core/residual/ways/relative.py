@@ -9,20 +9,14 @@ from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, Path
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.looks.table_looks import CountsRelease
-from stream_dp.core.residual.plan.planner import MeasureCounts, Unproven
-from stream_dp.core.residual.plan.relative_stages import (
-    Last,
-    Pilot,
-    Settled,
-    StagedLook,
-    Stages,
-    Stuck,
-)
+from stream_dp.core.residual.looks.staged_look import StagedLook, staged
+from stream_dp.core.residual.looks.table_looks import published_counts
+from stream_dp.core.residual.plan.planner import Unproven
+from stream_dp.core.residual.plan.relative_stages import Last, Pilot, Settled, Stages, Stuck
 from stream_dp.core.residual.plan.targets import percent, too_dear
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.ways.counts import drawable, unproven
-from stream_dp.core.residual.ways.way import NOTHING_PAID, OUT_OF_REACH, Way, paid_with
+from stream_dp.core.residual.ways.counts import unproven
+from stream_dp.core.residual.ways.way import NOTHING_PAID, OUT_OF_REACH, Way, look_of, undrawable
 
 
 class Relative(Way):
@@ -30,19 +24,22 @@ class Relative(Way):
 
     def __init__(self, state: PublicState) -> None:
         super().__init__(state)
-        self._stages = Stages(state.accuracy, state.prices)
+        self._stages = Stages(state.promise.accuracy, state.prices)
 
     def answer(self, query: LinearQuery) -> Outcome | Look:
-        step = self._first(query)
-        if isinstance(step, Outcome):
-            self.state.remember(query, step)
-        return step
+        return self._remembered(query, self._first(query))
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         assert isinstance(look, StagedLook), "no other look is taken for a relative error"
-        step = self._by_final_look(query, release) if look.final else self._next(query, look.paid)
+        if not look.final:
+            return self._remembered(query, self._next(query, look.paid))
+        found = published_counts(query, release)
+        outcome = self.state.answers.by_final_look(query, *found, self._stages.z_final)
+        return self._remembered(query, outcome)
+
+    def _remembered(self, query: LinearQuery, step: Outcome | Look) -> Outcome | Look:
         if isinstance(step, Outcome):
-            self.state.remember(query, step)
+            self.state.repeats.remember(query, step)
         return step
 
     def quote(self, query: LinearQuery) -> Quote:
@@ -51,9 +48,9 @@ class Relative(Way):
         if isinstance(step, Outcome):
             return Quote.of(step)
         evidence, relative = self.state.evidence(query), _relative(query)
-        most = self.state.most(query)
+        most = self.spending.most(query)
         assert most is not None, "a relative error has a price that it may not pass"
-        room = self.state.room(query, most, NOTHING_PAID)
+        room = self.spending.room(query, most, NOTHING_PAID)
         expected = self._stages.expected(evidence, room, relative)
         limit = int(room.max())
         if expected is None:
@@ -69,8 +66,7 @@ class Relative(Way):
         )
 
     def _first(self, query: LinearQuery) -> Outcome | Look:
-        settled = self.settled(query)
-        return self._next(query, NOTHING_PAID) if settled is None else settled
+        return self.settled(query) or self._next(query, NOTHING_PAID)
 
     def _next(self, query: LinearQuery, paid: Mapping[int, int]) -> Outcome | Look:
         """The next look, or the answer where none is needed or possible.
@@ -79,8 +75,8 @@ class Relative(Way):
             query: A count with a relative error.
             paid: Units that the query has taken of each block's line so far.
         """
-        evidence, most = self.state.evidence(query), self.state.most(query)
-        room = self.state.room(query, most, paid)
+        evidence, most = self.state.evidence(query), self.spending.most(query)
+        room = self.spending.room(query, most, paid)
         step = self._stages.step(evidence, room, _relative(query))
         match step:
             case Settled(z=z):
@@ -89,40 +85,30 @@ class Relative(Way):
             case Stuck(z=z):
                 return self._stuck(query, evidence, z, paid)
             case Pilot(measure=measure) | Last(measure=measure):
-                final = isinstance(step, Last)
-                return self._look(query, measure, paid, final=final)
+                refusal, look = (
+                    undrawable(self.state, query, measure),
+                    look_of(self.state, query, measure),
+                )
+                return refusal or staged(look, paid, final=isinstance(step, Last))
 
     def _stuck(
         self, query: LinearQuery, evidence: Evidence, z: float | None, paid: Mapping[int, int]
     ) -> Outcome:
         """The outcome that what may be paid does not allow."""
-        state, most = self.state, self.state.most(query)
+        state, most = self.state, self.spending.most(query)
         if most is not None and not paid:
-            room = state.room(query, None, NOTHING_PAID)
+            room = self.spending.room(query, None, NOTHING_PAID)
             expected = self._stages.expected(evidence, room, _relative(query))
             if expected is not None and max(charge.rho for charge in expected[0]) > most:
                 return too_dear(expected[0], most, about=True)
-        lack = state.stuck(query, paid)
-        refusal = state.refusal(lack)
+        lack = self.spending.stuck(query, paid)
+        refusal = self.spending.refusal(lack)
         if refusal is not None:
             return refusal
         if z is not None:
             return state.answers.by_variance(query, evidence, z, Path.UNVERIFIED)
         low, high = evidence.interval(state.terms.log_bounds_failure)
         return unproven(state, query, evidence, Unproven(low, high, lack))
-
-    def _look(
-        self, query: LinearQuery, measure: MeasureCounts, paid: Mapping[int, int], *, final: bool
-    ) -> Outcome | Look:
-        refusal = drawable(self.state, query, measure)
-        if refusal is not None:
-            return refusal
-        total, charges = paid_with(paid, measure.charges), measure.charges
-        return StagedLook(query, query.attributes, measure.steps, 1, charges, final, total)
-
-    def _by_final_look(self, query: LinearQuery, release: Release) -> Outcome:
-        assert isinstance(release, CountsRelease), "the release of this look"
-        return self.state.answers.by_final_look(query, release, self._stages.z_final)
 
 
 def _relative(query: LinearQuery) -> float:
