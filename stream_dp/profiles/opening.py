@@ -13,7 +13,6 @@ from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.kinds.with_kinds import WithKinds
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.residual.base_release.expected_queries import ALL_PHASES, conjunction_norms
-from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.calibrated import Calibrated
 
 _LARGE: Final = 0.2
@@ -154,8 +153,8 @@ def _blurred(counts: Calibrated, names: Sequence[str], n_rows: int) -> str | Non
         sizes = [shape[a] for a in attributes]
         if reach is None:
             return True
-        chains = axes_of(shape).layout(attributes).chains
-        variance = reach.variance(attributes, conjunction_norms(chains, [1] * len(chains)))
+        norms = conjunction_norms(counts.state.promise.axes, attributes, [1] * len(sizes))
+        variance = reach.variance(attributes, norms)
         # Half of what the noise of all cells adds up to is the part of the rows that it moves.
         moved = 0.5 * math.sqrt(2.0 / math.pi) * math.prod(sizes) * math.sqrt(variance)
         return moved > _MOVED * n_rows
@@ -178,14 +177,14 @@ def _certified(counts: Calibrated, names: Sequence[str], n_rows: int) -> tuple[s
     if reach is None:
         return ()
     found: dict[int, list[str]] = defaultdict(list)
-    shape, axes = counts.state.shape, axes_of(counts.state.shape)
+    shape, axes = counts.state.shape, counts.state.promise.axes
     for kind in ("tables of", "conditions on"):
         for order in range(1, min(len(shape), 3 if len(shape) <= _NARROW else 2) + 1):
             phases = {}
             for attributes in combinations(range(len(shape)), order):
                 sizes = [shape[a] for a in attributes]
                 cells = [1 if kind == "tables of" else max(1, n // 2) for n in sizes]
-                norms = conjunction_norms(axes.layout(attributes).chains, cells)
+                norms = conjunction_norms(axes, attributes, cells)
                 phases[attributes] = reach.phases(attributes, norms)
             columns = f"{_NUMBERS[order]} column{'s' if order > 1 else ''}"
             for window, words in _grouped(phases, names):

@@ -24,10 +24,10 @@ once for V = 1, and a phase only picks one of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import combinations, islice, product
+from itertools import combinations, product
 from typing import Any, Final
 
 import numpy as np
@@ -45,7 +45,7 @@ from stream_dp.core.residual.base_release.expected_queries import (
     Group,
     generic_workload,
     is_wide,
-    planned_shape,
+    planned_axes,
 )
 from stream_dp.core.residual.belief.levels import Axes, Part, axes_of
 from stream_dp.core.residual.belief.linear_forms import Floats
@@ -118,29 +118,23 @@ class Design:
     """Tables that a release may consist of, and the variance that their weights give each group.
 
     Args:
-        shape: Sizes of the universe's attributes.
+        axes: The attributes of the universe.
         groups: The workload. Groups whose tables have too many cells to draw noise for are never certified.
-        total_known: Whether the number of rows is public.
     """
 
-    def __init__(
-        self, shape: tuple[int, ...], groups: Sequence[Group], *, total_known: bool = True
-    ) -> None:
-        self._axes = axes_of(shape)
-        self._total_known = total_known
+    def __init__(self, axes: Axes, groups: Sequence[Group]) -> None:
         wanted = {g.attributes for g in groups if len(g.attributes) <= _MOST_ATTRIBUTES}
-        tables = {t for attributes in wanted for t in self._parts(attributes)}
-        self.tables = _drawable(tables, self._axes)
-        known = {t for table in self.tables for t in self._parts(table)}
+        self.tables = _drawable({t for table in wanted for t in _parts(axes, table)}, axes)
+        known = {t for table in self.tables for t in _parts(axes, table)}
         self._index = {t: i for i, t in enumerate(sorted(known))}
         entries = [
-            (self._index[t], j, _brought(self._axes, table, t))
+            (self._index[t], j, _brought(axes, table, t))
             for j, table in enumerate(self.tables)
-            for t in self._parts(table)
+            for t in _parts(axes, table)
         ]
         self._reach = _matrix(entries, (len(self._index), len(self.tables)))
         self._reach_t = self._reach.T.tocsr()
-        needs = [(g, self._needs(g)) for g in groups]
+        needs = [(g, needs_of(axes, g.attributes, g.norms)) for g in groups]
         # Something must be measured for a group, and all of it can be.
         covered = [(g, need) for g, need in needs if need and self._index.keys() >= need.keys()]
         self.groups = [g for g, _ in covered]
@@ -151,23 +145,8 @@ class Design:
         ]
         self.norms = _matrix(entries, (len(self.groups), len(self._index)))
         self._norms_t = self.norms.T.tocsr()
-        self.alone = np.array(
-            [
-                standalone_price(
-                    g.norms, self._axes.layout(g.attributes).chains, total_known=total_known
-                )
-                for g in self.groups
-            ]
-        )
-        self._price = np.array([self._price_of(t) for t in self._index])
-
-    def _parts(self, table: Part) -> list[Part]:
-        return _parts(self._axes, table, total_known=self._total_known)
-
-    def _price_of(self, part: Part) -> float:
-        members = [self._axes.of(component) for component in part]
-        chains, levels = [self._axes.chains[a] for a, _ in members], [t for _, t in members]
-        return residual_price(chains, levels, total_known=self._total_known)
+        self.alone = np.array([standalone_price(axes, g.attributes, g.norms) for g in self.groups])
+        self._price = np.array([residual_price(axes, t) for t in self._index])
 
     def variances(self, weights: Floats) -> Floats:
         """The variance of each group, shape (groups,); infinite where a residual is not measured."""
@@ -262,13 +241,6 @@ class Design:
         weights = np.where(weights < _DROPPED, 0.0, weights)
         return np.asarray(weights * (total / weights.sum()))
 
-    def _needs(self, group: Group) -> dict[Part, float]:
-        """The parts that must be measured for a group, and their norms."""
-        by_part = _norms_by_part(
-            self._axes, group.attributes, group.norms, total_known=self._total_known
-        )
-        return {t: norm for t, norm in by_part if norm > 0.0}
-
 
 @dataclass(frozen=True, slots=True)
 class _Claims:
@@ -310,13 +282,12 @@ class BasePlan:
     """The base releases of a schema under a workload. It is public, and planned when it is first needed.
 
     Args:
-        shape: Sizes of the universe's attributes.
+        axes: The attributes of the universe. Where the number of rows is private, a row becomes blank, and a
+            table costs what a count costs.
         expected: The queries that are expected.
         terms: The accuracy, for a generic workload in which some queries are bounded. None certifies all.
         cap: The largest share of a line that a base release takes. None for ``NAMED_CAP`` if something is
             named, and else ``CAP``.
-        total_known: Whether the number of rows is public. If not, a row becomes blank, and a table costs what
-            a count costs.
 
     Attributes:
         queries: Different queries expected in each phase.
@@ -324,25 +295,22 @@ class BasePlan:
 
     def __init__(
         self,
-        shape: tuple[int, ...],
+        axes: Axes,
         expected: Expected = ANYTHING,
         terms: Terms | None = None,
         cap: float | None = None,
-        *,
-        total_known: bool = True,
     ) -> None:
         self.expected = expected
         self.cap = (NAMED_CAP if expected.is_named else CAP) if cap is None else cap
-        self._total_known = total_known
-        self._rho = 1.0 if total_known else 0.5  # of a weight of 1
+        self._rho = 1.0 if axes.total_known else 0.5  # of a weight of 1
         groups, windows = expected.groups, expected.windows
-        self._planned = planned_shape(shape) if groups is None else shape
+        self._axes = planned_axes(axes) if groups is None else axes
         self._bounds = groups is None and terms is not None
         usual = GENERIC_QUERIES if groups is None else max(1, len(groups))
         if groups is None:
             if expected.are_new:  # each of them comes once for each phase of its window
                 windows = tuple((phases, part / phases) for phases, part in windows)
-            groups = generic_workload(self._planned, windows, terms, total_known=total_known)
+            groups = generic_workload(self._axes, windows, terms)
         self.groups = groups
         self.queries = usual if expected.queries is None else expected.queries
         total = math.fsum(part for group in self.groups for _, part in group.windows)
@@ -375,16 +343,16 @@ class BasePlan:
         """The part of a line that a query of the workload costs on average, if it is asked on demand."""
         line = variance_for(n_rows, promise.terms) * float(promise.budget.rho)
         prices = (
-            part * group.on_demand(phases, total_known=self._total_known)
-            for group in self.groups
-            for phases, part in group.windows
+            part * (group.price / phases) for group in self.groups for phases, part in group.windows
         )
         return math.fsum(prices) * self._scale / self.queries / line
 
     @cached_property
     def whole_price(self) -> float:
         """The rho of the cheapest release that brings all of the workload to a variance of 1."""
-        design = self._designed(generic_workload(self._planned)) if self._bounds else self._design
+        design = self._design
+        if self._bounds:
+            design = Design(self._axes, generic_workload(self._axes))
         every = np.arange(len(design.groups))
         if not len(every):
             return math.inf
@@ -494,10 +462,7 @@ class BasePlan:
 
     @cached_property
     def _design(self) -> Design:
-        return self._designed(self.groups)
-
-    def _designed(self, groups: Sequence[Group]) -> Design:
-        return Design(self._planned, groups, total_known=self._total_known)
+        return Design(self._axes, self.groups)
 
     @cached_property
     def _claims(self) -> _Claims:
@@ -516,7 +481,7 @@ class BasePlan:
     def _worth(self, group: Group, phases: int) -> float:
         """The weight that one query on demand would pay for, in the life of a block."""
         times = phases if self.expected.are_new else 1
-        return times * group.on_demand(phases, total_known=self._total_known) / self._rho
+        return times * (group.price / phases) / self._rho
 
 
 @dataclass(frozen=True, slots=True)
@@ -545,19 +510,17 @@ class Columns:
 
 
 def base_plan(
-    shape: tuple[int, ...],
+    axes: Axes,
     expected: Expected = ANYTHING,
     terms: Terms | None = None,
     cap: float | None = None,
-    *,
-    total_known: bool = True,
 ) -> BasePlan:
     """The plan of a schema under a workload. Data sets that are alike share one, and plan once.
 
     Takes what ``BasePlan`` takes. The terms count only where they change the workload.
     """
-    used = terms if expected.groups is None and is_wide(shape) else None
-    return _shared_plan(shape, expected, used, cap, total_known=total_known)
+    used = terms if expected.groups is None and is_wide(axes) else None
+    return _shared_plan(axes, expected, used, cap)
 
 
 _shared_plan = lru_cache(maxsize=32)(BasePlan)
@@ -567,31 +530,23 @@ class Reach:
     """The groups that base releases alone certify, if every phase has one.
 
     Args:
-        shape: Sizes of the universe's attributes.
+        axes: The attributes of the universe.
         release: The release of each phase.
         limit: The variance that certifies a query about one phase.
         several: How many times as precise one about several phases must be.
-        total_known: Whether the number of rows is public.
     """
 
     def __init__(
-        self,
-        shape: tuple[int, ...],
-        release: BaseRelease,
-        limit: float,
-        *,
-        several: float = 1.0,
-        total_known: bool = True,
+        self, axes: Axes, release: BaseRelease, limit: float, *, several: float = 1.0
     ) -> None:
         self._limit = limit
         self._several = several
-        self._total_known = total_known
-        self._axes = axes_of(shape)
+        self._axes = axes
         self._precision: dict[Part, float] = {}
         for table, step in release.tables:
             weight = float(grid_sigma(step)) ** -2
-            for t in _parts(self._axes, table, total_known=total_known):
-                brought = weight * _brought(self._axes, table, t)
+            for t in _parts(axes, table):
+                brought = weight * _brought(axes, table, t)
                 self._precision[t] = self._precision.get(t, 0.0) + brought
 
     def phases(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
@@ -611,8 +566,8 @@ class Reach:
 
     def variance(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
         """The variance of a query about one phase; infinite if a residual is not measured."""
-        parts = _norms_by_part(self._axes, attributes, norms, total_known=self._total_known)
-        return sum(norm * self.inverse_precision(t) for t, norm in parts if norm > 0.0)
+        needs = needs_of(self._axes, attributes, norms)
+        return sum(norm * self.inverse_precision(t) for t, norm in needs.items())
 
     def inverse_precision(self, part: Part) -> float:
         """The variance of a query about one phase for each unit of |x_T|^2; infinite if T is not measured."""
@@ -634,7 +589,7 @@ def _weight(octave: int) -> float:
     return math.exp(octave * _STEP_LOG)
 
 
-def _parts(axes: Axes, table: Part, *, total_known: bool) -> list[Part]:
+def _parts(axes: Axes, table: Part) -> list[Part]:
     """The parts that a table speaks of: its attributes, at its levels or coarser ones.
 
     The empty part, which is the number of rows, is not among them where that is public.
@@ -646,7 +601,7 @@ def _parts(axes: Axes, table: Part, *, total_known: bool) -> list[Part]:
     }
     return [
         t
-        for k in range(1 if total_known else 0, len(table) + 1)
+        for k in range(1 if axes.total_known else 0, len(table) + 1)
         for members in combinations(table, k)
         for t in product(*(coarser[component] for component in members))
     ]
@@ -663,12 +618,10 @@ def _brought(axes: Axes, table: Part, part: Part) -> float:
     return width / summed
 
 
-def _norms_by_part(
-    axes: Axes, attributes: tuple[int, ...], norms: Sequence[float], *, total_known: bool
-) -> Iterator[tuple[Part, float]]:
-    """The parts and their norms, without the empty one where that is public."""
+def needs_of(axes: Axes, attributes: tuple[int, ...], norms: Sequence[float]) -> dict[Part, float]:
+    """The parts that must be measured for queries with these norms, without what is public."""
     parts = zip(axes.layout(attributes).parts, norms, strict=True)
-    return islice(parts, 1 if total_known else 0, None)
+    return {t: norm for t, norm in parts if norm > 0.0 and (t or not axes.total_known)}
 
 
 def _inverse(precision: Floats) -> Floats:

@@ -42,7 +42,7 @@ class Learning:
     def __init__(self, state: PublicState, today: BasePlan, several: float) -> None:
         self._state = state
         self._today = today
-        self.demand = Demand(state.shape, total_known=state.promise.total_known)
+        self.demand = Demand(state.promise.axes)
         self.most = math.floor(state.settings.largest * UNITS) - state.look_at_rows
         self._replay = Replay(state.promise, today, several, self.demand, self._share_of)
         self._priced = (-1, 0.0)  # what a query costs where a phase has this many rows

@@ -43,11 +43,11 @@ class Openings:
     def __init__(self, state: PublicState) -> None:
         self._state = state
         promise, settings = state.promise, state.settings
-        known, terms, groups = promise.total_known, promise.terms, settings.workload
+        terms, groups = promise.terms, settings.workload
         if groups is None and settings.tiles:
-            groups = declared_workload(settings.tiles, promise.shape, total_known=known)
+            groups = declared_workload(settings.tiles, promise.axes)
         expected = Expected(groups, settings.queries_per_phase)
-        self.plan = base_plan(promise.shape, expected, terms, total_known=known)
+        self.plan = base_plan(promise.axes, expected, terms)
         # How many times as precise openings must be that are to answer queries about several phases.
         self._several = (terms.z_learned / terms.z) ** 2 if settings.learns else 1.0
         self.learning = Learning(state, self.plan, self._several)
@@ -103,8 +103,8 @@ class Openings:
         release, promise = self.release(n_rows), self._state.promise
         if not release.tables:
             return None
-        limit, known = variance_for(n_rows, promise.terms), promise.total_known
-        return Reach(promise.shape, release, limit, several=self._several, total_known=known)
+        limit = variance_for(n_rows, promise.terms)
+        return Reach(promise.axes, release, limit, several=self._several)
 
     def price_on_demand(self, n_rows: int) -> float:
         """Returns the mean share of a line that a query costs on demand, at ``n_rows`` rows a phase."""

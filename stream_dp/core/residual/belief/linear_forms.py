@@ -26,14 +26,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.queries.query import LinearQuery, Predicate, factors_of
-from stream_dp.core.residual.belief.levels import Axes, Levels, axes_of
+from stream_dp.core.residual.belief.levels import Axes, axes_of
 from stream_dp.core.rows.universe import Shape
+
+if TYPE_CHECKING:
+    from stream_dp.core.residual.belief.residuals import WindowView
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -100,93 +103,6 @@ def variance_of_parted(norms: Floats, known: Floats, unknown: Floats | None) -> 
     if unknown is not None:
         result[norms @ unknown > 0.0] = math.inf
     return result
-
-
-class TableView(Protocol):
-    """The measurements of some attributes in one window. A view knows no blocks."""
-
-    @property
-    def n_rows(self) -> float:
-        """Rows of the window; no more can count."""
-        ...
-
-    @property
-    def total_known(self) -> bool:
-        """Whether all of them count."""
-        ...
-
-    @property
-    def total(self) -> float:
-        """The best estimate of the rows that count; 0 where nothing is known of their number."""
-        ...
-
-    @property
-    def likely_total(self) -> float:
-        """The same within what is possible; ``n_rows`` where nothing is known."""
-        ...
-
-    @property
-    def spectrum(self) -> Floats:
-        """Best estimates of all residuals; zeros where nothing was measured."""
-        ...
-
-    @property
-    def levels(self) -> Sequence[Levels]:
-        """T for each entry of ``variances``: the level of each attribute, and 0 where it is not in T."""
-        ...
-
-    @property
-    def variances(self) -> Floats:
-        """v_T for each T, shape (parts,); 0 for the empty one where all rows count."""
-        ...
-
-    def variance(self, norms: Floats) -> Floats:
-        """Returns the variance, shape (rows,), of answers with norms |x_T|^2 of shape (rows, parts)."""
-        ...
-
-
-class Form(Protocol):
-    """One or more answers, each linear in the counts over the same attributes."""
-
-    @property
-    def attributes(self) -> tuple[int, ...]:
-        """Ascending; every answer depends on no others."""
-        ...
-
-    @property
-    def n_answers(self) -> int: ...
-
-    @property
-    def live(self) -> Mask | None:
-        """The answers that are not zero by definition, shape (n_answers,). None means all answers."""
-        ...
-
-    @property
-    def norms(self) -> Floats:
-        """|x_T|^2, shape (rows, parts): a row for each live answer, or one that serves all."""
-        ...
-
-    @property
-    def typical(self) -> Floats:
-        """|x_T|^2 of queries like this one, shape (parts,), by which a table for all of them is planned."""
-        ...
-
-    @property
-    def conjunctive(self) -> bool:
-        """Whether each answer is a conjunction or its complement; else they may be any predicates."""
-        ...
-
-    def values(self, view: TableView) -> Floats:
-        """Best linear unbiased estimates, live answers only; unknown residuals count as 0."""
-        ...
-
-    def events(self, view: TableView) -> Events | None:
-        """Counts of all sub-conjunctions, where each live answer is a conjunction or its complement."""
-        ...
-
-    def total(self, counts: Floats) -> Floats:
-        """The live answers for a table of counts over ``attributes``."""
-        ...
 
 
 def spread(cells: Sequence[_Cell], live: Mask | None, nothing: _Cell) -> list[_Cell]:
@@ -292,7 +208,7 @@ class Conjunction:
             norms[0] = self.norms[0, 0]
         return norms
 
-    def values(self, view: TableView) -> Floats:
+    def values(self, view: WindowView) -> Floats:
         counts = view.spectrum
         for factor, share in zip(self._factors, self._shares, strict=True):
             weights = np.empty(factor.size + 1)
@@ -300,7 +216,7 @@ class Conjunction:
             counts = weights @ counts.reshape(weights.size, -1)
         return np.atleast_1d(view.total - counts if self.complement else counts)
 
-    def events(self, view: TableView) -> Events:
+    def events(self, view: WindowView) -> Events:
         counts = view.spectrum
         for factor, share in zip(self._factors, self._shares, strict=True):
             counts = counts.reshape(factor.size + 1, -1).T @ _columns(factor, share)
@@ -324,6 +240,14 @@ class TableForm:
         weights: Some attributes, ascending, and what a row counts for by its cell of them, of their sizes.
             None where each counts 1.
         among: Attributes of the table that it is read off, where that has more than the answer depends on.
+
+    Attributes: the same for each ``Form``.
+        attributes: Ascending; every answer depends on no others.
+        n_answers: The number of answers.
+        live: The answers that are not zero by definition, shape (n_answers,). None means all answers.
+        norms: |x_T|^2, shape (rows, parts): a row for each live answer, or one that serves all.
+        typical: |x_T|^2 of queries like this one, shape (parts,): a table for all of them is planned by it.
+        conjunctive: Whether each answer is a conjunction or its complement; else they may be any predicates.
     """
 
     def __init__(
@@ -425,12 +349,14 @@ class TableForm:
             norms = np.tile(norms, (self.n_answers // len(norms), 1))[self._cells]
         return norms, alike
 
-    def values(self, view: TableView) -> Floats:
+    def values(self, view: WindowView) -> Floats:
+        """Best linear unbiased estimates, live answers only; unknown residuals count as 0."""
         known = table(view.spectrum.transpose(self._order), axes=range(self._n_grouped))
         known = known.reshape(self.n_answers, -1)[self._cells]
         return np.asarray(np.einsum("ar,ar->a", self._weights.reshape(len(known), -1), known))
 
-    def events(self, view: TableView) -> Events | None:
+    def events(self, view: WindowView) -> Events | None:
+        """Counts of all sub-conjunctions, where each live answer is a conjunction or its complement."""
         if self._factors is None or not len(self._cells):
             return None
         # Along each axis, first without a condition and then with it: one for all answers, or each cell
@@ -462,6 +388,7 @@ class TableForm:
         return Events(every, tuple(shares), tuple(spreads), complement=False)
 
     def total(self, counts: Floats) -> Floats:
+        """The live answers for a table of counts over ``attributes``."""
         known = counts.transpose(self._order).reshape(self.n_answers, -1)[self._cells]
         return np.asarray((self._masks.reshape(len(known), -1) * known).sum(axis=1))
 
@@ -472,7 +399,7 @@ class Together:
     conjunctive = False
     live = None
 
-    def __init__(self, parts: Sequence[Form]) -> None:
+    def __init__(self, parts: Sequence[TableForm]) -> None:
         self.attributes = parts[0].attributes
         assert all(part.attributes == self.attributes for part in parts), "they share a table"
         self._parts = parts
@@ -483,14 +410,18 @@ class Together:
     def typical(self) -> Floats:
         return np.asarray(self.norms.mean(axis=0))
 
-    def values(self, view: TableView) -> Floats:
+    def values(self, view: WindowView) -> Floats:
         return np.concatenate([part.values(view) for part in self._parts])
 
-    def events(self, view: TableView) -> None:
+    def events(self, view: WindowView) -> None:
         del view
 
     def total(self, counts: Floats) -> Floats:
         return np.concatenate([part.total(counts) for part in self._parts])
+
+
+Form: TypeAlias = Conjunction | TableForm | Together
+"""One or more answers, each linear in the counts over the same attributes: see ``TableForm``."""
 
 
 def _columns(condition: Mask, share: float) -> Floats:

@@ -10,6 +10,7 @@ from typing import Any
 from stream_dp.core.budget.accountant import Budget
 from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.residual.belief.bounds import two_sided
+from stream_dp.core.residual.belief.levels import Axes, axes_of
 from stream_dp.core.residual.looks.counted_rows import FAILURE
 from stream_dp.core.residual.plan.planner import Prices, Terms
 
@@ -35,6 +36,11 @@ class Promise:
     def total_known(self) -> bool:
         """Whether all rows count, so that their number is public."""
         return self.budget.total_known
+
+    @property
+    def axes(self) -> Axes:
+        """The attributes with their chains."""
+        return axes_of(self.shape, total_known=self.total_known)
 
     @property
     def failure(self) -> float:

@@ -51,10 +51,7 @@ class Reserve:
         promise: Promise,
         certified: Callable[[LinearQuery], bool],
     ) -> None:
-        shape, known = promise.shape, promise.total_known
-        self._tiles = tuple(
-            (tile, price_on_demand(tile.query, shape, total_known=known)) for tile in tiles
-        )
+        self._tiles = [(tile, price_on_demand(tile.query, promise.axes)) for tile in tiles]
         self._declared: dict[bytes, set[int | None]] = {}
         for tile in tiles:
             self._declared.setdefault(tile.query.key, set()).add(tile.phases)
