@@ -22,7 +22,7 @@ from stream_dp.core.residual.belief.sums import (
     rows_query,
 )
 from stream_dp.core.residual.plan.planner import ROUNDING
-from stream_dp.core.residual.plan.sum_price import WholeValues, counted_values
+from stream_dp.core.residual.plan.sum_price import WholeValues, value_ends
 from stream_dp.core.residual.public_state import PublicState
 
 _NO_SUM: Final = Sum(0.0, 0.0, 0.0, 0.0, None, None)
@@ -86,13 +86,12 @@ def summed(
     )
     # What looks add up is rounded to units, by so much a row.
     rounded = WholeValues.of(query).slack if evidence.looked else 0.0
-    values = counted_values(query)
     pairs = known.pairs
     bars: Iterator[_Bars] = map(sure.of, pairs)
     # Where values are kept, and no look says what the rows of some block count for, ends are all there is.
     if evidence.kept and not np.isfinite(known.moments.totals).all():
         bars = _between(state, query, sure, at_opening=at_opening)
-    cells: list[Sum] = []
+    values, cells = value_ends(query), list[Sum]()
     for pair, ((total, half), (mean, bar)) in zip(pairs, bars, strict=True):
         half = (half + slack) * unit + rounded * n
         if mean is not None and bar is not None:
@@ -103,7 +102,7 @@ def summed(
                 (count, finite(sure.z * math.sqrt(of_count) + slack)),
                 (total * unit, finite(half)),
                 (mean, bar),
-                (min(values), max(values)),
+                values,
                 (count, count) if of_count == 0.0 else (0.0, float(n)),
             )
         )

@@ -152,15 +152,15 @@ class Demand:
         self.before = 0
         self.version = 0
         self._axes = axes
-        self._queries: dict[int, dict[int, Asked]] = {}  # of the last two phases, by digest
-        self._names: dict[int, dict[int, int]] = {}  # the names under which these are stored
+        # Of the last two phases, by digest: under which number it is stored, and the query.
+        self._queries: dict[int, dict[int, tuple[int, Asked]]] = {}
         self._came: dict[int, list[int]] = {}  # digests, ascending, of each phase
         self._side = 0  # under which of two sets of names the last phase is stored
         self._unsaved: dict[bytes, bytes] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Demand:
         found = copy(self)
-        for name in ("_queries", "_names", "_came"):
+        for name in ("_queries", "_came"):
             setattr(found, name, {phase: copy(some) for phase, some in getattr(self, name).items()})
         found._unsaved = copy(self._unsaved)  # noqa: SLF001 - of its own kind
         return found
@@ -177,18 +177,17 @@ class Demand:
             return
         if n_phases != self.last:
             self._begin(n_phases)
-        came, name = self._came[n_phases], len(self._came[n_phases])
+        came, queries = self._came[n_phases], self._queries[n_phases]
         digest, _ = _digest_of(query, n_phases, error)
-        if digest in self._queries[n_phases] or (name == MOST and digest > came[-1]):
+        number = len(came)
+        if digest in queries or (number == MOST and digest > came[-1]):
             return  # most queries of a busy phase end here
-        if name == MOST:
-            name = self._names[n_phases].pop(came[-1])
-            del self._queries[n_phases][came.pop()]
+        if number == MOST:
+            number, _ = queries.pop(came.pop())
         asked = Asked.of(query, n_phases, error, self._axes)
         insort(came, digest)
-        self._queries[n_phases][digest] = asked
-        self._names[n_phases][digest] = name
-        self._unsaved[b"asked" + fields("<BH", self._side, name)] = asked.to_bytes(n_phases)
+        queries[digest] = number, asked
+        self._unsaved[b"asked" + fields("<BH", self._side, number)] = asked.to_bytes(n_phases)
         self.version += 1
 
     def came_before(self, query: LinearQuery, n_phases: int, error: float) -> bool:
@@ -210,15 +209,12 @@ class Demand:
             data = came_to_bytes(self.last, self._came[self.last])
             self._unsaved[b"came" + fields("B", self.last % PHASES)] = data
         self.before, self.last, self._side = self.last, phase, 1 - self._side
-        self._came[phase] = []
-        for some in (self._queries, self._names):
-            some[phase] = {}
+        self._came[phase], self._queries[phase] = [], {}
         self._forget()
 
     def _forget(self) -> None:
-        for some in (self._queries, self._names):
-            for phase in some.keys() - {self.before, self.last}:
-                del some[phase]
+        for phase in self._queries.keys() - {self.before, self.last}:
+            del self._queries[phase]
         for phase in [p for p in self._came if p <= self.last - PHASES]:
             del self._came[phase]
 
@@ -233,7 +229,7 @@ class Demand:
     def queries(self, phase: int) -> list[Asked]:
         """The queries that are remembered of one of the last two phases, by their digests."""
         some = self._queries.get(phase, {})
-        return [some[digest] for digest in sorted(some)]
+        return [some[digest][1] for digest in sorted(some)]
 
     def total(self, phase: int) -> float:
         """About how many different queries a phase had. It is exact below ``MOST``."""
@@ -276,9 +272,8 @@ class Demand:
                 self._came[phase] = came
                 continue
             phase, asked = Asked.from_bytes(data, self._axes)
-            self._queries.setdefault(phase, {})[asked.digest] = asked
-            sides[phase] = name[5]
-            self._names.setdefault(phase, {})[asked.digest] = int.from_bytes(name[6:], "little")
+            number, sides[phase] = int.from_bytes(name[6:], "little"), name[5]
+            self._queries.setdefault(phase, {})[asked.digest] = number, asked
         if not self._queries:
             return
         # What is stored of older phases is what later ones have not replaced.

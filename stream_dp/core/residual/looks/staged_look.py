@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.outcome import Refused
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.looks.sum_look import SumLook
@@ -50,8 +51,12 @@ class StagedLook(Look):
         return self.look.take(noise, data)
 
 
-def staged(look: AnyLook, paid: Mapping[int, int], *, final: bool, part: float = 0.0) -> StagedLook:
-    """A look on top of what its query has paid so far."""
+def staged(
+    look: AnyLook | Refused, paid: Mapping[int, int], *, final: bool, part: float = 0.0
+) -> StagedLook | Refused:
+    """A look on top of what its query has paid so far; the refusal of one as it is."""
+    if isinstance(look, Refused):
+        return look
     total = dict(paid)
     for charge in look.charges:
         total[charge.block] = total.get(charge.block, 0) + charge.rho

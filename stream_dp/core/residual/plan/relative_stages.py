@@ -54,20 +54,19 @@ class Stuck:
 
 
 @dataclass(frozen=True, slots=True)
-class Pilot:
-    """A look that brings the estimate to the next stage."""
+class Stage:
+    """A look.
+
+    Attributes:
+        measure: What to measure.
+        final: Whether its result is the answer. Otherwise it brings the estimate to the next stage.
+    """
 
     measure: MeasureCounts
+    final: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Last:
-    """The look that is the answer."""
-
-    measure: MeasureCounts
-
-
-Step = Settled | Stuck | Pilot | Last
+Step = Settled | Stuck | Stage
 
 
 class Stages:
@@ -109,7 +108,7 @@ class Stages:
         stage = self.stage(variance, n_rows)
         pilot = self._pilot(evidence, room, stage + 1)
         if stage < 0:
-            return Stuck(None) if pilot is None else Pilot(pilot)
+            return Stuck(None) if pilot is None else Stage(pilot, final=False)
         z = self.z(stage)
         bar = z * math.sqrt(variance)
         if bar <= relative * (estimate - bar) * _TIE:
@@ -119,11 +118,12 @@ class Stages:
         if pilot is not None and not self._leads_on(evidence, room, pilot, relative, likely, stage):
             pilot = None  # it would spend what the final look needs
         if pilot is None:
-            return Stuck(z) if final is None else Last(final)
+            return Stuck(z) if final is None else Stage(final, final=True)
         if final is None:
-            return Pilot(pilot)
+            return Stage(pilot, final=False)
         later = self._after_pilot(evidence, room, relative, estimate, stage + 1)
-        return Last(final) if final.total <= pilot.total + later else Pilot(pilot)
+        is_last = final.total <= pilot.total + later
+        return Stage(final if is_last else pilot, final=is_last)
 
     def expected(
         self, evidence: Evidence, room: _Room, relative: float

@@ -56,10 +56,10 @@ from stream_dp.core.residual.plan.aim_rule import (
 )
 from stream_dp.core.residual.plan.planner import ROUNDING, Units, count_alone
 from stream_dp.core.residual.plan.sum_plan import SumDemand, SumPlanner
-from stream_dp.core.residual.plan.sum_price import counted_values
+from stream_dp.core.residual.plan.sum_price import value_ends
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.ways.totals import planner_of
-from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, look_of, undrawable
+from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, look_of
 
 Answer: TypeAlias = Answered | TableAnswered | Summed | Quantiles
 
@@ -160,8 +160,6 @@ class Aimed(Way):
         self, look: AnyLook | Refused, paid: Mapping[int, int], part: float | None = None
     ) -> StagedLook | Refused:
         """The look that follows others: a pilot, or a last look that is planned for a part of the size."""
-        if isinstance(look, Refused):
-            return look
         return staged(look, paid, final=part is not None, part=part or 0.0)
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
@@ -381,9 +379,9 @@ class AimedCounts(Aimed):
         measure = count_alone(evidence, self.state.prices, room, limit)
         if measure is None:
             return None
-        refusal = undrawable(self.state, query, measure)
-        if refusal is not None or not query.group_by or query.predicate.constant is not True:
-            return refusal or look_of(self.state, query, measure)
+        look = look_of(self.state, query, measure)
+        if isinstance(look, Refused) or not query.group_by or query.predicate.constant is not True:
+            return look
         # A table of all rows enters the memory as such, and so serves every query about it.
         shape = tuple(self.state.shape[a] for a in query.attributes)
         parts = tuple(Part(query.attributes, block, step) for block, step in measure.steps)
@@ -434,9 +432,7 @@ class AimedSums(Aimed):
 
     def _measured(self, query: LinearQuery, planner: SumPlanner | None, room: Units) -> Planned:
         measure = None if planner is None else planner.look(self.state.prices, room)
-        if measure is None:
-            return None
-        return undrawable(self.state, query, measure) or look_of(self.state, query, measure)
+        return None if measure is None else look_of(self.state, query, measure)
 
     def _sums(self, query: LinearQuery) -> Sums:
         """The best estimates of now, in units of the largest value."""
@@ -468,11 +464,11 @@ class AimedSums(Aimed):
         if not least > 0.0:
             return None
         largest, rows = query.total.largest, np.where(large, counts, 1.0)
-        ends = np.array(counted_values(query)) / largest
+        low, high = (end / largest for end in value_ends(query))
         totals = moved_together(sums.totals, of_totals)
         means = totals / rows
         means, off = (
-            means.clip(ends.min(), ends.max()),
+            means.clip(low, high),
             np.hypot(of_totals, means * of_counts) / rows,
         )
         if isinstance(query.total, Indicator):

@@ -42,7 +42,7 @@ from stream_dp.core.residual.plan.sum_plan import SumDemand, SumPlanner
 from stream_dp.core.residual.plan.targets import too_dear
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.ways.aimed import AimedSums, Answer, Planned
-from stream_dp.core.residual.ways.way import look_of, undrawable
+from stream_dp.core.residual.ways.way import look_of
 
 _COLUMN: Final = 0.125
 """The part of the failure probability of each of four columns: two as opened, and two looks."""
@@ -203,9 +203,7 @@ class Correlations(AimedSums):
         if not self._named:  # a column alone says nothing: some is left for the products
             room = np.minimum(room, self._rule(query).most // 2)
         measure = self._measure_of_column(query, place, room)
-        if measure is None:
-            return None
-        return undrawable(self.state, table, measure) or look_of(self.state, table, measure)
+        return None if measure is None else look_of(self.state, table, measure)
 
     def _measure_of_column(
         self, query: LinearQuery, place: int, room: Units

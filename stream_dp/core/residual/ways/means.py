@@ -15,7 +15,7 @@ from stream_dp.core.residual.plan.mean_stages import MeanStage, next_stage
 from stream_dp.core.residual.plan.targets import too_dear
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.ways.totals import sum_planner
-from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, look_of, undrawable
+from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, look_of
 
 
 class Means(Way):
@@ -62,8 +62,7 @@ class Means(Way):
         stage = self._stage(query, most, paid)
         if stage is None:
             return self._unverified(query, most, paid)
-        look = staged(look_of(state, query, stage.measure), paid, final=stage.final)
-        return undrawable(state, query, stage.measure) or look
+        return staged(look_of(state, query, stage.measure), paid, final=stage.final)
 
     def _stage(
         self, query: LinearQuery, most: int | None, paid: Mapping[int, int]

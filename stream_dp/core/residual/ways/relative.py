@@ -12,11 +12,11 @@ from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.looks.staged_look import StagedLook, staged
 from stream_dp.core.residual.looks.table_looks import published_counts
 from stream_dp.core.residual.plan.planner import Unproven
-from stream_dp.core.residual.plan.relative_stages import Last, Pilot, Settled, Stages, Stuck
+from stream_dp.core.residual.plan.relative_stages import Settled, Stage, Stages, Stuck
 from stream_dp.core.residual.plan.targets import percent, too_dear
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.ways.counts import unproven
-from stream_dp.core.residual.ways.way import NOTHING_PAID, OUT_OF_REACH, Way, look_of, undrawable
+from stream_dp.core.residual.ways.way import NOTHING_PAID, OUT_OF_REACH, Way, look_of
 
 
 class Relative(Way):
@@ -84,12 +84,8 @@ class Relative(Way):
                 return self.state.answers.by_variance(query, evidence, z, path)
             case Stuck(z=z):
                 return self._stuck(query, evidence, z, paid)
-            case Pilot(measure=measure) | Last(measure=measure):
-                refusal, look = (
-                    undrawable(self.state, query, measure),
-                    look_of(self.state, query, measure),
-                )
-                return refusal or staged(look, paid, final=isinstance(step, Last))
+            case Stage(measure=measure, final=final):
+                return staged(look_of(self.state, query, measure), paid, final=final)
 
     def _stuck(
         self, query: LinearQuery, evidence: Evidence, z: float | None, paid: Mapping[int, int]

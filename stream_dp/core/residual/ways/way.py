@@ -129,21 +129,18 @@ class PlannedWay(Way):
     """A way of answering that takes one look at the most, which is planned before it is taken."""
 
     def answer(self, query: LinearQuery) -> Outcome | Look:
-        step = self._decided(query)
+        step = self.settled(query) or self.decide(query)
         return step if isinstance(step, Outcome) else look_of(self.state, plain(query), step)
 
     def quote(self, query: LinearQuery) -> Quote:
-        step = self._decided(query)
-        if isinstance(step, Outcome):
-            return Quote.of(step)
-        bar = self.bar_after(query, step)
-        return Quote(None, step.charges, bar if bar < 1.0 else None)
-
-    def _decided(self, query: LinearQuery) -> Outcome | Measure:
         step = self.settled(query) or self.decide(query)
         if isinstance(step, Outcome):
-            return step
-        return undrawable(self.state, plain(query), step) or step
+            return Quote.of(step)
+        look = look_of(self.state, plain(query), step)
+        if isinstance(look, Refused):
+            return Quote.of(look)
+        bar = self.bar_after(query, step)
+        return Quote(None, step.charges, bar if bar < 1.0 else None)
 
     @abstractmethod
     def decide(self, query: LinearQuery) -> Outcome | Measure:
@@ -159,10 +156,19 @@ def plain(query: LinearQuery) -> LinearQuery:
     return query if query.difference is None else replace(query, difference=None)
 
 
-def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> AnyLook:
-    """The look at counts, at a table or at sums that was planned."""
+def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> AnyLook | Refused:
+    """The look at counts, at a table or at sums that was planned.
+
+    One that needs more noise than is drawn at once is refused.
+    """
     attributes, shape, charges = query.attributes, state.shape, measure.charges
-    n_answers = math.prod(shape[a] for a in query.group_by)
+    each = n_answers = math.prod(shape[a] for a in query.group_by)
+    if isinstance(measure, MeasureSums):
+        each *= measure.shape.vectors
+    elif measure.package is not None:
+        each = measure.package.n_counts
+    if len(measure.steps) * each > MOST_DRAWN:
+        return _TOO_MANY_DRAWS
     if isinstance(measure, MeasureSums):
         return SumLook(query, measure.values, measure.shape, measure.steps, n_answers, charges)
     if measure.package is None:
@@ -174,13 +180,3 @@ def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> AnyLook
         for groups, own in zip(measure.package.groups, measure.steps_of(step), strict=True)
     )
     return TablesLook(QUERY, parts, tuple(part.groups or sizes for part in parts), charges)
-
-
-def undrawable(state: PublicState, query: LinearQuery, measure: Measure) -> Refused | None:
-    """The refusal of a measurement that needs more noise than is drawn at once; None for all others."""
-    each = math.prod(state.shape[a] for a in query.group_by)
-    if isinstance(measure, MeasureSums):
-        each *= measure.shape.vectors
-    elif measure.package is not None:
-        each = measure.package.n_counts
-    return None if len(measure.steps) * each <= MOST_DRAWN else _TOO_MANY_DRAWS
