@@ -20,7 +20,8 @@ from stream_dp.core.mechanism import (
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
-from stream_dp.core.residual.calibrated import Calibrated, CalibratedRehearsal
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.rehearsal import CalibratedRehearsal
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.synthetic.basis import SmallTables
 

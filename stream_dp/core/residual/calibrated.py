@@ -20,21 +20,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from typing import Final
 
-from stream_dp.core.budget.accountant import Budget, Charge, Lines, summed
+from stream_dp.core.budget.accountant import Budget, Charge, Lines
 from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy
-from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
+from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Release
 from stream_dp.core.outcome import (
     Answered,
     Differences,
     Outcome,
-    Path,
     Summed,
     TableAnswered,
-    widest_bar,
 )
 from stream_dp.core.queries.query import AnyQuery, LinearQuery, Product
 from stream_dp.core.residual.answers.rows_that_count import with_rows_that_count
@@ -45,12 +42,12 @@ from stream_dp.core.residual.looks.counted_rows import ROWS, RowsRelease
 from stream_dp.core.residual.looks.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.looks.table_looks import FORMAT, measured_from_bytes
 from stream_dp.core.residual.plan.aim_rule import Deviations, part_of_size, use_of
-from stream_dp.core.residual.plan.bundle_rehearsal import imagined
 from stream_dp.core.residual.plan.planner import certifies
 from stream_dp.core.residual.plan.promise import Promise
 from stream_dp.core.residual.plan.reserve import Reserve
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.ways.aimed import Aimed, AimedCounts, AimedSums
+from stream_dp.core.residual.rehearsal import CalibratedRehearsal
+from stream_dp.core.residual.ways.aimed import AimedCounts, AimedSums
 from stream_dp.core.residual.ways.aimed_quantiles import AimedQuantiles
 from stream_dp.core.residual.ways.correlations import Correlations
 from stream_dp.core.residual.ways.counts import Counts
@@ -60,7 +57,7 @@ from stream_dp.core.residual.ways.means import Means
 from stream_dp.core.residual.ways.quantiles import QuantilesOfBins
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
-from stream_dp.core.residual.ways.way import OUT_OF_REACH, Way
+from stream_dp.core.residual.ways.way import Way
 from stream_dp.core.rows.universe import Universe
 from stream_dp.core.synthetic.basis import SmallTables
 
@@ -270,74 +267,3 @@ class Calibrated(LinearMechanism):
         if FORMAT.is_of(data, SUMMED) or FORMAT.is_of(data, SHARED):
             return SumRelease.from_bytes(len(self.state.shape), data)
         return measured_from_bytes(self.state.shape, data)
-
-
-class CalibratedRehearsal(Rehearsal):
-    """Queries planned one after another on a copy of what was published; see ``bundle_rehearsal``.
-
-    Args:
-        original: The data set. What is large is shared until the copy changes it.
-        bounds: Whether answers of the copy may be bounded.
-
-    Attributes:
-        fork: The copy: it is asked, charged and taught.
-    """
-
-    def __init__(self, original: Calibrated, *, bounds: bool) -> None:
-        self.fork = deepcopy(original)
-        if not bounds:
-            self.fork.state.bound_nothing()
-        self._has_looked = False  # whether what is known by now is imagined in part
-
-    def quote(self, query: AnyQuery) -> Quote:
-        step = self.fork.answer(query)
-        if isinstance(step, Outcome):
-            return replace(Quote.of(step), growth=self._growth(query, ()))
-        assert isinstance(query, LinearQuery), "no look is asked for by another query"
-        aimed = isinstance(way := self.fork.way(query), Aimed)
-        staged = query.target.relative is not None or query.target.mean is not None
-        first = way.quote(query) if staged or aimed else None
-        # What looks before this one find decides how precise one must be that aims at a share of its answer.
-        most = self.fork.state.spending.most(query) if aimed and self._has_looked else None
-        charges: list[Charge] = []
-        following: Outcome | Look | None = step
-        while isinstance(following, Look):
-            charges += following.charges
-            release = self._imagined(following, query)
-            following = None if release is None else self.fork.conclude(query, following, release)
-            self._has_looked = True
-        bar = None if following is None else widest_bar(following)
-        paid = summed(charges)
-        quote = Quote(None, paid, bar, growth=self._growth(query, paid))
-        if first is not None and first.expected:
-            most = first.most
-        elif most is None:
-            return quote
-        unproven = getattr(following, "path", None) is Path.UNVERIFIED
-        note = OUT_OF_REACH if unproven and not aimed else None
-        return replace(quote, expected=True, most=most, note=note)
-
-    def _growth(self, query: AnyQuery, paid: Sequence[Charge]) -> tuple[Charge, ...]:
-        """What the data set is charged for what it measures more on its own account because of a query."""
-        looks = self.fork.was_asked(query, paid)
-        for look in looks:
-            self._imagined(look, None)
-        return summed(charge for look in looks for charge in look.charges)
-
-    def _imagined(self, look: Look, query: LinearQuery | None) -> Release | None:
-        """Charges a look, and takes what is estimated already as if it had been published.
-
-        Args:
-            look: The look.
-            query: What it is for; None where the data set takes it on its own account.
-
-        Returns:
-            The release; None for a look that publishes something else than estimates.
-        """
-        state = self.fork.state
-        self.fork.charged(look.charges)
-        state.spending.imagine(look.charges, query)
-        release = imagined(state.belief, look, state.evidence)
-        if release is not None:
-            self.fork.absorb(release)
-        return release

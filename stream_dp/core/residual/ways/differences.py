@@ -1,9 +1,15 @@
-"""Differences of two windows within an error of their own: see ``window_pair``."""
+"""Differences of two windows within an error of their own: a share in one, minus that in the other.
+
+A difference is a sum over blocks, in which a block counts with a coefficient of its own: 1 by the rows of the
+window in which it is, minus 1 by those of the other. So its error is exact where the windows overlap, too.
+Noise of variance ``v`` in a block adds ``coefficient^2 v``. The cheapest noise has variances that are inverse
+to the sizes of the coefficients (docs/proofs, Theorem 17).
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -11,17 +17,22 @@ import numpy as np
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Difference, Differences, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.belief.linear_forms import spread
+from stream_dp.core.residual.belief.linear_forms import Floats, spread
 from stream_dp.core.residual.plan.planner import (
     ROUNDING,
     BudgetAllocator,
     Lack,
     MeasureCounts,
+    Prices,
     Units,
+    counts_at,
+    lowest_of,
+    most_precise_counts,
+    water_fill,
 )
 from stream_dp.core.residual.ways.way import Measure, PlannedWay, plain
-from stream_dp.core.residual.window_pair import Differed, Windows
 
 _TIE: Final = 1.0 + 1e-9
 
@@ -38,6 +49,87 @@ _SAME: Final = Refused(
     retriable=True,
 )
 _EMPTY: Final = Refused(RefusalCode.WINDOW_TOO_SMALL, "one of the windows holds no rows")
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Two windows, and the public number of rows of each block of the window that covers both.
+
+    Attributes:
+        first: The window asked about.
+        second: The window that is taken away.
+        rows: The rows of each block from the first to the last of both.
+    """
+
+    first: range
+    second: range
+    rows: tuple[int, ...]
+
+    @property
+    def start(self) -> int:
+        """The first block of both."""
+        return min(self.first.start, self.second.start)
+
+    @property
+    def n_rows(self) -> tuple[int, int]:
+        """The rows of each window."""
+        sizes = dict(enumerate(self.rows, self.start))
+        return sum(sizes[b] for b in self.first), sum(sizes[b] for b in self.second)
+
+    def coefficients(self, one: float, other: float) -> Floats:
+        """What a row of each block counts for: ``one`` in the first window, minus ``other`` in the second."""
+        blocks = range(self.start, self.start + len(self.rows))
+        return np.array([one * (b in self.first) - other * (b in self.second) for b in blocks])
+
+    @property
+    def of_shares(self) -> Floats:
+        """The coefficients of a difference of shares."""
+        first, second = self.n_rows
+        return self.coefficients(1.0 / first, 1.0 / second)
+
+    def look(
+        self, evidence: Evidence, prices: Prices, room: Units, limit: float
+    ) -> MeasureCounts | None:
+        """The cheapest counts that bring the variance of a difference of shares down to ``limit``.
+
+        Args:
+            evidence: What is known about the query over the window that covers both.
+            prices: The prices of noise scales, in units of a line.
+            room: Units that each block may spend, shape (blocks,).
+            limit: The largest variance that is precise enough.
+
+        Returns:
+            The counts; None if the room is too small.
+        """
+        sizes = np.abs(self.of_shares)
+        now = evidence.by_block()
+        first, most = most_precise_counts(evidence, prices, room)
+        counts = sizes > 0.0
+        lowest = np.where(counts, lowest_of(most > 0.0, evidence.after_count(most), now), 0.0)
+        # With u = size * variance the sum of size * u must fit, and the least loss has a common u.
+        levels = water_fill(
+            np.where(counts, sizes * np.where(counts, now, 0.0), 0.0),
+            sizes * lowest,
+            limit,
+            weights=sizes,
+        )
+        if levels is None:
+            return None
+        wanted = np.where(
+            counts, np.divide(levels, sizes, out=np.zeros_like(sizes), where=counts), now
+        )
+        return counts_at(evidence, prices, first, most, wanted)
+
+    def variance_after(self, evidence: Evidence, measure: MeasureCounts) -> float:
+        """The largest variance of a difference of shares after a look."""
+        precision = np.zeros(len(self.rows))
+        for block, step in measure.steps:
+            precision[block - self.start] = float(grid_sigma(step) ** -2)
+        return float(_added_up(evidence.variances_after_count(precision), self.of_shares).max())
+
+    def variances(self, evidence: Evidence, coefficients: Floats) -> Floats:
+        """The variances of differences with these coefficients by what is known, shape (answers,) or (1,)."""
+        return _added_up(evidence.variances_by_block, coefficients)
 
 
 class DifferencesOfWindows(PlannedWay):
@@ -67,7 +159,7 @@ class DifferencesOfWindows(PlannedWay):
         state, windows, each = self.state, self._windows(query), self._each(query)
         evidence, terms = state.evidence(plain(query)), state.terms_for(query)
         limit = (terms.error / terms.z) ** 2
-        if float(windows.known(evidence, each).of_shares.max()) <= limit * _TIE:
+        if float(windows.variances(evidence, windows.of_shares).max()) <= limit * _TIE:
             return self._outcome(query, each, Path.CERTIFIED)
 
         def look(room: Units) -> MeasureCounts | None:
@@ -98,8 +190,12 @@ class DifferencesOfWindows(PlannedWay):
     ) -> Differences:
         windows, evidence = self._windows(query), self.state.evidence(plain(query))
         z, n_rows = self.state.terms.z, windows.n_rows
-        known: Differed = windows.known(evidence, each)
-        sides = np.array([one.values for one in each]) / np.array(n_rows)[:, None]
+        first, second = (one.values for one in each)
+        sides = np.array([first, second]) / np.array(n_rows)[:, None]
+        of_shares, of_counts = (
+            np.broadcast_to(windows.variances(evidence, coefficients), first.shape).tolist()
+            for coefficients in (windows.of_shares, windows.coefficients(1.0, 1.0))
+        )
         cells = [
             Difference(
                 min(max(share, -1.0), 1.0),
@@ -109,10 +205,10 @@ class DifferencesOfWindows(PlannedWay):
                 side,
             )
             for share, of_share, count, of_count, side in zip(
-                known.shares.tolist(),
-                known.of_shares.tolist(),
-                known.counts.tolist(),
-                known.of_counts.tolist(),
+                (sides[0] - sides[1]).tolist(),
+                of_shares,
+                (first - second).tolist(),
+                of_counts,
                 sides.max(axis=0).clip(0.0, 1.0).tolist(),
                 strict=True,
             )
@@ -130,3 +226,9 @@ def _bar(bar: float, most: float) -> float | None:
 def _both(query: LinearQuery) -> tuple[range, range]:
     assert query.difference is not None, "two windows are compared"
     return query.difference
+
+
+def _added_up(variances: Floats, coefficients: Floats) -> Floats:
+    """Variances of sums over blocks with coefficients, shape (answers,); unknown where nothing is known."""
+    chosen = coefficients != 0.0
+    return np.asarray((variances[:, chosen] * np.square(coefficients[chosen])).sum(axis=1))
