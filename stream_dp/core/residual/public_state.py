@@ -189,7 +189,7 @@ class PublicState:
         if release.fresh:
             return  # it answers one query, and enters no memory
         self.measured.add_count(release.key, (release.attributes,))
-        squared_sensitivity = 1 if release.values.shape[1] == 1 else self.prices.table
+        squared_sensitivity = self.prices.squared_sensitivity(release.values.shape[1])
         for (block, step), values in zip(release.steps, release.values, strict=True):
             variance = float(grid_sigma(step) ** 2)
             self.belief.absorb_count(release.key, block, values.astype(np.float64), variance)

@@ -32,8 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.queries.query import LinearQuery, Predicate, factors_of
-from stream_dp.core.residual.belief.levels import Axes, axes_of
-from stream_dp.core.rows.universe import Shape
+from stream_dp.core.residual.belief.levels import axes_of
 
 if TYPE_CHECKING:
     from stream_dp.core.residual.belief.residuals import WindowView
@@ -166,44 +165,32 @@ class Conjunction:
         self.attributes = attributes
         self.complement = complement
         self._factors = factors
+        self._axes = axes_of(shape) if shape else None
         self._shares: list[float] = []
         self._spreads: list[tuple[float, ...]] = []
         norms = [1.0]
-        for factor in factors:
+        for attribute, factor in zip(attributes, factors, strict=True):
             size = factor.size
             share = factor.tobytes().count(1) / size  # faster than numpy counts few cells
-            spread = share * (1.0 - share) * size
-            norms = [norm * part for norm in norms for part in (share * share, spread)]
+            spreads: tuple[float, ...] = (share * (1.0 - share) * size,)
+            if self._axes is not None and attribute in self._axes.graded:
+                found = self._axes.chains[attribute].norms(factor.astype(np.float64))
+                spreads = tuple(found[1:].tolist())
+            norms = [norm * part for norm in norms for part in (share**2, *spreads)]
             self._shares.append(share)
-            self._spreads.append((spread,))
-        if isinstance(shape, Shape):
-            norms = self._with_levels(axes_of(shape))
+            self._spreads.append(spreads)
         if complement:
             norms[0] = (1.0 - math.prod(self._shares)) ** 2
         self.norms = np.array([norms])
-        self._shape = shape
-
-    def _with_levels(self, axes: Axes) -> list[float]:
-        """The norms where attributes have levels."""
-        norms = [1.0]
-        for index, (attribute, factor) in enumerate(
-            zip(self.attributes, self._factors, strict=True)
-        ):
-            if attribute in axes.graded:
-                found = axes.chains[attribute].norms(factor.astype(np.float64))
-                self._spreads[index] = tuple(found[1:].tolist())
-            parts = (self._shares[index] ** 2, *self._spreads[index])
-            norms = [norm * part for norm in norms for part in parts]
-        return norms
 
     @property
     def typical(self) -> Floats:
-        if not isinstance(self._shape, Shape):
+        if self._axes is None:
             return np.asarray(self.norms[0])
-        chains = axes_of(self._shape).layout(self.attributes).chains
         norms = np.ones(1)
-        for chain, factor in zip(chains, self._factors, strict=True):
-            norms = np.multiply.outer(norms, chain.typical_norms(factor)).ravel()
+        for attribute, factor in zip(self.attributes, self._factors, strict=True):
+            along = self._axes.chains[attribute].typical_norms(factor)
+            norms = np.multiply.outer(norms, along).ravel()
         if self.complement:
             norms[0] = self.norms[0, 0]
         return norms
@@ -266,10 +253,8 @@ class TableForm:
         self._order = tuple(self.attributes.index(a) for a in (*group_by, *rest))
         self._n_grouped = len(group_by)
         self.n_answers = math.prod(shape[a] for a in group_by)
-        mask = predicate.mask.reshape(
-            [shape[a] if a in predicate.attributes else 1 for a in self.attributes]
-        )
-        grouped_first = np.broadcast_to(mask, self._sizes).transpose(self._order)
+        mask = np.broadcast_to(predicate.along(self.attributes), self._sizes)
+        grouped_first = mask.transpose(self._order)
         self._masks = grouped_first.reshape(self.n_answers, *grouped_first.shape[len(group_by) :])
         axes = tuple(range(1, self._masks.ndim))
         live: Mask = np.asarray(self._masks.any(axis=axes))
@@ -283,11 +268,9 @@ class TableForm:
             self._masks = np.multiply(self._masks, each.reshape(self._masks.shape))
         self._masks = self._masks[live]
         self._cells = np.flatnonzero(live)
-        self._factors = (
-            None
-            if predicate.factors is None or weights is not None
-            else dict(zip(predicate.attributes, predicate.factors, strict=True))
-        )
+        self._factors: dict[int, Mask] | None = None
+        if predicate.factors is not None and weights is None:
+            self._factors = dict(zip(predicate.attributes, predicate.factors, strict=True))
         self._grouped = group_by
         self.conjunctive = self._factors is not None
 

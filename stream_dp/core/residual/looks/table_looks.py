@@ -219,12 +219,8 @@ def exact_answers(query: LinearQuery, attributes: tuple[int, ...], marginal: Int
         marginal: What the rows of each cell count for together.
     """
     predicate, group_by = query.predicate, query.group_by
-    sizes = dict(zip(attributes, marginal.shape, strict=True))
-    mask = predicate.mask.reshape(
-        [sizes[a] if a in predicate.attributes else 1 for a in attributes]
-    )
     others = tuple(axis for axis, a in enumerate(attributes) if a not in group_by)
-    counts = np.where(mask, marginal, 0).sum(axis=others)
+    counts = np.where(predicate.along(attributes), marginal, 0).sum(axis=others)
     as_asked = np.argsort(np.argsort(group_by))  # rank of each grouped attribute
     return np.asarray(counts.transpose(as_asked).reshape(-1), dtype=np.int64)
 

@@ -28,7 +28,7 @@ from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -128,14 +128,9 @@ class MeasureCounts:
     steps: tuple[tuple[int, int], ...]
     charges: tuple[Charge, ...]
 
-    @property
-    def table(self) -> bool:
-        """Whether the marginal is measured."""
-        return self.package is not None
-
     def steps_of(self, step: int) -> tuple[int, ...]:
         """The step of each table of a marginal that is measured at ``step``."""
-        return (step,) if self.package is None else _steps_of(self.package, step)
+        return _steps_of(self.package, step)
 
     @property
     def total(self) -> int:
@@ -202,6 +197,10 @@ class Prices:
             units = self._units[key] = self._budget.charge(0, rho).rho
         return units
 
+    def squared_sensitivity(self, n_answers: int) -> int:
+        """The squared sensitivity: a row changes one count by 1, or a table as its price says."""
+        return 1 if n_answers == 1 else self.table
+
     def share(self, variance: float, squared_sensitivity: int) -> float:
         """The share of a line that noise of this variance costs, which no line may have; in floats."""
         return squared_sensitivity / (2.0 * variance * self._rho) if variance > 0.0 else math.inf
@@ -216,38 +215,26 @@ class Prices:
 
     def total(self, steps: Sequence[int], squared_sensitivity: int) -> int:
         """Units that noise of all these steps costs together."""
-        known, numbers = np.unique(np.array(steps, dtype=np.int64), return_counts=True)
-        return sum(
-            number * self.units(step, squared_sensitivity)
-            for step, number in zip(known.tolist(), numbers.tolist(), strict=True)
-        )
+        return sum([self.units(step, squared_sensitivity) for step in steps])
 
-    def of_package(self, step: int, package: Package) -> int:
-        """Units of a line that the tables of a package cost together, measured at this step."""
-        return sum(self.units(each, self.table) for each in _steps_of(package, step))
+    def least_step(
+        self, units: int, squared_sensitivity: int, package: Package | None = None
+    ) -> int | None:
+        """The most precise step that costs at most ``units``, of one look or of all tables of a package.
 
-    def least_step_of(self, units: int, package: Package) -> int | None:
-        """The most precise step at which a package costs at most ``units``; None if there is none."""
-        step = self.least_step(units, self.table)
-        if step is None or package.offsets == (0,):
-            return step
-        # The shares of its tables add up to little more than 1.
-        step = max(FIRST_STEP, step - 1)
-        while step <= LAST_STEP and self.of_package(step, package) > units:
-            step += 1
-        return step if step <= LAST_STEP else None
-
-    def least_step(self, units: int, squared_sensitivity: int) -> int | None:
-        """The most precise step that costs at most ``units``; None if none is that cheap."""
+        None if none is that cheap.
+        """
         if units <= 0:
             return None
         rho = units / UNITS * self._rho
         sigma = math.sqrt(squared_sensitivity / (2.0 * rho))
         # Two steps short of the float's answer, then forward to the exact one.
         step = max(FIRST_STEP, math.floor(GRID_STEPS * math.log2(sigma)) - 2)
-        while step <= LAST_STEP and self.units(step, squared_sensitivity) > units:
+        while step <= LAST_STEP:
+            if self.total(_steps_of(package, step), squared_sensitivity) <= units:
+                return step
             step += 1
-        return step if step <= LAST_STEP else None
+        return None
 
 
 _LONG: Final = 500
@@ -458,7 +445,7 @@ def _may_buy(
     evidence: Evidence, prices: Prices, allocator: BudgetAllocator, count: MeasureCounts
 ) -> bool:
     """Returns whether a table could be preferred to ``count``. If not, its price need not be worked out."""
-    dearer = prices.table / _squared_sensitivity(evidence, prices)
+    dearer = prices.table / prices.squared_sensitivity(evidence.form.n_answers)
     at_least = evidence.table_cost_ratio() * dearer * count.total
     rent = allocator.rent(evidence.form.attributes, evidence.window)
     return at_least <= count.total or RENT_SHARE * at_least <= rent
@@ -473,11 +460,6 @@ def buys(evidence: Evidence, allocator: BudgetAllocator, price: int, table: Meas
     left = allocator.lines.left(evidence.window)
     first = evidence.window.start
     return all(c.rho <= _BUY_PART * left[c.block - first] for c in table.charges)
-
-
-def _squared_sensitivity(evidence: Evidence, prices: Prices) -> int:
-    """The squared sensitivity: a row changes one count by 1, or the counts of a table as their price says."""
-    return 1 if evidence.form.n_answers == 1 else prices.table
 
 
 def count_look(
@@ -504,10 +486,8 @@ def lowest_of(can_pay: npt.NDArray[np.bool_], after: Floats, now: Floats) -> Flo
 
 def most_precise_counts(evidence: Evidence, prices: Prices, room: Units) -> tuple[Units, Floats]:
     """The least step of counts that each block can pay for, and its precision: 0 where there is none."""
-    squared_sensitivity = _squared_sensitivity(evidence, prices)
-    first, can_pay = least_steps(
-        room, partial(prices.least_step, squared_sensitivity=squared_sensitivity)
-    )
+    squared_sensitivity = prices.squared_sensitivity(evidence.form.n_answers)
+    first, can_pay = least_steps(room, lambda units: prices.least_step(units, squared_sensitivity))
     return first, np.where(can_pay, _precision(first), 0.0)
 
 
@@ -533,7 +513,7 @@ def counts_at(
     lacking = lacks[pays]
     steps = first.copy()
     steps[pays] = np.maximum(step_below(lacking**-0.5 * _TIE), first[pays])
-    return _counts(evidence, prices, steps, pays)
+    return _priced(evidence, prices, steps, pays)
 
 
 def count_alone(
@@ -550,15 +530,7 @@ def count_alone(
     if levels is None:
         return None
     steps = np.maximum(step_below(np.sqrt(levels) * _TIE), first)
-    return _counts(evidence, prices, steps, np.ones(len(first), dtype=np.bool_))
-
-
-def _counts(
-    evidence: Evidence, prices: Prices, steps: Units, pays: npt.NDArray[np.bool_]
-) -> MeasureCounts:
-    squared_sensitivity = _squared_sensitivity(evidence, prices)
-    price = partial(prices.units, squared_sensitivity=squared_sensitivity)
-    return _priced(evidence, price, steps, pays)
+    return _priced(evidence, prices, steps, np.ones(len(first), dtype=np.bool_))
 
 
 def table_look(
@@ -566,7 +538,9 @@ def table_look(
 ) -> MeasureCounts | None:
     """The same as ``count_look`` for the marginal over the query's attributes."""
     now, package = evidence.by_block(), evidence.package
-    first, can_pay = least_steps(room, partial(prices.least_step_of, package=package))
+    first, can_pay = least_steps(
+        room, lambda units: prices.least_step(units, prices.table, package)
+    )
     most = np.where(can_pay, _precisions_of(package, first), 0.0)
     levels = water_fill(now, lowest_of(can_pay, evidence.after_table(most), now), limit)
     if levels is None:
@@ -575,8 +549,7 @@ def table_look(
         first,
         lambda tried: evidence.after_table(_precisions_of(package, tried)) <= levels * _TIE,
     )
-    price = partial(prices.of_package, package=package)
-    return _priced(evidence, price, steps, levels < now, package)
+    return _priced(evidence, prices, steps, levels < now, package)
 
 
 def least_steps(
@@ -605,17 +578,23 @@ def coarsest(first: Units, are_enough: Callable[[Units], npt.NDArray[np.bool_]])
 
 def _priced(
     evidence: Evidence,
-    price: Callable[[int], int],
+    prices: Prices,
     steps: Units,
     pays: npt.NDArray[np.bool_],
     package: Package | None = None,
 ) -> MeasureCounts:
+    squared_sensitivity = prices.table
+    if package is None:
+        squared_sensitivity = prices.squared_sensitivity(evidence.form.n_answers)
     chosen = tuple(
         (block, step)
         for block, step, pay in zip(evidence.window, steps.tolist(), pays.tolist(), strict=True)
         if pay
     )
-    charges = tuple(Charge(block, price(step)) for block, step in chosen)
+    charges = tuple(
+        Charge(block, prices.total(_steps_of(package, step), squared_sensitivity))
+        for block, step in chosen
+    )
     return MeasureCounts(package, chosen, charges)
 
 
@@ -683,9 +662,9 @@ def _precision(steps: Units) -> Floats:
     return np.asarray(_precisions()[np.minimum(steps, LAST_STEP) - FIRST_STEP])
 
 
-def _steps_of(package: Package, step: int) -> tuple[int, ...]:
-    """The step of each table of a package that is measured at ``step``."""
-    if package.offsets == (0,):
+def _steps_of(package: Package | None, step: int) -> tuple[int, ...]:
+    """The step of each table of a package that is measured at ``step``; the same for counts alone."""
+    if package is None or package.offsets == (0,):
         return (step,)
     return tuple(min(step + offset, LAST_STEP) for offset in package.offsets)
 
@@ -697,14 +676,16 @@ def _precisions_of(package: Package, steps: Units) -> Floats:
     return np.stack([_precision(steps + offset) for offset in package.offsets])
 
 
-def precision_after(evidence: Evidence, measure: MeasureCounts) -> Floats:
-    """The precision of a planned look in each block, as ``Evidence.variance_after`` takes it."""
+def variance_after(evidence: Evidence, measure: MeasureCounts) -> float:
+    """The largest variance of any answer after a planned look."""
     n_tables = 1 if measure.package is None else len(measure.package.offsets)
     precision = np.zeros((n_tables, len(evidence.window)))
     for block, step in measure.steps:
         each = [float(grid_sigma(own) ** -2) for own in measure.steps_of(step)]
         precision[:, block - evidence.window.start] = each
-    return precision if measure.table else precision[0]
+    if measure.package is None:
+        return evidence.variance_after(precision[0], table=False)
+    return evidence.variance_after(precision, table=True)
 
 
 def step_below(sigma: Floats) -> Units:

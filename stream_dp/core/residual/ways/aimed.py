@@ -26,7 +26,6 @@ from stream_dp.core.outcome import (
 from stream_dp.core.queries.query import Indicator, LinearQuery
 from stream_dp.core.residual.answers.count_answers import told_apart
 from stream_dp.core.residual.answers.sum_answers import summed
-from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.belief.sums import Sums
 from stream_dp.core.residual.looks.staged_look import AnyLook, StagedLook, staged
@@ -329,13 +328,19 @@ class AimedCounts(Aimed):
         return told_apart(table, z, width(table) * table.cells[0].n / z), final
 
     def _surely(self, query: LinearQuery) -> float:
-        return surely(*self._estimates(query, self.state.evidence(query)))
+        return surely(*self._estimates(query))
 
-    def _size(self, query: LinearQuery, evidence: Evidence) -> float:
-        return size_of_counts(*self._estimates(query, evidence))
+    def _size(self, query: LinearQuery) -> float:
+        """The size of the answer, in rows."""
+        return size_of_counts(*self._estimates(query))
 
-    def _estimates(self, query: LinearQuery, evidence: Evidence) -> tuple[Floats, float]:
+    def _counts_of(self, query: LinearQuery) -> LinearQuery:
+        """The query whose counts are measured."""
+        return query
+
+    def _estimates(self, query: LinearQuery) -> tuple[Floats, float]:
         """The best estimates of now, or guesses, and their standard deviation."""
+        evidence = self.state.evidence(query)
         deviation, counted = math.sqrt(float(evidence.variances.max())), self.state.counted
         if counted is None or math.isfinite(deviation):
             return self._together(query, evidence.values), deviation
@@ -344,23 +349,21 @@ class AimedCounts(Aimed):
         return evidence.values * (rows / evidence.n_rows), deviation
 
     def _price(self, query: LinearQuery) -> float:
-        bar = self._aim.share * self._size(query, self.state.evidence(query))
         return share_of_line(
-            bar,
+            self._aim.share * self._size(query),
             self._z.last,
             self.state.prices,
             phases=len(query.window),
-            squared_sensitivity=self._squared_sensitivity(query),
+            squared_sensitivity=self._squared_sensitivity(self._counts_of(query)),
         )
 
     def _squared_sensitivity(self, query: LinearQuery) -> int:
         n_answers = math.prod(self.state.shape[a] for a in query.group_by)
-        return 1 if n_answers == 1 else self.state.prices.table
+        return self.state.prices.squared_sensitivity(n_answers)
 
     def _look(self, query: LinearQuery, part: float, room: Units) -> Planned:
-        evidence = self.state.evidence(query)
-        limit = (part * self._size(query, evidence) / self._z.last) ** 2
-        return self._within(query, evidence, limit, room)
+        limit = (part * self._size(query) / self._z.last) ** 2
+        return self._within(self._counts_of(query), limit, room)
 
     def _pilot(self, query: LinearQuery, room: Units) -> Planned:
         evidence, prices = self.state.evidence(query), self.state.prices
@@ -370,13 +373,13 @@ class AimedCounts(Aimed):
         limit = max(len(query.window) * by_price, (self._aim.rough * guess / self._z.pilot) ** 2)
         if float(evidence.variances.max()) <= limit * _TIE:
             return None
-        return self._within(query, evidence, limit * _TIE, room)
+        return self._within(query, limit * _TIE, room)
 
-    def _within(self, query: LinearQuery, evidence: Evidence, limit: float, room: Units) -> Planned:
+    def _within(self, query: LinearQuery, limit: float, room: Units) -> Planned:
         """A look at all blocks that by itself has a variance of at most ``limit``; None without room."""
         if not limit > 0.0:
             return None
-        measure = count_alone(evidence, self.state.prices, room, limit)
+        measure = count_alone(self.state.evidence(query), self.state.prices, room, limit)
         if measure is None:
             return None
         look = look_of(self.state, query, measure)

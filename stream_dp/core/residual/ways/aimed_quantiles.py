@@ -16,7 +16,7 @@ from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.belief.rank_forms import RankForms, rank_forms
 from stream_dp.core.residual.looks.staged_look import AnyLook
 from stream_dp.core.residual.looks.table_looks import published_counts
-from stream_dp.core.residual.plan.aim_rule import OF_ROWS_OF_RANK, share_of_line
+from stream_dp.core.residual.plan.aim_rule import OF_ROWS_OF_RANK
 from stream_dp.core.residual.plan.planner import ROUNDING, Units
 from stream_dp.core.residual.ways.aimed import AimedCounts, Planned
 from stream_dp.core.residual.ways.quantiles import too_many_bins
@@ -61,11 +61,11 @@ class AimedQuantiles(AimedCounts):
     def _surely(self, query: LinearQuery) -> float:
         return super()._surely(_groups(query))
 
-    def _size(self, query: LinearQuery, evidence: Evidence) -> float:
-        del evidence  # it is about the table
-        groups = _groups(query)
-        rows = super()._size(groups, self.state.evidence(groups))
-        return OF_ROWS_OF_RANK * rows / self._spread(query)
+    def _size(self, query: LinearQuery) -> float:
+        return OF_ROWS_OF_RANK * super()._size(_groups(query)) / self._spread(query)
+
+    def _counts_of(self, query: LinearQuery) -> LinearQuery:
+        return query.table
 
     def _spread(self, query: LinearQuery) -> float:
         """How much wider the bar of the number by which a bin is passed can be than that of a cell."""
@@ -75,24 +75,10 @@ class AimedQuantiles(AimedCounts):
     def _forms(self, query: LinearQuery) -> RankForms:
         return rank_forms(query, self.state.shape)
 
-    def _price(self, query: LinearQuery) -> float:
-        bar = self._aim.share * self._size(query, self.state.evidence(query.table))
-        return share_of_line(
-            bar,
-            self._z.last,
-            self.state.prices,
-            phases=len(query.window),
-            squared_sensitivity=self._squared_sensitivity(query.table),
-        )
-
-    def _look(self, query: LinearQuery, part: float, room: Units) -> Planned:
-        limit = (part * self._size(query, self.state.evidence(query.table)) / self._z.last) ** 2
-        return self._within(query.table, self.state.evidence(query.table), limit, room)
-
     def _pilot(self, query: LinearQuery, room: Units) -> Planned:
         groups = _groups(query)
         deviation = math.sqrt(float(self.state.evidence(groups).variances.max()))
-        if 2.0 * deviation <= super()._size(groups, self.state.evidence(groups)):
+        if 2.0 * deviation <= super()._size(groups):
             return None  # how many rows the groups have is known
         return super()._pilot(query.table, room)
 

@@ -23,7 +23,7 @@ from stream_dp.core.residual.plan.planner import (
     certifies,
     for_noise,
     plan_total,
-    precision_after,
+    variance_after,
 )
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.ways.way import Measure, PlannedWay
@@ -50,9 +50,8 @@ class QuantilesOfBins(PlannedWay):
     def bar_after(self, query: LinearQuery, measure: Measure) -> float:
         assert isinstance(measure, MeasureCounts), "a table is measured"
         evidence = self._tables(query, rank_forms(query, self.state.shape))
-        variance = evidence.variance_after(precision_after(evidence, measure), table=True)
-        n_rows = self.state.rows(query.window)
-        return self._terms(query).z * math.sqrt(variance) / n_rows + ROUNDING
+        z, n_rows = self._terms(query).z, self.state.rows(query.window)
+        return z * math.sqrt(variance_after(evidence, measure)) / n_rows + ROUNDING
 
     def decide(self, query: LinearQuery) -> Outcome | Measure:
         state, error = self.state, self.state.terms_for(query).error

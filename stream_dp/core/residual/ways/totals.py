@@ -15,7 +15,7 @@ from stream_dp.core.residual.plan.planner import (
     Lack,
     MeasureCounts,
     Terms,
-    precision_after,
+    variance_after,
 )
 from stream_dp.core.residual.plan.sum_plan import SumDemand, SumPlanner
 from stream_dp.core.residual.public_state import PublicState
@@ -32,10 +32,7 @@ class Totals(PlannedWay):
     def bar_after(self, query: LinearQuery, measure: Measure) -> float:
         terms = self.state.terms
         if isinstance(measure, MeasureCounts):
-            evidence = self.state.evidence(query)
-            variance = evidence.variance_after(
-                precision_after(evidence, measure), table=measure.table
-            )
+            variance = variance_after(self.state.evidence(query), measure)
         else:
             variance = sum_planner(self.state, query, terms).variance_after(measure)
         return terms.z * math.sqrt(variance) / self.state.rows(query.window) + ROUNDING
