@@ -401,6 +401,11 @@ class SumEvidence:
         ]
 
     @property
+    def total_known(self) -> bool:
+        """Whether all rows count, so that their number is public."""
+        return self._tables.total_known
+
+    @property
     def kept(self) -> bool:
         """Whether the values of rows are added up, which no table knows."""
         return self.query.total is not None and self.query.total.kept is not None

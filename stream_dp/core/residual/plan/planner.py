@@ -175,7 +175,6 @@ class Prices:
 
     Attributes:
         table: The squared sensitivity of a table (``Budget``).
-        total_known: Whether the number of rows that count is public.
     """
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Prices:
@@ -183,7 +182,6 @@ class Prices:
 
     def __init__(self, budget: Budget) -> None:
         self.table = budget.table
-        self.total_known = budget.total_known
         self._budget = budget
         self._rho = float(budget.rho)
         self._units: dict[tuple[int, int], int] = {}

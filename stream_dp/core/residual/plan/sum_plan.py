@@ -11,10 +11,9 @@ A ``SumDemand`` says how precise the answer must be: how large the variance of e
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -144,7 +143,7 @@ class SumPlanner:
         of_totals = sums.moments.of(demand.slopes)
         if (of_totals <= demand.limits * _TIE).all() and self._rows_known:
             return True
-        return float(self._now.sum()) <= _TIE
+        return float(self._scores(self.known.by_block).sum()) <= _TIE
 
     @property
     def _rows_known(self) -> bool:
@@ -187,16 +186,12 @@ class SumPlanner:
         It is in floats, and may be above 1: no line has to have it. All blocks get the same noise.
         """
         values, least = WholeValues.of(self.known.query), math.inf
-        for shape, ratio in self._shapes(values, blank=not prices.total_known):
-            if shape.fits:
-                of_sums = np.ones(len(self.known.window))
-                of_counts = ratio**2 * of_sums if shape.counts else 0.0 * of_sums
-                after = self._after(values, shape, of_sums, of_counts)
-                score = self._scores(
-                    after.of(self.demand.slopes[:, None]), after.counts, None
-                ).sum()
-                rho = shape.rho(Fraction(1), Fraction(ratio) if shape.counts else None)
-                least = min(least, float(rho) * float(score))
+        for shape, ratio in self._shapes(values):
+            of_sums = np.ones(len(self.known.window))
+            of_counts = ratio**2 * of_sums if shape.counts else 0.0 * of_sums
+            score = self._scores(self._after(values, shape, of_sums, of_counts)).sum()
+            rho = shape.rho(Fraction(1), Fraction(ratio) if shape.counts else None)
+            least = min(least, float(rho) * float(score))
         return prices.share_of(least)
 
     def variance_after(self, measure: MeasureSums) -> float:
@@ -213,16 +208,9 @@ class SumPlanner:
         looked, of_sums, of_counts = self._looked(measure)
         now = self.known.by_block
         then = self._after(measure.values, measure.shape, of_sums, of_counts)
-
-        def added_up(after: Any, before: Any) -> Floats:
-            chosen: Floats = np.where(looked, after, before)
-            return np.asarray(chosen.sum(axis=1))
-
-        return Moments(
-            added_up(then.totals, now.totals),
-            added_up(then.both, now.both),
-            added_up(then.counts, now.counts),
-        )
+        pairs = (then.totals, now.totals), (then.both, now.both), (then.counts, now.counts)
+        chosen = (np.asarray(np.where(looked, *pair)) for pair in pairs)
+        return Moments(*(each.sum(axis=1) for each in chosen))
 
     def _looked(self, measure: MeasureSums) -> tuple[npt.NDArray[np.bool_], Floats, Floats]:
         """The blocks that are looked at, and the variances of noise on sums and on counts, 1 elsewhere."""
@@ -254,47 +242,27 @@ class SumPlanner:
         if max(self.known.rows_by_block) > MOST_ROWS:
             return None
         values = WholeValues.of(self.known.query)
-        found = (
-            self._look_of(values, shape, ratio, prices, room)
-            for shape, ratio in self._shapes(values, blank=not prices.total_known)
-            if shape.fits
-        )
-        return min(
-            (look for look in found if look is not None), key=lambda look: look.total, default=None
-        )
+        tried = [self._look_of(values, *each, prices, room) for each in self._shapes(values)]
+        return min(filter(None, tried), key=lambda look: look.total, default=None)
 
-    def _shapes(self, values: WholeValues, *, blank: bool) -> Iterator[tuple[SumShape, float]]:
+    def _shapes(self, values: WholeValues) -> list[tuple[SumShape, float]]:
         """The centres worth trying, each with the best scale of counts as a part of that of sums."""
-        query = self.known.query
-        shape = SumShape(
-            values.low,
-            values.high,
-            values.low + values.high,
-            self._n_answers > 1,
-            query.predicate.constant is True,
-            self.rows is not None,
-            blank,
-        )
+        query, low, high = self.known.query, values.low, values.high
+        live, every_row = self.known.live, query.predicate.constant is True
+        n_answers = len(self.known.sums.totals) if live is None else len(live)
+        rests, blank = self.rows is not None, not self.known.total_known
+        shape = SumShape(low, high, low + high, n_answers > 1, every_row, rests, blank)
         if self.demand.plain or not shape.counts:
             # Where all that is asked is a sum, its count comes along at a price that it can bear.
-            yield shape, shape.ratio()
-            return
+            return [(shape, shape.ratio())] if shape.fits else []
         twice = 2.0 * self.demand.slopes * (self.known.largest / values.unit)  # in units
-        middle = min(max(round(float(twice.mean())), 2 * values.low), 2 * values.high)
-        for centre in {shape.centre, middle}:
-            tried = replace(shape, centre=centre)
-            yield tried, tried.ratio(float(np.abs(twice - centre).max()))
-
-    @property
-    def _n_answers(self) -> int:
-        live = self.known.live
-        return len(self.known.sums.totals) if live is None else len(live)
-
-    @property
-    def _now(self) -> Floats:
-        moments = self.known.by_block
-        slopes = self.demand.slopes[:, None]
-        return self._scores(moments.of(slopes), moments.counts, None)
+        middle = min(max(round(float(twice.mean())), 2 * low), 2 * high)
+        shapes = [replace(shape, centre=centre) for centre in {shape.centre, middle}]
+        return [
+            (tried, tried.ratio(float(np.abs(twice - tried.centre).max())))
+            for tried in shapes
+            if tried.fits
+        ]
 
     def _look_of(
         self,
@@ -309,12 +277,10 @@ class SumPlanner:
         def after(steps: Units) -> Floats:
             """The scores of the blocks if each is looked at with its step."""
             of_sums, of_counts = grid.variances(steps)
-            moments = self._after(values, shape, of_sums, of_counts)
-            of_totals = moments.of(self.demand.slopes[:, None])
             rows = 0.5 / of_counts if shape.rests else None
-            return self._scores(of_totals, moments.counts, rows)
+            return self._scores(self._after(values, shape, of_sums, of_counts), rows)
 
-        now = self._now
+        now = self._scores(self.known.by_block)
         first, can_pay = least_steps(room, lambda units: grid.least(prices, units))
         levels = water_fill(now, lowest_of(can_pay, after(first), now), 1.0)
         if levels is None:
@@ -332,15 +298,15 @@ class SumPlanner:
             charges.append(Charge(number, grid.units(prices, step)))
         return MeasureSums(shape, values, tuple(steps), tuple(charges))
 
-    def _scores(self, of_totals: Floats, of_counts: Floats, precision: Floats | None) -> Floats:
+    def _scores(self, moments: Moments, precision: Floats | None = None) -> Floats:
         """Returns the part of the demand that the worst variance of each block takes, shape (len(window),).
 
         Args:
-            of_totals: Variances of what the demand is about, shape (answers, len(window)).
-            of_counts: Variances of the counts, of that shape.
+            moments: Covariances of totals and counts, shape (answers, len(window)).
             precision: What a look adds to the precision of the count of all rows, shape (len(window),).
         """
-        demand = self.demand
+        demand, of_counts = self.demand, moments.counts
+        of_totals = moments.of(demand.slopes[:, None])
         scores = np.asarray((of_totals / demand.limits[:, None]).max(axis=0))
         if self.rows is not None and math.isfinite(demand.rows):
             nothing = np.zeros(len(scores))

@@ -82,7 +82,35 @@ _NAMED: Final = _Plan(likely=0.5, enough=1.0, column=0.75, least=0.3)
 
 
 @dataclass(frozen=True, slots=True)
+class _Side:
+    """One of the two attributes.
+
+    Attributes:
+        attribute: Its index.
+        table: The column of its counts, over the rows that count.
+        values: The raw values of its bins, shape (n_cells,).
+        live: The bins that rows can be in, shape (n_cells,).
+    """
+
+    attribute: int
+    table: LinearQuery
+    values: Floats
+    live: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls, query: LinearQuery, attribute: int, values: tuple[float, ...], shape: tuple[int, ...]
+    ) -> _Side:
+        table = LinearQuery(query.predicate, query.window, (attribute,))
+        live = form_of(table, shape).live
+        every = np.ones(shape[attribute], np.bool_)
+        return cls(attribute, table, np.array(values), every if live is None else live)
+
+
+@dataclass(frozen=True, slots=True)
 class _Column:
+    """What is known of the column of a side."""
+
     values: Floats
     standard: Standard
     moments: ColumnMoments
@@ -105,7 +133,10 @@ class Correlations(AimedSums):
             most = 1.0 if target.at_most is None else target.at_most
             aim = Aim(share, min(1.0, share * 1.001), most, most, most)
         super().__init__(state, aim)
-        self._product = product
+        self._sides = [
+            _Side.of(query, attribute, values, state.shape)
+            for attribute, values in zip(product.attributes, product.factors, strict=True)
+        ]
         self._plan = _NAMED if self._named else _AIMED
         self._error = self._aim.share * OF_CORRELATION
         # Some misses are for the number of rows that count, where it is private.
@@ -152,7 +183,7 @@ class Correlations(AimedSums):
 
     def _kept(self, query: LinearQuery) -> tuple[Answer, bool] | None:
         kept, most = super()._kept(query), query.target.at_most
-        if kept is None or kept[0].use is None or most is None or not self._unknown(query):
+        if kept is None or kept[0].use is None or most is None or not self._unknown():
             return kept
         use = kept[0].use
         price = use.rough_price if use.useful is Useful.NO else use.aim_price
@@ -184,38 +215,30 @@ class Correlations(AimedSums):
 
     def _pilot(self, query: LinearQuery, room: Units) -> Planned:
         """A look at a column that what was measured at openings says too little of."""
-        for place in self._unknown(query):
-            return self._look_at(query, place, room)
+        for side in self._unknown():
+            if not self._named:  # a column alone says nothing: some is left for the products
+                room = np.minimum(room, self._rule(query).most // 2)
+            measure = self._measure_of_column(side, room)
+            return None if measure is None else look_of(self.state, side.table, measure)
         return None
 
-    def _unknown(self, query: LinearQuery) -> list[int]:
-        """The columns that too little is known of, by their places."""
-        found, enough = list[int](), self._plan.enough * self._error
-        for place, attribute in enumerate(self._product.attributes):
-            column = self._column(query, place)
-            known = column is not None and column.moments.off <= enough
-            if attribute not in self._found and not known:
-                found.append(place)
-        return found
+    def _unknown(self) -> list[_Side]:
+        """The columns that too little is known of."""
+        enough = self._plan.enough * self._error
+        return [
+            side
+            for side in self._sides
+            if side.attribute not in self._found
+            and ((column := self._column(side)) is None or not column.moments.off <= enough)
+        ]
 
-    def _look_at(self, query: LinearQuery, place: int, room: Units) -> Planned:
-        table = _table(query, self._product.attributes[place])
-        if not self._named:  # a column alone says nothing: some is left for the products
-            room = np.minimum(room, self._rule(query).most // 2)
-        measure = self._measure_of_column(query, place, room)
-        return None if measure is None else look_of(self.state, table, measure)
-
-    def _measure_of_column(
-        self, query: LinearQuery, place: int, room: Units
-    ) -> MeasureCounts | None:
+    def _measure_of_column(self, side: _Side, room: Units) -> MeasureCounts | None:
         """What makes a column known well enough; None where a room does not suffice, or it does not vary."""
-        table = _table(query, self._product.attributes[place])
-        evidence, live = self.state.evidence(table), _live(table, self.state.shape)
-        values = self._values(place)[live]
+        evidence, values = self.state.evidence(side.table), side.values[side.live]
         if len(np.unique(values)) < 2:
             return None
-        rows = self._rows_of(query, evidence)
-        known = self._column(query, place)
+        rows = self._rows_of(side.table, evidence)
+        known = self._column(side)
         # Values that hardly vary, next to their range, need a look that is as much more precise.
         rows = max(1.0, rows) * (1.0 if known is None else known.standard.square)
         squares = self._deviations(len(values)) * _EVENLY * math.sqrt(len(values))
@@ -230,14 +253,12 @@ class Correlations(AimedSums):
         every = every if counted is None else counted.estimate(query.window)[0]
         return every * float(query.predicate.mask.mean())
 
-    def _column(self, query: LinearQuery, place: int) -> _Column | None:
+    def _column(self, side: _Side) -> _Column | None:
         """What is known of a column; None for nothing."""
-        attribute = self._product.attributes[place]
-        table, values = _table(query, attribute), self._values(place)
-        live = _live(table, self.state.shape)
-        found = self._found.get(attribute)
+        table, values, live = side.table, side.values, side.live
+        found = self._found.get(side.attribute)
         if found is None:
-            opening = self.state.belief.at_opening(form_of(table, self.state.shape), query.window)
+            opening = self.state.belief.at_opening(form_of(table, self.state.shape), table.window)
             if not np.isfinite(opening.variances).all():
                 return None
             counts = opening.values
@@ -249,17 +270,18 @@ class Correlations(AimedSums):
         z = self._deviations(int(np.count_nonzero(live)))
         each = standard.apply(values)
         sums = [
-            self._sum(query, attribute, weights * live)
+            self._sum(side, weights * live)
             for weights in (np.ones(len(each)), each, np.square(each) - standard.square)
         ]
         rows, first, second = ((value, z * math.sqrt(variance)) for value, variance in sums)
         return _Column(values, standard, ColumnMoments(rows, first, second, standard.square))
 
-    def _sum(self, query: LinearQuery, attribute: int, weights: Floats) -> tuple[float, float]:
+    def _sum(self, side: _Side, weights: Floats) -> tuple[float, float]:
         """The sum of what the rows of each bin count for, and its variance."""
-        found, every = self._found.get(attribute), bool((weights == 1.0).all())
+        query, found = side.table, self._found.get(side.attribute)
+        every = bool((weights == 1.0).all())
         if found is None:
-            form = TableForm(query.predicate, (), self.state.shape, ((attribute,), weights))
+            form = TableForm(query.predicate, (), self.state.shape, ((side.attribute,), weights))
             known = self.state.belief.at_opening(form, query.window)
             return float(known.values[0]), float(known.variances[0])
         if every and query.predicate.constant is True and self.state.belief.total_known:
@@ -271,18 +293,15 @@ class Correlations(AimedSums):
         """The half width of sums over a column, in deviations."""
         return deviations(n_bins, _COLUMN * self._failure)
 
-    def _values(self, place: int) -> Floats:
-        return np.array(self._product.factors[place])
-
-    def _columns(self, query: LinearQuery) -> tuple[_Column, _Column] | None:
-        one, other = self._column(query, 0), self._column(query, 1)
+    def _columns(self) -> tuple[_Column, _Column] | None:
+        one, other = map(self._column, self._sides)
         return None if one is None or other is None else (one, other)
 
-    def _expected(self, query: LinearQuery, place: int) -> _Column | None:
+    def _expected(self, side: _Side) -> _Column | None:
         """A column as its look is expected to find it: like today's estimates, or else as a bell."""
-        table, values = _table(query, self._product.attributes[place]), self._values(place)
-        evidence, live = self.state.evidence(table), _live(table, self.state.shape)
-        counts, rows, some = evidence.values, self._rows_of(query, evidence), values[live]
+        evidence, values = self.state.evidence(side.table), side.values
+        counts, rows = evidence.values, self._rows_of(side.table, evidence)
+        some = values[side.live]
         if not np.isfinite(evidence.variances).all():
             off = np.abs(some - 0.5 * (some.min() + some.max()))
             counts = np.exp(-0.5 * np.square(CUT * off / max(float(off.max()), 1e-300)))
@@ -299,15 +318,16 @@ class Correlations(AimedSums):
     def _named_price(self, query: LinearQuery) -> tuple[float, float]:
         # What looks at columns found is kept for the query in hand only. The next one pays for them again.
         found, self._found = self._found, {}
-        price, first = self._price(query), self._first(query)
+        price, first = self._price(query), self._first()
         self._found = found
         return price, first
 
-    def _first(self, query: LinearQuery) -> float:
+    def _first(self) -> float:
         """The share of a line that may be needed for looks at columns."""
         each = []
-        for place in self._unknown(query):
-            measure = self._measure_of_column(query, place, np.full(len(query.window), _ANY_ROOM))
+        for side in self._unknown():
+            any_room = np.full(len(side.table.window), _ANY_ROOM)
+            measure = self._measure_of_column(side, any_room)
             if measure is None:
                 return math.inf
             each.append(max(charge.rho for charge in measure.charges) / UNITS)
@@ -315,12 +335,12 @@ class Correlations(AimedSums):
         return max(sum(each), 2.0 * max(each, default=0.0))
 
     def _price(self, query: LinearQuery) -> float:
-        unknown, first = self._unknown(query), self._first(query)
+        first, unknown = self._first(), {side.attribute for side in self._unknown()}
         if not unknown or not math.isfinite(first):
             return super()._price(query) if not unknown else math.inf
         one, other = (
-            self._expected(query, place) if place in unknown else self._column(query, place)
-            for place in range(len(self._product.attributes))
+            self._expected(side) if side.attribute in unknown else self._column(side)
+            for side in self._sides
         )
         if one is None or other is None:
             return math.inf
@@ -329,12 +349,12 @@ class Correlations(AimedSums):
         return math.inf if planner is None else first + planner.price(self.state.prices)
 
     def _planner(self, query: LinearQuery, demand: SumDemand | None) -> SumPlanner | None:
-        columns = self._columns(query)
+        columns = self._columns()
         return None if columns is None else super()._planner(_products(query, columns), demand)
 
     def _demand(self, query: LinearQuery, part: float) -> SumDemand | None:
         """What makes the bar this part of the size, if the correlation is as small as is planned for."""
-        columns = self._columns(query)
+        columns = self._columns()
         return None if columns is None else self._demand_of(query, part, columns)
 
     def _demand_of(
@@ -356,14 +376,14 @@ class Correlations(AimedSums):
         return SumDemand(np.zeros(1), np.array([limit])) if limit > 0.0 and rows > 0.0 else None
 
     def _measured(self, query: LinearQuery, planner: SumPlanner | None, room: Units) -> Planned:
-        columns = self._columns(query)
+        columns = self._columns()
         if columns is None:
             return None
         return super()._measured(_products(query, columns), planner, room)
 
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Summed:
         assert isinstance(release, SumRelease), "the release of this look"
-        columns = self._columns(query)
+        columns = self._columns()
         assert columns is not None, "products follow from them"
         products = _products(query, columns)
         found = summed(
@@ -379,29 +399,9 @@ class Correlations(AimedSums):
         if mean is not None and bar is not None:
             value, ends = correlation(columns[0].moments, columns[1].moments, mean, bar)
         half = max(ends[1] - value, value - ends[0])
-        told = Sum(
-            cell.count,
-            cell.count_bar,
-            0.0,
-            None,
-            value,
-            half,
-            count_ends=cell.count_ends,
-            mean_ends=ends,
-        )
+        counts = cell.count, cell.count_bar
+        told = Sum(*counts, 0.0, None, value, half, count_ends=cell.count_ends, mean_ends=ends)
         return replace(found, cells=(told,))
-
-
-def _table(query: LinearQuery, attribute: int) -> LinearQuery:
-    """The column of counts of an attribute, over the rows that count."""
-    return LinearQuery(query.predicate, query.window, (attribute,))
-
-
-def _live(table: LinearQuery, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    """The bins that rows can be in, shape (n_cells,)."""
-    (attribute,) = table.group_by
-    live = form_of(table, shape).live
-    return np.ones(shape[attribute], np.bool_) if live is None else live
 
 
 def _products(query: LinearQuery, columns: tuple[_Column, _Column]) -> LinearQuery:
