@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from stream_dp.core.budget.parameters import Aim
-from stream_dp.core.residual.base_release.expected_queries import Group, PlannedTile
+from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.plan.targets import NO_LIMITS, Limits
 from stream_dp.errors import InvalidDefinition
 
@@ -23,13 +23,12 @@ class CalibratedSettings:
         base_share: The part of each new line that is spent when its phase opens; None derives it.
         queries_per_phase: The number of different queries that a block is asked in its life, by the phases
             that follow one another; None for the default.
-        workload: The queries that are expected; None for the generic workload.
         pacing: Whether part of young lines is kept for the phases to come. None keeps it where the plan
             learns and lines are short.
         limits: What queries may ask for.
         approximate: Whether looks with a delta of their own are charged to the same lines.
-        tiles: Queries for which a part of each line is kept. They are planned for as well, unless a
-            ``workload`` is given.
+        tiles: The queries that are expected in each phase. A part of each line is kept for them. Empty for
+            generic ones.
         kept: The number of blocks, the last ones, whose rows are kept. No look reads the others. None keeps
             all.
         grows: Whether more is measured of sealed blocks once queries have paid enough for it.
@@ -44,7 +43,6 @@ class CalibratedSettings:
     on_exhausted: Literal["unverified", "refuse"] = "unverified"
     base_share: float | None = None
     queries_per_phase: int | None = None
-    workload: tuple[Group, ...] | None = None
     pacing: bool | None = None
     limits: Limits = NO_LIMITS
     approximate: bool = False
@@ -66,7 +64,7 @@ class CalibratedSettings:
     @property
     def learns(self) -> bool:
         """Whether the plan of later phases learns from what is asked: nobody has described it."""
-        described = self.queries_per_phase, self.workload, self.base_share, self.aim
+        described = self.queries_per_phase, self.base_share, self.aim
         return all(said is None for said in described) and not self.tiles
 
     @property

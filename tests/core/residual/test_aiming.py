@@ -37,6 +37,7 @@ from stream_dp.core.queries.query import (
 )
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.plan import aim_rule
 from stream_dp.core.residual.plan.aim_rule import (
     Deviations,
@@ -83,7 +84,7 @@ class Life:
         self.noise = RoundedNoise(self.seed)
         accuracy = Accuracy(0.02, self.beta)
         self.mechanism = Calibrated(
-            WARDS, PRIVACY, accuracy, base_share=self.base_share, aim=self.aim
+            WARDS, PRIVACY, accuracy, CalibratedSettings(base_share=self.base_share, aim=self.aim)
         )
         n = sum(self.counts)
         draw = np.random.default_rng(5)
@@ -302,7 +303,7 @@ def test_what_openings_answer_has_the_bar_of_openings() -> None:
     assert not life.looks
     assert useful(outcome) is Useful.YES
     assert {cell.path for cell in cells(outcome)} == {Path.CERTIFIED}
-    evidence = life.mechanism.belief.at_opening(
+    evidence = life.mechanism.state.belief.at_opening(
         life.mechanism.state.evidence(life.by_ward()).form, life.window
     )
     z = norm.isf(aim_rule.OPENING * BETA / 2)
@@ -374,10 +375,10 @@ def test_a_sum_is_what_its_last_look_says_by_itself(mean: bool) -> None:
     last = life.looks[-1]
     release = life.releases[-1]
     looks = {0: release.estimates(outcome.n, 0)}  # type: ignore[attr-defined]
-    alone = life.mechanism.belief.sums_alone(life.sums(0, mean=mean), looks)
+    alone = life.mechanism.state.belief.sums_alone(life.sums(0, mean=mean), looks)
     z = norm.isf(aim_rule.LAST * BETA / 2)
     largest = life.sums(0).total.largest  # type: ignore[union-attr]
-    bars = z * np.sqrt(alone.sums.variance_of_totals) * largest
+    bars = z * np.sqrt(alone.sums.moments.totals) * largest
     assert [cell.total for cell in outcome.cells] == pytest.approx(
         (alone.sums.totals * largest).tolist()
     )
@@ -491,7 +492,9 @@ def test_a_quote_is_exact_where_no_pilot_decides_and_says_the_most_where_one_doe
 
 def test_what_may_be_taken_unasked_bounds_all_looks_of_an_answer() -> None:
     life = Life(aim=Aim(0.01, rough=0.02, easy_share=0.02))
-    life.mechanism.spending.takes_unasked(lambda _: np.array([UNITS // 5000 - round(life.paid() * UNITS)]))
+    life.mechanism.spending.takes_unasked(
+        lambda _: np.array([UNITS // 5000 - round(life.paid() * UNITS)])
+    )
     outcome = life.ask(life.count())
     assert life.paid() <= 1 / 5000
     use = use_of_outcome(outcome)
@@ -601,9 +604,11 @@ def test_a_line_that_is_spent_is_said_to_be_so_where_the_data_set_refuses() -> N
             WARDS,
             PRIVACY,
             Accuracy(0.02, BETA),
-            base_share=0.0,
-            on_exhausted=on_exhausted,  # type: ignore[arg-type]
-            aim=Aim(0.1),
+            CalibratedSettings(
+                base_share=0.0,
+                on_exhausted=on_exhausted,  # type: ignore[arg-type]
+                aim=Aim(0.1),
+            ),
         )
         life.mechanism.open_phase(sum(life.counts))
         life.mechanism.charged((Charge(0, UNITS),))

@@ -37,6 +37,7 @@ from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.belief.sums import form_of_total
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.plan.planner import Prices, Terms
 from stream_dp.core.residual.plan.reserve import Reserve
 from stream_dp.core.residual.plan.residual_price import residual_price, standalone_price
@@ -598,7 +599,9 @@ def test_a_sum_is_expected_to_cost_what_the_engine_takes_for_it(
     condition = predicate(**where) if where else EVERYTHING
     query = LinearQuery(condition, range(1), by, Total(1, amounts.values))
     (group,) = declared_workload([PlannedTile(query, 1)], ORDERS)
-    engine = Calibrated(universe, Privacy(1.0, 1e-9), Accuracy(0.02, 0.01), base_share=0.0)
+    engine = Calibrated(
+        universe, Privacy(1.0, 1e-9), Accuracy(0.02, 0.01), CalibratedSettings(base_share=0.0)
+    )
     engine.open_phase(20_000)
     (charge,) = engine.quote(query).charges
     planned = group.on_demand(1) / limit(20_000, 0.02) / float(BUDGET.rho)

@@ -33,7 +33,7 @@ def seen(it: Host, queries: list[LinearQuery]) -> list[object]:
         evidence = mechanism.state.evidence(query)
         found += [mechanism.quote(query), evidence.values.tolist(), evidence.variances.tolist()]
         found.append(evidence.by_block().tolist())
-        found.append(mechanism.state.allocator.rent(query.attributes, query.window))
+        found.append(mechanism.state.spending.allocator.rent(query.attributes, query.window))
     return [
         *found,
         mechanism.lines.left().tolist(),

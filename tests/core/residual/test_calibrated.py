@@ -33,6 +33,7 @@ from stream_dp.core.randomness.noise_sources import Kind, NoiseSource, grid_sigm
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.linear_forms import conjunctions_log
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.table_looks import (
     CountsLook,
     CountsRelease,
@@ -40,8 +41,8 @@ from stream_dp.core.residual.looks.table_looks import (
     TablesLook,
     TablesRelease,
 )
+from stream_dp.core.residual.plan.planner import MOST_DRAWN
 from stream_dp.core.residual.plan.sum_price import MOST_ROWS
-from stream_dp.core.residual.ways.way import MOST_DRAWN
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.errors import BudgetExceeded, CorruptState, InvalidDefinition
@@ -57,7 +58,7 @@ PRIVACY = Privacy(1.0, 1e-9)
 
 
 def make(error: float = 0.02, **options: object) -> Calibrated:
-    return Calibrated(UNIVERSE, PRIVACY, Accuracy(error, 0.01), **options)  # type: ignore[arg-type]
+    return Calibrated(UNIVERSE, PRIVACY, Accuracy(error, 0.01), CalibratedSettings(**options))  # type: ignore[arg-type]
 
 
 def rows(n: int, seed: int) -> Rows:
@@ -107,9 +108,9 @@ class Host:
         """A new process that knows only what was stored."""
         other = Host(
             make(
-                self.mechanism.accuracy.error,
-                base_share=self.mechanism.policy.base_share,
-                pacing=self.mechanism.policy.pacing,
+                self.mechanism.state.promise.accuracy.error,
+                base_share=self.mechanism.state.settings.base_share,
+                pacing=self.mechanism.state.spending.allocator._pacing,
                 **options,
             ),
             RoundedNoise(99),
@@ -266,7 +267,7 @@ def test_a_fresh_answer_costs_one_count_of_the_noise_that_the_error_allows() -> 
     query = LinearQuery(conjunction(np.random.default_rng(4), 2), range(1))
     (charge,) = it.mechanism.quote(fresh(query)).charges
     sigma = 0.02 * 20_000 / two_sided(math.log(0.01))
-    rho = float(it.mechanism.budget.rho)
+    rho = float(it.mechanism.state.promise.budget.rho)
     least = 1 / (2 * sigma**2) / rho
     assert least == pytest.approx(0.00138, rel=0.01)
     assert least <= charge.rho / UNITS < 1.1 * least
@@ -634,7 +635,7 @@ def test_too_many_cells_are_refused_before_any_work() -> None:
     wide = Universe(
         tuple(Category(f"a{i}", tuple(map(str, range(200))), other=False) for i in range(4))
     )
-    mechanism = Calibrated(wide, PRIVACY, Accuracy(0.02, 0.01), base_share=0.0)
+    mechanism = Calibrated(wide, PRIVACY, Accuracy(0.02, 0.01), CalibratedSettings(base_share=0.0))
     mechanism.open_phase(1000)
     one = np.arange(200) < 1
     outcome = mechanism.answer(
@@ -653,7 +654,7 @@ def test_more_noise_than_is_drawn_at_once_is_refused_before_it_is_paid() -> None
             Category("c", tuple(map(str, range(1024))), other=False),
         )
     )
-    mechanism = Calibrated(wide, PRIVACY, Accuracy(0.05, 0.01), base_share=0.0)
+    mechanism = Calibrated(wide, PRIVACY, Accuracy(0.05, 0.01), CalibratedSettings(base_share=0.0))
     blocks = MOST_DRAWN // wide.n_cells
     for _ in range(blocks + 1):
         mechanism.open_phase(2 * MOST_ROWS)
@@ -708,7 +709,7 @@ def test_every_look_is_charged_before_it_is_taken_with_the_scale_that_is_drawn()
     """Charges are recomputed from the scales that the noise source saw, in exact fractions."""
     it = host(0, error=0.01)
     witness = Witness(it)
-    rho = it.mechanism.budget.rho
+    rho = it.mechanism.state.promise.budget.rho
 
     def taken(look: Look) -> Release:
         look.reserve(witness)

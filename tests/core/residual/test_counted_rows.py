@@ -18,11 +18,12 @@ from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy, Target, Uni
 from stream_dp.core.outcome import Answered, Path, RowsThatCount
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import grid_sigma
-from stream_dp.core.residual.answer_maker import AnswerMaker
+from stream_dp.core.residual.answers.count_answers import AnswerMaker
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.levels import Axes, grouped
 from stream_dp.core.residual.belief.linear_forms import form_of, spectrum
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.counted_rows import CountedRows, RowsLook, RowsRelease
 from stream_dp.core.residual.plan.aim_rule import OPENING
 from stream_dp.core.residual.plan.planner import Policy, Prices
@@ -487,7 +488,9 @@ def test_all_rows_that_count_are_what_the_looks_at_their_number_tell(aim: Aim | 
     """For nothing, with the bar of what opens: a count without a condition needs no look of its own."""
     universe = Universe((Category("a", ("x", "y"), other=False),))
     privacy = Privacy(1.0, 1e-9, Unit(1, 2))
-    engine = Calibrated(universe, privacy, Accuracy(0.05, 0.01), base_share=0.0, aim=aim)
+    engine = Calibrated(
+        universe, privacy, Accuracy(0.05, 0.01), CalibratedSettings(base_share=0.0, aim=aim)
+    )
     driven, data, n_rows, n_counted = (
         Driven(engine, RoundedNoise(5)),
         Blocks(universe),
@@ -505,7 +508,7 @@ def test_all_rows_that_count_are_what_the_looks_at_their_number_tell(aim: Aim | 
     assert isinstance(outcome, Answered)
     assert (engine.lines.left(range(2)).tolist() == before) is (aim is not None)
     if aim is not None:
-        look = RowsLook.at(0, Prices(engine.budget))
+        look = RowsLook.at(0, Prices(engine.state.promise.budget))
         z = norm.isf(OPENING * 0.01 / 2)
         assert outcome.error_bar is not None
         assert outcome.error_bar == pytest.approx(

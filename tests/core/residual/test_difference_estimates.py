@@ -19,9 +19,10 @@ from stream_dp.core.outcome import Differences, Outcome, Path, RefusalCode, Refu
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import NoiseSource, grid_sigma
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
 from stream_dp.core.residual.plan.planner import water_fill
-from stream_dp.core.residual.window_pair import Windows
+from stream_dp.core.residual.ways.differences import Windows
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Boolean, Category, Rows, Universe
 from tests.noise import FakeNoise, QuickNoise
@@ -80,7 +81,10 @@ class Host:
         base_share: float = 0.0,
     ) -> None:
         self.mechanism = Calibrated(
-            UNIVERSE, Privacy(1.0, 1e-9), Accuracy(error, beta), base_share=base_share, pacing=False
+            UNIVERSE,
+            Privacy(1.0, 1e-9),
+            Accuracy(error, beta),
+            CalibratedSettings(base_share=base_share, pacing=False),
         )
         self.noise, self.data = noise, Blocks(UNIVERSE)
         self.looks: list[Look] = []
@@ -315,7 +319,9 @@ def errors(factor: float, query: LinearQuery) -> list[float]:
     (share,), _ = truth(query)
     noise, found, z = QuickNoise(11, factor), [], host.mechanism.state.terms.z
     for _ in range(2800):
-        fresh = Calibrated(UNIVERSE, Privacy(1.0, 1e-9), Accuracy(0.02, 0.01), base_share=0.0)
+        fresh = Calibrated(
+            UNIVERSE, Privacy(1.0, 1e-9), Accuracy(0.02, 0.01), CalibratedSettings(base_share=0.0)
+        )
         for n_rows in ROWS:
             fresh.open_phase(n_rows)
         for look in host.looks:

@@ -13,7 +13,7 @@ from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.outcome import Path, Sum
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Total
 from stream_dp.core.residual import answer_maker
-from stream_dp.core.residual.answer_maker import AnswerMaker
+from stream_dp.core.residual.answers.count_answers import AnswerMaker
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import least_deviations, ratio_bar
 

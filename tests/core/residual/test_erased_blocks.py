@@ -39,7 +39,7 @@ class Forgetting(Host):
         super().open(n, seed)
 
     def erase(self, n_blocks: int) -> None:
-        self.data.erase(erased_blocks(n_blocks, self.mechanism.kept))
+        self.data.erase(erased_blocks(n_blocks, self.mechanism.state.settings.kept))
 
     def take(self, look: Look) -> Any:
         self.data.check(look.reads)

@@ -29,6 +29,7 @@ from stream_dp.core.queries.query import LinearQuery, Total
 from stream_dp.core.randomness.noise_sources import NoiseSource, grid_sigma
 from stream_dp.core.residual.belief.sums import SumEvidence
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
 from stream_dp.core.residual.looks.table_looks import QUERY, Part, TablesLook
 from stream_dp.core.residual.plan.planner import Prices
@@ -325,7 +326,7 @@ class Trial:
     ) -> None:
         accuracy = Accuracy(more.pop("error", 0.02), more.pop("beta", 0.01))
         settings = {"base_share": 0.0, "pacing": False} | more
-        self.mechanism = Calibrated(ORDERS, PRIVACY, accuracy, **settings)
+        self.mechanism = Calibrated(ORDERS, PRIVACY, accuracy, CalibratedSettings(**settings))
         self.noise, self.data = noise, Blocks(ORDERS)
         self.raw = [orders(n_rows, seed) for seed in range(phases)]
         self.looks: list[Look] = []
@@ -352,7 +353,7 @@ class Trial:
 
     def table(self, block: int, units: int = UNITS // 10) -> None:
         """Measures the table over amounts and statuses."""
-        prices = Prices(self.mechanism.budget)
+        prices = Prices(self.mechanism.state.promise.budget)
         step = prices.least_step(units, 2)
         assert step is not None
         charges = (Charge(block, prices.units(step, 2)),)
@@ -367,10 +368,10 @@ EVERY, BY_STATUS = asked(ORDERS), asked(ORDERS, None, ["status"])
 def test_tables_say_how_many_rows_there_are_and_not_what_they_count_for() -> None:
     trial = Trial(QuickNoise(1))
     trial.table(0)
-    known = trial.mechanism.belief.sums(BY_STATUS).sums
-    assert np.isinf(known.variance_of_totals).all()
-    assert not known.covariances.any()
-    assert np.isfinite(known.variance_of_counts).all()
+    known = trial.mechanism.state.belief.sums(BY_STATUS).sums
+    assert np.isinf(known.moments.totals).all()
+    assert not known.moments.both.any()
+    assert np.isfinite(known.moments.counts).all()
     step = trial.mechanism.answer(BY_STATUS)
     assert isinstance(step, SumLook), "a table does not certify it, nor is one bought"
     assert step.description["measured"] is True
@@ -384,9 +385,9 @@ def test_counts_of_a_look_are_combined_with_tables_and_totals_are_not() -> None:
     assert isinstance(step, SumLook)
     sums = []
     for mechanism, trial in zip((alone, both), trials, strict=True):
-        before = mechanism.belief.sums(BY_STATUS).sums.variance_of_counts
+        before = mechanism.state.belief.sums(BY_STATUS).sums.moments.counts
         trial.take(step)
-        sums.append(mechanism.belief.sums(BY_STATUS).sums)
+        sums.append(mechanism.state.belief.sums(BY_STATUS).sums)
         assert (sums[-1].variance_of_counts < before).all()
     assert (sums[1].variance_of_counts < sums[0].variance_of_counts).all()
     # The count corrects the total where the look's errors go together, and nothing else does.
@@ -515,7 +516,7 @@ def defined(*attributes: Any) -> Definition:
 
 def test_the_auditor_prices_a_look_and_compares_it_with_what_is_kept() -> None:
     trial = Trial(QuickNoise(8))
-    line = Line(trial.mechanism.budget.rho, Fraction(0), linear=False, recorded=True)
+    line = Line(trial.mechanism.state.promise.budget.rho, Fraction(0), linear=False, recorded=True)
     definition = defined(AMOUNTS_KEPT, OF_STATUS)
     for where, group_by, _ in ASKED:
         look = trial.mechanism.answer(asked(ORDERS, where, group_by))
@@ -588,9 +589,9 @@ def test_a_filter_is_answered_from_the_look_at_a_group_by() -> None:
     trial.ask(BY_STATUS)
     taken = len(trial.looks)
     paid = asked(ORDERS, {"attribute": "status", "in": ["a", "b"]})
-    known = trial.mechanism.belief.sums(paid)
+    known = trial.mechanism.state.belief.sums(paid)
     assert known.looked
-    assert np.isfinite(known.sums.variance_of_totals).all()
+    assert np.isfinite(known.sums.moments.totals).all()
     trial.mechanism.answer(replace(paid, target=Target(share=0.05)))
     assert len(trial.looks) == taken
 

@@ -33,6 +33,7 @@ from stream_dp.core.residual.belief.linear_forms import Form, TableForm, form_of
 from stream_dp.core.residual.belief.packages import package
 from stream_dp.core.residual.belief.residuals import ResidualMemory
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.table_looks import CountsLook, Part, TablesLook, TablesRelease
 from stream_dp.core.residual.plan.planner import Prices, Terms
 from stream_dp.core.residual.plan.residual_price import residual_price, standalone_price
@@ -480,7 +481,7 @@ def test_sums_have_the_variance_of_generalised_least_squares(seed: int) -> None:
 def test_synthetic_rows_follow_tables_that_were_measured_at_several_levels() -> None:
     of = universe(50)
     data, _ = sealed(of, 40_000)
-    mechanism = Calibrated(of, PRIVACY, Accuracy(0.02, 0.01), base_share=0.1)
+    mechanism = Calibrated(of, PRIVACY, Accuracy(0.02, 0.01), CalibratedSettings(base_share=0.1))
     Driven(mechanism, QuickNoise(3)).open_phase(40_000, data)
     rows = mechanism.basis(range(1)).rows(2_000, np.random.default_rng(1))
     assert (0,) in rows.fitted
@@ -691,7 +692,7 @@ def ranges(n: int, k: int, seed: int) -> list[npt.NDArray[np.bool_]]:
 
 def asked(of: Universe, n_rows: int, error: float) -> tuple[float, int, int]:
     """The share of a line that 300 ranges take, how many were answered, and how many missed."""
-    mechanism = Calibrated(of, PRIVACY, Accuracy(error, 0.01), base_share=0.0)
+    mechanism = Calibrated(of, PRIVACY, Accuracy(error, 0.01), CalibratedSettings(base_share=0.0))
     data, rows = sealed(of, n_rows)
     driven = Driven(mechanism, QuickNoise(3))
     driven.open_phase(n_rows, data)
@@ -724,7 +725,7 @@ def test_ranges_on_301_bins_cost_about_a_quarter_of_what_they_cost_without_level
 
 def test_what_a_bundle_is_quoted_with_levels_is_what_is_paid() -> None:
     of = universe()
-    mechanism = Calibrated(of, PRIVACY, Accuracy(0.02, 0.01), base_share=0.0)
+    mechanism = Calibrated(of, PRIVACY, Accuracy(0.02, 0.01), CalibratedSettings(base_share=0.0))
     data, _ = sealed(of, 20_000)
     noise = QuickNoise(3)
     mechanism.open_phase(20_000)

@@ -18,6 +18,7 @@ from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Tot
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.belief.sums import ratio_bar
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Number, Rows, Universe
@@ -67,7 +68,7 @@ class Host:
     def __init__(self, noise: NoiseSource, *, phases: int = 1, beta: float = 0.01) -> None:
         accuracy = Accuracy(0.02, beta)
         self.mechanism = Calibrated(
-            UNIVERSE, Privacy(1.0, 1e-9), accuracy, base_share=0.0, pacing=False
+            UNIVERSE, Privacy(1.0, 1e-9), accuracy, CalibratedSettings(base_share=0.0, pacing=False)
         )
         self.noise, self.data = noise, Blocks(UNIVERSE)
         self.looks: list[Look] = []

@@ -29,7 +29,7 @@ def opened(n_phases: int = 1, *, tiles: tuple[PlannedTile, ...] = TILES, **optio
 
 
 def reserve_of(it: Host) -> Reserve:
-    reserve = it.mechanism.state.reserve
+    reserve = it.mechanism.state.spending.reserve
     assert reserve is not None
     return reserve
 

@@ -28,6 +28,7 @@ from stream_dp.core.randomness.noise_sources import NoiseSource, grid_sigma
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import Moments, ratio_bar, rest_of_share
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.sum_look import SHARED, SumLook, exact_sums
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
 from stream_dp.core.residual.plan.planner import Prices
@@ -105,7 +106,10 @@ class Host:
         self, noise: NoiseSource, *, phases: int = 1, beta: float = 0.01, base_share: float = 0.0
     ) -> None:
         self.mechanism = Calibrated(
-            UNIVERSE, PRIVACY, Accuracy(0.02, beta), base_share=base_share, pacing=False
+            UNIVERSE,
+            PRIVACY,
+            Accuracy(0.02, beta),
+            CalibratedSettings(base_share=base_share, pacing=False),
         )
         self.noise, self.data = noise, Blocks(UNIVERSE)
         self.looks: list[Look] = []
@@ -402,7 +406,7 @@ def test_after_a_group_by_the_share_in_one_group_is_free() -> None:
     assert one.cells == groups.cells[:1]
     # A part that says something of the country itself is not made of the groups.
     other = share({"any": [IS_LATE, IN_U]}, {"all": [IN_A, {"not": {"all": [IN_U, IS_LATE]}}]})
-    assert not host.mechanism.belief.sums(other).looked
+    assert not host.mechanism.state.belief.sums(other).looked
 
 
 def test_counts_that_were_asked_before_make_the_share_free() -> None:
@@ -511,7 +515,9 @@ def normal_errors(factor: float) -> list[float]:
     assert {type(look) for look in host.looks} == {TablesLook, CountsLook, SumLook}
     noise, found = QuickNoise(15, factor), []
     for _ in range(2800):
-        fresh = Calibrated(UNIVERSE, PRIVACY, Accuracy(0.02, 0.01), base_share=0.0)
+        fresh = Calibrated(
+            UNIVERSE, PRIVACY, Accuracy(0.02, 0.01), CalibratedSettings(base_share=0.0)
+        )
         fresh.open_phase(N_ROWS)
         for look in host.looks:
             fresh.absorb(look.take(noise, host.data))
@@ -569,14 +575,14 @@ def test_bars_are_fiellers_and_missing_where_all_shares_are_possible() -> None:
     rare = {"all": [{"attribute": "status", "eq": "e"}, {"attribute": "country", "eq": "x"}]}
     (cell,) = host.ask_share(share(IS_LATE, rare)).cells
     assert cell.mean is None
-    known = host.mechanism.belief.sums(share(IS_LATE, IN_A, mean=0.02))
+    known = host.mechanism.state.belief.sums(share(IS_LATE, IN_A, mean=0.02))
     outcome = host.ask_share(share(IS_LATE, IN_A))
-    sums = host.mechanism.belief.sums(known.query).sums
+    sums = host.mechanism.state.belief.sums(known.query).sums
     bar = ratio_bar(
         float(sums.totals[0]),
         float(sums.counts[0]),
-        (float(sums.variance_of_totals[0]), float(sums.variance_of_counts[0])),
-        float(sums.covariances[0]),
+        (float(sums.moments.totals[0]), float(sums.moments.counts[0])),
+        float(sums.moments.both[0]),
         2.5758293035489004,
     )
     assert outcome.cells[0].mean_bar == pytest.approx(bar)

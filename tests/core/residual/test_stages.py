@@ -23,9 +23,10 @@ from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.plan.planner import Prices
-from stream_dp.core.residual.plan.relative_stages import StagedLook, Stages
 from stream_dp.core.residual.plan.targets import Limits
+from stream_dp.core.residual.ways.relative import Stages
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Rows, Universe
 from tests.noise import RoundedNoise
@@ -65,9 +66,7 @@ class Life:
             UNIVERSE,
             PRIVACY,
             Accuracy(0.02, beta),
-            base_share=base_share,
-            pacing=False,
-            **options,  # type: ignore[arg-type]
+            CalibratedSettings(base_share=base_share, pacing=False, **options),  # type: ignore[arg-type]
         )
         block = block_of(count, n)
         self.data, self.window, self.truth = Blocks(UNIVERSE), range(phases), count * phases

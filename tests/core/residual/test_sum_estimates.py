@@ -90,12 +90,12 @@ def test_bars_of_sums_and_means_cover_as_often_as_they_say(factor: float, holds:
     rounds = 150
     for _ in range(rounds):
         known = believing(truth, 20.0 * factor, draw).sums(QUERY).sums
-        covered[0] += np.sum(np.abs(known.totals - totals) <= z * np.sqrt(known.variance_of_totals))
-        covered[1] += np.sum(np.abs(known.counts - counts) <= z * np.sqrt(known.variance_of_counts))
+        covered[0] += np.sum(np.abs(known.totals - totals) <= z * np.sqrt(known.moments.totals))
+        covered[1] += np.sum(np.abs(known.counts - counts) <= z * np.sqrt(known.moments.counts))
         for cell in range(GROUPS):
-            variances = known.variance_of_totals[cell], known.variance_of_counts[cell]
+            variances = known.moments.totals[cell], known.moments.counts[cell]
             total, count = float(known.totals[cell]), float(known.counts[cell])
-            bar = ratio_bar(total, count, variances, float(known.covariances[cell]), z)
+            bar = ratio_bar(total, count, variances, float(known.moments.both[cell]), z)
             assert bar is not None
             covered[2] += abs(total / count - totals[cell] / counts[cell]) <= bar
     for found in covered.tolist():

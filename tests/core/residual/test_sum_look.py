@@ -26,6 +26,7 @@ from stream_dp.core.randomness.noise_sources import NoiseSource, grid_sigma
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import SumEstimate, ratio_bar
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.counted_rows import RowsLook, RowsRelease
 from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease, exact_sums
 from stream_dp.core.residual.looks.table_looks import TablesLook
@@ -268,7 +269,10 @@ def test_a_data_set_that_protects_persons_looks_at_sums_at_the_price_of_blanks(
     total, within = Total(0, numbers.values), Target(value=4_000.0 * max(numbers.values))
     query = LinearQuery(EVERYTHING, range(1), group_by, total, target=within)
     engine = Calibrated(
-        universe, Privacy(1.0, 1e-9, Unit(2, 3)), Accuracy(0.02, 0.01), base_share=0.0
+        universe,
+        Privacy(1.0, 1e-9, Unit(2, 3)),
+        Accuracy(0.02, 0.01),
+        CalibratedSettings(base_share=0.0),
     )
     (counting,) = engine.open_phase(200_000)
     assert isinstance(counting, RowsLook)
@@ -432,7 +436,7 @@ class Trial:
     ) -> None:
         settings = {"error": 0.02, "beta": 0.01, "base_share": 0.0, "pacing": False} | more
         accuracy = Accuracy(settings.pop("error"), settings.pop("beta"))  # type: ignore[arg-type]
-        self.mechanism = Calibrated(UNIVERSE, PRIVACY, accuracy, **settings)  # type: ignore[arg-type]
+        self.mechanism = Calibrated(UNIVERSE, PRIVACY, accuracy, CalibratedSettings(**settings))  # type: ignore[arg-type]
         self.noise, self.data = noise, Blocks(UNIVERSE)
         self.looks: list[Look] = []
         self.stored: list[int | bytes] = []
@@ -525,7 +529,9 @@ def test_a_sum_keeps_its_promise_at_a_price_below_that_of_the_table(
 
 def test_every_row_in_one_answer_needs_no_count() -> None:
     numbers = Universe((Number("x", (1, 2, 3), representatives=(0, 1, 2, 3)),))
-    mechanism = Calibrated(numbers, PRIVACY, Accuracy(0.02, 0.01), base_share=0.0)
+    mechanism = Calibrated(
+        numbers, PRIVACY, Accuracy(0.02, 0.01), CalibratedSettings(base_share=0.0)
+    )
     mechanism.open_phase(20_000)
     wanted = LinearQuery(EVERYTHING, range(1), (), Total(0, (0.0, 1.0, 2.0, 3.0)), EVERYTHING)
     look = mechanism.answer(wanted)
@@ -559,11 +565,13 @@ def test_what_was_stored_says_the_same_after_a_restart() -> None:
 
 
 def test_large_blocks_and_wide_offsets_are_left_to_the_table() -> None:
-    mechanism = Calibrated(UNIVERSE, PRIVACY, Accuracy(0.02, 0.01), base_share=0.0)
+    mechanism = Calibrated(
+        UNIVERSE, PRIVACY, Accuracy(0.02, 0.01), CalibratedSettings(base_share=0.0)
+    )
     mechanism.open_phase(2**41)
     assert isinstance(mechanism.answer(EVERY[1]), TablesLook)
     far = Universe((Number("x", (1e30,), representatives=(1e30 - 2e14, 1e30)),))
-    mechanism = Calibrated(far, PRIVACY, Accuracy(0.02, 0.01), base_share=0.0)
+    mechanism = Calibrated(far, PRIVACY, Accuracy(0.02, 0.01), CalibratedSettings(base_share=0.0))
     mechanism.open_phase(20_000)
     wanted = LinearQuery(EVERYTHING, range(1), (), Total(0, (1e30 - 2e14, 1e30)))
     assert not isinstance(mechanism.answer(wanted), SumLook)
@@ -611,8 +619,8 @@ def test_a_look_and_tables_are_combined_as_gauss_and_markov_say() -> None:
     after = belief.sums(wanted).sums
     tables = np.array(
         [
-            [before.variance_of_totals[0], before.covariances[0]],
-            [before.covariances[0], before.variance_of_counts[0]],
+            [before.moments.totals[0], before.moments.both[0]],
+            [before.moments.both[0], before.moments.counts[0]],
         ]
     )
     looked = np.array([[4e7 / 500**2, 1e4 / 500], [1e4 / 500, 90.0]])
@@ -622,9 +630,9 @@ def test_a_look_and_tables_are_combined_as_gauss_and_markov_say() -> None:
         inverses[0] @ [before.totals[0], before.counts[0]] + inverses[1] @ [7e4 / 500, 440.0]
     )
     assert [after.totals[0], after.counts[0]] == pytest.approx(best.tolist())
-    assert after.variance_of_totals[0] == pytest.approx(cov[0, 0])
-    assert after.covariances[0] == pytest.approx(cov[0, 1])
-    assert after.variance_of_counts[0] == pytest.approx(cov[1, 1])
+    assert after.moments.totals[0] == pytest.approx(cov[0, 0])
+    assert after.moments.both[0] == pytest.approx(cov[0, 1])
+    assert after.moments.counts[0] == pytest.approx(cov[1, 1])
 
 
 def test_a_table_that_knows_the_count_alone_helps_the_total_by_it() -> None:
@@ -633,7 +641,7 @@ def test_a_table_that_knows_the_count_alone_helps_the_total_by_it() -> None:
     look = SumEstimate(np.array([7e4]), np.array([440.0]), 4e7, 90.0, 1e4)
     belief.absorb_sums(wanted.key, (0, 1), 0, look)
     known = belief.sums(wanted).sums
-    assert known.variance_of_totals[0] == pytest.approx(4e7 / 500**2)
+    assert known.moments.totals[0] == pytest.approx(4e7 / 500**2)
     # Where every row counts, the status alone says how many: regress the total on that count.
     plain = LinearQuery(
         Predicate.conjunction({STATUS: np.arange(5) == 0}), range(1), (), Total(0, VALUES)
@@ -643,8 +651,8 @@ def test_a_table_that_knows_the_count_alone_helps_the_total_by_it() -> None:
     # One cell of five whose sum is public has four fifths of the noise.
     left = 4e7 - 1e4**2 / (90.0 + 20.0)
     count = 1.0 / (1.0 / 90.0 + 1.0 / 20.0)
-    assert known.variance_of_totals[0] == pytest.approx(left / 500**2)
-    assert known.variance_of_counts[0] == pytest.approx(count)
+    assert known.moments.totals[0] == pytest.approx(left / 500**2)
+    assert known.moments.counts[0] == pytest.approx(count)
 
 
 def test_a_filter_is_answered_by_the_groups_that_add_up_to_it() -> None:
@@ -655,36 +663,36 @@ def test_a_filter_is_answered_by_the_groups_that_add_up_to_it() -> None:
     assert paid.path is Path.CERTIFIED
     assert paid.cells == groups.cells[:1]
     assert len(trial.looks) == 1
-    known = trial.mechanism.belief.sums(query(present(0, 2))).sums
-    one = trial.mechanism.belief.sums(query(present(0))).sums
-    each = 500.0 * trial.mechanism.belief.sums(query(present(), by_status=True)).sums.totals
+    known = trial.mechanism.state.belief.sums(query(present(0, 2))).sums
+    one = trial.mechanism.state.belief.sums(query(present(0))).sums
+    each = 500.0 * trial.mechanism.state.belief.sums(query(present(), by_status=True)).sums.totals
     shown = [cell.total for cell in groups.cells]
     assert shown == pytest.approx(np.maximum(each, 0.0)), "no total of such amounts is below 0"
     assert known.totals[0] * 500.0 == pytest.approx(each[0] + each[2])
-    assert known.variance_of_totals[0] == pytest.approx(2.0 * one.variance_of_totals[0])
-    assert known.covariances[0] == pytest.approx(2.0 * one.covariances[0])
-    every = trial.mechanism.belief.sums(query(present())).sums
+    assert known.moments.totals[0] == pytest.approx(2.0 * one.moments.totals[0])
+    assert known.moments.both[0] == pytest.approx(2.0 * one.moments.both[0])
+    every = trial.mechanism.state.belief.sums(query(present())).sums
     assert every.totals[0] * 500.0 == pytest.approx(each.sum())
-    assert every.variance_of_totals[0] == pytest.approx(5.0 * one.variance_of_totals[0])
+    assert every.moments.totals[0] == pytest.approx(5.0 * one.moments.totals[0])
     # A condition that is not a product, or on the amount itself, has no such groups.
     some = Predicate.conjunction({AMOUNT: np.arange(14) < 5, STATUS: np.arange(5) == 0})
-    assert not trial.mechanism.belief.sums(query(some)).looked
+    assert not trial.mechanism.state.belief.sums(query(some)).looked
     odd = np.zeros((14, 5), dtype=np.bool_)
     odd[:3, :2] = odd[3:9, 1:] = True
-    assert not trial.mechanism.belief.sums(query(Predicate.of_mask((0, 1), odd))).looked
+    assert not trial.mechanism.state.belief.sums(query(Predicate.of_mask((0, 1), odd))).looked
 
 
 def test_groups_and_a_look_of_its_own_are_combined() -> None:
     trial = Trial(QuickNoise(22))
     trial.ask(query(present(), by_status=True))
-    before = trial.mechanism.belief.sums(query(present(0, 1, 2))).sums.variance_of_totals[0]
+    before = trial.mechanism.state.belief.sums(query(present(0, 1, 2))).sums.moments.totals[0]
     n_looks = len(trial.looks)
     outcome = trial.ask(query(present(0, 1, 2)))
     assert outcome.path is Path.MEASURED
     (look,) = trial.looks[n_looks:]
     fresh = Trial(QuickNoise(23)).mechanism.quote(query(present(0, 1, 2)))
     assert look.charges[0].rho < fresh.charges[0].rho
-    after = trial.mechanism.belief.sums(query(present(0, 1, 2))).sums.variance_of_totals[0]
+    after = trial.mechanism.state.belief.sums(query(present(0, 1, 2))).sums.moments.totals[0]
     assert after < before
     (cell,) = outcome.cells
     (total,), _, _ = trial.truth(query(present(0, 1, 2)))
@@ -720,7 +728,7 @@ def test_once_looks_have_cost_enough_the_table_is_bought() -> None:
 
 
 def planner_for(trial: Trial, wanted: LinearQuery, demand: SumDemand) -> SumPlanner:
-    belief = trial.mechanism.belief
+    belief = trial.mechanism.state.belief
     return SumPlanner(belief.sums(wanted), None, trial.mechanism.state.evidence(wanted), demand)
 
 
@@ -730,11 +738,11 @@ def test_a_mean_can_be_asked_more_precisely_and_its_bar_says_so() -> None:
     (before,) = outcome.cells
     assert before.mean_bar is not None
     aim = before.mean_bar / 4.0
-    known = trial.mechanism.belief.sums(wanted).sums
+    known = trial.mechanism.state.belief.sums(wanted).sums
     demand = SumDemand.of_means(known, aim / 500.0, Z)
     assert demand is not None
     planner = planner_for(trial, wanted, demand)
-    prices = Prices(trial.mechanism.budget)
+    prices = Prices(trial.mechanism.state.promise.budget)
     measure = planner.look(prices, trial.mechanism.lines.left(range(1)))
     assert isinstance(measure, MeasureSums)
     assert measure.shape.centre != measure.shape.low + measure.shape.high, "near twice the mean"
@@ -758,14 +766,14 @@ def test_a_mean_can_be_asked_more_precisely_and_its_bar_says_so() -> None:
 
 def test_a_mean_of_which_nothing_is_known_cannot_be_planned() -> None:
     trial = Trial(QuickNoise(11))
-    known = trial.mechanism.belief.sums(EVERY[1]).sums
+    known = trial.mechanism.state.belief.sums(EVERY[1]).sums
     assert SumDemand.of_means(known, 0.01, Z) is None
 
 
 def test_terms_of_a_query_say_how_precise_its_total_must_be() -> None:
     """A query with an error of its own is planned with these terms; nothing else changes."""
     trial = Trial(QuickNoise(12))
-    prices = Prices(trial.mechanism.budget)
+    prices = Prices(trial.mechanism.state.promise.budget)
     totals = []
     for error in (0.02, 0.01):
         demand = SumDemand.of_totals(Terms.of(Accuracy(error, 0.01)), 20_000, rows=False)

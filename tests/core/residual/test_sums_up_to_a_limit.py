@@ -14,6 +14,7 @@ from stream_dp.core.outcome import Summed
 from stream_dp.core.queries.conditions import compile_total
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
 from stream_dp.core.residual.plan.sum_price import SumShape, WholeValues
 from stream_dp.core.rows.blocks import Block, Blocks
@@ -68,7 +69,9 @@ def test_bins_count_as_their_middles_up_to_the_limit_where_no_values_are_kept() 
 
 
 def test_a_limit_is_all_that_a_query_pays_for() -> None:
-    mechanism = Calibrated(STAYS, Privacy(8.0, 1e-6), Accuracy(0.02, 0.01), base_share=0.0)
+    mechanism = Calibrated(
+        STAYS, Privacy(8.0, 1e-6), Accuracy(0.02, 0.01), CalibratedSettings(base_share=0.0)
+    )
     assert not mechanism.open_phase(N_ROWS)
     narrow, wide = asked(7.0, value=4_000.0), asked(value=4_000.0)
     prices = [sum(c.rho for c in mechanism.quote(query).charges) for query in (narrow, wide)]

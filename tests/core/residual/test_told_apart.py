@@ -76,7 +76,7 @@ def test_an_opening_tells_cells_apart_by_more_noise_than_each_of_them_has() -> N
     life = Life(ALIKE, base_share=None)
     outcome = life.ask(life.by_ward())
     assert not life.looks
-    variance = life.mechanism.belief.at_opening(
+    variance = life.mechanism.state.belief.at_opening(
         life.mechanism.state.evidence(life.by_ward()).form, life.window
     ).variances[0]
     check(outcome, aim_rule.OPENING, 4, math.sqrt(variance * 4 / 3))

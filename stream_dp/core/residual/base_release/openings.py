@@ -43,9 +43,8 @@ class Openings:
     def __init__(self, state: PublicState) -> None:
         self._state = state
         promise, settings = state.promise, state.settings
-        terms, groups = promise.terms, settings.workload
-        if groups is None and settings.tiles:
-            groups = declared_workload(settings.tiles, promise.axes)
+        terms, tiles = promise.terms, settings.tiles
+        groups = declared_workload(tiles, promise.axes) if tiles else None
         expected = Expected(groups, settings.queries_per_phase)
         self.plan = base_plan(promise.axes, expected, terms)
         # How many times as precise openings must be that are to answer queries about several phases.
