@@ -104,6 +104,7 @@ def test_a_fresh_answer_is_its_own_look_and_no_memory_enters_it(kind: str) -> No
                 assert (cell.error_bar_simultaneous, cell.error_bar_anytime) == (None, None)
                 assert cell.count == min(max(count, 0), cell.n)
                 assert cell.error_bar == pytest.approx(bar / cell.n, rel=1e-9)
+                assert cell.error_bar is not None
                 assert 0.9 * 0.02 < cell.error_bar <= 0.02 * (1 + 1e-6)
         found.append((look, outcome))
     assert found[0] == found[1]
