@@ -124,7 +124,7 @@ def test_a_repeat_never_has_a_wider_bar_than_asked(query: LinearQuery) -> None:
 
 def test_the_check_of_repeats_catches_a_copy_that_serves_whatever_it_remembers() -> None:
     class Careless(Repeats):
-        def repeated(self, query: LinearQuery) -> Any:
+        def answer(self, query: LinearQuery) -> Any:
             known = next(iter(self._verified.values()), None)
             return known and self._given(query, self._read(query, known)[0])
 
