@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -196,6 +198,28 @@ def where(sizes: Sequence[int], chosen: Mapping[int, Iterable[int]]) -> Predicat
 def aimed(query: LinearQuery, **target: Any) -> LinearQuery:
     """The query with an error or a price of its own."""
     return replace(query, target=replace(query.target, **target))
+
+
+def dearest(
+    rows: Sequence[npt.NDArray[np.int64]], scales: Sequence[Fraction | None], *, blank: bool = False
+) -> Fraction:
+    """The loss of the two rows that a look tells apart best, by Theorem 1 for each number alone.
+
+    Args:
+        rows: What each row that can be adds to what is published, shape (vectors, answers).
+        scales: The scale of the noise on each vector; None where it is not published.
+        blank: Whether each row is compared with one that adds nothing, in place of the others.
+    """
+    others = [np.zeros_like(rows[0])] if blank else rows
+    squares = {
+        tuple(np.square(one - other).sum(axis=1).tolist()) for one, other in product(rows, others)
+    }
+    return max(
+        sum(
+            (Fraction(q) / (2 * s * s) for q, s in zip(each, scales, strict=False) if s), Fraction()
+        )
+        for each in squares
+    )
 
 
 # ------------------------------------------------ a data set of four attributes, and queries about it
