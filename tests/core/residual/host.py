@@ -39,9 +39,8 @@ class Host:
         settings: Settings of the calibrated profile.
 
     Attributes:
-        looks: The looks since the last query was asked, or the last phase opened.
-        releases: What they published.
-        charges: What all looks cost so far.
+        taken: All looks so far.
+        releases: What the looks published since the last query was asked, or the last phase opened.
         stored: The size of each phase, and all releases, in order.
         remembered: What else is stored.
     """
@@ -60,9 +59,8 @@ class Host:
         self.mechanism = Calibrated(*self.definition)
         self.noise = RoundedNoise(noise) if isinstance(noise, int) else noise
         self.data = Blocks(universe)
-        self.looks: list[Look] = []
+        self.taken: list[Look] = []
         self.releases: list[Any] = []
-        self.charges: list[Charge] = []
         self.stored: list[int | bytes] = []
         self.remembered: dict[bytes, bytes] = {}
         for block in blocks:
@@ -78,13 +76,22 @@ class Host:
         return range(len(self.data))
 
     @property
+    def looks(self) -> list[Look]:
+        """The looks since the last query was asked, or the last phase opened."""
+        return self.taken[len(self.taken) - len(self.releases) :]
+
+    @property
+    def charges(self) -> list[Charge]:
+        return [charge for look in self.taken for charge in look.charges]
+
+    @property
     def paid(self) -> float:
         """The largest share of any line that the looks took."""
         units = (charge.rho for charge in summed(c for look in self.looks for c in look.charges))
         return max(units, default=0) / UNITS
 
     def open(self, block: Block) -> None:
-        self._forget_looks()
+        self.releases = []
         self.data.append(block)
         self.stored.append(block.n_rows)
         for look in self.mechanism.open_phase(block.n_rows):
@@ -95,8 +102,7 @@ class Host:
         self.data.check(look.reads)
         look.reserve(self.noise)
         self.mechanism.charged(look.charges)
-        self.charges += look.charges
-        self.looks.append(look)
+        self.taken.append(look)
         release = self.read_back(look.take(self.noise, self.data))
         self.releases.append(release)
         self.mechanism.absorb(release)
@@ -115,7 +121,7 @@ class Host:
         return self.mechanism.answer(query)
 
     def ask(self, query: LinearQuery) -> Any:
-        self._forget_looks()
+        self.releases = []
         step = self.mechanism.answer(query)
         while isinstance(step, Look):
             step = self.mechanism.conclude(query, step, self.take(step))
@@ -131,7 +137,7 @@ class Host:
         other.mechanism = replayed(Calibrated(*self.definition), self.stored, self.charges)
         other.mechanism.recall(self.remembered)
         other.stored, other.remembered = list(self.stored), dict(self.remembered)
-        other.charges = list(self.charges)
+        other.taken = list(self.taken)
         return other
 
     def exact(self, query: LinearQuery) -> npt.NDArray[np.int64]:
@@ -141,9 +147,6 @@ class Host:
         kept = sorted(query.group_by)
         counts = counts.sum(axis=tuple(a for a in every if a not in kept))
         return np.asarray(counts.transpose([kept.index(a) for a in query.group_by]).reshape(-1))
-
-    def _forget_looks(self) -> None:
-        self.looks, self.releases = [], []
 
 
 def replayed(

@@ -25,6 +25,7 @@ from tests.core.residual.host import PRIVACY, Host
 from tests.core.residual.test_sum_look import BLANKS, EDGES, SHAPES
 
 N_ROWS = 20_000
+A_PERSON = UnitSpec(key="user_id", rows_per_phase=1, phases=1)
 BUDGET = Budget.of(PRIVACY)
 PLAIN: dict[str, Any] = {"name": "amount", "type": "number", "edges": EDGES, "missing": True}
 KEPT = {**PLAIN, "measure": {"unit": 0.01, "low": 0, "high": 500}}
@@ -44,9 +45,9 @@ def defined(*attributes: Any) -> Definition:
     )
 
 
-def auditor(definition: Definition, **unit: int) -> Looks:
+def auditor(definition: Definition, unit: UnitSpec | None = None) -> Looks:
     line = Line(BUDGET.rho, Fraction(0), linear=False, recorded=True)
-    return Looks(definition, replace(line, unit=UnitSpec(key="user_id", **unit) if unit else None))
+    return Looks(definition, replace(line, unit=unit))
 
 
 def owed(looks: Looks, description: dict[str, object]) -> int:
@@ -75,7 +76,7 @@ SUM: dict[str, object] = {
 
 def test_a_look_is_priced_from_what_two_rows_may_change() -> None:
     prices, definition = Prices(BUDGET), defined(PLAIN, STATUS)
-    of_rows, of_persons = auditor(definition), auditor(definition, rows_per_phase=1, phases=1)
+    of_rows, of_persons = auditor(definition), auditor(definition, A_PERSON)
     for shape, step, counted in product([*SHAPES, *BLANKS], (200, 260), (150, 220)):
         look = {
             **SUM,
@@ -109,6 +110,7 @@ def test_it_finds_the_charge_of_each_look_again(
     universe = universe_of(definition)
     it = Host(universe, base_share=0.0)
     it.mechanism.open_phase(N_ROWS)
+    total: Any
     if share:
         total, predicate = compile_share(universe, {"attribute": "amount", "ge": 75}, where)
     else:

@@ -358,17 +358,15 @@ def normal_errors(factor: float) -> list[float]:
     ``part - p rows`` with the exact share p is normal with the variance that the bar of a share is made of.
     """
     it = orders(12, base_share=0.0005)
-    looks = list(it.looks)
-    for query in (counted(IN_A, share=0.01), aimed(LATE_IN_A, value=500.0)):
-        it.ask(query)
-        looks += it.looks
-    assert {type(look) for look in looks} == {TablesLook, CountsLook, SumLook}
+    it.ask(counted(IN_A, share=0.01))
+    it.ask(aimed(LATE_IN_A, value=500.0))
+    assert {type(look) for look in it.taken} == {TablesLook, CountsLook, SumLook}
     ((both,), (rows,)) = truth(it, LATE_IN_A)
     noise, found = QuickNoise(15, factor), []
     for _ in range(2800):
         fresh = Host(UNIVERSE, base_share=0.0).mechanism
         fresh.open_phase(N_ROWS)
-        for look in looks:
+        for look in it.taken:
             fresh.absorb(look.take(noise, it.data))
         known = fresh.state.belief.sums(LATE_IN_A).sums
         variance = float(known.moments.of(np.array([both / rows]))[0])

@@ -450,12 +450,10 @@ def test_what_is_known_by_tables_makes_the_look_cheaper() -> None:
 
 def test_once_looks_have_cost_enough_the_table_is_bought() -> None:
     it, rng = orders(QuickNoise(8), n_rows=200_000, error=0.05), np.random.default_rng(9)
-    taken: list[Any] = []
-    while len(taken) < 200 and not any(isinstance(look, TablesLook) for look in taken):
+    while len(it.taken) < 200 and not any(isinstance(look, TablesLook) for look in it.taken):
         chosen = rng.choice(5, rng.integers(1, 5), replace=False)
         it.ask(asked(present(*chosen.tolist())))
-        taken += it.looks
-    first, *_, last = taken
+    first, *_, last = it.taken
     assert isinstance(first, SumLook)
     assert isinstance(last, TablesLook)
     assert last.charges[0].rho > first.charges[0].rho
