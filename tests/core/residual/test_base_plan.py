@@ -69,9 +69,9 @@ def limit(n_rows: int, error: float = 0.02) -> float:
     return variance_for(n_rows, promise(error=error).terms)
 
 
-def wider(privacy: Privacy) -> float:
+def wider(privacy: Privacy, z: str) -> float:
     """The price of leaving a part of the failure probability to the number of rows, where it is private."""
-    return float((promise(privacy=privacy).terms.z / promise().terms.z) ** 2)
+    return float((getattr(promise(privacy=privacy).terms, z) / getattr(promise().terms, z)) ** 2)
 
 
 def released(
@@ -187,7 +187,7 @@ def test_the_variances_and_the_prices_on_demand_are_those_that_were_worked_out(
     ):
         made = promise((5,), privacy=privacy)
         plan = BasePlan(made.axes, Expected((conjunction(made.axes, (0,), (1,), price=price),)))
-        expected = times * count * wider(privacy)
+        expected = times * count * wider(privacy, "z")
         assert plan.one_by_one(n_rows, made) == pytest.approx(expected, rel=1e-6)
 
 
@@ -379,7 +379,7 @@ def test_half_as_much_is_kept_for_a_table_of_persons_and_the_same_for_a_count() 
             reserve = Reserve([PlannedTile(tile, 1)], promise(privacy=privacy), lambda _: False)
             reserve.opened(1, lambda _: 20_000)
             kept.append(int(reserve.kept(range(1))[0]))
-        assert kept[1] == pytest.approx(ratio * kept[0] * wider(PERSONS), rel=1e-9)
+        assert kept[1] == pytest.approx(ratio * kept[0] * wider(PERSONS, "z_steered"), rel=1e-9)
 
 
 def test_few_queries_are_left_to_demand() -> None:
