@@ -18,11 +18,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from stream_dp.cli.automate import dashboard_command
-from stream_dp.core.budget.accountant import Budget, epsilon_of
+from stream_dp.core.budget.accountant import UNITS, Budget, epsilon_of
 from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.queries import conditions
 from stream_dp.core.residual.base_release.base_plan import base_plan
-from stream_dp.core.residual.plan.planner import Prices, Terms
+from stream_dp.core.residual.plan.promise import Promise
 from stream_dp.core.rows import universe
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
@@ -277,8 +277,9 @@ def test_the_example_in_plain_words_is_worked_out_right() -> None:
         return n_phases * 20_000 * accuracy.error / z / n_phases**0.5
 
     one, three = (1 / (2 * sigma(n) ** 2) / line for n in (1, 3))
-    base = base_plan((4, 6)).release(20_000, Terms.of(accuracy), None, budget, Prices(budget))
-    assert base.share == pytest.approx(0.0120, rel=0.01)
+    promise = Promise((4, 6), budget, accuracy)
+    base = base_plan(promise.axes).release(20_000, promise)
+    assert base.units / UNITS == pytest.approx(0.0120, rel=0.01)
     for said in (
         f"`rho` = {line:.5f}",
         f"may be {sigma(1):.1f} rows",

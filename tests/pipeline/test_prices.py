@@ -438,16 +438,16 @@ def persons() -> list[bytes]:
         lists = [[charge.block, charge.rho, charge.delta] for charge in charges]
         entries.append({"kind": "charge", "looks": descriptions, "charges": lists})
 
-    base, rows = engine.base_release(400_000), 400_000
+    base, rows = engine.openings.release(400_000), 400_000
     for phase in (1, 2):
         entries.append({"kind": "phase", "phase": phase, "rows": rows})
         engine.open_phase(rows)
-        charge(engine._tables_look(BASE, phase - 1, base.tables, base.units))
+        charge(base.look(engine.state.shape, BASE, phase - 1))
     entries.append(
         {
             "kind": "charge",
             "looks": [{"kind": "rows", "blocks": [[0, 600]]}],
-            "charges": [[0, Prices(engine.budget).units(600, 1), 0]],
+            "charges": [[0, Prices(engine.state.promise.budget).units(600, 1), 0]],
         }
     )
     window, each = range(2), Target(value=8_000)

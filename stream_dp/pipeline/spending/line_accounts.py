@@ -60,7 +60,7 @@ class LineAccounts:
             definition,
             facts,
             draft.note,
-            lambda window: engine.mechanism.part_now(window),
+            lambda window: engine.mechanism.spending.part_now(window),
         )
         self.limits = AnalystLimits(facts, draft.note)
         self.unasked = Unasked(aim_of(definition.accuracy), facts, draft.note)
@@ -97,7 +97,7 @@ class LineAccounts:
     @property
     def newest_free(self) -> float:
         """The same without what is kept for later phases."""
-        kept = self._engine.mechanism.kept_for_later(len(self.spent) - 1)
+        kept = self._engine.mechanism.spending.kept_for_later(len(self.spent) - 1)
         return max(0.0, self.newest_left - kept / UNITS)
 
     def share_left(self, entry: str) -> float:
@@ -115,7 +115,7 @@ class LineAccounts:
 
     def payer(self, analyst: str, query: AnyQuery) -> Payer:
         """Returns who pays for a query of an analyst."""
-        by_owner = self._engine.mechanism.paid_by_owner(query)
+        by_owner = self._engine.mechanism.spending.paid_by_owner(query)
         return Payer(analyst, OWNER if by_owner else analyst)
 
     def lacks(self, payer: Payer, charges: Iterable[Charge]) -> bool:
@@ -132,16 +132,16 @@ class LineAccounts:
         mechanism = self._engine.mechanism
         if self.paying.bounds:
             payer = OWN if analyst is None else Payer(analyst, analyst)
-            mechanism.pays(self.paying.payers(payer))
+            mechanism.spending.pays(self.paying.payers(payer))
         if analyst is not None:
-            mechanism.takes_unasked(
+            mechanism.spending.takes_unasked(
                 self.unasked.room(analyst, self._draft.dated_ms, self.in_hand.unasked)
             )
         try:
             yield
         finally:
-            mechanism.pays(None)
-            mechanism.takes_unasked(None)
+            mechanism.spending.pays(None)
+            mechanism.spending.takes_unasked(None)
 
     def change_rules(self, rules: ChangeAnalysts) -> None:
         """Drafts what is allowed to whom from now on. Nothing is drafted of what is so already."""
@@ -178,7 +178,7 @@ class LineAccounts:
         It says nothing of its error either. Those behind it have their parts, and what it leaves.
         """
         limit = self.in_hand.limit
-        if limit is None or not self._engine.mechanism.is_unasked(query):
+        if limit is None or not self._engine.mechanism.spending.is_unasked(query):
             return query
         assert isinstance(query, LinearQuery), "the data set decides about no other"
         left = max(0, limit - dearest(self.in_hand.paid_on(query.window)))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from struct import Struct
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from stream_dp.core.encoding import Format, fields, pack_window
+from stream_dp.core.encoding import Format, Reader, fields, pack_window
 from stream_dp.core.outcome import (
     Answered,
+    Outcome,
     Path,
     Quantile,
     Quantiles,
@@ -23,10 +23,13 @@ from stream_dp.core.outcome import (
     width,
 )
 from stream_dp.core.queries.query import LinearQuery
-from stream_dp.core.residual.answer_maker import AnswerMaker, Row
-from stream_dp.core.residual.belief.evidence import Belief
+from stream_dp.core.residual.answers.count_answers import Row
+from stream_dp.core.residual.belief.measured_keys import Seen
 from stream_dp.core.residual.belief.sums import is_total
-from stream_dp.core.residual.plan.planner import ROUNDING, Terms
+from stream_dp.core.residual.plan.planner import ROUNDING
+
+if TYPE_CHECKING:
+    from stream_dp.core.residual.public_state import PublicState
 
 _REMEMBERED = Format("remembered answer", 1)
 """Whether the answer was reached in stages, then a row of four floats for each of its numbers."""
@@ -44,59 +47,34 @@ _OF_SUM: Final = 14
 
 _GRADES: Final = tuple(Useful)
 
+_NONE: Final = (math.nan, math.nan)
+"""What is stored where there are no two numbers."""
+
 _CLOSE: Final = 1.0 + 1e-6
 """The factor by which a remembered bar may pass the error asked for: scales and bars are floats."""
 
 _SMALLER: Final = 1.0 - 1e-9
 """The factor below which a bar is smaller by more than rounding."""
 
-Seen: TypeAlias = tuple[int, int]
-"""What can have changed the evidence about a query, as two numbers that only grow."""
-
 
 class Repeats:
     """The verified answers of one data set.
 
     Args:
-        shape: The sizes of the universe's attributes.
-        terms_for: Returns the accuracy that a query asks for, as a share of its rows.
-        belief: The public knowledge about all blocks.
-        answers: Makes answers of what is known.
-        best: Makes the answer of now from the best estimates; None where the first answer stays.
-        seen: Returns what the evidence about a query rests on.
+        state: What the data set has published.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        terms_for: Callable[[LinearQuery], Terms],
-        belief: Belief,
-        answers: AnswerMaker,
-        best: Callable[[LinearQuery], Answered | TableAnswered | None],
-        seen: Callable[[LinearQuery], Seen],
-    ) -> None:
-        self._shape = shape
-        self._terms_for = terms_for
-        self._belief = belief
-        self._answers = answers
-        self._best = best
-        self._seen = seen
+    def __init__(self, state: PublicState) -> None:
+        self._state = state
         self._verified: dict[bytes, bytes] = {}
         self._fresh: dict[bytes, bytes] = {}
         self._as_of: dict[bytes, Seen] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Repeats:
-        copy = Repeats(
-            self._shape,
-            deepcopy(self._terms_for, memo),
-            deepcopy(self._belief, memo),
-            deepcopy(self._answers, memo),
-            deepcopy(self._best, memo),
-            deepcopy(self._seen, memo),
-        )
-        copy._verified, copy._fresh = dict(self._verified), dict(self._fresh)
-        copy._as_of = dict(self._as_of)
-        return copy
+        found = Repeats(deepcopy(self._state, memo))
+        for name in ("_verified", "_fresh", "_as_of"):
+            setattr(found, name, copy(getattr(self, name)))
+        return found
 
     def remembered(self) -> dict[bytes, bytes]:
         """Returns what was remembered since the last call, to be stored."""
@@ -107,8 +85,12 @@ class Repeats:
         """Takes back what was stored."""
         self._verified.update(remembered)
 
-    def remember(self, query: LinearQuery, outcome: Answered | TableAnswered) -> None:
+    def remember(self, query: LinearQuery, outcome: Outcome) -> None:
         """Remembers an answer that keeps its promise, unless one with a smaller bar is known."""
+        if not isinstance(outcome, Answered | TableAnswered):
+            return
+        if outcome.path in (Path.UNVERIFIED, Path.REPEAT):
+            return
         key = _repeat_key(query)
         known = self._verified.get(key)
         if known is not None and not width(outcome) < _widest_of(self._read(query, known)[0]):
@@ -120,7 +102,7 @@ class Repeats:
             rows = [fields("<4d", *_row(cell)) for cell in outcome.cells]
             value = _REMEMBERED.pack(fields("<?", staged), *rows)
         self._verified[key] = self._fresh[key] = value
-        self._as_of[key] = self._seen(query)
+        self._as_of[key] = self._state.measured.seen(query)
 
     def keep(self, query: LinearQuery, outcome: _Kept, *, final: bool) -> None:
         """Remembers an answer that a look gave by itself: such looks are taken once for a query.
@@ -132,8 +114,7 @@ class Repeats:
         """
         assert outcome.use is not None, "it says how useful it is"
         cells = (outcome,) if isinstance(outcome, Answered) else outcome.cells
-        rows = list(map(_row_of, cells))
-        use = outcome.use
+        rows, use = list(map(_row_of, cells)), outcome.use
         head = fields(
             "<B?3d",
             _GRADES.index(use.useful),
@@ -142,10 +123,9 @@ class Repeats:
             _or_nan(use.aim_price),
             _or_nan(use.rough_price),
         )
-        width = len(rows[0])
         key = _kept_key(query)
         self._verified[key] = self._fresh[key] = _KEPT.pack(
-            head, *(fields(f"<{width}d", *row) for row in rows)
+            head, *(fields(f"<{len(row)}d", *row) for row in rows)
         )
 
     def kept(self, query: LinearQuery) -> tuple[_Kept, bool] | None:
@@ -158,11 +138,9 @@ class Repeats:
         reader.require(useful < len(_GRADES))
         aim_price, rough_price = map(_or_none, prices)
         use = Use(_GRADES[useful], part, aim_price, rough_price)
-        n_answers = math.prod(self._shape[a] for a in query.group_by)
         width = 6 if query.rank is not None else 4 if query.total is None else _OF_SUM
-        rows = [reader.fields(f"<{width}d") for _ in range(n_answers)]
-        reader.end()
-        n, confidence = self._belief.rows(query.window), self._answers.confidence
+        rows = self._rows(query, reader, width)
+        n, confidence = self._state.rows(query.window), self._state.promise.confidence
         if query.rank is not None:
             found, attribute = tuple(map(_quantile_of_row, rows)), query.rank.attribute
             return Quantiles(attribute, found, n, confidence, Path.REPEAT, use=use), final
@@ -183,14 +161,14 @@ class Repeats:
         outcome = better or self._given(query, rows)
         bar = width(outcome)
         if query.target.relative is None:
-            error = self._terms_for(query).error
+            error = self._state.terms_for(query).error
         else:
             assert isinstance(outcome, Answered), "a relative error is of one count"
             error = query.target.relative * (outcome.value - bar)
         return outcome if bar <= error * _CLOSE + 2.0 * ROUNDING else None
 
     def _given(self, query: LinearQuery, rows: list[Row]) -> Answered | TableAnswered:
-        return self._answers.answered(query, rows, self._belief.rows(query.window), Path.REPEAT)
+        return self._state.answers.answered(query, rows, Path.REPEAT)
 
     def _read(self, query: LinearQuery, known: bytes) -> tuple[list[Row], bool]:
         """The rows of a remembered answer, and whether it was reached in stages."""
@@ -199,10 +177,14 @@ class Repeats:
             return [tuple(row)], staged
         reader = _REMEMBERED.read(known)
         (staged,) = reader.fields("<?")
-        n_answers = math.prod(self._shape[a] for a in query.group_by)
-        rows: list[Row] = [reader.fields("<4d") for _ in range(n_answers)]
+        return self._rows(query, reader, 4), staged
+
+    def _rows(self, query: LinearQuery, reader: Reader, width: int) -> list[Row]:
+        """The rows of all answers of a query, which are the rest of what is read."""
+        n_answers = math.prod(self._state.shape[a] for a in query.group_by)
+        rows: list[Row] = [reader.fields(f"<{width}d") for _ in range(n_answers)]
         reader.end()
-        return rows, staged
+        return rows
 
     def _better(
         self, query: LinearQuery, key: bytes, rows: list[Row]
@@ -212,30 +194,30 @@ class Repeats:
         A repeat picks the smaller of two bars. Those of best estimates hold at all times at once, and leave a
         fifth of the failure probability to the bounds that the first answer may rest on.
         """
-        known = self._belief.total_known
+        state = self._state
+        known = state.belief.total_known
         if query.predicate.constant is False or is_total(
             query.predicate, query.group_by, known=known
         ):
             return None
-        seen = self._seen(query)
+        seen = state.measured.seen(query)
         if self._as_of.get(key) == seen:
             return None
-        before = [bar for _, bar, _, _ in rows]
-        better = self._best(query)
-        if better is None:
-            self._as_of[key] = seen
-            return None
-        cells = better.cells if isinstance(better, TableAnswered) else (better,)
-        pairs = [
-            (math.inf if math.isnan(bar) else bar, _or_inf(cell.error_bar))
-            for bar, cell in zip(before, cells, strict=True)
-        ]
-        if any(now > bar for bar, now in pairs) or not any(
-            now < bar * _SMALLER for bar, now in pairs
-        ):
-            self._as_of[key] = seen
-            return None
-        return better
+        # What was measured at openings stays as it was, so that nobody can choose when it answers.
+        if state.at_opening(query) is None:
+            error, evidence = state.terms_for(query).error, state.evidence(query)
+            better = state.answers.by_promise(query, evidence, error, Path.CERTIFIED)
+            cells = better.cells if isinstance(better, TableAnswered) else (better,)
+            pairs = [
+                (math.inf if math.isnan(bar) else bar, width(cell))
+                for (_, bar, _, _), cell in zip(rows, cells, strict=True)
+            ]
+            if all(now <= bar for bar, now in pairs) and any(
+                now < bar * _SMALLER for bar, now in pairs
+            ):
+                return better
+        self._as_of[key] = seen
+        return None
 
 
 def _row_of(cell: Answered | Sum | Quantile) -> tuple[float, ...]:
@@ -245,8 +227,7 @@ def _row_of(cell: Answered | Sum | Quantile) -> tuple[float, ...]:
         case Sum():
             return _row_of_sum(cell)
         case Quantile(likely, first, last, bar, rows):
-            begin, end = (math.nan, math.nan) if likely is None else likely
-            return begin, end, first, last, _or_nan(bar), rows
+            return *(likely or _NONE), first, last, _or_nan(bar), rows
 
 
 def _quantile_of_row(row: tuple[float, ...]) -> Quantile:
@@ -257,24 +238,25 @@ def _quantile_of_row(row: tuple[float, ...]) -> Quantile:
 
 def _row_of_sum(cell: Sum) -> tuple[float, ...]:
     bars = cell.total_bar, cell.mean, cell.mean_bar, cell.rows, cell.rows_bar
-    ends = *cell.count_ends, *cell.total_ends, *(cell.mean_ends or (math.nan, math.nan))
+    ends = *cell.count_ends, *cell.total_ends, *(cell.mean_ends or _NONE)
     return (cell.count, _or_nan(cell.count_bar), cell.total, *map(_or_nan, bars), *ends)
 
 
 def _sum_of_row(row: tuple[float, ...]) -> Sum:
-    count, count_bar, total, total_bar, mean, mean_bar, rows, rows_bar, *ends = row
+    count, count_bar, total, total_bar, *bars, fewest, most, least, largest, low, high = row
+    mean, mean_bar, rows, rows_bar = map(_or_none, bars)
     return Sum(
         count,
         _or_none(count_bar),
         total,
         _or_none(total_bar),
-        _or_none(mean),
-        _or_none(mean_bar),
-        _or_none(rows),
-        _or_none(rows_bar),
-        count_ends=(ends[0], ends[1]),
-        total_ends=(ends[2], ends[3]),
-        mean_ends=None if math.isnan(ends[4]) else (ends[4], ends[5]),
+        mean,
+        mean_bar,
+        rows,
+        rows_bar,
+        count_ends=(fewest, most),
+        total_ends=(least, largest),
+        mean_ends=None if math.isnan(low) else (low, high),
     )
 
 
@@ -290,10 +272,6 @@ def _row(answered: Answered) -> Row:
 def _widest_of(rows: list[Row]) -> float:
     """The same of a remembered answer."""
     return max(math.inf if math.isnan(bar) else bar for _, bar, _, _ in rows)
-
-
-def _or_inf(bar: float | None) -> float:
-    return math.inf if bar is None else bar
 
 
 def _or_none(number: float) -> float | None:
