@@ -30,6 +30,7 @@ from stream_dp.messages.answer_forms import (
     RefusedAnswer,
     SideAnswer,
     Table,
+    plural,
 )
 from stream_dp.messages.answers import UnknownAnswer, read_answer
 from stream_dp.messages.bundles import (
@@ -120,9 +121,7 @@ from stream_dp.messages.series import SERIES, SeriesAnswer, SeriesPart
 from stream_dp.messages.standing_query import (
     MOST_STANDING,
     AlertSpec,
-    Figure,
     StandingQuery,
-    figures,
     id_in_phase,
     phase_in_id,
     standing_key,
@@ -197,7 +196,6 @@ __all__ = [
     "DimensionTable",
     "DimensionType",
     "Event",
-    "Figure",
     "FoundAnswer",
     "FoundCell",
     "Frame",
@@ -269,13 +267,13 @@ __all__ = [
     "Window",
     "WorstGap",
     "entry_of",
-    "figures",
     "id_in_phase",
     "is_pattern",
     "kept_for",
     "large_delta",
     "large_epsilon",
     "phase_in_id",
+    "plural",
     "read_answer",
     "read_json",
     "sources_in",

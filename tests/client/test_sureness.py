@@ -16,10 +16,10 @@ from stream_dp.client.statements.sureness import (
     COMPARISONS,
     compared,
     connected,
-    in_sql,
     rank_in_words,
     ranks,
 )
+from stream_dp.display.answer_words import in_sql
 from stream_dp.messages import NoisyAnswer
 from stream_dp.within import as_at_most
 from tests.answers import noisy_answer

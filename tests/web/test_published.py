@@ -114,7 +114,7 @@ def test_an_analyst_sees_the_queries_of_answers_no_rejection_and_nothing_of_the_
     for secret in (b"line 7", b"q9", b"= 'Bonn'"):
         assert secret not in b"".join(public.values())
     operator = views.operator("people")
-    assert seen(operator["rejected"])[0]["reason"]["message"] == "it is not JSON at line 7"
+    assert seen(operator["rejected"])[0]["said"] == "rejected t[0]@3: it is not JSON at line 7"
     assert {name: operator[name] for name in public} == public
 
 
@@ -141,7 +141,7 @@ def test_quotes_are_no_answers_and_large_tables_are_told_by_their_size(
     }
     take(published, "answers", {**answer("q5", "easy"), "kind": "table", "table": table})
     newest = seen(Views(published).public("people")["answers"])[0]
-    assert (newest["query_id"], newest["cells"], newest["error_bar"]) == ("q5", 2, 0.02)
+    assert (newest["query_id"], newest["said"], newest["widest"]) == ("q5", "2 cells ± 2.00%", 0.02)
     assert "table" not in newest
 
 

@@ -9,13 +9,12 @@ from itertools import islice
 from typing import Any, Final
 
 from stream_dp.client.kafka import topic_documents
+from stream_dp.display.answer_cells import AnswerCells, MainFigure, main_figures, newest
+from stream_dp.display.answer_words import short, why
 from stream_dp.messages import (
-    Figure,
     NoisyAnswer,
     RefusedAnswer,
-    SeriesAnswer,
     StandingQuery,
-    figures,
     phase_in_id,
 )
 from stream_dp.web.page_data.query_words import sql_of, standing_of, words_of_standing
@@ -34,20 +33,23 @@ class _History:
 
     phases: dict[int, dict[str, Any]] = field(default_factory=dict)
     newest: int = 0
-    cells: list[Figure] = field(default_factory=list)
+    cells: list[MainFigure] = field(default_factory=list)
     in_all: int = 0
 
     def add(self, phase: int, answer: NoisyAnswer | RefusedAnswer, at: int) -> None:
-        found = list(islice(figures(answer), _MOST_CELLS))
-        drawn = answer.parts[-1].answer if isinstance(answer, SeriesAnswer) else answer
-        entry: dict[str, Any] = {"phase": phase, "at": at, "kind": drawn.kind}
+        drawn = newest(answer)
+        cells = AnswerCells(drawn) if isinstance(drawn, NoisyAnswer) else None
+        unit = cells.unit(cells.main) if cells is not None and cells.main else None
+        found = list(islice(main_figures(answer), _MOST_CELLS))
+        entry: dict[str, Any] = {"phase": phase, "at": at, "unit": unit}
         if isinstance(answer, RefusedAnswer):
-            entry["refused"] = answer.reason.message
+            entry["refused"] = why(answer.reason)
         else:
             entry |= {"cost": answer.privacy_loss.share, "path": answer.path}
             entry |= {"difficulty": answer.difficulty, "window": answer.window}
         if len(found) == 1 and not found[0].cell:
             entry |= {"value": found[0].value, "error_bar": found[0].error_bar}
+            entry["said"] = short(cells) if cells is not None else ""
         elif found:
             entry["cells"] = found[:_CELLS_OF_A_PHASE]
         self.phases[phase] = entry
@@ -55,8 +57,7 @@ class _History:
             del self.phases[min(self.phases)]
         if phase >= self.newest:
             self.newest, self.cells = phase, [figure for figure in found if figure.cell]
-            table = getattr(drawn, "table", None)
-            self.in_all = 0 if table is None else len(table.counts)
+            self.in_all = len(cells.labels) if cells is not None and cells.names else 0
 
 
 class Tiles:

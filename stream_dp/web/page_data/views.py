@@ -6,6 +6,7 @@ import json
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+from stream_dp.display.phase_words import moment
 from stream_dp.messages import Definition
 from stream_dp.pipeline.watch.health import Health
 from stream_dp.profiles.builder import build, epsilon_spent, rows_of_a_phase, rows_that_open
@@ -205,8 +206,8 @@ def _detail(name: str, dataset: PublishedDataset) -> dict[str, Any]:
             "opened": opened,
             "spent": block.spent,
             "looks": block.looks,
-            "since": block.since,
-            "until": block.until,
+            "since": block.since and moment(block.since),
+            "until": block.until and moment(block.until),
             "easy": dataset.tallies[number].easy if number in dataset.tallies else 0,
             "hard": dataset.tallies[number].hard if number in dataset.tallies else 0,
         }
