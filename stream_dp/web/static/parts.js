@@ -123,7 +123,7 @@ function showAnswers(answers) {
     const name = `${answer.analyst} ${answer.query_id}`;
     const fresh = !known.has(name) && !first;
     known.add(name);
-    const bar = answer.value === undefined ? null : answerBar(answer.value, answer.error_bar);
+    const isDrawn = answer.value !== undefined && answer.value !== null;
     const refused = answer.status === "refused";
     const cost = answer.privacy_loss?.share;
     return h(
@@ -132,9 +132,9 @@ function showAnswers(answers) {
       h("td", { class: "tight roomy muted" }, when(answer.at)),
       h("td", { class: "tight roomy", title: answer.query_id }, answer.analyst.slice(0, 24)),
       questions ? h("td", { class: "words code" }, questions[index] ?? "") : null,
-      h("td", { class: refused ? "words refused" : "words", colspan: refused ? 4 : null }, answer.said),
+      h("td", { class: refused ? "words refused" : isDrawn ? "tight" : "words", colspan: refused ? 4 : isDrawn ? null : 2 }, answer.said),
       refused ? null : [
-        h("td", { class: questions ? "narrow roomy" : "broad roomy" }, bar),
+        isDrawn ? h("td", { class: questions ? "narrow roomy" : "broad roomy" }, answerBar(answer.value, answer.error_bar)) : null,
         h("td", { class: "tight" }, how([answer.difficulty, answer.path])),
         h("td", { class: "number tight roomy" }, cost ? share(cost) : "free"),
       ],
