@@ -251,8 +251,8 @@ def sureness_in_words(answer: NoisyAnswer) -> str | None:
     if not answer.confidence:
         return None
     sure = (
-        f"each error bar covers the true value with probability {answer.confidence:g}, if you asked before you "
-        "saw it"
+        f"each error bar covers the true value with probability {answer.confidence:g}, if you asked before "
+        "you saw it"
     )
     anytime = getattr(answer, "error_bar_anytime", None)
     return (

@@ -161,9 +161,6 @@ class Answer(Reply):
     kind: str | None = None
     budget: BudgetShares | None = None
 
-    def to_bytes(self) -> bytes:
-        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
-
 
 class RefusedAnswer(Answer):
     """A refusal.

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     BeforeValidator,
     Field,
-    SerializerFunctionWrapHandler,
     StringConstraints,
-    model_serializer,
     model_validator,
 )
 
@@ -25,6 +22,7 @@ from stream_dp.messages.message_base import (
     AttributeName,
     DatasetName,
     Finite,
+    Growing,
     Request,
     tupled,
     validated,
@@ -49,13 +47,6 @@ def _scalar_text(value: object) -> object:
     return value
 
 
-def _without_unset(written: Mapping[str, Any], *added: str) -> dict[str, Any]:
-    """Leaves out those of the fields that were added later which a definition does not name."""
-    return {
-        name: value for name, value in written.items() if value is not None or name not in added
-    }
-
-
 CategoryValue = Annotated[
     str, BeforeValidator(_scalar_text), StringConstraints(min_length=1, max_length=256)
 ]
@@ -69,7 +60,7 @@ MissingTexts = Annotated[
 DateText = Annotated[str, StringConstraints(pattern=DATE_PATTERN)]
 
 
-class CategoryAttribute(Request):
+class CategoryAttribute(Growing):
     """A value from a declared list. Any other value falls into the cell ``other``.
 
     Attributes:
@@ -83,6 +74,8 @@ class CategoryAttribute(Request):
         na: Values that count as missing too, such as "?" or -999. They need ``missing``.
     """
 
+    added = ("ordered", "na")
+
     name: AttributeName
     type: Literal["category"]
     values: Annotated[tuple[CategoryValue, ...], BeforeValidator(tupled), Field(min_length=1)]
@@ -91,13 +84,9 @@ class CategoryAttribute(Request):
     ordered: bool = False
     na: MissingTexts | None = None
 
-    @model_serializer(mode="wrap")
-    def _without_order(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def as_written(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Leaves ``ordered`` out where it is not true, so that earlier definitions keep their bytes."""
-        written = _without_unset(write(self), "na")
-        if not self.ordered:
-            written.pop("ordered", None)
-        return written
+        return super().as_written({**fields, "ordered": self.ordered or None})
 
 
 class MeasureSpec(Request):
@@ -114,7 +103,7 @@ class MeasureSpec(Request):
     high: Finite
 
 
-class NumberAttribute(Request):
+class NumberAttribute(Growing):
     """A number in declared, left-closed bins. The outer bins are open.
 
     Attributes:
@@ -127,6 +116,8 @@ class NumberAttribute(Request):
         na: Values that count as missing too, such as "?" or -999. They need ``missing``.
     """
 
+    added = ("measure", "na")
+
     name: AttributeName
     type: Literal["number"]
     edges: Annotated[tuple[Finite, ...], BeforeValidator(tupled), Field(min_length=1)]
@@ -136,13 +127,8 @@ class NumberAttribute(Request):
     measure: MeasureSpec | None = None
     na: MissingTexts | None = None
 
-    @model_serializer(mode="wrap")
-    def _without_measure(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out what is not named and came later, so that earlier definitions keep their bytes."""
-        return _without_unset(write(self), "measure", "na")
 
-
-class BooleanAttribute(Request):
+class BooleanAttribute(Growing):
     """A value that is true or false.
 
     Attributes:
@@ -151,18 +137,15 @@ class BooleanAttribute(Request):
         na: Values that count as missing too, such as "?". They need ``missing``.
     """
 
+    added = ("na",)
+
     name: AttributeName
     type: Literal["boolean"]
     missing: bool = False
     na: MissingTexts | None = None
 
-    @model_serializer(mode="wrap")
-    def _without_na(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves ``na`` out where it is not named, so that earlier definitions keep their bytes."""
-        return _without_unset(write(self), "na")
 
-
-class DateAttribute(Request):
+class DateAttribute(Growing):
     """A date, with or without a time, known up to the period of the calendar that it falls into.
 
     Attributes:
@@ -177,6 +160,8 @@ class DateAttribute(Request):
         missing: Whether what is missing or no date has a cell. Without it this counts in the first cell.
         na: Values that count as missing too, such as "0000-00-00". They need ``missing``.
     """
+
+    added = ("from", "until", "timezone", "epoch", "na")
 
     name: AttributeName
     type: Literal["date"]
@@ -198,11 +183,10 @@ class DateAttribute(Request):
     missing: bool = False
     na: MissingTexts | None = None
 
-    @model_serializer(mode="wrap")
-    def _as_named(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def as_written(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Writes what is named, ``from`` by its name in JSON."""
-        written = {"from" if name == "first" else name: v for name, v in write(self).items()}
-        return _without_unset(written, "from", "until", "timezone", "epoch", "na")
+        written = {"from" if name == "first" else name: v for name, v in fields.items()}
+        return super().as_written(written)
 
 
 AttributeSpec = Annotated[
@@ -252,7 +236,7 @@ class UnitSpec(Request):
         return f"{most}, until the squares of these numbers add up to {self.squares:,}"
 
 
-class PrivacySpec(Request):
+class PrivacySpec(Growing):
     """The guarantee (epsilon, delta) to every row for ever, or to every person.
 
     Attributes:
@@ -262,6 +246,8 @@ class PrivacySpec(Request):
         unit: The person whom it protects. Default: a row.
     """
 
+    added = ("unit",)
+
     epsilon: Annotated[float, Field(ge=1e-9, le=20)]
     delta: Annotated[float, Field(ge=0, lt=1)]
     unit: UnitSpec | None = None
@@ -270,11 +256,6 @@ class PrivacySpec(Request):
     def promised_to(self) -> str:
         """Says to whom the guarantee is given, and for how long."""
         return "every row, for ever" if self.unit is None else self.unit.promised_to
-
-    @model_serializer(mode="wrap")
-    def _without_unit(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves ``unit`` out where it is not named, so that earlier definitions keep their bytes."""
-        return _without_unset(write(self), "unit")
 
 
 _AIM: Final = 0.1
@@ -286,7 +267,7 @@ _OF_AIM: Final = ("rough", "easy_share", "day_share")
 """The settings that say nothing without ``aim``."""
 
 
-class AccuracySpec(Request):
+class AccuracySpec(Growing):
     """How precise answers are, except with ``failure_probability``.
 
     Attributes:
@@ -305,6 +286,8 @@ class AccuracySpec(Request):
             0.10.
     """
 
+    added = ("least_error", "query_share", "aim", *_OF_AIM)
+
     error: Annotated[float, Field(ge=1e-9, lt=1, default_factory=lambda: _ERROR)]
     failure_probability: Annotated[float, Field(ge=1e-12, lt=1)] = 0.01
     least_error: Annotated[float, Field(ge=1e-9, lt=1)] | None = None
@@ -313,11 +296,6 @@ class AccuracySpec(Request):
     rough: Annotated[float, Field(gt=0, le=1)] | None = None
     easy_share: Annotated[float, Field(gt=0, le=1)] | None = None
     day_share: Annotated[float, Field(gt=0, le=1)] | None = None
-
-    @model_serializer(mode="wrap")
-    def _what_was_named(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves limits out that a definition does not name, so that its bytes are as they always were."""
-        return _without_unset(write(self), "least_error", "query_share", "aim", *_OF_AIM)
 
     @model_validator(mode="after")
     def _goes_with_aim(self) -> AccuracySpec:
@@ -337,7 +315,7 @@ class AnswersRetention(Request):
     days: Annotated[int, Field(ge=1, le=36_500)]
 
 
-class RetentionSpec(Request):
+class RetentionSpec(Growing):
     """How long the rows of a phase and the answers to queries are kept. What was published stays for ever.
 
     Attributes:
@@ -345,12 +323,10 @@ class RetentionSpec(Request):
         answers: How long answers and outcomes of batches are stored. Default: for ever.
     """
 
+    added = ("phases", "answers")
+
     phases: Annotated[int, Field(ge=1, le=10**9)] | None = None
     answers: AnswersRetention | None = None
-
-    @model_serializer(mode="wrap")
-    def _what_was_named(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_unset(write(self), "phases", "answers")
 
     @model_validator(mode="after")
     def _names_something(self) -> RetentionSpec:
@@ -359,7 +335,7 @@ class RetentionSpec(Request):
         return self
 
 
-class ProfileSpec(Request):
+class ProfileSpec(Growing):
     """The facts about a profile that follow from its settings, without a mechanism.
 
     Attributes:
@@ -404,6 +380,8 @@ class CalibratedSpec(ProfileSpec):
             line pays for 10 to 500 queries one by one.
     """
 
+    added = ("queries_per_phase", "workload", "growth")
+
     looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "sums", "shares", "rows")
     takes_kinds: ClassVar[bool] = True
     answers_unverified: ClassVar[bool] = True
@@ -418,11 +396,6 @@ class CalibratedSpec(ProfileSpec):
     workload: Workload | None = None
     growth: Literal["never"] | None = None
     pacing: bool | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_new_fields(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out what is not set, so that earlier definitions keep their bytes."""
-        return _without_unset(dump(self), "queries_per_phase", "workload", "growth")
 
 
 class PhasedSpec(ProfileSpec):
@@ -598,7 +571,7 @@ MechanismSpec = Annotated[
 ]
 
 
-class Definition(Request):
+class Definition(Growing):
     """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes.
 
     Attributes:
@@ -616,6 +589,8 @@ class Definition(Request):
         least_cell: With 10, people read "fewer than 10" where a count surely is. Programs get the number.
     """
 
+    added = ("retention", "analysts", "owner", "least_cell")
+
     version: Literal[1]
     dataset: DatasetName
     attributes: Annotated[
@@ -632,11 +607,6 @@ class Definition(Request):
     analysts: Analysts | None = None
     owner: OwnerSpec | None = None
     least_cell: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_new_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out what is not named and came later, so that earlier definitions keep their bytes."""
-        return _without_unset(write(self), "retention", "analysts", "owner", "least_cell")
 
     @property
     def precision(self) -> str:
@@ -766,7 +736,7 @@ class Definition(Request):
         return self
 
     @classmethod
-    def read(cls, document: Mapping[str, Any], *, quoting: bool = False) -> Definition:
+    def read(cls, document: object, *, quoting: bool = False) -> Definition:
         """Validates a parsed definition.
 
         Args:

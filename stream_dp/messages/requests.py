@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
-from stream_dp.errors import InvalidMessage
 from stream_dp.messages.bundles import MOST_QUOTED
 from stream_dp.messages.kinds import ABSENT, FIELDS, QueryKind
 from stream_dp.messages.message_base import (
@@ -18,7 +17,6 @@ from stream_dp.messages.message_base import (
     Id,
     Request,
     tupled,
-    validated,
 )
 from stream_dp.messages.precision import (
     ErrorSpec,
@@ -165,15 +163,6 @@ class Batch(Request):
             return None
         return Counted(f"producer {self.producer}", self.sequence, self.sequence + 1)
 
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Batch:
-        """Validates the envelope.
-
-        Raises:
-            InvalidMessage: The envelope is not valid. The error names the field and never quotes a row.
-        """
-        return validated(cls, document, InvalidMessage)
-
 
 class ClosePhase(Request):
     """Ends the period that is open, so that the rows that wait open a phase now if there are enough of them.
@@ -190,15 +179,6 @@ class ClosePhase(Request):
     dataset: DatasetName
     close: Literal[True]
     phase: Annotated[int, Field(ge=1)] | None = None
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> ClosePhase:
-        """Validates the message.
-
-        Raises:
-            InvalidMessage: The message is not valid. The error names the field and the fix.
-        """
-        return validated(cls, document, InvalidMessage)
 
 
 class LastPhases(Request):
@@ -369,15 +349,6 @@ class QueryFields(Request):
                 "a value is the error of the sum alone: remove count_rows, or write error as a share"
             )
 
-    @classmethod
-    def read(cls, document: object) -> Self:
-        """Validates one query.
-
-        Raises:
-            InvalidMessage: The query is not valid. The error names the field and the fix.
-        """
-        return validated(cls, document, InvalidMessage)
-
 
 _NAMES_OF_A_QUERY = {"version", "dataset", "analyst", "query_id"}
 
@@ -429,13 +400,13 @@ class QueryEnvelope(Request):
         return self
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> QueryEnvelope:
+    def read(cls, document: object, *, quoting: bool = False) -> Self:
         """Validates the envelope. A single query becomes a list of one.
 
         Raises:
             InvalidMessage: The envelope is not valid. The error names the field and the fix.
         """
-        if "queries" not in document:
+        if isinstance(document, Mapping) and "queries" not in document:
             shared = ("version", "dataset", "analyst")
             document = {
                 **{name: document[name] for name in shared if name in document},
@@ -443,4 +414,4 @@ class QueryEnvelope(Request):
                     {name: value for name, value in document.items() if name not in shared}
                 ],
             }
-        return validated(cls, document, InvalidMessage)
+        return super().read(document, quoting=quoting)

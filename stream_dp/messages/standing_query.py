@@ -72,9 +72,6 @@ class StandingQuery(Reply):
     phase: int | None = None
     next_loss: PrivacyLoss | None = None
 
-    def to_bytes(self) -> bytes:
-        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
-
 
 def standing_key(dataset: str, analyst: str, query_id: str) -> str:
     """The key of a standing query's record. Neither names nor ids hold a blank."""

@@ -21,15 +21,18 @@ from schemathesis.checks import CHECKS
 from schemathesis.core.failures import FailureGroup
 
 from stream_dp.web.access import Access
-from stream_dp.web.http_api.openapi import OPERATIONS, Operation, openapi
+from stream_dp.web.http_api.api import Api
+from stream_dp.web.http_api.openapi import Operation, openapi, operations_of
 from tests.pipeline.world import World
 from tests.waiting import PATIENCE_S
 from tests.web.in_process import InProcess
 
+OPERATIONS = operations_of(Api)
+
 
 def for_generation() -> dict[str, Any]:
     """The document without the rules between fields of a query, of which schemathesis can make nothing."""
-    document = copy.deepcopy(openapi())
+    document = copy.deepcopy(openapi(operations_of(Api)))
     _, message = document["components"]["schemas"]["query"]["oneOf"]
     del message["allOf"]
     return document
@@ -112,7 +115,7 @@ def test_every_reply_is_one_that_the_document_announces(
 
 
 def test_a_status_that_the_document_does_not_announce_is_noticed(url: str) -> None:
-    document = openapi()
+    document = openapi(operations_of(Api))
     path = "/api/v1/datasets/{dataset}/budget"
     operation = document["paths"][path]["get"]
     responses = {status: one for status, one in operation["responses"].items() if status != "404"}
@@ -125,7 +128,7 @@ def test_a_status_that_the_document_does_not_announce_is_noticed(url: str) -> No
 
 
 def test_every_schema_is_one() -> None:
-    for schema in openapi()["components"]["schemas"].values():
+    for schema in openapi(operations_of(Api))["components"]["schemas"].values():
         Draft202012Validator.check_schema(schema)
 
 
