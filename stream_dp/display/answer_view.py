@@ -99,11 +99,6 @@ class AnswerView:
     is_table: bool = True
     by_period: bool = False
 
-    def labels(self, row: ViewRow) -> tuple[str, ...]:
-        """What names a row."""
-        pairs = zip(self.columns, row.texts, strict=True)
-        return tuple(text for column, text in pairs if column.unit == _LABEL)
-
     def to_document(self) -> dict[str, Any]:
         """Returns the view as a JSON document, which the scripts of the pages draw."""
         rows = [
@@ -111,6 +106,7 @@ class AnswerView:
                 "texts": row.texts,
                 "value": row.drawn,
                 "bar": row.main and row.main.bar,
+                "use": row.use,
                 "refused": row.refused,
             }
             for row in self.rows[:_MOST_ROWS]
@@ -133,9 +129,8 @@ def view_of(answer: NoisyAnswer, conditions: Sequence[str] = ()) -> AnswerView:
     parts = [part.answer for part in series if isinstance(part.answer, NoisyAnswer)]
     of_parts = [AnswerCells(part) for part in parts]
     shown = of_parts[0] if of_parts else cells
-    heads = [*shown.names, *(q.head for q in shown.quantities if q.head)]
-    units = [_LABEL] * len(shown.names) + [q.unit for q in shown.quantities if q.head]
-    columns = [ViewColumn(*each) for each in zip(heads, units, strict=True)]
+    columns = [ViewColumn(name, _LABEL) for name in shown.names]
+    columns += [ViewColumn(each.head, each.unit) for each in shown.quantities if each.head]
     if isinstance(answer, SeriesAnswer):
         columns = [ViewColumn(answer.series, _LABEL), *columns]
         rows = list(_rows_of_series(answer, iter(of_parts), len(columns)))

@@ -37,6 +37,12 @@ def rank_within(bar: float) -> str:
     return f"(rank ± {100 * bar:.2g}%)"
 
 
+def rows_in_words(rows: Figure) -> str:
+    """A count of rows with a bar that is rounded up."""
+    bar = "any number" if rows.bar is None else f"{math.ceil(rows.bar):,}"
+    return f"{rows.value:,} ± {bar}"
+
+
 def text(figure: Figure, unit: FigureUnit, least: int | None = None) -> str:
     """A figure with its half width, or from where to where it may be if that reaches beyond what is possible.
 

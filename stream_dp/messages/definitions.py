@@ -649,28 +649,30 @@ class Definition(Growing):
         return self
 
     @model_validator(mode="after")
-    def _kinds_beside_counts(self) -> Definition:
-        if self.kinds != KindsSpec() and not self.mechanism.takes_kinds:
+    def _within_the_profile(self) -> Definition:
+        """Refuses what only other profiles can do."""
+        mechanism, accuracy = self.mechanism, self.accuracy
+        if self.kinds != KindsSpec() and not mechanism.takes_kinds:
             raise ValueError(
                 'kinds need the profile "calibrated": remove kinds or change the profile'
             )
-        return self
-
-    @model_validator(mode="after")
-    def _errors_of_queries(self) -> Definition:
         for name in ("least_error", "query_share", "aim"):
-            if getattr(self.accuracy, name) is not None and not self.mechanism.takes_errors:
+            if getattr(accuracy, name) is not None and not mechanism.takes_errors:
                 raise ValueError(
                     f'accuracy.{name} needs the profile "calibrated": remove it or change the profile'
                 )
-        if (
-            self.accuracy.least_error is not None
-            and self.accuracy.least_error > self.accuracy.error
-        ):
+        if accuracy.least_error is not None and accuracy.least_error > accuracy.error:
             raise ValueError(
                 "accuracy.least_error is above accuracy.error, so no query could be answered: "
                 "use at most accuracy.error"
             )
+        if self.kept_phases is not None and not mechanism.takes_retention:
+            raise ValueError(
+                f"retention: the profile {mechanism.profile} looks at the rows of all phases again: use "
+                '"calibrated", "counts" or "whole_table", or remove retention'
+            )
+        if self.synthetic_rows and not mechanism.feeds_synthetic_rows:
+            raise ValueError('the profile "counts" has no synthetic rows: remove synthetic_rows')
         return self
 
     @model_validator(mode="after")
@@ -718,21 +720,6 @@ class Definition(Growing):
                 f"privacy.unit.phases: this many phases of this many rows are {unit.squares:,} units, and "
                 f"{MAX_SQUARES:,} can be kept of a person: use fewer, or remove lifetime"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _rows_are_erased(self) -> Definition:
-        if self.kept_phases is not None and not self.mechanism.takes_retention:
-            raise ValueError(
-                f"retention: the profile {self.mechanism.profile} looks at the rows of all phases again: use "
-                '"calibrated", "counts" or "whole_table", or remove retention'
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _rows_follow(self) -> Definition:
-        if self.synthetic_rows and not self.mechanism.feeds_synthetic_rows:
-            raise ValueError('the profile "counts" has no synthetic rows: remove synthetic_rows')
         return self
 
     @classmethod

@@ -332,13 +332,10 @@ class QueryFields(Request):
             raise ValueError(
                 'the error of a correlation is a value below 1: write {"value": 0.05} for one within 0.05'
             )
-        if self.kind == "quantile" and isinstance(self.error, FixedError | MeanError):
+        of_shares = self.kind in ("quantile", "difference")
+        if of_shares and isinstance(self.error, FixedError | MeanError):
             raise ValueError(
-                "the error of a quantile is a share of the rows: write it as a number such as 0.01"
-            )
-        if self.kind == "difference" and isinstance(self.error, FixedError | MeanError):
-            raise ValueError(
-                "the error of a difference is a share of the rows: write it as a number such as 0.01"
+                f"the error of a {self.kind} is a share of the rows: write it as a number such as 0.01"
             )
         if isinstance(self.error, MeanError) and (self.kind != "sum" or self.count_rows):
             raise ValueError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +22,7 @@ from stream_dp.client.statements.sureness import (
     connected,
 )
 from stream_dp.display.answer_cells import AnswerCells
+from stream_dp.display.figure_text import rows_in_words
 from stream_dp.display.figures import MISSING, NOT_KNOWN, Figure, Value
 from stream_dp.messages import NoisyAnswer, RefusedAnswer, SeriesAnswer
 from stream_dp.sql.plan.statement_plan import (
@@ -257,12 +257,6 @@ def values_in(expression: Expression, before: int = 0) -> Iterator[tuple[Publish
         case Call(arguments=arguments):
             for argument in arguments:
                 yield from values_in(argument, before)
-
-
-def rows_in_words(rows: Figure) -> str:
-    """Says how many rows there are, with a bar that is rounded up."""
-    bar = "any number" if rows.bar is None else f"{math.ceil(rows.bar):,}"
-    return f"{rows.value:,} ± {bar}"
 
 
 def _by_bars(name: str, figures: Sequence[Figure]) -> set[Truth]:

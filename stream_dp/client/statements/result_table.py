@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from stream_dp.display.answer_view import AnswerView, ViewColumn, ViewRow, view_of
@@ -201,16 +201,7 @@ class ResultTable:
         table = self.with_ends
         return {
             "dataset": self.dataset,
-            "columns": [
-                {
-                    "name": column.name,
-                    "type": column.type,
-                    "bar_of": column.bar_of,
-                    "end_of": column.end_of,
-                    "sure_of": column.sure_of,
-                }
-                for column in table.columns
-            ],
+            "columns": [asdict(column) for column in table.columns],
             "rows": [list(row) for row in table.rows],
             "phases": None if self.phases is None else list(self.phases),
             "cost": self.cost,

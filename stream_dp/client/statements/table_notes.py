@@ -11,10 +11,10 @@ from stream_dp.client.statements.group_values import (
     Group,
     GroupValues,
     published_in,
-    rows_in_words,
     values_in,
 )
 from stream_dp.display.answer_words import few_of, in_sql, use_of_all_in_words
+from stream_dp.display.figure_text import rows_in_words
 from stream_dp.display.figures import Figure
 from stream_dp.messages import (
     NoisyAnswer,

@@ -9,7 +9,6 @@ import math
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
@@ -19,7 +18,7 @@ from urllib.parse import quote as quoted
 from aiohttp import ClientConnectionError, web
 from pydantic import BaseModel
 
-from stream_dp.client import AsyncClient, Query, Refusal, ResultTable
+from stream_dp.client import AsyncClient, Query, Refusal
 from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable
 from stream_dp.messages import (
     Answer,
@@ -44,7 +43,6 @@ from stream_dp.web.http_api.api_documents import (
     SqlStatement,
     StandingEnded,
     StandingList,
-    StatementColumn,
     StatementTable,
 )
 from stream_dp.web.http_api.bodies import LARGEST, read_body
@@ -257,7 +255,7 @@ class Api:
                 )
             except Refusal as refusal:
                 return _json(refusal.answer)
-        return _json(_table(table))
+        return _json(StatementTable.model_validate(table.to_document()))
 
     @operation(f"{DATASET}/tables/quotes", "quote-table", "statement", problems=OF_QUERIES)
     async def quote_table(self, request: web.Request) -> web.Response:
@@ -533,19 +531,6 @@ def _budget(name: str, dataset: PublishedDataset) -> DatasetBudget:
             )
         ),
         shares=tuple(ShareBudget(**one) for one in shares) if shares else None,
-    )
-
-
-def _table(found: ResultTable) -> StatementTable:
-    table = found.with_ends
-    return StatementTable(
-        dataset=table.dataset,
-        columns=tuple(StatementColumn(**asdict(column)) for column in table.columns),
-        rows=tuple(table.rows),
-        phases=table.phases,
-        notes=table.notes,
-        cost=table.cost,
-        least_cell=table.least_cell,
     )
 
 
