@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import json
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -257,16 +255,6 @@ class Page:
             ),
         ]
 
-    def picture(self, file: Path, *, whole: bool = True) -> None:
-        """Saves what is seen as PNG."""
-        if whole:
-            height = self.evaluate("document.documentElement.scrollHeight")
-            width = self.evaluate("window.innerWidth")
-            self.resize(width, height)
-            time.sleep(0.3)
-        data = self.call("Page.captureScreenshot", format="png")["data"]
-        file.write_bytes(base64.b64decode(data))
-
     def close(self) -> None:
         self._browser.call("Target.disposeBrowserContext", browserContextId=self._context)
 
@@ -280,13 +268,3 @@ def browser(
         started = Browser(tmp_path_factory.mktemp("chromium"))
     yield started
     started.close()
-
-
-@pytest.fixture
-def shots(tmp_path: Path) -> Callable[[Page, str], None]:
-    """``shots(page, "tiles")``: keeps a picture of a page, to look at when a test has failed."""
-
-    def keep(page: Page, name: str) -> None:
-        page.picture(tmp_path / f"{name}.png")
-
-    return keep

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -25,6 +26,7 @@ from stream_dp.web.page_data.viewers import Viewers
 from tests.pipeline.trail import Sent
 from tests.pipeline.world import Process, World
 
+_NOW_MS = 1_790_000_000_000
 _READERS: dict[str, Callable[[bytes], Reply]] = {
     "answers": read_answer,
     "events": Event.model_validate_json,
@@ -94,7 +96,7 @@ class InProcess:
             self._read = len(self.world.trail)
         for one in sent:
             if one.role in READ:
-                self.published.take(one.role, one.key, one.value, 1_790_000_000_000)
+                self.published.take(one.role, one.key, one.value, _NOW_MS)
             for follower in self.followers if one.role in _READERS else ():
                 follower.put_nowait(_READERS[one.role](one.value))
 
@@ -186,7 +188,8 @@ class WorldClient(AsyncClient):
         timeout_s: float = 60.0,
         **about: Any,
     ) -> ResultTable:
-        read = await self._statement(statement, dataset, query_id or "table", at_most, **about)
+        named = query_id or uuid.uuid4().hex
+        read = await self._statement(statement, dataset, named, at_most, **about)
         limit = {} if at_most is None else {"at_most": at_most}
         replies = [await self._send(dataset, timeout_s, **{**item, **limit}) for item in read.items]
         found = read.table(replies)
@@ -229,10 +232,11 @@ class WorldClient(AsyncClient):
         dataset: str,
         query: Query[Any],
         *,
-        query_id: str,
-        alert: Mapping[str, float] | None,
-        timeout_s: float,
+        query_id: str | None = None,
+        alert: Mapping[str, float] | None = None,
+        timeout_s: float = 30.0,
     ) -> StandingQuery:
+        query_id = query_id or query.query_id or ""
         more = {} if alert is None else {"alert": alert}
         item = {**await self.as_message(dataset, query), **more}
         await self._change(dataset, **{**item, "query_id": query_id, "standing": True})
@@ -276,6 +280,8 @@ class WorldClient(AsyncClient):
         head = {"version": 1, "dataset": dataset, "analyst": self._analyst}
         since = len(self._served.world.trail)
         self._served.world.produce("queries", {**head, **item}, headers=self._headers)
+        query = json.dumps({**head, **item}).encode()
+        self._served.published.take("queries", dataset, query, _NOW_MS)
         await self._served.run()
         for role, value in self._served.sent(since):
             if role == "rejected":

@@ -145,14 +145,22 @@ def test_quotes_are_no_answers_and_large_tables_are_told_by_their_size(
     assert "table" not in newest
 
 
-def test_poor_synthetic_rows_are_told_where_a_definition_asks_for_rows(
-    published: PublishedState,
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, (None, None, None)),
+        ({"synthetic_rows": 50}, ("city, age, smoker", None, None)),
+        ({"retention": {"phases": 3}}, (None, 3, None)),
+        ({"retention": {"answers": {"days": 30}}}, (None, None, 30)),
+    ],
+)
+def test_poor_synthetic_rows_and_how_long_rows_and_answers_are_kept_are_told(
+    published: PublishedState, more: dict[str, Any], told: tuple[Any, ...]
 ) -> None:
+    take(published, "catalog", {**DEFINITION, **more})
     schema = seen(Views(published).public("people")["schema"])
-    assert schema["opening"]["poor_rows"] is None
-    take(published, "catalog", {**DEFINITION, "synthetic_rows": 50})
-    schema = seen(Views(published).public("people")["schema"])
-    assert schema["opening"]["poor_rows"] == "city, age, smoker"
+    kept = schema["kept_phases"], schema["kept_answers_days"]
+    assert (schema["opening"]["poor_rows"], *kept) == told
 
 
 def test_a_page_says_to_whom_is_promised_and_what_a_person_in_every_phase_has_lost(
@@ -176,19 +184,6 @@ def test_a_page_says_to_whom_is_promised_and_what_a_person_in_every_phase_has_lo
     assert seen(public["dataset"])["in_every_phase"] == pytest.approx(lost)
 
 
-def test_how_long_rows_are_kept_is_told(published: PublishedState) -> None:
-    assert seen(Views(published).public("people")["schema"])["kept_phases"] is None
-    take(published, "catalog", {**DEFINITION, "retention": {"phases": 3}})
-    assert seen(Views(published).public("people")["schema"])["kept_phases"] == 3
-
-
-def test_how_long_answers_are_stored_is_told(published: PublishedState) -> None:
-    assert seen(Views(published).public("people")["schema"])["kept_answers_days"] is None
-    take(published, "catalog", {**DEFINITION, "retention": {"answers": {"days": 30}}})
-    schema = seen(Views(published).public("people")["schema"])
-    assert (schema["kept_answers_days"], schema["kept_phases"]) == (30, None)
-
-
 def test_a_retired_data_set_stays_on_the_list_and_is_not_chosen(published: PublishedState) -> None:
     published.take("catalog", "people", b"", 0)
     take(published, "catalog", {**DEFINITION, "dataset": "other"})
@@ -201,40 +196,34 @@ def test_a_retired_data_set_stays_on_the_list_and_is_not_chosen(published: Publi
     assert seen(sections["schema"])["name"] == "zoo"
 
 
-def test_a_quarantine_is_over_when_something_is_paid_for_again(published: PublishedState) -> None:
-    views = Views(published)
-
-    def state() -> str:
-        return str(seen(views.public("people")["datasets"])[0]["state"])
-
-    phase = {"kind": "phase", "phase": 2, "rows": 120}
-    take(published, "events", {"event": "quarantined"}, at=5000)
-    assert state() == "quarantined"
-    take(published, "ledger", {"seq": 3, **phase}, at=4000)  # the topics have no mutual order
-    assert state() == "quarantined"
-    take(published, "ledger", {"seq": 4, **phase}, at=6000)
-    assert state() == "live"
-    take(published, "events", {"event": "quarantined"}, at=7000)
-    assert state() == "quarantined"
+STOPPED = {"event": "stopped", "reason": {"code": "stopped", "message": "the journal was cut"}}
+CHARGED = {"kind": "phase", "phase": 2, "rows": 120}
 
 
-def test_a_data_set_is_stopped_until_another_event_or_charge_follows(
-    published: PublishedState,
+@pytest.mark.parametrize(
+    ("event", "over"),
+    [
+        ({"event": "quarantined"}, ("ledger", {"seq": 4, **CHARGED})),
+        (STOPPED, ("ledger", {"seq": 4, **CHARGED})),
+        (STOPPED, ("events", {"event": "repaired"})),
+    ],
+)
+def test_a_quarantine_or_a_stop_is_over_when_something_is_paid_for_or_repaired(
+    published: PublishedState, event: dict[str, Any], over: tuple[str, dict[str, Any]]
 ) -> None:
-    views = Views(published)
+    views, name = Views(published), event["event"]
 
     def state() -> str:
         return str(seen(views.public("people")["datasets"])[0]["state"])
 
-    stopped = {"event": "stopped", "reason": {"code": "stopped", "message": "the journal was cut"}}
-    take(published, "events", stopped, at=5000)
-    assert state() == "stopped"
-    take(published, "events", {"event": "repaired"}, at=6000)
+    take(published, "events", event, at=5000)
+    assert state() == name
+    take(published, "ledger", {"seq": 3, **CHARGED}, at=4000)  # the topics have no mutual order
+    assert state() == name
+    take(published, *over, at=6000)
     assert state() == "live"
-    take(published, "events", stopped, at=7000)
-    assert state() == "stopped"
-    take(published, "ledger", {"seq": 4, "kind": "phase", "phase": 2, "rows": 120}, at=8000)
-    assert state() == "live"
+    take(published, "events", event, at=7000)
+    assert state() == name
 
 
 def test_what_nobody_understands_changes_nothing(published: PublishedState) -> None:

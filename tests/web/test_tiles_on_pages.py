@@ -1,10 +1,8 @@
-"""Tiles: standing queries with their history, from the topics and in a real browser."""
+"""Tiles: standing queries with their history, from the topics."""
 
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,11 +13,6 @@ from stream_dp.web.page_data.query_words import sql_of
 from stream_dp.web.page_data.views import Views
 
 PEOPLE = "people"
-TOKEN = "operator-token-of-this-test"
-Open = Callable[..., Any]
-
-
-# ---------------------------------------------------------------- from the topics
 
 
 def _listed(query_id: str = "late", **fields: Any) -> dict[str, Any]:
@@ -188,145 +181,3 @@ def test_a_link_carries_sql_where_there_is_any(fields: dict[str, Any], sql: str 
             query.group_by,
             query.attribute,
         )
-
-
-# ---------------------------------------------------------------- in a browser
-
-
-@pytest.fixture(scope="module")
-def worker(module_deployment: Any) -> Any:
-    """Answers about people; three phases with three tiles."""
-    worker = module_deployment.worker(web_operator_token=TOKEN)
-    worker.wait_ready()
-    with module_deployment.client(analyst="ana") as client:
-        client.define(
-            {
-                "dataset": PEOPLE,
-                "attributes": [
-                    {"name": "city", "type": "category", "values": ["Bonn", "Graz"]},
-                    {"name": "age", "type": "number", "edges": [18, 30, 45], "integer": True},
-                    {"name": "smoker", "type": "boolean"},
-                ],
-                "privacy": {"epsilon": 2.0, "delta": 1e-9},
-                "accuracy": {"error": 0.1, "failure_probability": 0.01},
-                "phase": {"min_rows": 5000},
-            }
-        )
-        client.stand(PEOPLE, "smoker", query_id="smokers", last_phases=1, alert={"above": 0.2})
-        client.stand(PEOPLE, "SELECT city, COUNT(*) GROUP BY city", query_id="=cities")
-        client.stand(PEOPLE, "SELECT AVG(age)", query_id="age")
-        for phase in (1, 2, 3):
-            client.send(PEOPLE, columns=_rows(phase, 5000))
-    return worker
-
-
-def _rows(seed: int, n: int) -> dict[str, list[object]]:
-    draw = random.Random(seed)
-    return {
-        "city": [draw.choice(["Bonn", "Bonn", "Graz", "Oslo"]) for _ in range(n)],
-        "age": [draw.randrange(90) for _ in range(n)],
-        "smoker": [draw.random() < 0.2 + 0.1 * seed for _ in range(n)],
-    }
-
-
-@pytest.fixture
-def visit(browser: Any, worker: Any) -> Iterator[Open]:
-    """``visit("/ask?q=smoker", width=390)``: a page in a profile of its own, let in."""
-    pages = []
-
-    def visit(path: str, **how: Any) -> Any:
-        page = browser.open(f"{worker.url}/#token={TOKEN}", **how)
-        pages.append(page)
-        page.until_text("This link enters as", "#who")
-        page.click("#enter")
-        page.until_text(PEOPLE, "#head")
-        page.go(f"{worker.url}{path}")
-        page.until_text(PEOPLE, "#head")
-        return page
-
-    yield visit
-    for page in pages:
-        page.close()
-
-
-@pytest.mark.kafka
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_tiles_show_their_answers_history_and_cost(
-    visit: Open, width: int, dark: bool, shots: Callable[[Any, str], None]
-) -> None:
-    page = visit("/ask", width=width, dark=dark)
-    page.until_text("phase 3", "#standing")
-    page.until("document.querySelectorAll('#standing svg').length === 3")
-    said = page.text("#standing")
-    assert "smoker = TRUE, last 1 phases" in said
-    assert "alert when the whole bar is above 0.2" in said
-    assert "the next answer" in said
-    pictures = page.evaluate(
-        "[...document.querySelectorAll('#standing svg')].map((one) => one.getAttribute('aria-label'))"
-    )
-    assert sum(label.startswith("Over time: 1:") for label in pictures) == 2
-    assert sum("Bonn" in label for label in pictures) == 1
-    assert page.evaluate("document.querySelectorAll('#standing details tbody tr').length") == 3
-    page.until_text("alert: smokers@3", "#events")
-    page.evaluate(
-        "document.querySelectorAll('#standing details').forEach((one) => { one.open = true; })"
-    )
-    shots(page, f"tiles-{width}")
-    assert (page.overflow(), page.pale(), page.errors()) == ([], [], [])
-
-
-@pytest.mark.kafka
-def test_a_tile_links_to_its_question_and_can_be_downloaded(visit: Open) -> None:
-    page = visit("/ask")
-    page.until_text("phase 3", "#standing")
-    links = page.evaluate(
-        "[...document.querySelectorAll('#standing a')].map((one) => one.getAttribute('href'))"
-    )
-    assert f"/ask?dataset={PEOPLE}&q=smoker+%3D+TRUE&last=1" in links
-    page.go(page.evaluate("location.origin") + links[0])
-    page.until("document.querySelector('#question').value")
-    page.until("document.querySelector('#answer-card').hidden")
-    csv = page.evaluate(
-        "import('/static/tiles.js').then(({ csvOf }) => csvOf({"
-        "cells: [['=1+1', 0.5, null], ['a, \"b\"', 0.25, 0.1]], history: ["
-        "{ phase: 2, at: 0, cost: 0, path: 'certified', cells: [['-5', 1, 0.5], ['\\rx', -1, 0.5]] },"
-        "{ phase: 3, at: 0, cost: 0.01, path: 'measured', cells: [['=1+1', 0.5, null]] }] }))"
-    )
-    assert csv.split("\r\n")[1:] == [
-        "2,1970-01-01T00:00:00.000Z,-5,1,0.5,0,certified,",
-        '2,1970-01-01T00:00:00.000Z,"\'\rx",-1,0.5,0,certified,',
-        "3,1970-01-01T00:00:00.000Z,'=1+1,0.5,,0.01,measured,",
-        '3,1970-01-01T00:00:00.000Z,"a, ""b""",0.25,0.1,0.01,measured,',
-        "",
-    ]
-
-
-@pytest.mark.kafka
-def test_a_question_becomes_a_tile_and_is_ended(visit: Open) -> None:
-    page = visit("/ask?q=age+%3E%3D+30&last=2")
-    page.until("document.querySelector('#question').value === 'age >= 30'")
-    assert page.evaluate("document.querySelector('#window').value") == "2"
-    page.click("#stand")
-    page.until_text("Write a name for the tile first", "#says")
-    page.write("#name", "grown-up")
-    page.click("#stand")
-    page.until_text("grown-up is answered in each phase", "#says")
-    page.until_text("age >= 30, last 2 phases", "#standing")
-    page.until("document.querySelector('[data-key=\"end dashboard grown-up\"]')")
-    page.click('[data-key="end dashboard grown-up"]')
-    page.until("!document.querySelector('#standing').innerText.includes('grown-up')")
-
-
-@pytest.mark.kafka
-def test_a_question_that_fails_puts_the_last_answer_away(visit: Open) -> None:
-    page = visit("/ask")
-    page.until("document.querySelector('#dataset').value")
-    page.write("#question", "smoker")
-    page.click("#ask")
-    page.until("!document.querySelector('#answer-card').hidden")
-    page.until_text("Link to this question", "#answer")
-    page.until_text("smoker", "#answers")
-    page.write("#question", "gate = 'B1'")
-    page.click("#ask")
-    page.until("document.querySelector('#says').classList.contains('wrong')")
-    assert page.evaluate("document.querySelector('#answer-card').hidden")
