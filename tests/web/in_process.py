@@ -6,10 +6,14 @@ import asyncio
 import copy
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
+import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from yarl import URL
 
 from stream_dp import sql
 from stream_dp.client import AsyncClient, Query, Rejection, ResultTable
@@ -88,6 +92,12 @@ class InProcess:
         app.on_shutdown.append(close)
         return app
 
+    async def change(self, document: Mapping[str, Any] | None) -> None:
+        """Sends a change of ``flights`` to the catalog. None retires the data set."""
+        about = document and {"version": 1, "dataset": "flights", **document}
+        self.world.produce("datasets", about, key="flights")
+        await self.run()
+
     async def run(self) -> None:
         """Lets the worker read all records."""
         async with self._lock:
@@ -108,6 +118,60 @@ class InProcess:
     def connect(self) -> WorldClient:
         self.clients.append(WorldClient(self))
         return self.clients[-1]
+
+
+class Answered(NamedTuple):
+    """What a request got."""
+
+    status: int
+    said: Any
+    text: str
+    headers: Mapping[str, str]
+
+    @property
+    def problem(self) -> tuple[int, str]:
+        """The status and the code of a problem."""
+        assert self.headers["Content-Type"].startswith("application/problem+json"), self.text
+        assert (self.said["type"], self.said["status"]) == ("about:blank", self.status)
+        assert self.said["detail"]
+        return self.status, self.said["code"]
+
+
+class Remote:
+    """A client of the API."""
+
+    DATASETS: ClassVar = "/api/v1/datasets"
+    FLIGHTS: ClassVar = f"{DATASETS}/flights"
+
+    def __init__(self, client: TestClient[Any, Any]) -> None:
+        self.client = client
+
+    async def __call__(
+        self, path: str, body: Any = None, *, method: str = "", headers: Any = None
+    ) -> Answered:
+        """Gets a path, or posts a body to it; most are below ``flights``. Documents go as JSON."""
+        method = method or ("GET" if body is None else "POST")
+        sent: Any = {"json" if isinstance(body, dict) else "data": body}
+        whole = path if path.startswith("/api/") else f"{self.FLIGHTS}{path}"
+        url = URL(whole, encoded=True)
+        reply = await self.client.request(method, url, headers=headers, **sent)
+        text = await reply.text() if reply.content_type.endswith("json") else ""
+        return Answered(reply.status, json.loads(text or "null"), text, reply.headers)
+
+
+Serve: TypeAlias = Callable[..., Awaitable[Remote]]
+
+
+@pytest.fixture
+async def serve(served: InProcess) -> AsyncIterator[Serve]:
+    """``await serve(access, gone="Kafka does not answer")``: a client of the API."""
+    async with AsyncExitStack() as stack:
+
+        async def serve(access: Access | None = None, **state: str) -> Remote:
+            app = served.app(access or Access("127.0.0.1", 6066), **state)
+            return Remote(await stack.enter_async_context(TestClient(TestServer(app))))
+
+        yield serve
 
 
 def api_of(connect: Callable[[], AsyncClient]) -> Api:
