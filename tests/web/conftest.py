@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by the DevTools protocol, and a worker whose pages it opens."""
+"""A headless Chromium, driven by the DevTools protocol, and pages without a broker behind them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ import itertools
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 
+from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable
+from stream_dp.messages import Topics
+from stream_dp.pipeline.watch.health import Health
+from stream_dp.web.access import Access
+from stream_dp.web.pages import Pages
 from tests.waiting import PATIENCE_S, until
 
 _FLAGS = (
@@ -268,3 +276,23 @@ def browser(
         started = Browser(tmp_path_factory.mktemp("chromium"))
     yield started
     started.close()
+
+
+Browse: TypeAlias = Callable[[Access], Awaitable[TestClient[Any, Any]]]
+
+
+@pytest.fixture
+async def browse() -> AsyncIterator[Browse]:
+    """``await browse(access)``: a client of the pages, which keeps cookies, and of a page of metrics."""
+    async with AsyncExitStack() as stack:
+
+        async def metrics(_: web.Request) -> web.Response:
+            return web.Response(text="figures")
+
+        async def browse(access: Access) -> TestClient[Any, Any]:
+            app = web.Application()
+            Pages(access, broker=Broker("127.0.0.1:1"), topics=Topics(), health=Health).install(app)
+            app.router.add_get("/metrics", metrics)
+            return await stack.enter_async_context(TestClient(TestServer(app)))
+
+        yield browse

@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import TestClient
 
-from stream_dp.broker import Broker
-from stream_dp.messages import Topics
-from stream_dp.pipeline.watch.health import Health
 from stream_dp.tokens import Verifier
 from stream_dp.web.access import Access
 from stream_dp.web.page_data.views import Views
-from stream_dp.web.pages import Pages
 from tests.pipeline.conftest import make_world as make_world
 from tests.pipeline.conftest import world as world
 from tests.pipeline.conftest import worlds as worlds
 from tests.pipeline.world import World
 from tests.signing import Issuer
+from tests.web.conftest import Browse
 from tests.web.in_process import InProcess, Remote, Serve
 from tests.web.in_process import serve as serve
 
 OPERATOR, ANALYST = "o" * 16, "a" * 16
 AA = {"where": {"attribute": "carrier", "eq": "AA"}}
 HTML = {"Accept": "text/html"}
-
-Browse = Callable[[Access], Awaitable[TestClient[Any, Any]]]
 
 
 @pytest.fixture
@@ -177,19 +170,6 @@ async def test_a_proxy_passes_the_token_on_in_a_header_that_is_checked(
 # ---------------------------------------------------------------- pages
 
 
-@pytest.fixture
-async def pages() -> AsyncIterator[Browse]:
-    """``await pages(access)``: a browser of the pages, which keeps cookies."""
-    async with AsyncExitStack() as stack:
-
-        async def browse(access: Access) -> TestClient[Any, Any]:
-            app = web.Application()
-            Pages(access, broker=Broker("127.0.0.1:1"), topics=Topics(), health=Health).install(app)
-            return await stack.enter_async_context(TestClient(TestServer(app)))
-
-        yield browse
-
-
 async def entered(browser: TestClient[Any, Any], token: str, **more: Any) -> tuple[Any, str | None]:
     """What a browser is told that sends a token, and the cookie that it gets."""
     reply = await browser.post("/enter", json={"token": token, **more})
@@ -201,9 +181,9 @@ async def shows(browser: TestClient[Any, Any], path: str) -> str:
 
 
 async def test_a_browser_enters_with_its_token_and_sees_the_analysts_page(
-    pages: Browse, rules: Any, issuer: Issuer
+    browse: Browse, rules: Any, issuer: Issuer
 ) -> None:
-    browser = await pages(rules(operator_token=OPERATOR, analyst_token=ANALYST))
+    browser = await browse(rules(operator_token=OPERATOR, analyst_token=ANALYST))
     assert "your own signed token" in await shows(browser, "/ask")
     for wrong in (issuer.token(exp=1), "nonsense", "x" * 9000):
         said, _ = await entered(browser, wrong)
@@ -227,9 +207,9 @@ async def test_a_browser_enters_with_its_token_and_sees_the_analysts_page(
 
 
 async def test_who_asks_on_a_page_without_a_token_is_told_where_to_enter_one(
-    pages: Browse, rules: Any, issuer: Issuer
+    browse: Browse, rules: Any, issuer: Issuer
 ) -> None:
-    browser = await pages(rules("127.0.0.1"))
+    browser = await browse(rules("127.0.0.1"))
     assert "Overview" in await shows(browser, "/"), "it is open"
     question = {"dataset": "flights", "sql": ""}
 
@@ -248,9 +228,9 @@ async def test_who_asks_on_a_page_without_a_token_is_told_where_to_enter_one(
 
 
 async def test_without_the_setting_no_signed_token_opens_anything(
-    pages: Browse, issuer: Issuer
+    browse: Browse, issuer: Issuer
 ) -> None:
-    browser = await pages(Access("0.0.0.0", 6066))
+    browser = await browse(Access("0.0.0.0", 6066))
     said, _ = await entered(browser, token(issuer))
     assert "error" in said
     assert (await browser.get("/ask", headers=shown(issuer))).status == 401
