@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from stream_dp.display.answer_cells import AnswerCells, Quantity
-from stream_dp.display.figure_text import UNKNOWN, percent, share, text
+from stream_dp.display.figure_text import UNKNOWN, coefficient, percent, share, text
 from stream_dp.display.figures import Figure
 from stream_dp.display.phase_words import phases
 from stream_dp.messages import (
@@ -51,7 +51,7 @@ def sentences(cells: AnswerCells) -> list[str]:
         case SeriesAnswer():
             return [f"{len(answer.parts)} parts by {answer.series}"]
         case CorrelatedVectorAnswer():
-            agreement = f"agree with {answer.attribute} by {answer.vector.agreement:.3f}"
+            agreement = f"agree with {answer.attribute} by {coefficient(answer.vector.agreement)}"
             return [f"signs of {answer.n:,} rows that {agreement}; --json prints them"]
         case QuantileAnswer():
             said = text_of(cells, "lies_in")

@@ -32,9 +32,14 @@ def share_range(least: float, most: float) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def rank_within(bar: float) -> str:
-    """Says how precisely a rank is known, as a share of the rows."""
-    return f"(rank ± {100 * bar:.2g}%)"
+def within(bar: float) -> str:
+    """A half width that was promised, or that a rank has, as a share."""
+    return f"± {100 * bar:.2g}%"
+
+
+def coefficient(value: float) -> str:
+    """A number from -1 to 1 that says how well two things go together."""
+    return f"{value:.3f}"
 
 
 def rows_in_words(rows: Figure) -> str:
@@ -60,14 +65,14 @@ def text(figure: Figure, unit: FigureUnit, least: int | None = None) -> str:
         return f"about {value:,}"
     if isinstance(value, str) or unit == "label":
         ranked = isinstance(value, str) and bar and unit != "label"
-        return f"{value} {rank_within(bar)}" if ranked and bar else str(value)
+        return f"{value} (rank {within(bar)})" if ranked and bar else str(value)
     if unit == "rows" and figure.is_below(least):
         return f"fewer than {least:,}"
     if bar is None:
         return UNKNOWN
     if unit == "correlation":
         low, high = figure.ends or (value, value)
-        return f"{value:.3f} ({low:.3f} to {high:.3f})"
+        return f"{coefficient(value)} ({coefficient(low)} to {coefficient(high)})"
     after = " percentage points" if unit == "points" else ""
     if figure.known is not None and reaches_beyond(figure, 1.0 if unit in _ROWS else 0.0):
         low_text, high_text = (_number(end, bar, unit) for end in figure.known)

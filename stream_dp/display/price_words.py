@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from stream_dp.display.answer_words import PATHS, in_sql
-from stream_dp.display.figure_text import share
+from stream_dp.display.figure_text import share, within
 from stream_dp.messages import (
     BudgetShares,
     NoisyAnswer,
@@ -65,7 +65,7 @@ def price_of(quote: QuotedAnswer | QuotedQuery) -> str:
     if quote.error_bar is None:
         return price
     of = "of the largest possible sum" if (quote.kind or "").startswith("sum") else "of the rows"
-    return f"{price}, for {about}± {100 * quote.error_bar:.2g}% {of}"
+    return f"{price}, for {about}{within(quote.error_bar)} {of}"
 
 
 def part_of_price(query: QuotedQuery) -> tuple[str, str]:

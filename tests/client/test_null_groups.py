@@ -24,7 +24,7 @@ DAYS = ["2026-01-01", "2026-01-02", None]
 def table(kind: str, selected: str, rest: str = "", **cells: Any) -> ResultTable:
     """The table of a statement about the days, from one answer of a kind with these cells."""
     statement = f"SELECT DATE_TRUNC('day', d) AS day_of, {selected} FROM t GROUP BY 1 {rest}"
-    more = {"phase": 1, "window": [1, 1]}
+    more: Any = {"phase": 1, "window": [1, 1]}
     answer = table_answer({"d": LABELS}, COUNTS, BARS, cells=cells, kind=kind, **more)
     return table_of(statement, SCHEMA, answer, dataset="t")
 

@@ -46,7 +46,7 @@ def test_a_median_by_group_is_a_text_of_bins_that_sorts_by_its_place() -> None:
     places = [("30 to 64", 1), ("< 18", 0), None, (">= 65", 3), ("< 18", 0)]
     bins = [one and {"label": one[0], "place": one[1]} for one in places]
     cells = {"values": None, "found": bins, "lies_in": bins, "error_bars": [0.03] * 5}
-    kind = {"kind": "quantile_by_group", "attribute": "age", "rank": 0.5}
+    kind: Any = {"kind": "quantile_by_group", "attribute": "age", "rank": 0.5}
     found = made(
         "SELECT city, MEDIAN(age) AS m FROM people GROUP BY city ORDER BY m DESC, city",
         table_answer(CITIES, [9] * 5, None, cells=cells, **kind),

@@ -299,9 +299,9 @@ def test_a_refused_phase_says_why_and_a_table_has_the_cells_of_the_newest(
         take(standing, "answers", by_city(f"by@{phase}", counts, [1.2, None], phase=phase))
     by, late = tiles(standing)
     assert late["history"][-1]["refused"] == "nothing is left"
-    assert by["cells"] == [["Bonn", 0.2, 0.01], ["Graz", 0.8, None]]
+    assert by["cells"] == [["Bonn", 0.2, 0.01, "20.00% ± 1.00%"], ["Graz", 0.8, None, "80.00%"]]
     assert by["in_all"] == 2
-    assert [one["cells"][0] for one in by["history"]] == [["Bonn", 0.1, 0.01], ["Bonn", 0.2, 0.01]]
+    assert [one["cells"][0][1] for one in by["history"]] == [0.1, 0.2]
 
 
 def test_what_is_remembered_of_a_tile_is_bounded(standing: PublishedState) -> None:

@@ -2,7 +2,7 @@
 
 import { draw, marginal, series } from "./charts.js";
 import { complete, constants, literal, quoted } from "./completion.js";
-import { answerBar, empty, fill, h, how, in_unit, plural, scrolling, share, spendingBar, table, when, whole, $ } from "./dom.js";
+import { answerBar, empty, fill, h, how, plural, scrolling, share, spendingBar, table, tick, when, whole, $ } from "./dom.js";
 import { chosen, follow, keepDataset, send } from "./live.js";
 import { sharedParts } from "./parts.js";
 import { linkTo, showStanding } from "./tiles.js";
@@ -191,15 +191,16 @@ $("price").addEventListener("click", () => busily(showPrice));
 
 const words = (question) => question.sql ?? "every row";
 
-/** The rows of a view: what names each, and the number that is drawn. */
+/** The rows of a view: what names each, and the number that is drawn with its words. */
 function drawn(view) {
+  const main = view.columns.findLastIndex(([head]) => head === view.main[0]);
   const labels = view.columns.map(([, unit], index) => (unit === "label" ? index : -1)).filter((index) => index >= 0);
-  return view.rows.map((row) => ({ ...row, labels: labels.map((index) => row.texts[index]) }));
+  return view.rows.map((row) => ({ ...row, said: row.texts[main], labels: labels.map((index) => row.texts[index]) }));
 }
 
 /** A picture of the rows; of many the largest. */
 function drawBars(place, view) {
-  const [head, unit] = view.main;
+  const [head] = view.main;
   const known = drawn(view).filter((row) => row.value !== null);
   if (!known.length) return;
   const largest = known.length > MOST_BARS ? known.toSorted((a, b) => b.value - a.value).slice(0, MOST_BARS) : known;
@@ -207,24 +208,24 @@ function drawBars(place, view) {
   const by = view.columns.filter(([, kind]) => kind === "label").map(([name]) => name);
   const chart = h("div", { class: "chart" });
   place.append(h("h3", {}, `${head[0].toUpperCase()}${head.slice(1)} by ${by.join(" and ")}${of}`), chart);
-  draw(chart, marginal(largest.map((row) => [row.labels.join(" · "), row.value, row.bar]), in_unit(unit)));
+  draw(chart, marginal(largest.map((row) => [row.labels.join(" · "), row.value, row.bar, row.said])));
 }
 
 /** One picture for each cell of a series, for the largest ones of many. */
 function drawSeries(place, view) {
   const periods = [...new Set(view.rows.map((row) => row.texts[0]))];
   const cells = new Map();
-  for (const { labels: [period, ...cell], value, bar } of drawn(view)) {
+  for (const { labels: [period, ...cell], value, bar, said } of drawn(view)) {
     if (value === null) continue;
     const name = cell.join(" · ");
-    cells.set(name, (cells.get(name) ?? new Map()).set(period, [value, bar]));
+    cells.set(name, (cells.get(name) ?? new Map()).set(period, [value, bar, said]));
   }
   const most = ([, points]) => Math.max(...[...points.values()].map(([value]) => value));
   const shown = cells.size > MOST_LINES ? [...cells].sort((a, b) => most(b) - most(a)).slice(0, MOST_LINES) : [...cells];
   for (const [name, points] of shown) {
     const chart = h("div", { class: "chart" });
     place.append(name ? h("h3", {}, name) : "", chart);
-    draw(chart, series(periods.map((period) => [period.split(" until ")[0], ...(points.get(period) ?? [null, null])]), in_unit(view.main[1])));
+    draw(chart, series(periods.map((period) => [period.split(" until ")[0], ...(points.get(period) ?? [null, null])]), tick(view.main[1])));
   }
   if (shown.length < cells.size) place.append(empty(`The ${shown.length} largest of ${plural(cells.size, "cell")} are drawn.`));
 }

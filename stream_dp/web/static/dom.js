@@ -48,8 +48,8 @@ const signed = (value) => `${value < 0 ? "−" : "+"}${share(Math.abs(value))}`;
 /** A percentage that somebody chose, without zeros at its end. */
 export const percent = (part) => `${+(100 * part).toPrecision(4)}%`;
 
-/** Words for the numbers of a picture; those of answers come in words from the server. */
-export const in_unit = (unit) => ({ share: (value) => share(value), points: signed })[unit] ?? ((value) => new Intl.NumberFormat("en", { maximumSignificantDigits: 4 }).format(value));
+/** Writes the round numbers of an axis. Those of answers come in words from the server. */
+export const tick = (unit) => ({ share: (value) => share(value), points: signed })[unit] ?? ((value) => new Intl.NumberFormat("en", { maximumSignificantDigits: 4 }).format(value));
 
 const SAME_DAY = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const OTHER_DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });

@@ -1,7 +1,7 @@
 // Standing queries as tiles: the newest answer, the answers of earlier phases, their cost, a link and a download.
 
 import { draw, marginal, series } from "./charts.js";
-import { fill, h, how, in_unit, plural, scrolling, share, table, when, $ } from "./dom.js";
+import { fill, h, how, plural, scrolling, share, table, tick, when, $ } from "./dom.js";
 
 const MOST_COLUMNS = 4;
 
@@ -27,7 +27,7 @@ export function csvOf(tile) {
   const end = (one) => [one.cost, one.path, one.refused];
   const lines = tile.history.flatMap((one) => {
     const cells = one === newest && tile.cells.length ? tile.cells : one.cells;
-    return cells ? cells.map((cell) => [...start(one), ...cell, ...end(one)]) : [[...start(one), "", one.value, one.error_bar, ...end(one)]];
+    return cells ? cells.map((cell) => [...start(one), ...cell.slice(0, 3), ...end(one)]) : [[...start(one), "", one.value, one.error_bar, ...end(one)]];
   });
   return [["phase", "answered", "cell", "value", "error_bar", "cost", "path", "refused"], ...lines].map((line) => line.map(csvField).join(",")).join("\r\n") + "\r\n";
 }
@@ -44,7 +44,7 @@ function picture(tile) {
   if (newest.refused) return [h("p", { class: "refused" }, `Refused for phase ${newest.phase}: ${newest.refused}`), ...past(tile)];
   if (tile.cells.length) {
     const chart = h("div", { class: "chart" });
-    draw(chart, marginal(tile.cells, in_unit(newest.unit)));
+    draw(chart, marginal(tile.cells));
     const more = tile.in_all > tile.cells.length ? h("p", { class: "hint" }, `the first ${tile.cells.length} of ${plural(tile.in_all, "cell")}`) : null;
     return [chart, more, earlier(tile)];
   }
@@ -54,11 +54,11 @@ function picture(tile) {
 
 /** The answers of the phases so far, if there are at least two. */
 function past(tile) {
-  const points = tile.history.map((one) => [`${one.phase}`, one.value ?? null, one.error_bar ?? null]);
+  const points = tile.history.map((one) => [`${one.phase}`, one.value ?? null, one.error_bar ?? null, one.said]);
   const unit = tile.history.findLast((one) => one.value !== undefined)?.unit;
   if (points.filter(([, value]) => value !== null).length < 2) return [];
   const chart = h("div", { class: "chart" });
-  draw(chart, series(points, in_unit(unit)));
+  draw(chart, series(points, tick(unit)));
   return [chart];
 }
 
@@ -67,8 +67,7 @@ function earlier(tile) {
   const phases = tile.history.filter((one) => one.cells).reverse();
   if (phases.length < 2) return null;
   const names = phases[0].cells.slice(0, MOST_COLUMNS).map(([name]) => name);
-  const say = in_unit(phases[0].unit);
-  const row = (one) => h("tr", {}, h("th", { scope: "row" }, one.phase), names.map((_, index) => h("td", { class: "number", title: one.cells[index] && one.cells[index][2] !== null ? `± ${say(one.cells[index][2])}` : null }, one.cells[index] ? say(one.cells[index][1]) : "–")));
+  const row = (one) => h("tr", {}, h("th", { scope: "row" }, one.phase), names.map((_, index) => h("td", { class: "number" }, one.cells[index]?.[3] ?? "–")));
   const caption = `${tile.query_id}, phase by phase`;
   return h("details", {}, h("summary", {}, "Phase by phase"), scrolling(caption, table(caption, [["phase", ""], ...names.map((name) => [name, "number"])], phases.map(row))));
 }
