@@ -38,7 +38,7 @@ from stream_dp.sql.plan.statement_plan import (
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TableGroup:
     """One group: its place in the answers, its keys, and what sorts them.
 
     Attributes:
@@ -85,7 +85,7 @@ class GroupValues:
         found = itertools.chain(*self.parts)
         return [one for one in found if not isinstance(one, RefusedAnswer)]
 
-    def of(self, expression: Expression, group: Group) -> Figure:
+    def of(self, expression: Expression, group: TableGroup) -> Figure:
         """Returns the value of an expression for one group."""
         match expression:
             case Constant(value=value):
@@ -114,7 +114,7 @@ class GroupValues:
             case Among():
                 raise TypeError("a condition is not a value")
 
-    def outcomes(self, condition: Expression, group: Group, *, by_bars: bool) -> set[Truth]:
+    def outcomes(self, condition: Expression, group: TableGroup, *, by_bars: bool) -> set[Truth]:
         """Returns what a condition may come to for a group.
 
         Args:
@@ -149,7 +149,7 @@ class GroupValues:
         except TypeError:  # a text and a number
             return {None}
 
-    def published(self, published: Published, group: Group) -> Figure:
+    def published(self, published: Published, group: TableGroup) -> Figure:
         """Returns a published value of one group, which may have several cells."""
         if published.queries[group.case] == NO_ROWS:
             return Figure(0) if published.part in ("count", "rows") else MISSING
@@ -173,16 +173,16 @@ class GroupValues:
         found = applied("/", [sum_of(each), below])
         return NOT_KNOWN if found.bar is None else found
 
-    def answer(self, published: Published, group: Group) -> AnswerCells | RefusedAnswer:
+    def answer(self, published: Published, group: TableGroup) -> AnswerCells | RefusedAnswer:
         """Returns the answer that a value is from."""
         return self.parts[group.part][published.queries[group.case]]
 
-    def is_told(self, published: Published, group: Group) -> bool:
+    def is_told(self, published: Published, group: TableGroup) -> bool:
         """Returns whether something was asked about a group, and answered."""
         asked = published.queries[group.case] != NO_ROWS
         return asked and not isinstance(self.answer(published, group), RefusedAnswer)
 
-    def rows_of(self, published: Published, group: Group) -> str:
+    def rows_of(self, published: Published, group: TableGroup) -> str:
         """Returns the rows that a mean, share or spread is of, and those of the share, in words."""
         answer = self.answer(published, group)
         assert not isinstance(answer, RefusedAnswer), "it is told"

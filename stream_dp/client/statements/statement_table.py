@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Final
 
-from stream_dp.client.statements.group_values import Group, GroupValues, published_in
+from stream_dp.client.statements.group_values import GroupValues, TableGroup, published_in
 from stream_dp.client.statements.result_table import BAR, ENDS, Column, ResultTable
 from stream_dp.client.statements.sureness import Truth, rank_in_words, ranks
 from stream_dp.client.statements.table_notes import TableNotes, phases_of
@@ -48,12 +48,12 @@ class _Sureness:
             shown: one that says nothing is true all the same.
     """
 
-    ranks: Mapping[Group, tuple[int, int]]
-    holds: Mapping[Group, set[Truth]] | None
+    ranks: Mapping[TableGroup, tuple[int, int]]
+    holds: Mapping[TableGroup, set[Truth]] | None
     confidence: float
 
     def columns(
-        self, plan: StatementPlan, rows: Sequence[Group], taken: set[str]
+        self, plan: StatementPlan, rows: Sequence[TableGroup], taken: set[str]
     ) -> Iterator[tuple[Column, list[Value]]]:
         """Yields the columns that say what is sure of some rows, with names that are not taken."""
         if self.shows_ranks:
@@ -69,7 +69,7 @@ class _Sureness:
     def shows_ranks(self) -> bool:
         return bool(self.ranks) and self.confidence >= _SURE
 
-    def tell_nothing_of(self, rows: Sequence[Group]) -> bool:
+    def tell_nothing_of(self, rows: Sequence[TableGroup]) -> bool:
         """Returns whether these first rows may as well be any others."""
         n = len(self.ranks)
         return 0 < len(rows) < n and all(self.ranks.get(row) == (1, n) for row in rows)
@@ -169,7 +169,7 @@ class _Table:
 
     # ------------------------------------------------------------ rows
 
-    def _rows(self) -> Iterator[Group]:
+    def _rows(self) -> Iterator[TableGroup]:
         """Yields the groups in the order of the declared values."""
         labels = self._labels()
         if labels is None:
@@ -206,7 +206,7 @@ class _Table:
                     place if group.ranked and key is not None else key
                     for group, place, key in zip(self._plan.groups, places, keys, strict=True)
                 )
-                yield Group(part, case, tuple(indices), tuple(places), tuple(keys), ranks)
+                yield TableGroup(part, case, tuple(indices), tuple(places), tuple(keys), ranks)
 
     def _labels(self) -> list[tuple[str, ...]] | None:
         """Returns the labels of the grouped attributes, from any answer that has a cell for each group.
@@ -220,18 +220,18 @@ class _Table:
         found = next(tables, None)
         return None if found is None else list(found)
 
-    def _is_empty(self, row: Group) -> bool:
+    def _is_empty(self, row: TableGroup) -> bool:
         """Returns whether a group surely has no row, because of the condition or the declared values."""
         if self._plan.members is None or not self._plan.groups:
             return False
         count = self._values.published(self._plan.members, row)
         return count.value == 0 and count.bar == 0.0
 
-    def _sorted(self, rows: Sequence[Group], order: Order) -> list[Group]:
+    def _sorted(self, rows: Sequence[TableGroup], order: Order) -> list[TableGroup]:
         """Sorts rows by one item of ORDER BY and keeps the order of equal ones."""
         expression = order.expression
-        found: list[tuple[Any, Group]] = []
-        missing: list[Group] = []
+        found: list[tuple[Any, TableGroup]] = []
+        missing: list[TableGroup] = []
         for row in rows:
             if isinstance(expression, Key):
                 value = row.ranks[expression.index]
@@ -248,7 +248,7 @@ class _Table:
 
     # ------------------------------------------------------------ what is sure
 
-    def _sureness(self, rows: Sequence[Group]) -> _Sureness:
+    def _sureness(self, rows: Sequence[TableGroup]) -> _Sureness:
         """Returns what is sure of the rows that published values choose: of all groups, shown or not."""
         plan, holds = self._plan, None
         chosen: list[Expression] = []
@@ -285,7 +285,7 @@ class _Table:
         found = dict(zip(may_hold, ranks(ends, members), strict=True))
         return _Sureness(found, holds, least)
 
-    def _apart(self, expression: Expression, rows: Sequence[Group]) -> float | None:
+    def _apart(self, expression: Expression, rows: Sequence[TableGroup]) -> float | None:
         """Returns how far two counts of one table differ if they do for sure; None where only bars tell."""
         if not isinstance(expression, Published) or expression.part != "count":
             return None
@@ -297,7 +297,7 @@ class _Table:
         return answer.apart if isinstance(answer, AnswerCells) else None
 
     def _confidence_of(
-        self, chosen: Sequence[Expression], rows: Sequence[Group], *, pairs: bool
+        self, chosen: Sequence[Expression], rows: Sequence[TableGroup], *, pairs: bool
     ) -> float:
         """Returns the least probability that the bars of some expressions hold for all rows at once.
 
@@ -317,7 +317,7 @@ class _Table:
         missed = pairs + len(tables) * len(self._values.parts) + cells * alone
         return 1.0 - missed * self._values.missed
 
-    def _of_choice(self, sure: _Sureness, rows: Sequence[Group]) -> Iterator[str]:
+    def _of_choice(self, sure: _Sureness, rows: Sequence[TableGroup]) -> Iterator[str]:
         """Yields what to know of rows that published values choose, and of the bars, which are chosen too."""
         if not self._plan.chooses_by_value:
             return

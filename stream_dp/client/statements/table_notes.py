@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from stream_dp.client.statements.group_values import (
-    Group,
     GroupValues,
+    TableGroup,
     published_in,
     values_in,
 )
@@ -44,7 +44,7 @@ class TableNotes:
         self._outputs = [list(published_in(output.expression)) for output in plan.outputs]
         self._parts = [part for parts in self._outputs for part in parts]
 
-    def all_of(self, groups: Sequence[Group]) -> Iterator[str]:
+    def all_of(self, groups: Sequence[TableGroup]) -> Iterator[str]:
         """Yields the notes of a table that shows these groups."""
         plan = self._plan
         yield from plan.notes
@@ -155,7 +155,7 @@ class TableNotes:
             more = math.ceil(best.surplus_at_most * best.n)
             yield f"a count among all rows may be larger by up to {more:,}"
 
-    def _empty_groups(self, groups: Sequence[Group]) -> Iterator[str]:
+    def _empty_groups(self, groups: Sequence[TableGroup]) -> Iterator[str]:
         """Yields why means and shares are unknown: by the bars, too few rows may be there, or none."""
         values = self._values
         for output, parts in zip(self._plan.outputs, self._outputs, strict=True):
