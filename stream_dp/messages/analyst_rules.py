@@ -15,8 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from stream_dp.errors import InvalidMessage
-from stream_dp.messages.message_base import ID_PATTERN, DatasetName, Finite, Request, validated
+from stream_dp.messages.message_base import ID_PATTERN, DatasetName, Finite, Request
 
 _Share = Annotated[Finite, Field(ge=0, le=1)]
 
@@ -109,15 +108,6 @@ class ChangeAnalysts(Request):
     def _within_the_line(self) -> ChangeAnalysts:
         check_shares(self.analysts, self.owner)
         return self
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> ChangeAnalysts:
-        """Validates the message.
-
-        Raises:
-            InvalidMessage: The message is not valid. The error names the field and the fix.
-        """
-        return validated(cls, document, InvalidMessage)
 
     @classmethod
     def said_in(cls, dataset: str, fields: Mapping[str, Any]) -> ChangeAnalysts:

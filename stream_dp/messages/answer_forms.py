@@ -65,6 +65,17 @@ class PrivacyLoss(Reply):
 
 # ---------------------------------------------------------------- parts of answers
 
+_PLURALS: Final = {
+    **{name: name for name in ("both", "rows", "found", "lies_in")},
+    "error_bar_simultaneous": "error_bars_simultaneous",
+    "error_bar_anytime": "error_bars_anytime",
+}
+
+
+def plural(name: str) -> str:
+    """The column of a table that holds a field of its cells."""
+    return _PLURALS.get(name, f"{name}s")
+
 
 READ_EACH: Final = 50
 """The most cells of a table that is read cell by cell. Of larger ones, people see what is surely there."""
@@ -100,20 +111,6 @@ class Table(Reply):
     highs: tuple[int, ...] | None = None
     wider: float | None = None
     apart: float | None = None
-
-    @property
-    def to_see(self) -> list[int]:
-        """The positions of the cells that people see: of very many, those that surely have rows."""
-        bars, wider = self.error_bars, self.wider
-        if wider is None and self.error_bars_simultaneous:
-            bars, wider = self.error_bars_simultaneous, 1.0
-        everyone = list(range(len(self.values)))
-        if len(everyone) <= READ_EACH or wider is None:
-            return everyone
-        sizes: tuple[float, ...] = self.values
-        if self.count_bars is not None:
-            sizes, bars = self.counts, self.count_bars
-        return [i for i in everyone if (bar := bars[i]) is not None and sizes[i] > wider * bar]
 
 
 class FoundCell(Reply):
@@ -163,9 +160,6 @@ class Answer(Reply):
     status: Literal["answered", "refused", "quoted"]
     kind: str | None = None
     budget: BudgetShares | None = None
-
-    def to_bytes(self) -> bytes:
-        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
 
 
 class RefusedAnswer(Answer):

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from pydantic import ConfigDict
 from pydantic_core import from_json
 
-from stream_dp.messages.answer_forms import (
-    Answer,
-    CellsAnswer,
-    CountAnswer,
-    FoundAnswer,
-    NoisyAnswer,
-    QuotedAnswer,
-    RefusedAnswer,
-    SideAnswer,
-)
+from stream_dp.messages.answer_forms import Answer, NoisyAnswer, QuotedAnswer, RefusedAnswer
 from stream_dp.messages.bundles import BUNDLE, QuotedBundle
 from stream_dp.messages.kinds import ANSWERS
-from stream_dp.messages.kinds.correlated_vector_kind import CorrelatedVectorAnswer
-from stream_dp.messages.kinds.prefix_batch_kind import PrefixBatchAnswer
-from stream_dp.messages.kinds.sum_kind import SumAnswer, SumByGroupAnswer
 from stream_dp.messages.series import SERIES, SeriesAnswer
 
 
@@ -52,19 +40,6 @@ def read_answer(message: bytes | Mapping[str, Any]) -> Answer:
     return _class_of(document).model_validate(document)
 
 
-_FORMS: Final[Mapping[str, type[NoisyAnswer]]] = {
-    "total": SumAnswer,
-    "table": CellsAnswer,
-    "batch": PrefixBatchAnswer,
-    "vector": CorrelatedVectorAnswer,
-    "side": SideAnswer,
-    "found": FoundAnswer,
-    "no_answer": FoundAnswer,
-    "value": CountAnswer,
-}
-"""The class of an answer that was published before answers said their kind, by the first field it has."""
-
-
 def _class_of(document: Any) -> type[Answer]:
     """The class that reads a message. Whether the message is valid is for the class to say."""
     if not isinstance(document, Mapping):
@@ -76,10 +51,4 @@ def _class_of(document: Any) -> type[Answer]:
         return RefusedAnswer
     if kind == SERIES:
         return SeriesAnswer
-    if kind is not None:
-        return ANSWERS.get(kind, UnknownAnswer) if isinstance(kind, str) else UnknownAnswer
-    table = document.get("table")
-    if isinstance(table, Mapping) and table.get("totals") is not None:
-        return SumByGroupAnswer
-    forms = (form for field, form in _FORMS.items() if document.get(field) is not None)
-    return next(forms, UnknownAnswer)
+    return ANSWERS.get(kind, UnknownAnswer) if isinstance(kind, str) else UnknownAnswer

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     BeforeValidator,
     Field,
-    SerializerFunctionWrapHandler,
     StringConstraints,
-    model_serializer,
     model_validator,
 )
 
@@ -25,6 +22,7 @@ from stream_dp.messages.message_base import (
     AttributeName,
     DatasetName,
     Finite,
+    Growing,
     Request,
     tupled,
     validated,
@@ -49,13 +47,6 @@ def _scalar_text(value: object) -> object:
     return value
 
 
-def _without_unset(written: Mapping[str, Any], *added: str) -> dict[str, Any]:
-    """Leaves out those of the fields that were added later which a definition does not name."""
-    return {
-        name: value for name, value in written.items() if value is not None or name not in added
-    }
-
-
 CategoryValue = Annotated[
     str, BeforeValidator(_scalar_text), StringConstraints(min_length=1, max_length=256)
 ]
@@ -69,7 +60,7 @@ MissingTexts = Annotated[
 DateText = Annotated[str, StringConstraints(pattern=DATE_PATTERN)]
 
 
-class CategoryAttribute(Request):
+class CategoryAttribute(Growing):
     """A value from a declared list. Any other value falls into the cell ``other``.
 
     Attributes:
@@ -82,6 +73,8 @@ class CategoryAttribute(Request):
         na: Values that count as missing too, such as "?" or -999. They need ``missing``.
     """
 
+    added = ("ordered", "na")
+
     name: AttributeName
     type: Literal["category"]
     values: Annotated[tuple[CategoryValue, ...], BeforeValidator(tupled), Field(min_length=1)]
@@ -90,13 +83,9 @@ class CategoryAttribute(Request):
     ordered: bool = False
     na: MissingTexts | None = None
 
-    @model_serializer(mode="wrap")
-    def _without_order(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def as_written(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Leaves ``ordered`` out where it is not true, so that earlier definitions keep their bytes."""
-        written = _without_unset(write(self), "na")
-        if not self.ordered:
-            written.pop("ordered", None)
-        return written
+        return super().as_written({**fields, "ordered": self.ordered or None})
 
 
 class MeasureSpec(Request):
@@ -113,7 +102,7 @@ class MeasureSpec(Request):
     high: Finite
 
 
-class NumberAttribute(Request):
+class NumberAttribute(Growing):
     """A number in declared, left-closed bins. The outer bins are open.
 
     Attributes:
@@ -126,6 +115,8 @@ class NumberAttribute(Request):
         na: Values that count as missing too, such as "?" or -999. They need ``missing``.
     """
 
+    added = ("measure", "na")
+
     name: AttributeName
     type: Literal["number"]
     edges: Annotated[tuple[Finite, ...], BeforeValidator(tupled), Field(min_length=1)]
@@ -135,13 +126,8 @@ class NumberAttribute(Request):
     measure: MeasureSpec | None = None
     na: MissingTexts | None = None
 
-    @model_serializer(mode="wrap")
-    def _without_measure(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out what is not named and came later, so that earlier definitions keep their bytes."""
-        return _without_unset(write(self), "measure", "na")
 
-
-class BooleanAttribute(Request):
+class BooleanAttribute(Growing):
     """A value that is true or false.
 
     Attributes:
@@ -150,18 +136,15 @@ class BooleanAttribute(Request):
         na: Values that count as missing too, such as "?". They need ``missing``.
     """
 
+    added = ("na",)
+
     name: AttributeName
     type: Literal["boolean"]
     missing: bool = False
     na: MissingTexts | None = None
 
-    @model_serializer(mode="wrap")
-    def _without_na(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves ``na`` out where it is not named, so that earlier definitions keep their bytes."""
-        return _without_unset(write(self), "na")
 
-
-class DateAttribute(Request):
+class DateAttribute(Growing):
     """A date, with or without a time, known up to the period of the calendar that it falls into.
 
     Attributes:
@@ -174,6 +157,8 @@ class DateAttribute(Request):
         missing: Whether what is missing or no date has a cell. Without it this counts in the first cell.
         na: Values that count as missing too, such as "0000-00-00". They need ``missing``.
     """
+
+    added = ("from", "until", "timezone", "epoch", "na")
 
     name: AttributeName
     type: Literal["date"]
@@ -195,11 +180,10 @@ class DateAttribute(Request):
     missing: bool = False
     na: MissingTexts | None = None
 
-    @model_serializer(mode="wrap")
-    def _as_named(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def as_written(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Writes what is named, ``from`` by its name in JSON."""
-        written = {"from" if name == "first" else name: v for name, v in write(self).items()}
-        return _without_unset(written, "from", "until", "timezone", "epoch", "na")
+        written = {"from" if name == "first" else name: v for name, v in fields.items()}
+        return super().as_written(written)
 
 
 AttributeSpec = Annotated[
@@ -248,7 +232,7 @@ class UnitSpec(Request):
         return f"{most}, until the squares of these numbers add up to {self.squares:,}"
 
 
-class PrivacySpec(Request):
+class PrivacySpec(Growing):
     """The guarantee (epsilon, delta) to every row for ever, or to every person.
 
     Attributes:
@@ -258,6 +242,8 @@ class PrivacySpec(Request):
         unit: The person to protect. Default: a row.
     """
 
+    added = ("unit",)
+
     epsilon: Annotated[float, Field(ge=1e-9, le=20)]
     delta: Annotated[float, Field(ge=0, lt=1)]
     unit: UnitSpec | None = None
@@ -266,11 +252,6 @@ class PrivacySpec(Request):
     def promised_to(self) -> str:
         """Says to whom the guarantee is given, and for how long."""
         return "every row, for ever" if self.unit is None else self.unit.promised_to
-
-    @model_serializer(mode="wrap")
-    def _without_unit(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves ``unit`` out where it is not named, so that earlier definitions keep their bytes."""
-        return _without_unset(write(self), "unit")
 
 
 _AIM: Final = 0.1
@@ -282,7 +263,7 @@ _OF_AIM: Final = ("rough", "easy_share", "day_share")
 """The settings that say nothing without ``aim``."""
 
 
-class AccuracySpec(Request):
+class AccuracySpec(Growing):
     """How precise answers are, except with ``failure_probability``.
 
     Attributes:
@@ -300,6 +281,8 @@ class AccuracySpec(Request):
             Default: 0.10.
     """
 
+    added = ("least_error", "query_share", "aim", *_OF_AIM)
+
     error: Annotated[float, Field(ge=1e-9, lt=1, default_factory=lambda: _ERROR)]
     failure_probability: Annotated[float, Field(ge=1e-12, lt=1)] = 0.01
     least_error: Annotated[float, Field(ge=1e-9, lt=1)] | None = None
@@ -308,11 +291,6 @@ class AccuracySpec(Request):
     rough: Annotated[float, Field(gt=0, le=1)] | None = None
     easy_share: Annotated[float, Field(gt=0, le=1)] | None = None
     day_share: Annotated[float, Field(gt=0, le=1)] | None = None
-
-    @model_serializer(mode="wrap")
-    def _what_was_named(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves limits out that a definition does not name, so that its bytes are as they always were."""
-        return _without_unset(write(self), "least_error", "query_share", "aim", *_OF_AIM)
 
     @model_validator(mode="after")
     def _goes_with_aim(self) -> AccuracySpec:
@@ -333,7 +311,7 @@ class AnswersRetention(Request):
     days: Annotated[int, Field(ge=1, le=36_500)]
 
 
-class RetentionSpec(Request):
+class RetentionSpec(Growing):
     """How long the rows of a phase and the answers to queries are kept. What was published stays for ever.
 
     Attributes:
@@ -341,12 +319,10 @@ class RetentionSpec(Request):
         answers: How long answers and outcomes of batches are stored. Default: for ever.
     """
 
+    added = ("phases", "answers")
+
     phases: Annotated[int, Field(ge=1, le=10**9)] | None = None
     answers: AnswersRetention | None = None
-
-    @model_serializer(mode="wrap")
-    def _what_was_named(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_unset(write(self), "phases", "answers")
 
     @model_validator(mode="after")
     def _names_something(self) -> RetentionSpec:
@@ -355,7 +331,7 @@ class RetentionSpec(Request):
         return self
 
 
-class ProfileSpec(Request):
+class ProfileSpec(Growing):
     """The facts about a profile that follow from its settings, without a mechanism.
 
     Attributes:
@@ -400,6 +376,8 @@ class CalibratedSpec(ProfileSpec):
             line pays for 10 to 500 queries one by one.
     """
 
+    added = ("queries_per_phase", "workload", "growth")
+
     looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "sums", "shares", "rows")
     takes_kinds: ClassVar[bool] = True
     answers_unverified: ClassVar[bool] = True
@@ -414,11 +392,6 @@ class CalibratedSpec(ProfileSpec):
     workload: Workload | None = None
     growth: Literal["never"] | None = None
     pacing: bool | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_new_fields(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out what is not set, so that earlier definitions keep their bytes."""
-        return _without_unset(dump(self), "queries_per_phase", "workload", "growth")
 
 
 class PhasedSpec(ProfileSpec):
@@ -593,7 +566,7 @@ MechanismSpec = Annotated[
 ]
 
 
-class Definition(Request):
+class Definition(Growing):
     """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes.
 
     Attributes:
@@ -611,6 +584,8 @@ class Definition(Request):
         least_cell: With 10, people read "fewer than 10" where a count surely is. Programs get the number.
     """
 
+    added = ("retention", "analysts", "owner", "least_cell")
+
     version: Literal[1]
     dataset: DatasetName
     attributes: Annotated[
@@ -627,11 +602,6 @@ class Definition(Request):
     analysts: Analysts | None = None
     owner: OwnerSpec | None = None
     least_cell: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_new_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out what is not named and came later, so that earlier definitions keep their bytes."""
-        return _without_unset(write(self), "retention", "analysts", "owner", "least_cell")
 
     @property
     def precision(self) -> str:
@@ -674,28 +644,30 @@ class Definition(Request):
         return self
 
     @model_validator(mode="after")
-    def _kinds_beside_counts(self) -> Definition:
-        if self.kinds != KindsSpec() and not self.mechanism.takes_kinds:
+    def _within_the_profile(self) -> Definition:
+        """Refuses what only other profiles can do."""
+        mechanism, accuracy = self.mechanism, self.accuracy
+        if self.kinds != KindsSpec() and not mechanism.takes_kinds:
             raise ValueError(
                 'kinds need the profile "calibrated": remove kinds or change the profile'
             )
-        return self
-
-    @model_validator(mode="after")
-    def _errors_of_queries(self) -> Definition:
         for name in ("least_error", "query_share", "aim"):
-            if getattr(self.accuracy, name) is not None and not self.mechanism.takes_errors:
+            if getattr(accuracy, name) is not None and not mechanism.takes_errors:
                 raise ValueError(
                     f'accuracy.{name} needs the profile "calibrated": remove it or change the profile'
                 )
-        if (
-            self.accuracy.least_error is not None
-            and self.accuracy.least_error > self.accuracy.error
-        ):
+        if accuracy.least_error is not None and accuracy.least_error > accuracy.error:
             raise ValueError(
                 "accuracy.least_error is above accuracy.error, so no query could be answered: "
                 "use at most accuracy.error"
             )
+        if self.kept_phases is not None and not mechanism.takes_retention:
+            raise ValueError(
+                f"retention: the profile {mechanism.profile} looks at the rows of all phases again: use "
+                '"calibrated", "counts" or "whole_table", or remove retention'
+            )
+        if self.synthetic_rows and not mechanism.feeds_synthetic_rows:
+            raise ValueError('the profile "counts" has no synthetic rows: remove synthetic_rows')
         return self
 
     @model_validator(mode="after")
@@ -745,23 +717,8 @@ class Definition(Request):
             )
         return self
 
-    @model_validator(mode="after")
-    def _rows_are_erased(self) -> Definition:
-        if self.kept_phases is not None and not self.mechanism.takes_retention:
-            raise ValueError(
-                f"retention: the profile {self.mechanism.profile} looks at the rows of all phases again: use "
-                '"calibrated", "counts" or "whole_table", or remove retention'
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _rows_follow(self) -> Definition:
-        if self.synthetic_rows and not self.mechanism.feeds_synthetic_rows:
-            raise ValueError('the profile "counts" has no synthetic rows: remove synthetic_rows')
-        return self
-
     @classmethod
-    def read(cls, document: Mapping[str, Any], *, quoting: bool = False) -> Definition:
+    def read(cls, document: object, *, quoting: bool = False) -> Definition:
         """Validates a parsed definition.
 
         Args:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StringConstraints, model_validator
 
@@ -14,7 +13,6 @@ from stream_dp.messages.message_base import (
     Finite,
     Request,
     tupled,
-    validated,
 )
 
 DimensionType = Literal["text", "integer", "real", "boolean"]
@@ -43,6 +41,8 @@ class DimensionTable(Request):
         types: The type of each column.
         rows: The rows: for each column an entry of its type, or null.
     """
+
+    invalid = InvalidInput
 
     version: Literal[1] = 1
     dimension: DatasetName
@@ -84,15 +84,6 @@ class DimensionTable(Request):
                     f"an entry of {name} does not fit the type {kind}: fix it, or write null"
                 )
         return self
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any], *, quoting: bool = False) -> DimensionTable:
-        """Validates a table.
-
-        Raises:
-            InvalidInput: The table is not valid. The error names the field and the fix.
-        """
-        return validated(cls, document, InvalidInput, quoting=quoting)
 
     def lines(self) -> dict[str, dict[str, str | int | float | bool | None]]:
         """Returns the entries of the other columns by the key of their row."""

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    ValidationError,
+    model_serializer,
+)
 
-from stream_dp.errors import InvalidInput
+from stream_dp.errors import InvalidInput, InvalidMessage
 
 DATASET_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 ID_PATTERN = r"^[\x21-\x7e]{1,128}$"
@@ -152,15 +160,61 @@ def _place(found: tuple[int | str, ...], document: Any, *, quoting: bool) -> str
 
 
 class Request(BaseModel):
-    """The base of messages to the worker. Unknown fields are forbidden."""
+    """The base of messages to the worker. Unknown fields are forbidden.
+
+    Attributes:
+        invalid: The class of the error where a document is not such a message.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    invalid: ClassVar[type[InvalidInput]] = InvalidMessage
+
+    @classmethod
+    def read(cls, document: object, *, quoting: bool = False) -> Self:
+        """Validates a parsed document.
+
+        Args:
+            document: The parsed JSON object.
+            quoting: Whether an error may quote the document, see ``validated``.
+
+        Raises:
+            InvalidInput: The document is not valid. The error names the field and the fix.
+        """
+        return validated(cls, document, cls.invalid, quoting=quoting)
+
+
+class Growing(Request):
+    """The base of those that have got fields since the first ones were written.
+
+    Attributes:
+        added: These fields. They are written only where they are named, so that earlier ones keep their
+            bytes.
+    """
+
+    added: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves out what is not named and came later."""
+        return self.as_written(write(self))
+
+    def as_written(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Returns the fields that are written."""
+        return {
+            name: value
+            for name, value in fields.items()
+            if value is not None or name not in self.added
+        }
 
 
 class Reply(BaseModel):
     """The base of messages from the worker. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    def to_bytes(self) -> bytes:
+        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
 
 
 def tupled(value: object) -> object:

@@ -75,9 +75,6 @@ class Event(Reply):
         """The name of a batch, as ``Batch.name``. None in events that are about none."""
         return self.batch_id if self.producer is None else f"{self.producer} {self.sequence}"
 
-    def to_bytes(self) -> bytes:
-        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
-
 
 class SyntheticColumn(Reply):
     """One attribute of synthetic rows, dictionary-encoded: row i has ``labels[codes[i]]``.
@@ -160,9 +157,6 @@ class SyntheticRows(Reply):
         """The rows column by column, as a data frame is made of them: ``pandas.DataFrame(it.values())``."""
         return {name: column.values() for name, column in self.columns.items()}
 
-    def to_bytes(self) -> bytes:
-        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
-
 
 class Rejected(Reply):
     """A record that no data set could take, named by where it stands.
@@ -192,6 +186,3 @@ class Rejected(Reply):
     batch_id: str | None = None
     next_sequence: int | None = None
     reason: Reason
-
-    def to_bytes(self) -> bytes:
-        return self.__pydantic_serializer__.to_json(self, exclude_none=True)

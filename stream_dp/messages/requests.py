@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
-from stream_dp.errors import InvalidMessage
 from stream_dp.messages.bundles import MOST_QUOTED
 from stream_dp.messages.kinds import ABSENT, FIELDS, QueryKind
 from stream_dp.messages.message_base import (
@@ -18,7 +17,6 @@ from stream_dp.messages.message_base import (
     Id,
     Request,
     tupled,
-    validated,
 )
 from stream_dp.messages.precision import (
     ErrorSpec,
@@ -164,15 +162,6 @@ class Batch(Request):
             return None
         return Counted(f"producer {self.producer}", self.sequence, self.sequence + 1)
 
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Batch:
-        """Validates the envelope.
-
-        Raises:
-            InvalidMessage: The envelope is not valid. The error names the field and never quotes a row.
-        """
-        return validated(cls, document, InvalidMessage)
-
 
 class ClosePhase(Request):
     """Ends the period that is open, so that the rows that wait open a phase now if there are enough of them.
@@ -189,15 +178,6 @@ class ClosePhase(Request):
     dataset: DatasetName
     close: Literal[True]
     phase: Annotated[int, Field(ge=1)] | None = None
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> ClosePhase:
-        """Validates the message.
-
-        Raises:
-            InvalidMessage: The message is not valid. The error names the field and the fix.
-        """
-        return validated(cls, document, InvalidMessage)
 
 
 class LastPhases(Request):
@@ -350,13 +330,10 @@ class QueryFields(Request):
             raise ValueError(
                 'the error of a correlation is a value below 1: write {"value": 0.05} for one within 0.05'
             )
-        if self.kind == "quantile" and isinstance(self.error, FixedError | MeanError):
+        of_shares = self.kind in ("quantile", "difference")
+        if of_shares and isinstance(self.error, FixedError | MeanError):
             raise ValueError(
-                "the error of a quantile is a share of the rows: write it as a number such as 0.01"
-            )
-        if self.kind == "difference" and isinstance(self.error, FixedError | MeanError):
-            raise ValueError(
-                "the error of a difference is a share of the rows: write it as a number such as 0.01"
+                f"the error of a {self.kind} is a share of the rows: write it as a number such as 0.01"
             )
         if isinstance(self.error, MeanError) and (self.kind != "sum" or self.count_rows):
             raise ValueError(
@@ -366,15 +343,6 @@ class QueryFields(Request):
             raise ValueError(
                 "a value is the error of the sum alone: remove count_rows, or write error as a share"
             )
-
-    @classmethod
-    def read(cls, document: object) -> Self:
-        """Validates one query.
-
-        Raises:
-            InvalidMessage: The query is not valid. The error names the field and the fix.
-        """
-        return validated(cls, document, InvalidMessage)
 
 
 _NAMES_OF_A_QUERY = {"version", "dataset", "analyst", "query_id"}
@@ -427,13 +395,13 @@ class QueryEnvelope(Request):
         return self
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> QueryEnvelope:
+    def read(cls, document: object, *, quoting: bool = False) -> Self:
         """Validates the envelope. A single query becomes a list of one.
 
         Raises:
             InvalidMessage: The envelope is not valid. The error names the field and the fix.
         """
-        if "queries" not in document:
+        if isinstance(document, Mapping) and "queries" not in document:
             shared = ("version", "dataset", "analyst")
             document = {
                 **{name: document[name] for name in shared if name in document},
@@ -441,4 +409,4 @@ class QueryEnvelope(Request):
                     {name: value for name, value in document.items() if name not in shared}
                 ],
             }
-        return validated(cls, document, InvalidMessage)
+        return super().read(document, quoting=quoting)

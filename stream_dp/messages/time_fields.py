@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_validator,
-)
-from pydantic import model_serializer as serializer
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from stream_dp.messages.message_base import Request, tupled
+from stream_dp.messages.message_base import Growing, Request, tupled
 from stream_dp.periods import Calendar, Length, span_of, zone_of
 
 Series = Literal["phase", "day", "week", "month"]
@@ -47,7 +40,7 @@ LengthText = Annotated[str, Field(max_length=20), AfterValidator(_checked_length
 """A length of time such as "7 days"."""
 
 
-class PhaseSpec(Request):
+class PhaseSpec(Growing):
     """A phase opens as soon as ``min_rows`` rows wait, or with ``every`` when a period has ended.
 
     Attributes:
@@ -57,15 +50,11 @@ class PhaseSpec(Request):
         timezone: The time zone of periods and dates. Default: UTC.
     """
 
+    added = ("every", "timezone")
+
     min_rows: Annotated[int, Field(ge=1, le=2**62)]
     every: LengthText | None = None
     timezone: Annotated[str, Field(max_length=64), AfterValidator(_checked_zone)] | None = None
-
-    @serializer(mode="wrap")
-    def _without_unset(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out what is not named, so that earlier definitions keep their bytes."""
-        written: dict[str, Any] = write(self)
-        return {name: value for name, value in written.items() if value is not None}
 
     @model_validator(mode="after")
     def _hours_divide_a_day(self) -> PhaseSpec:

@@ -1,20 +1,27 @@
-"""Functions that turn an outcome into an answer: counts and sums, and the fields that several kinds share."""
+"""Outcomes as answers: the one place where what the core has found becomes the fields of a message.
+
+A function for each class of outcomes returns the fields of its cells, named as in an answer about one cell.
+An answer by groups has them as columns of its table, in the plural.
+"""
 
 from __future__ import annotations
 
 import math
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from stream_dp.core.outcome import (
     Answered,
+    BatchAnswered,
     Differences,
     Found,
+    Outcome,
     Placed,
-    Quantile,
     Quantiles,
+    Responses,
     RowsThatCount,
     Sum,
     Summed,
@@ -24,27 +31,27 @@ from stream_dp.core.published.sparse_table import common_prefix, surely_some
 from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.rows.universe import Attribute, Category, Date, Number, Universe, number_text
 from stream_dp.messages import (
+    ANSWERS,
     READ_EACH,
-    CorrelationAnswer,
-    DifferenceAnswer,
-    DifferenceByGroupAnswer,
-    DifferenceTable,
+    Batched,
     FoundCell,
     NoisyAnswer,
-    PredicateAnswer,
-    QuantileAnswer,
-    QuantileByGroupAnswer,
-    QuantileTable,
     QueryFields,
-    ShareAnswer,
-    ShareByGroupAnswer,
-    ShareTable,
-    SumAnswer,
-    SumByGroupAnswer,
-    SumTable,
-    Table,
-    TableAnswer,
+    Vector,
+    plural,
 )
+
+Fields: TypeAlias = dict[str, Any]
+
+_STANDS_FOR: Final = (
+    "the correlation is that of the values that stand for bins, and values beyond 2.5 deviations from the "
+    "mean count as the last bin within"
+)
+_OF_QUERIES: Final = ("attribute", "other", "rank", "up_to")
+"""The fields of a query that its answer repeats, if answers of its kind have them."""
+
+_ASKED: Final = ("error_bar_anytime", "mean_binning", "rows", "rows_bar")
+"""The fields that have no column in a table where no cell has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,82 +66,88 @@ class Released:
 
     universe: Universe
     query: QueryFields
-    facts: dict[str, Any]
+    facts: Fields
 
-
-_STANDS_FOR: Final = (
-    "the correlation is that of the values that stand for bins, and values beyond 2.5 deviations from the "
-    "mean count as the last bin within"
-)
-
-Maker = Callable[[Released, Any], NoisyAnswer]
-"""A function that makes the answer of one kind. All outcomes of a kind have one class."""
-
-
-def count_fields(outcome: Answered) -> dict[str, Any]:
-    """Returns the fields of a ``CountAnswer``."""
-    fields = {**_count(outcome), "confidence": outcome.confidence}
-    if outcome.among is not None:
-        return {**fields, **_rows_that_count(outcome.among)}
-    return {**fields, "error_bar_simultaneous": outcome.error_bar_simultaneous}
-
-
-def cell_fields(
-    released: Released, attributes: tuple[str, ...], outcome: TableAnswered
-) -> dict[str, Any]:
-    """Returns the fields of a ``CellsAnswer`` about a table of some attributes."""
-    cells = outcome.cells
-    among, fields = cells[0].among, {"confidence": cells[0].confidence}
-    columns: dict[str, Any] = {
-        "attributes": attributes,
-        "labels": _labels(released.universe, attributes),
-        **_columns([_count(cell) for cell in cells]),
-        "wider": outcome.wider,
-        # Each of two counts is rounded by up to half a row.
-        "apart": None if outcome.apart is None else outcome.apart + 1.0,
-    }
-    if among is not None:
-        return {**fields, "table": Table(**columns), **_rows_that_count(among)}
-    anytime = tuple(cell.error_bar_anytime for cell in cells)
-    table = Table(
-        **columns,
-        error_bars_simultaneous=tuple(cell.error_bar_simultaneous for cell in cells),
-        error_bars_anytime=None if all(bar is None for bar in anytime) else anytime,
-    )
-    return {**fields, "table": table}
-
-
-def _count(outcome: Answered) -> dict[str, Any]:
-    """Returns the fields of a count, and of the share that it is."""
-    if outcome.among is None:
-        return {
-            "value": outcome.value,
-            "count": round(outcome.count),
-            "error_bar": outcome.error_bar,
-            **_ends(outcome.ends),
+    def answer(self, kind: str, outcome: Outcome) -> NoisyAnswer:
+        """Makes the answer of a kind from an outcome that is no refusal."""
+        model = ANSWERS[kind]
+        fields, cells = _MAKERS[type(outcome)](self, kind, outcome)
+        notes = self.facts["note"], fields.pop("note", None)
+        fields |= {
+            name: getattr(self.query, name) for name in _OF_QUERIES if name in model.model_fields
         }
-    bar = None if outcome.error_bar is None else outcome.error_bar * outcome.n
+        fields["note"] = "; ".join(note for note in notes if note) or None
+        if "table" not in model.model_fields:
+            (cell,) = cells
+            return model(**{**self.facts, **fields, **cell})
+        names = self.query.group_by or (self.query.attribute,)
+        attributes = (self.universe.attributes[self.universe.index(str(name))] for name in names)
+        labels = tuple(attribute.labels for attribute in attributes)
+        columns = {"attributes": names, "labels": labels, **_columns(cells)}
+        table = {**columns, **fields.pop("table", {})}
+        return model.model_validate({**self.facts, **fields, "table": table})
+
+
+_Parts: TypeAlias = tuple[Fields, list[Fields]]
+"""The fields of a whole answer, and those of each of its cells."""
+
+
+def _columns(cells: Sequence[Fields]) -> Fields:
+    """Returns the fields of several cells as columns of a table."""
+    columns = {name: tuple(cell[name] for cell in cells) for name in cells[0]}
     return {
-        **_share_among(outcome.among),
-        "count": round(outcome.count),
-        "count_bar": bar,
-        **_ends(outcome.ends),
+        plural(name): column
+        for name, column in columns.items()
+        if name not in _ASKED or any(value is not None for value in column)
     }
 
 
-def _ends(ends: tuple[float, float]) -> dict[str, Any]:
+# ---------------------------------------------------------------- counts
+
+
+def _of_count(released: Released, kind: str, outcome: Answered) -> _Parts:
+    del released, kind
+    return {**_rows_that_count(outcome.among), "confidence": outcome.confidence}, [_count(outcome)]
+
+
+def _of_table(released: Released, kind: str, outcome: TableAnswered) -> _Parts:
+    first, cells = outcome.cells[0], [_count(cell) for cell in outcome.cells]
+    # Each of two counts is rounded by up to half a row.
+    apart = None if outcome.apart is None else outcome.apart + 1.0
+    fields = {
+        **_rows_that_count(first.among),
+        "confidence": first.confidence,
+        "note": _sparse(released, outcome) if kind == "table" else None,
+        "table": {"wider": outcome.wider, "apart": apart},
+    }
+    return fields, cells
+
+
+def _count(outcome: Answered) -> Fields:
+    """Returns the fields of a count, and of the share that it is."""
+    rows = {"count": round(outcome.count), **_ends(outcome.ends)}
+    if outcome.among is not None:
+        bar = None if outcome.error_bar is None else outcome.error_bar * outcome.n
+        return {**rows, **_share_among(outcome.among), "count_bar": bar}
+    return {
+        **rows,
+        "value": outcome.value,
+        "error_bar": outcome.error_bar,
+        "error_bar_simultaneous": outcome.error_bar_simultaneous,
+        "error_bar_anytime": outcome.error_bar_anytime,
+    }
+
+
+def _ends(ends: tuple[float, float]) -> Fields:
     """Returns the fields of the fewest and the most rows: whole numbers that are not between the two."""
     low, high = ends
     return {"low": math.floor(low), "high": math.ceil(high)}
 
 
-def _columns(counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the same fields of several counts as columns of a table."""
-    return {f"{name}s": tuple(count[name] for count in counts) for name in counts[0]}
-
-
-def _rows_that_count(known: RowsThatCount) -> dict[str, Any]:
-    """Returns the fields of an answer about the rows that count."""
+def _rows_that_count(known: RowsThatCount | None) -> Fields:
+    """Returns the fields of an answer about the rows that count, where some do not."""
+    if known is None:
+        return {}
     return {
         "counted": round(known.rows),
         "counted_bar": known.rows_bar,
@@ -146,122 +159,6 @@ def _share_among(known: RowsThatCount) -> dict[str, Any]:
     """Returns the fields of a share of the rows that count; nobody knows it where its bar is None."""
     bar = known.share_bar if known.share_bar is None or known.share_bar < 1.0 else None
     return {"value": 0.0 if known.share is None else known.share, "error_bar": bar}
-
-
-def _labels(universe: Universe, attributes: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    return tuple(universe.attributes[universe.index(name)].labels for name in attributes)
-
-
-def found_fields(released: Released, outcome: Found) -> dict[str, Any]:
-    """Returns the fields of a ``FoundAnswer``."""
-    return {
-        "attribute": released.query.attribute,
-        "found": found_cell(released.universe, outcome),
-        "no_answer": True if outcome.code is None else None,
-        "error_bar": outcome.rank_error,
-        "confidence": outcome.confidence,
-    }
-
-
-def found_cell(universe: Universe, outcome: Found | Placed) -> FoundCell | None:
-    """Returns the cell that an outcome names, or None if it names none."""
-    if outcome.attribute is None or outcome.code is None:
-        return None
-    return _joined(universe.attributes[outcome.attribute], outcome.code, outcome.code)
-
-
-def _joined(attribute: Attribute, first: int, last: int) -> FoundCell:
-    """Returns neighbouring cells of an attribute as one."""
-    label = _label_of(attribute, first, last)
-    if not isinstance(attribute, Number) or last == attribute.missing_cell:
-        return FoundCell(label=label)
-    ends = (None, *attribute.edges, None)
-    return FoundCell(label=label, low=ends[first], high=ends[last + 1])
-
-
-def _label_of(attribute: Attribute, first: int, last: int) -> str:
-    """Returns the label of neighbouring cells together."""
-    if first == last:
-        return attribute.labels[first]
-    if isinstance(attribute, Number | Date) and attribute.edges:
-        if first == 0:
-            return f"< {attribute.edge_labels[last]}"
-        if last == len(attribute.edges):
-            return f">= {attribute.edge_labels[first - 1]}"
-        if isinstance(attribute, Number):
-            end = number_text(attribute.edges[last] - (1 if attribute.integer else 0))
-            return f"{attribute.edge_labels[first - 1]} to {end}"
-    return f"{attribute.labels[first]} to {attribute.labels[last]}"
-
-
-def _quantile(released: Released, outcome: Quantiles) -> QuantileAnswer:
-    (cell,) = outcome.cells
-    found, lies_in, error_bar, count = _bins_of(released.universe, outcome, cell)
-    return QuantileAnswer(
-        **released.facts,
-        **_rows_of_quantiles(outcome),
-        attribute=released.query.attribute,
-        rank=released.query.rank,
-        found=found,
-        lies_in=lies_in,
-        error_bar=error_bar,
-        count=count,
-        confidence=outcome.confidence,
-    )
-
-
-def _quantile_by_group(released: Released, outcome: Quantiles) -> QuantileByGroupAnswer:
-    attributes = released.query.group_by
-    columns = zip(
-        *(_bins_of(released.universe, outcome, cell) for cell in outcome.cells), strict=True
-    )
-    found, lies_in, error_bars, counts = columns
-    table = QuantileTable(
-        attributes=attributes,
-        labels=_labels(released.universe, attributes),
-        found=found,
-        lies_in=lies_in,
-        error_bars=error_bars,
-        counts=counts,
-    )
-    return QuantileByGroupAnswer(
-        **released.facts,
-        **_rows_of_quantiles(outcome),
-        attribute=released.query.attribute,
-        rank=released.query.rank,
-        table=table,
-        confidence=outcome.confidence,
-    )
-
-
-def _bins_of(
-    universe: Universe, outcome: Quantiles, cell: Quantile
-) -> tuple[FoundCell | None, FoundCell | None, float | None, int]:
-    """Returns the likely bin, the bins that a quantile lies in, the bar of its rank, and its rows."""
-    count = round(min(max(cell.rows, 0.0), float(outcome.n)))
-    if cell.likely is None:
-        return None, None, None, count
-    attribute = universe.attributes[outcome.attribute]
-    found = _joined(attribute, *cell.likely).model_copy(update={"place": cell.likely[0]})
-    lies_in = _joined(attribute, cell.first, cell.last).model_copy(update={"place": cell.first})
-    return found, lies_in, cell.rank_error, count
-
-
-def _rows_of_quantiles(outcome: Quantiles) -> dict[str, Any]:
-    """Returns the fields about the rows that count, where some do not."""
-    return {} if outcome.among is None else _rows_that_count(outcome.among)
-
-
-def _predicate(released: Released, outcome: Answered) -> PredicateAnswer:
-    # It is one of the count, as a share of all rows.
-    anytime = outcome.error_bar_anytime if outcome.among is None else None
-    return PredicateAnswer(**released.facts, **count_fields(outcome), error_bar_anytime=anytime)
-
-
-def _table(released: Released, outcome: TableAnswered) -> TableAnswer:
-    notes = released.facts["note"], _sparse(released, outcome)
-    facts = {**released.facts, "note": "; ".join(note for note in notes if note) or None}
-    return TableAnswer(**facts, **cell_fields(released, released.query.group_by, outcome))
 
 
 def _sparse(released: Released, outcome: TableAnswered) -> str | None:
@@ -297,189 +194,91 @@ def _sparse(released: Released, outcome: TableAnswered) -> str | None:
     return f"{said}; ask for the rows {together}"
 
 
-def _sum(released: Released, outcome: Summed) -> SumAnswer:
-    (cell,) = outcome.cells
-    return SumAnswer(
-        **_with_binning(released),
-        **_counts_of_sums(outcome)[0],
-        **_among_sums(outcome),
-        total=cell.total,
-        total_bar=cell.total_bar,
-        mean=cell.mean,
-        mean_bar=cell.mean_bar,
-        mean_binning=_half_bin(_added_up(released), cell.mean),
-        total_low=cell.total_ends[0],
-        total_high=cell.total_ends[1],
-        mean_low=_end(cell, 0),
-        mean_high=_end(cell, 1),
-        rows=None if cell.rows is None else round(cell.rows),
-        rows_bar=cell.rows_bar,
-        confidence=outcome.confidence,
-    )
+# ---------------------------------------------------------------- sums, shares and differences
 
 
-def _sum_by_group(released: Released, outcome: Summed) -> SumByGroupAnswer:
-    attributes, attribute = released.query.group_by, _added_up(released)
-    rows = [cell.rows for cell in outcome.cells if cell.rows is not None]
-    binnings = tuple(_half_bin(attribute, cell.mean) for cell in outcome.cells)
-    table = SumTable(
-        attributes=attributes,
-        labels=_labels(released.universe, attributes),
-        **_columns(_counts_of_sums(outcome)),
-        totals=tuple(cell.total for cell in outcome.cells),
-        total_bars=tuple(cell.total_bar for cell in outcome.cells),
-        means=tuple(cell.mean for cell in outcome.cells),
-        mean_bars=tuple(cell.mean_bar for cell in outcome.cells),
-        mean_binnings=binnings if attribute.measure is None else None,
-        total_lows=tuple(cell.total_ends[0] for cell in outcome.cells),
-        total_highs=tuple(cell.total_ends[1] for cell in outcome.cells),
-        mean_lows=tuple(_end(cell, 0) for cell in outcome.cells),
-        mean_highs=tuple(_end(cell, 1) for cell in outcome.cells),
-        rows=tuple(map(round, rows)) if rows else None,
-        rows_bars=tuple(cell.rows_bar for cell in outcome.cells) if rows else None,
-    )
-    return SumByGroupAnswer(
-        **_with_binning(released),
-        **_among_sums(outcome),
-        table=table,
-        confidence=outcome.confidence,
-    )
-
-
-def _share_of_rows(released: Released, outcome: Summed) -> ShareAnswer:
-    (cell,) = outcome.cells
-    return ShareAnswer(
-        **released.facts,
-        share=cell.mean,
-        share_bar=cell.mean_bar,
-        share_low=_end(cell, 0),
-        share_high=_end(cell, 1),
-        **_counts_of_sums(outcome)[0],
-        **_among_sums(outcome),
-        both=_rows_of_both(cell, outcome.n),
-        both_bar=cell.total_bar,
-        confidence=outcome.confidence,
-    )
-
-
-def _share_by_group(released: Released, outcome: Summed) -> ShareByGroupAnswer:
-    attributes, cells = released.query.group_by, outcome.cells
-    table = ShareTable(
-        attributes=attributes,
-        labels=_labels(released.universe, attributes),
-        **_columns(_counts_of_sums(outcome)),
-        shares=tuple(cell.mean for cell in cells),
-        share_bars=tuple(cell.mean_bar for cell in cells),
-        both=tuple(_rows_of_both(cell, outcome.n) for cell in cells),
-        both_bars=tuple(cell.total_bar for cell in cells),
-        share_lows=tuple(_end(cell, 0) for cell in cells),
-        share_highs=tuple(_end(cell, 1) for cell in cells),
-    )
-    return ShareByGroupAnswer(
-        **released.facts, **_among_sums(outcome), table=table, confidence=outcome.confidence
-    )
-
-
-def _counts_of_sums(outcome: Summed) -> list[dict[str, Any]]:
-    """Returns, for each sum, the fields of the count of its rows."""
-    if not outcome.among:
-        return [
-            {
-                "value": min(1.0, cell.count / outcome.n),
-                "count": round(cell.count),
-                "error_bar": _share(cell.count_bar, outcome.n),
-                **_ends(cell.count_ends),
-            }
-            for cell in outcome.cells
+def _of_sums(released: Released, kind: str, outcome: Summed) -> _Parts:
+    among = outcome.among[0] if outcome.among else None
+    fields = {**_rows_that_count(among), "confidence": outcome.confidence}
+    if kind == "correlation":
+        (cell,) = outcome.cells
+        low, high = (-1.0, 1.0) if cell.mean_ends is None else cell.mean_ends
+        value = {"value": cell.mean or 0.0, "value_low": low, "value_high": high}
+        return {**fields, "note": _STANDS_FOR}, [{**value, "error_bar": cell.mean_bar}]
+    if kind.startswith("share"):
+        more = [_share_cell(cell, outcome.n) for cell in outcome.cells]
+    else:
+        attribute = released.universe.attributes[
+            released.universe.index(str(released.query.attribute))
         ]
-    return [
-        {
-            **_share_among(one),
-            "count": round(cell.count),
-            "count_bar": cell.count_bar,
-            **_ends(cell.count_ends),
-        }
-        for cell, one in zip(outcome.cells, outcome.among, strict=True)
-    ]
+        assert isinstance(attribute, Number), "numbers are added up"
+        fields["note"] = _which_values(attribute, released.query.up_to)
+        more = [_sum_cell(cell, attribute) for cell in outcome.cells]
+    counted = _counts_of_sums(outcome)
+    return fields, [{**rows, **cell} for rows, cell in zip(counted, more, strict=True)]
 
 
-def _among_sums(outcome: Summed) -> dict[str, Any]:
-    """Returns the fields about the rows that count, where some do not."""
-    return _rows_that_count(outcome.among[0]) if outcome.among else {}
-
-
-def _end(cell: Sum, which: int) -> float | None:
-    """Returns the least or the largest mean; None where nothing is known of it."""
-    return None if cell.mean_ends is None else cell.mean_ends[which]
-
-
-def _rows_of_both(cell: Sum, n: int) -> int:
-    """Returns the estimated rows of both conditions, which are between none and all."""
-    return round(min(max(cell.total, 0.0), float(n)))
-
-
-def _correlation(released: Released, outcome: Summed) -> CorrelationAnswer:
-    (cell,) = outcome.cells
-    notes = released.facts["note"], _STANDS_FOR
-    low, high = (-1.0, 1.0) if cell.mean_ends is None else cell.mean_ends
-    return CorrelationAnswer(
-        **{**released.facts, "note": "; ".join(note for note in notes if note)},
-        attribute=released.query.attribute,
-        other=released.query.other,
-        value=cell.mean or 0.0,
-        value_low=low,
-        value_high=high,
-        error_bar=cell.mean_bar,
-        confidence=outcome.confidence,
-    )
-
-
-def _difference(released: Released, outcome: Differences) -> DifferenceAnswer:
-    (cell,) = outcome.cells
-    return DifferenceAnswer(
-        **released.facts,
-        **_windows(outcome),
-        value=cell.share,
-        error_bar=cell.share_bar,
-        count=round(cell.count),
-        count_bar=cell.count_bar,
-    )
-
-
-def _difference_by_group(released: Released, outcome: Differences) -> DifferenceByGroupAnswer:
-    attributes, cells = released.query.group_by, outcome.cells
-    table = DifferenceTable(
-        attributes=attributes,
-        labels=_labels(released.universe, attributes),
-        values=tuple(cell.share for cell in cells),
-        counts=tuple(round(cell.count) for cell in cells),
-        error_bars=tuple(cell.share_bar for cell in cells),
-        count_bars=tuple(cell.count_bar for cell in cells),
-    )
-    return DifferenceByGroupAnswer(**released.facts, **_windows(outcome), table=table)
-
-
-def _windows(outcome: Differences) -> dict[str, Any]:
-    """Returns the fields about the window that is taken away."""
+def _share_cell(cell: Sum, n: int) -> Fields:
+    low, high = cell.mean_ends or (None, None)
     return {
+        "share": cell.mean,
+        "share_bar": cell.mean_bar,
+        "share_low": low,
+        "share_high": high,
+        # The rows of both conditions are between none and all.
+        "both": round(min(max(cell.total, 0.0), float(n))),
+        "both_bar": cell.total_bar,
+    }
+
+
+def _sum_cell(cell: Sum, attribute: Number) -> Fields:
+    low, high = cell.mean_ends or (None, None)
+    return {
+        "total": cell.total,
+        "total_bar": cell.total_bar,
+        "total_low": cell.total_ends[0],
+        "total_high": cell.total_ends[1],
+        "mean": cell.mean,
+        "mean_bar": cell.mean_bar,
+        "mean_low": low,
+        "mean_high": high,
+        "mean_binning": _half_bin(attribute, cell.mean),
+        "rows": None if cell.rows is None else round(cell.rows),
+        "rows_bar": cell.rows_bar,
+    }
+
+
+def _counts_of_sums(outcome: Summed) -> list[Fields]:
+    """Returns, for each sum, the fields of the count of its rows."""
+    found = []
+    for index, cell in enumerate(outcome.cells):
+        rows = {"count": round(cell.count), **_ends(cell.count_ends)}
+        if outcome.among:
+            of_those = {**_share_among(outcome.among[index]), "count_bar": cell.count_bar}
+        else:
+            bar = None if cell.count_bar is None else min(1.0, cell.count_bar / outcome.n)
+            of_those = {"value": min(1.0, cell.count / outcome.n), "error_bar": bar}
+        found.append({**rows, **of_those})
+    return found
+
+
+def _of_differences(released: Released, kind: str, outcome: Differences) -> _Parts:
+    del released, kind
+    fields = {
         "minus_window": (outcome.minus.start + 1, outcome.minus.stop),
         "minus_n": outcome.n_rows[1],
         "confidence": outcome.confidence,
     }
-
-
-def _share(rows: float | None, n: int) -> float | None:
-    """Returns a half width in rows as a share of the rows asked."""
-    return None if rows is None else min(1.0, rows / n)
-
-
-def _added_up(released: Released) -> Number:
-    """Returns the attribute that a query for a sum adds up."""
-    name = released.query.attribute
-    assert name is not None, "the message was checked"
-    attribute = released.universe.attributes[released.universe.index(name)]
-    assert isinstance(attribute, Number), "numbers are added up"
-    return attribute
+    cells = [
+        {
+            "value": cell.share,
+            "error_bar": cell.share_bar,
+            "count": round(cell.count),
+            "count_bar": cell.count_bar,
+        }
+        for cell in outcome.cells
+    ]
+    return fields, cells
 
 
 def _half_bin(attribute: Number, mean: float | None) -> float | None:
@@ -489,22 +288,12 @@ def _half_bin(attribute: Number, mean: float | None) -> float | None:
     return attribute.half_width(mean)
 
 
-def _with_binning(released: Released) -> dict[str, Any]:
-    """Returns the facts of a sum, with notes that say which values its bars are about."""
-    attribute, up_to = _added_up(released), released.query.up_to
-    notes = [
-        released.facts["note"],
-        _binned(attribute) if attribute.measure is None else _measured(attribute),
-        None
-        if up_to is None
-        else f"values above {number_text(up_to)} count as {number_text(up_to)}",
-    ]
-    return {
-        **released.facts,
-        "note": "; ".join(note for note in notes if note is not None),
-        "attribute": attribute.name,
-        "up_to": up_to,
-    }
+def _which_values(attribute: Number, up_to: float | None) -> str:
+    """Says which values the bars of a sum are about."""
+    said = _binned(attribute) if attribute.measure is None else _measured(attribute)
+    if up_to is None:
+        return said
+    return f"{said}; values above {number_text(up_to)} count as {number_text(up_to)}"
 
 
 def _binned(attribute: Number) -> str:
@@ -528,17 +317,110 @@ def _measured(attribute: Number) -> str:
     )
 
 
-COUNTS_AND_SUMS: Final[Mapping[str, Maker]] = {
-    "predicate": _predicate,
-    "table": _table,
-    "sum": _sum,
-    "sum_by_group": _sum_by_group,
-    "share": _share_of_rows,
-    "share_by_group": _share_by_group,
-    "quantile": _quantile,
-    "quantile_by_group": _quantile_by_group,
-    "correlation": _correlation,
-    "difference": _difference,
-    "difference_by_group": _difference_by_group,
+# ---------------------------------------------------------------- values that were looked for
+
+
+def _of_quantiles(released: Released, kind: str, outcome: Quantiles) -> _Parts:
+    del kind
+    attribute, cells = released.universe.attributes[outcome.attribute], []
+    for cell in outcome.cells:
+        found = lies_in = None
+        if cell.likely is not None:
+            found = _joined(attribute, *cell.likely, place=cell.likely[0])
+            lies_in = _joined(attribute, cell.first, cell.last, place=cell.first)
+        cells.append(
+            {
+                "found": found,
+                "lies_in": lies_in,
+                "error_bar": None if found is None else cell.rank_error,
+                "count": round(min(max(cell.rows, 0.0), float(outcome.n))),
+            }
+        )
+    return {**_rows_that_count(outcome.among), "confidence": outcome.confidence}, cells
+
+
+def _of_found(released: Released, kind: str, outcome: Found) -> _Parts:
+    del kind
+    cell = {
+        "found": _found_cell(released.universe, outcome),
+        "no_answer": True if outcome.code is None else None,
+        "error_bar": outcome.rank_error,
+    }
+    return {"confidence": outcome.confidence}, [cell]
+
+
+def _of_side(released: Released, kind: str, outcome: Placed) -> _Parts:
+    del kind
+    cell = {
+        "low": released.query.low,
+        "high": released.query.high,
+        "side": outcome.side.value,
+        "found": _found_cell(released.universe, outcome),
+        "error_bar": outcome.error_bar,
+    }
+    return {"confidence": outcome.confidence}, [cell]
+
+
+def _found_cell(universe: Universe, outcome: Found | Placed) -> FoundCell | None:
+    """Returns the cell that an outcome names, or None if it names none."""
+    if outcome.attribute is None or outcome.code is None:
+        return None
+    return _joined(universe.attributes[outcome.attribute], outcome.code, outcome.code)
+
+
+def _joined(attribute: Attribute, first: int, last: int, place: int | None = None) -> FoundCell:
+    """Returns neighbouring cells of an attribute as one."""
+    label = _label_of(attribute, first, last)
+    if not isinstance(attribute, Number) or last == attribute.missing_cell:
+        return FoundCell(label=label, place=place)
+    ends = (None, *attribute.edges, None)
+    return FoundCell(label=label, low=ends[first], high=ends[last + 1], place=place)
+
+
+def _label_of(attribute: Attribute, first: int, last: int) -> str:
+    """Returns the label of neighbouring cells together."""
+    if first == last:
+        return attribute.labels[first]
+    if isinstance(attribute, Number | Date) and attribute.edges:
+        if first == 0:
+            return f"< {attribute.edge_labels[last]}"
+        if last == len(attribute.edges):
+            return f">= {attribute.edge_labels[first - 1]}"
+        if isinstance(attribute, Number):
+            end = number_text(attribute.edges[last] - (1 if attribute.integer else 0))
+            return f"{attribute.edge_labels[first - 1]} to {end}"
+    return f"{attribute.labels[first]} to {attribute.labels[last]}"
+
+
+def _of_batch(released: Released, kind: str, outcome: BatchAnswered) -> _Parts:
+    del released, kind
+    counts = tuple(round(value * outcome.n) for value in outcome.values)
+    cell = {
+        "batch": Batched(values=outcome.values, counts=counts),
+        "error_bar_simultaneous": outcome.error_bar,
+    }
+    return {"confidence": outcome.confidence}, [cell]
+
+
+def _of_responses(released: Released, kind: str, outcome: Responses) -> _Parts:
+    del released, kind
+    bits = b64encode(outcome.bits).decode()
+    cell = {
+        "vector": Vector(bits=bits, agreement=outcome.agreement),
+        "error_bar": outcome.error_bar,
+    }
+    return {"confidence": outcome.confidence}, [cell]
+
+
+_MAKERS: Final[Mapping[type, Callable[[Released, str, Any], _Parts]]] = {
+    Answered: _of_count,
+    TableAnswered: _of_table,
+    Summed: _of_sums,
+    Differences: _of_differences,
+    Quantiles: _of_quantiles,
+    Found: _of_found,
+    Placed: _of_side,
+    BatchAnswered: _of_batch,
+    Responses: _of_responses,
 }
-"""The makers of the answers that need no kind of a definition, by the kind of the answer."""
+"""The function that makes the fields of an answer, by the class of the outcome."""

@@ -9,8 +9,10 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
 from stream_dp.client import AsyncClient, Query, Refusal, Rejection
+from stream_dp.display.answer_words import why
+from stream_dp.display.price_words import NOTHING_ASKED, also, part_of_price, quote_in_words
 from stream_dp.errors import InvalidInput, InvalidMessage, InvalidQuery, StreamDPError
-from stream_dp.messages import Answer, DatasetName, Id, Series, Window
+from stream_dp.messages import DatasetName, Id, QuotedBundle, RefusedAnswer, Series, Window
 from stream_dp.sql import MAX_LENGTH
 from stream_dp.web.access import Asker
 from stream_dp.web.shared_client import SharedClient
@@ -66,8 +68,8 @@ class Asking:
     ) -> dict[str, Any]:
         """Returns what the SQL gives, or ``{"error": ...}`` with an explanation.
 
-        It is the message of the answer if that says all, or else the table, with ``columns`` and ``rows``. A
-        quote is the message of the bundle, or ``{"free": true}`` where nothing would be asked.
+        It is the document of a view, see ``AnswerView.to_document``; ``{"refused": ...}`` with the reason; or
+        a quote in words.
 
         Args:
             document: What the page sent.
@@ -96,10 +98,14 @@ class Asking:
                 }
                 if asked.quote:
                     quote = await client.quote_sql(text, **about)
-                    return {"free": True} if quote is None else _said(quote)
+                    return (
+                        {"said": NOTHING_ASKED, "price": "free"}
+                        if quote is None
+                        else _priced(quote)
+                    )
                 table = await client.sql(text, **about)
         except Refusal as refusal:
-            return _said(refusal.answer)
+            return {"refused": why(refusal.reason)}
         except InvalidQuery as error:
             return _error(f"{error.problem}; {error.fix}", **position_of(error))
         except InvalidInput as error:
@@ -108,7 +114,7 @@ class Asking:
             return _error(error.reason.message)
         except StreamDPError as error:
             return _error(str(error))
-        return table.to_document() if table.answer is None else _said(table.answer)
+        return table.view.to_document()
 
     async def close(self) -> None:
         """Closes the client. Callers that still wait get an error."""
@@ -136,8 +142,22 @@ def position_of(error: InvalidInput) -> dict[str, int]:
     return {"line": int(found[1]), "column": int(found[2])} if found else {}
 
 
-def _said(answer: Answer) -> dict[str, Any]:
-    return answer.model_dump(mode="json", exclude_none=True)
+def _priced(quote: QuotedBundle | RefusedAnswer) -> dict[str, Any]:
+    """Returns what a quote says in words, and the budget of who asks."""
+    if isinstance(quote, RefusedAnswer):
+        return {"refused": why(quote.reason)}
+    first = quote.queries[0]
+    if all(one.privacy_loss is None for one in quote.queries) and first.reason is not None:
+        return {"refused": why(first.reason)}
+    notes = [f"note: {first.note}"] if first.note and len(quote.queries) == 1 else []
+    price, path = part_of_price(first)
+    return {
+        "said": quote_in_words(quote),
+        "notes": [*also(quote.owner_pays), *notes],
+        "budget": quote.budget.model_dump(exclude_none=True),
+        "price": price,
+        "path": path,
+    }
 
 
 def _error(message: str, **position: int) -> dict[str, Any]:

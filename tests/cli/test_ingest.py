@@ -8,8 +8,8 @@ from typing import Any
 import click
 import pytest
 
-from stream_dp.cli.text.reply_text import event_line
 from stream_dp.cli.use.ingest_command import _checked_time, _counted_before, _report
+from stream_dp.display.event_words import event_line
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition, Event
 from tests.pipeline.world import definition

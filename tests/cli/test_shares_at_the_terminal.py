@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from stream_dp.cli.operate.ledger_command import entries_table
-from stream_dp.cli.text.reply_text import answer_line, answer_lines, left_of
+from stream_dp.cli.text.reply_text import answer_line, answer_lines
 from stream_dp.cli.text.share_tables import changes, own_table, rules_table, says_of, shares_table
 from stream_dp.client.budget.share_position import ShareRules
+from stream_dp.display.price_words import left
 from stream_dp.messages import AnalystSpec, BudgetShares, ChangeAnalysts, OwnShare, read_answer
 from tests.client.test_accounts import RULES, Book, part
 
@@ -217,8 +218,8 @@ def test_an_answer_and_a_quote_say_what_is_left_to_the_analyst_and_in_all() -> N
     assert f"cost 10.00% of a phase's budget, {said}; phases" in str(answer_lines(read)[-1])  # type: ignore[arg-type]
     quote = {**facts, "status": "quoted", "kind": "predicate"}
     assert f"would cost 10.00% of a phase's budget; {said}" in answer_line(read_answer(quote))
-    assert left_of(BudgetShares(spent=0.5, left=0.5)) == "50.00% of the budget left"
-    assert "0.00% of the budget left to you" in left_of(
+    assert left(BudgetShares(spent=0.5, left=0.5)) == "50.00% of the budget left"
+    assert "0.00% of the budget left to you" in left(
         BudgetShares(spent=0.5, left=0.5, yours=OwnShare(spent=0.1, left=0.0))
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream_dp.cli.automate.dashboard_command import _of_definition
-from stream_dp.cli.text.reply_text import event_line
+from stream_dp.display.event_words import event_line
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition, Event, QueryFields
 

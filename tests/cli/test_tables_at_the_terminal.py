@@ -11,26 +11,21 @@ import pytest
 from rich.console import Console
 
 from stream_dp import sql
-from stream_dp.cli.text.reply_text import answer_lines, number
-from stream_dp.cli.text.statement_tables import result_lines, statement_lines
+from stream_dp.cli.text.reply_text import answer_lines, view_lines
 from stream_dp.client import Column, ResultTable
 from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.messages import NoisyAnswer, read_answer
+from tests.answers import noisy_answer
 
 GOLDEN = Path(__file__).parents[1] / "golden/answers"
 
 
 def answer(cost: float, left: float) -> NoisyAnswer:
-    found = read_answer(
-        {
-            "version": 1, "dataset": "people", "query_id": "q", "analyst": "ann", "status": "answered",
-            "kind": "predicate", "n": 200, "value": 0.25, "count": 50, "error_bar": 0.01, "confidence": 0.99,
-            "difficulty": "hard", "path": "measured", "privacy_loss": {"share": cost, "blocks": 1},
-            "budget": {"spent": 1 - left, "left": left}, "phase": 2, "window": [1, 2],
-        }
-    )  # fmt: skip
-    assert isinstance(found, NoisyAnswer)
-    return found
+    more = {
+        "privacy_loss": {"share": cost, "blocks": 1},
+        "budget": {"spent": 1 - left, "left": left},
+    }
+    return noisy_answer(200, kind="predicate", value=0.25, count=50, error_bar=0.01, **more)
 
 
 def table(rows: list[tuple[Any, ...]], **more: Any) -> ResultTable:
@@ -47,7 +42,7 @@ def table(rows: list[tuple[Any, ...]], **more: Any) -> ResultTable:
 def printed(found: ResultTable) -> list[str]:
     text = io.StringIO()
     console = Console(width=200, file=text)
-    for piece in result_lines(found):
+    for piece in view_lines(found.view):
         console.print(piece)
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
@@ -74,7 +69,7 @@ def test_each_value_stands_with_its_half_width_and_the_price_of_all_queries_belo
     )
     assert note == "note: values are noisy"
     noted = answers[0].model_copy(update={"note": "ask with at_most"})
-    (*_, said) = statement_lines(table(rows, answers=answers, answer=noted))
+    (*_, said) = view_lines(table(rows, answers=answers, answer=noted).view)
     assert str(said) == "note: ask with COSTING AT MOST"
 
 
@@ -99,7 +94,7 @@ def asked(text: str, answer: Any) -> str:
     schema = [{"name": "delay", "type": "number", "edges": [0, 30], "integer": True}]
     plan = sql.plan(text, schema)
     console = Console(width=200, file=io.StringIO(), record=True)
-    for piece in statement_lines(evaluate(plan, "flights", [answer])):
+    for piece in view_lines(evaluate(plan, "flights", [answer]).view):
         console.print(piece)
     return console.export_text()
 
@@ -161,9 +156,3 @@ def test_parts_that_are_refused_for_one_reason_are_named_once() -> None:
     assert missing == [
         "note: some values are missing (2 parts; this is why the first is): the answer would take 63.5%"
     ]
-
-
-def test_a_number_that_rounds_to_nothing_has_no_sign() -> None:
-    assert number(-0.4, 14.2) == "0 ± 14"
-    assert number(-0.4, 14.2, -0.3, 20.0) == "0 to 20"
-    assert number(-0.4, 0.14) == "-0.40 ± 0.14"

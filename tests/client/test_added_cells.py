@@ -7,42 +7,26 @@ from typing import Any
 
 import pytest
 
-from stream_dp import sql
 from stream_dp.client.statements.result_table import ResultTable
-from stream_dp.client.statements.statement_table import evaluate
-from stream_dp.messages import NoisyAnswer
-from tests.answers import noisy_answer
+from tests.answers import table_answer, table_of
 
 AGE = {"name": "age", "type": "number", "edges": [*range(20, 61, 5)], "integer": True}
 COUNTS = [10, 200, 150, 120, 100, 60, 40, 3, 2, 315]
-N, BAR = 1000, 9.0
+BAR = 9.0
 TENS = "SELECT FLOOR(age / 10) * 10 AS ten, COUNT(*) AS n FROM people GROUP BY ten"
 
 
-def answer(**more: Any) -> NoisyAnswer:
-    table = {
-        "attributes": ["age"],
-        "labels": [[f"bin {i}" for i in range(len(COUNTS))]],
-        "values": [count / N for count in COUNTS],
-        "counts": COUNTS,
-        "error_bars": [BAR / N] * len(COUNTS),
-        **more.pop("table", {}),
-    }
+def tens(statement: str = TENS, cells: Any = None, **more: Any) -> ResultTable:
+    labels = {"age": [f"bin {i}" for i in range(len(COUNTS))]}
     more = {"phase": 1, "window": [1, 1], **more}
-    return noisy_answer(N, kind="table", table=table, **more)
-
-
-def tens(said: NoisyAnswer, statement: str = TENS) -> ResultTable:
-    plan = sql.plan(statement, [AGE], dataset="people")
-    assert len(plan.queries) == 1
-    return evaluate(plan, "people", [said])
+    return table_of(statement, [AGE], table_answer(labels, COUNTS, BAR, cells=cells, **more))
 
 
 @pytest.mark.parametrize(("apart", "factor"), [(40.0, math.sqrt(2.0)), (None, 2.0)])
 def test_cells_of_one_look_have_independent_noise_and_others_add_their_bars(
     apart: float | None, factor: float
 ) -> None:
-    found = tens(answer(table={} if apart is None else {"apart": apart}))
+    found = tens(cells={} if apart is None else {"apart": apart})
     assert found.column("ten") == [10, 20, 30, 40, 50, 60]
     assert found.column("n") == [10, 350, 220, 100, 5, 315]
     bars = found.column("n_error_bar")
@@ -72,6 +56,6 @@ def test_a_table_says_whether_a_decision_can_rest_on_it(
     useful: str, suggestion: str | None, said: str | None
 ) -> None:
     more = {} if suggestion is None else {"suggestion": suggestion}
-    notes = tens(answer(useful=useful, path="unverified", **more), f"{TENS} HAVING n > 0").notes
+    notes = tens(f"{TENS} HAVING n > 0", useful=useful, path="unverified", **more).notes
     assert (said in notes) == (said is not None)
     assert not any("further off than their bars" in note for note in notes)

@@ -1,4 +1,4 @@
-"""Answers say their kind, and those that were published before they did are read as they were meant."""
+"""Answers say their kind, and are read as instances of its class."""
 
 from __future__ import annotations
 
@@ -14,69 +14,25 @@ from stream_dp.messages import (
     ANSWERS,
     FIELDS,
     SERIES,
-    Answer,
-    CellsAnswer,
-    CorrelatedVectorAnswer,
-    CountAnswer,
-    FoundAnswer,
     NoisyAnswer,
-    PrefixBatchAnswer,
     QuotedAnswer,
     RefusedAnswer,
     SeriesAnswer,
-    SideAnswer,
-    SumAnswer,
-    SumByGroupAnswer,
     UnknownAnswer,
     read_answer,
 )
-from stream_dp.pipeline.queries.query_answerer import released_again
-from stream_dp.profiles.kinds import MAKERS
-from stream_dp.state.codec import answer_to_bytes
 
 GOLDEN = Path(__file__).parents[1] / "golden/answers"
 EXAMPLES = sorted(path.name for path in GOLDEN.glob("*.json"))
-NEW_FIELDS = {"kind", "attribute", "rank", "low", "high"}
-FORMS: dict[str, type[Answer]] = {
-    "predicate": CountAnswer,
-    "table": CellsAnswer,
-    "sum": SumAnswer,
-    "sum_by_group": SumByGroupAnswer,
-    "threshold": CountAnswer,
-    "threshold_curve": CellsAnswer,
-    "quantile": FoundAnswer,
-    "median": FoundAnswer,
-    "mode": FoundAnswer,
-    "prefix_batch": PrefixBatchAnswer,
-    "correlated_vector": CorrelatedVectorAnswer,
-    "between": SideAnswer,
-    "interior_point": SideAnswer,
-    "adaptive_threshold": CountAnswer,
-    "refused": RefusedAnswer,
-    "quoted": QuotedAnswer,
-}
-"""How an answer is read that was published before answers said their kind."""
-
-YOUNGER = {
-    *("share", "share_by_group", "difference", "difference_by_group", "quantile_by_group"),
-    "correlation",
-    SERIES,
-}
-"""Kinds whose answers always said their kind."""
 
 
 def kind_of(example: str) -> str:
     return example.removesuffix(".json").partition("-")[0]
 
 
-def test_every_kind_has_an_example_with_its_kind_and_one_without() -> None:
-    kinds = {kind_of(name) for name in EXAMPLES}
-    assert kinds == {*ANSWERS, SERIES, "refused", "quoted"} == {*FORMS, *YOUNGER}
-    assert sorted(path.name for path in (GOLDEN / "without-kind").glob("*.json")) == OLDER
-    assert set(FIELDS) <= set(ANSWERS) == set(MAKERS)
-
-
-OLDER = [name for name in EXAMPLES if kind_of(name) not in YOUNGER]
+def test_every_kind_has_an_example() -> None:
+    assert {kind_of(name) for name in EXAMPLES} == {*ANSWERS, SERIES, "refused", "quoted"}
+    assert set(FIELDS) <= set(ANSWERS)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -88,34 +44,6 @@ def test_an_answer_is_read_as_the_class_of_its_kind_and_written_as_it_was(name: 
     assert answer.kind == json.loads(value)["kind"]
     assert answer.to_bytes() == value
     assert topic_documents.read_answer(value) == answer
-
-
-@pytest.mark.parametrize("name", OLDER)
-def test_an_answer_without_a_kind_is_read_as_its_form(name: str) -> None:
-    value = (GOLDEN / "without-kind" / name).read_bytes()
-    answer = read_answer(value)
-    assert type(answer) is FORMS[kind_of(name)]
-    assert answer.kind in (None, kind_of(name))
-    document = json.loads(value)
-    assert "kind" not in document
-    written = json.loads(answer.to_bytes())
-    assert {field: written[field] for field in document} == document
-    assert written.keys() - document.keys() <= {"kind"}
-
-
-@pytest.mark.parametrize("name", OLDER)
-def test_a_stored_answer_without_a_kind_is_sent_again_byte_for_byte(name: str) -> None:
-    value = (GOLDEN / "without-kind" / name).read_bytes()
-    again = released_again("flights", "ana q", answer_to_bytes(bytes(16), value))
-    assert again.value == value
-
-
-@pytest.mark.parametrize("name", OLDER)
-def test_the_kind_changes_nothing_of_what_an_answer_said_before(name: str) -> None:
-    """Both examples were published under the same draws."""
-    now = json.loads((GOLDEN / name).read_bytes())
-    before = json.loads((GOLDEN / "without-kind" / name).read_bytes())
-    assert {field: value for field, value in now.items() if field not in NEW_FIELDS} == before
 
 
 def test_each_class_has_the_kind_that_it_stands_under() -> None:

@@ -44,7 +44,7 @@ def test_a_field_of_a_newer_release_does_no_harm() -> None:
 
 def test_a_quote_for_one_query_is_still_read_as_such() -> None:
     answers = GOLDEN.parent / "answers"
-    for name in ("quoted.json", "without-kind/quoted.json"):
+    for name in ("quoted.json", "quoted-expected.json"):
         assert type(read_answer((answers / name).read_bytes())) is QuotedAnswer
 
 

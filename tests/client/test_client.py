@@ -260,7 +260,7 @@ def test_a_data_frame_goes_round(client: Client, definition: Words) -> None:
     )
     assert client.send(name, frame=frame).phase == 1
     table = client.table(name, "SELECT city, COUNT(*) GROUP BY city")
-    assert list(table.columns) == ["city", "value", "count", "error_bar"]
+    assert list(table.columns) == ["city", "value", "error_bar", "count", "count_bar"]
     assert list(table["city"]) == ["Bonn", "Graz", "other", "missing"]
     exact = [(frame["city"] == c).mean() for c in ("Bonn", "Graz", "Oslo")]
     exact.append(frame["city"].isna().mean())

@@ -21,6 +21,7 @@ from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput, StreamDPError
 from stream_dp.messages import Answer, Batched, Definition, FoundCell, Reason, Rejected, read_answer
 from stream_dp.settings import WorkerSettings
+from tests.answers import noisy_answer
 
 UNIVERSE = Universe(
     (
@@ -149,49 +150,38 @@ def test_the_client_looks_for_the_group_that_workers_join(prefix: str) -> None:
 def test_without_pandas_a_table_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(StreamDPError, match="pip install pandas"):
-        frames.answer_frame(answer("q", value=0.25, count=5))
+        frames.answer_frame(answer("q", kind="predicate", value=0.25, count=5))
 
 
 def answer(query_id: str, **fields: object) -> Answer:
-    facts = {
-        "dataset": "people",
-        "query_id": query_id,
-        "analyst": "ann",
-        "status": "answered",
-        "n": 20,
-        "difficulty": "easy",
-        "path": "certified",
-        "privacy_loss": {"share": 0.0, "blocks": 0},
-        "budget": {"spent": 0.0, "left": 1.0},
-        "phase": 1,
-        "window": [1, 1],
-    }
-    return read_answer(facts | fields)
+    return noisy_answer(20, query_id=query_id, **fields)
 
 
 def test_a_batch_is_a_frame_with_a_row_for_each_condition() -> None:
-    batch = answer(
-        "q", batch=Batched(values=(0.25, 0.5), counts=(5, 10)), error_bar_simultaneous=0.1
-    )
-    frame = answer_frame(batch, ["age < 18", {"attribute": "age", "lt": 65}])
-    assert frame.to_dict("list") == {
-        "condition": ["age < 18", {"attribute": "age", "lt": 65}],
+    batch = Batched(values=(0.25, 0.5), counts=(5, 10))
+    said = answer("q", kind="prefix_batch", batch=batch, error_bar_simultaneous=0.1)
+    conditions = ["age < 18", {"attribute": "age", "lt": 65}]
+    assert answer_frame(said, conditions).to_dict("list") == {
+        "condition": conditions,
         "value": [0.25, 0.5],
+        "error_bar": [0.1, 0.1],
         "count": [5, 10],
-        "error_bar_simultaneous": [0.1, 0.1],
+        "count_bar": [2.0, 2.0],
     }
-    assert list(answer_frame(batch).columns) == ["value", "count", "error_bar_simultaneous"]
 
 
 def test_answers_of_many_kinds_go_side_by_side_with_refusals_and_rejections() -> None:
     reason = Reason(code="cuts_bin", message="ask >= 30")
+    refused = read_answer(
+        {"dataset": "d", "query_id": "d", "analyst": "a", "status": "refused", "reason": reason}
+    )
+    count = {"value": 0.25, "count": 5}
+    sums = {"total": 125.5, "total_bar": 9.0, "mean": 25.1, "rows": 7, "rows_bar": 2.0}
     replies: list[Any] = [
-        answer("a", value=0.25, count=5, error_bar=0.1),
+        answer("a", kind="predicate", **count, error_bar=0.1),
         answer("b", kind="median", attribute="age", found=FoundCell(label="18 to 64")),
-        answer(
-            "c", total=125.5, total_bar=9.0, mean=25.1, value=0.25, count=5, rows=7, rows_bar=2.0
-        ),
-        answer("d", status="refused", reason=reason),
+        answer("c", kind="sum", **count, **sums),
+        refused,
         Rejection(Rejected(topic="q", partition=0, offset=1, query_id="e", reason=reason)),
     ]
     frame: Any = answers_frame(replies).set_index("query_id")
@@ -206,42 +196,46 @@ def test_answers_of_many_kinds_go_side_by_side_with_refusals_and_rejections() ->
 
 def test_answers_about_rows_that_count_have_columns_for_them_and_others_have_none() -> None:
     counted = {"counted": 40, "counted_bar": 6.5, "surplus_at_most": 0.75}
-    one = answer("a", value=0.25, count=10, error_bar=0.1, count_bar=4.0, **counted)
+    count = {"kind": "predicate", "value": 0.25, "count": 10}
+    one = answer("a", **count, error_bar=0.1, count_bar=4.0, **counted)
     columns = ["count", "count_bar", "counted", "counted_bar", "surplus_at_most"]
     frame: Any = answers_frame([one])
     assert frame[columns].to_numpy().tolist() == [[10, 4.0, 40, 6.5, 0.75]]
-    assert set(columns) & set(answers_frame([answer("b", value=0.25, count=5)])) == {"count"}
-    table = {
-        "attributes": ["city"],
-        "labels": [["Bonn", "other"]],
-        "values": [0.75, 0.25],
-        "counts": [30, 10],
-        "error_bars": [0.1, None],
-        "count_bars": [4.0, None],
-    }
-    cells: Any = answer_frame(answer("c", kind="table", table=table, **counted))
-    assert list(cells.columns) == ["city", "value", "count", "error_bar", "count_bar"]
-    assert cells["count_bar"].tolist()[0] == 4.0
-    assert math.isnan(cells["count_bar"].tolist()[1])
+    assert set(columns) & set(answers_frame([answer("b", **count)])) == {"count"}
 
 
 @pytest.mark.parametrize(
     ("name", "columns", "n_rows"),
     [
-        ("series", ["value", "count", "error_bar"], 2),
-        ("series-table", ["cancelled", "value", "count", "error_bar"], 4),
+        ("table", "carrier value error_bar count count_bar", 3),
         (
-            "series-sum",
-            ["value", "count", "error_bar", "total", "total_bar", "mean", "mean_bar"],
+            "sum_by_group",
+            "cancelled total total_bar mean mean_bar value error_bar count count_bar",
             2,
+        ),
+        (
+            "share_by_group",
+            "carrier share share_bar value error_bar count count_bar both both_bar",
+            2,
+        ),
+        ("quantile_by_group", "carrier count found error_bar lies_in low high", 2),
+        ("difference_by_group", "carrier value error_bar count count_bar", 2),
+        ("series", "since until first_phase last_phase value error_bar count count_bar", 2),
+        (
+            "series-table",
+            "since until first_phase last_phase cancelled value error_bar count count_bar",
+            4,
         ),
     ],
 )
-def test_a_series_is_a_frame_with_the_time_of_each_part(
-    name: str, columns: list[str], n_rows: int
+def test_each_figure_of_a_table_is_a_column_next_to_that_of_its_bar(
+    name: str, columns: str, n_rows: int
 ) -> None:
     golden = Path(__file__).parents[1] / f"golden/answers/{name}.json"
     frame: Any = answer_frame(read_answer(golden.read_bytes()))
-    assert list(frame.columns) == ["since", "until", "first_phase", "last_phase", *columns]
+    assert list(frame.columns) == columns.split()
     assert len(frame) == n_rows
-    assert frame["since"].iloc[0].startswith("2026-11-0")
+    if name == "difference_by_group":
+        assert math.isnan(frame["error_bar"][1])
+    if name.startswith("series"):
+        assert frame["since"].iloc[0].startswith("2026-11-0")

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp import sql
 from stream_dp.client.statements.result_table import ResultTable
-from stream_dp.client.statements.statement_table import evaluate
-from stream_dp.messages import read_answer
+from tests.answers import table_answer, table_of
 
 SCHEMA: list[dict[str, Any]] = [
     {"name": "d", "type": "date", "by": "day", "from": "2026-01-01", "until": "2026-01-03", "missing": True},
@@ -23,35 +21,16 @@ BARS = [1.0, 2.0, 3.0, 4.0, 5.0]
 DAYS = ["2026-01-01", "2026-01-02", None]
 
 
-def table(selected: str, rest: str = "", **cells: Any) -> ResultTable:
-    """The table of a statement about the days, from one answer with these cells."""
+def table(kind: str, selected: str, rest: str = "", **cells: Any) -> ResultTable:
+    """The table of a statement about the days, from one answer of a kind with these cells."""
     statement = f"SELECT DATE_TRUNC('day', d) AS day_of, {selected} FROM t GROUP BY 1 {rest}"
-    plan = sql.plan(statement, SCHEMA)
-    (query,) = plan.queries
-    fields = {"predicate": "table", "sum": "sum_by_group", "share": "share_by_group"}
-    fields["quantile"] = "quantile_by_group"
-    kind = fields.get(query["kind"], query["kind"])
-    counted = {
-        "attributes": query["group_by"],
-        "labels": [LABELS],
-        "counts": COUNTS,
-        "values": [count / N for count in COUNTS],
-        "error_bars": [bar / N for bar in BARS],
-    }
-    said = {name: one for name, one in {**counted, **cells}.items() if one is not None}
-    answer: Any = read_answer(
-        {
-            "version": 1, "dataset": "t", "query_id": "q", "analyst": "ann", "status": "answered", "n": N,
-            "difficulty": "easy", "path": "measured", "confidence": 0.99, "kind": kind,
-            "privacy_loss": {"share": 0.0, "blocks": 0}, "budget": {"spent": 0.0, "left": 1.0}, "phase": 1,
-            "window": [1, 1], "table": said,
-        }
-    )  # fmt: skip
-    return evaluate(plan, "t", [answer])
+    more: Any = {"phase": 1, "window": [1, 1]}
+    answer = table_answer({"d": LABELS}, COUNTS, BARS, cells=cells, kind=kind, **more)
+    return table_of(statement, SCHEMA, answer, dataset="t")
 
 
 def test_the_counts_of_the_cells_without_a_value_are_added_up() -> None:
-    found = table("COUNT(*) AS n")
+    found = table("table", "COUNT(*) AS n")
     assert found.column("day_of") == DAYS
     assert found.column("n") == [200, 300, 100]
     assert found.column("n_error_bar") == pytest.approx([2.0, 3.0, 10.0])
@@ -61,7 +40,14 @@ def test_the_counts_of_the_cells_without_a_value_are_added_up() -> None:
 
 def test_a_median_of_several_cells_is_unknown_and_a_note_says_so() -> None:
     bins = [{"label": "0 to 9", "low": 0.0, "high": 10.0, "place": 1}] * 5
-    found = table("MEDIAN(x) AS m", values=None, found=bins, lies_in=bins, error_bars=[0.02] * 5)
+    found = table(
+        "quantile_by_group",
+        "MEDIAN(x) AS m",
+        values=None,
+        found=bins,
+        lies_in=bins,
+        error_bars=[0.02] * 5,
+    )
     assert found.column("day_of") == DAYS
     assert found.column("m") == ["0 to 9", "0 to 9", None]
     assert found.column("m_error_bar") == [0.02, 0.02, None]
@@ -81,11 +67,12 @@ def test_a_median_of_several_cells_is_unknown_and_a_note_says_so() -> None:
     ],
 )
 def test_the_group_without_a_value_is_chosen_and_sorted_as_one(rest: str, days: list[Any]) -> None:
-    assert table("COUNT(*) AS n", rest).column("day_of") == days
+    assert table("table", "COUNT(*) AS n", rest).column("day_of") == days
 
 
 def test_the_mean_of_the_group_is_that_of_all_its_rows() -> None:
     found = table(
+        "sum_by_group",
         "SUM(x) AS s, AVG(x) AS m, COUNT(*) AS n",
         totals=[50.0, 0.0, 0.0, 80.0, 370.0],
         total_bars=[1.0, 1.0, 1.0, 2.0, 7.0],
@@ -107,6 +94,7 @@ def test_the_mean_of_the_group_is_that_of_all_its_rows() -> None:
 
 def test_the_mean_of_a_group_that_may_have_no_rows_is_null() -> None:
     found = table(
+        "sum_by_group",
         "AVG(x) AS m",
         totals=[1.0] * 5,
         total_bars=[1.0] * 5,
@@ -119,6 +107,7 @@ def test_the_mean_of_a_group_that_may_have_no_rows_is_null() -> None:
 
 def test_the_share_of_the_group_is_that_of_all_its_rows() -> None:
     found = table(
+        "share_by_group",
         "AVG(paid) AS p",
         shares=[0.1, 0.5, 0.5, 0.5, 0.58],
         share_bars=[0.1] * 5,
@@ -132,14 +121,10 @@ def test_the_share_of_the_group_is_that_of_all_its_rows() -> None:
 
 def test_the_spread_of_the_group_is_that_of_all_its_rows() -> None:
     counts = [0, 10, 0, *[0, 10, 0], *[0, 10, 0], *[0, 10, 0], *[10, 0, 0]]
-    plain: dict[str, Any] = {
-        "attributes": ["d", "x"],
-        "labels": [LABELS, ["< 0", "0 to 9", ">= 10"]],
-        "counts": counts,
-        "values": [count / N for count in counts],
-        "error_bars": [0.001] * len(counts),
-    }
-    found = table("VAR_POP(x) AS v", **plain)
+    bins = {"attributes": ["d", "x"], "labels": [LABELS, ["< 0", "0 to 9", ">= 10"]]}
+    values, bars = [count / N for count in counts], [0.001] * len(counts)
+    cells: dict[str, Any] = {"counts": counts, "values": values, "error_bars": bars, **bins}
+    found = table("table", "VAR_POP(x) AS v", **cells)
     middle = (20 * 4.5 - 10 * 1.0) / 30
     assert found.column("v") == pytest.approx(
         [0.0, 0.0, (20 * (4.5 - middle) ** 2 + 10 * (1.0 + middle) ** 2) / 30]

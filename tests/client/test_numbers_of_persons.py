@@ -11,8 +11,8 @@ from stream_dp import sql
 from stream_dp.client.statements.result_table import ResultTable
 from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.errors import InvalidQuery
-from stream_dp.messages import NoisyAnswer, read_answer
-from tests.answers import noisy_answer
+from stream_dp.messages import NoisyAnswer
+from tests.answers import count_answer, noisy_answer, series_answer, table_answer
 
 SCHEMA: list[dict[str, Any]] = [
     {"name": "ward", "type": "category", "values": ["a", "b"], "other": False}
@@ -27,36 +27,19 @@ COUNTED = [(200, 150), (300, 180), (350, 200)]
 def answered(query: dict[str, Any], bar: float, phases: int) -> NoisyAnswer:
     first = 3 - phases
 
-    def one(start: int, stop: int) -> dict[str, Any]:
+    def one(start: int, stop: int) -> NoisyAnswer:
         counts = [sum(each[ward] for each in COUNTED[start:stop]) for ward in (0, 1)]
-        n = sum(SENT[start:stop])
-        said: dict[str, Any] = {"kind": "predicate", "value": sum(counts) / n, "count": sum(counts)}
-        said |= {"error_bar": bar / n, "count_bar": bar}
+        more: Any = {"n": sum(SENT[start:stop]), "phase": 3, "window": [start + 1, stop]}
         if "group_by" in query:
-            table = {
-                "attributes": ["ward"],
-                "labels": [["a", "b"]],
-                "values": [count / n for count in counts],
-                "counts": counts,
-                "count_bars": [bar, bar],
-                "error_bars": [bar / n, bar / n],
-            }
-            said = {"kind": "table", "table": table}
-        return {**head, "n": n, "path": "measured", "window": [start + 1, stop], **said}
+            return table_answer(
+                {"ward": "ab"}, counts, bar, cells={"count_bars": [bar] * 2}, **more
+            )
+        return count_answer(sum(counts), bar, count_bar=bar, **more)
 
-    head = {
-        "version": 1, "dataset": "t", "query_id": "q", "analyst": "ann", "status": "answered",
-        "difficulty": "hard", "confidence": 0.99, "privacy_loss": {"share": 0.01, "blocks": 1},
-        "budget": {"spent": 0.1, "left": 0.9}, "phase": 3,
-    }  # fmt: skip
-    document = one(first, 3)
-    if "series" in query:
-        assert query["series"] == "phase"
-        parts = [{"window": [p + 1] * 2, "answer": one(p, p + 1)} for p in range(first, 3)]
-        document |= {"kind": "series", "path": "series", "series": "phase", "parts": parts}
-    found = read_answer(document)
-    assert isinstance(found, NoisyAnswer)
-    return found
+    if "series" not in query:
+        return one(first, 3)
+    parts = [(phase + 1, None, one(phase, phase + 1)) for phase in range(first, 3)]
+    return series_answer(query["series"], parts, phase=3, window=[first + 1, 3])
 
 
 def table(statement: str, bar: float = 10.0, phases: int = 3) -> ResultTable:

@@ -11,9 +11,9 @@ import pytest
 
 from stream_dp import sql
 from stream_dp.client.statements.result_table import ResultTable
-from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.errors import InvalidQuery
-from stream_dp.messages import NoisyAnswer, read_answer
+from stream_dp.messages import NoisyAnswer
+from tests.answers import count_answer, series_answer, table_answer, table_of
 
 SCHEMA: list[dict[str, Any]] = [
     {"name": "ward", "type": "category", "values": ["a", "b"], "other": False},
@@ -29,63 +29,35 @@ def answered(query: dict[str, Any], bar: float) -> NoisyAnswer:
     """The exact answer to a query about the days, with this bar, in rows, around each count."""
     frame = query.get("frame", 1)
     last = 10 if frame == "running" else int(frame)
-    head = {
-        "version": 1, "dataset": "t", "query_id": "q", "analyst": "ann", "status": "answered",
-        "difficulty": "hard", "confidence": 0.99, "privacy_loss": {"share": 0.01, "blocks": 1},
-        "budget": {"spent": 0.1, "left": 0.9}, "phase": 10,
-    }  # fmt: skip
     parts = []
     for day in range(10):
-        first = max(0, day - last + 1)
+        first, wards = max(0, day - last + 1), {"ward": "ab"}
         counts, stays = (
             [sum(day[ward] for day in numbers[first : day + 1]) for ward in (0, 1)]
             for numbers in (COUNTS, STAYS)
         )
         n = sum(counts)
-        table = {
-            "attributes": ["ward"],
-            "labels": [["a", "b"]],
-            "values": [count / n for count in counts],
-            "counts": counts,
-            "error_bars": [bar / n] * 2,
-        }
         if query["kind"] == "sum":
             sums = {
                 "totals": stays,
                 "total_bars": [bar] * 2,
-                "means": [None] * 2,
-                "mean_bars": [None] * 2,
+                "rows": counts,
+                "rows_bars": [bar] * 2,
             }
-            rows = {"rows": counts, "rows_bars": [bar] * 2}
-            said: dict[str, Any] = {
-                "kind": "sum_by_group",
-                "attribute": "stay",
-                "table": {**table, **sums, **rows},
-            }
+            means = {"means": [None] * 2, "mean_bars": [None] * 2}
+            more: Any = {"kind": "sum_by_group", "attribute": "stay", "cells": {**sums, **means}}
+            answer = table_answer(wards, counts, bar, n=n, **more)
         elif "group_by" in query:
-            said = {"kind": "table", "table": table}
+            answer = table_answer(wards, counts, bar, n=n)
         else:
-            said = {"kind": "predicate", "value": 1.0, "count": n, "error_bar": bar / n}
-        answer = {**head, "n": n, "path": "measured", "window": [first + 1, day + 1], **said}
-        parts.append({"window": [day + 1] * 2, "since": DAYS[day], "answer": answer})
-    found = read_answer(
-        {
-            **head,
-            "n": 99,
-            "path": "series",
-            "window": [1, 10],
-            "kind": "series",
-            "series": "day",
-            "parts": parts,
-        }
-    )
-    assert isinstance(found, NoisyAnswer)
-    return found
+            answer = count_answer(n, bar, n=n)
+        parts.append((day + 1, DAYS[day], answer))
+    return series_answer("day", parts, phase=10, window=[1, 10])
 
 
 def ours(statement: str, bar: float = 0.0) -> ResultTable:
-    plan = sql.plan(statement, SCHEMA, dataset="t")
-    return evaluate(plan, "t", [answered(query, bar) for query in plan.queries])
+    queries = sql.plan(statement, SCHEMA, dataset="t").queries
+    return table_of(statement, SCHEMA, *[answered(query, bar) for query in queries], dataset="t")
 
 
 def in_database(statement: str) -> list[tuple[Any, ...]]:

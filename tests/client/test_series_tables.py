@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stream_dp import sql
 from stream_dp.client.statements.result_table import ResultTable
-from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.errors import InvalidQuery
-from stream_dp.messages import read_answer
+from tests.answers import count_answer, series_answer, table_of
 
-GOLDEN = Path(__file__).parents[1] / "golden/answers/series-sum.json"
 SCHEMA: list[dict[str, Any]] = [
     {"name": "delay", "type": "number", "edges": [0, 30], "integer": True},
     {"name": "mon", "type": "date", "by": "month", "from": "2026-01-01", "until": "2027-01-01"},
@@ -25,13 +21,9 @@ SINCE = ["2026-10-24", "2026-11-02T06:00+01:00"]
 
 def table(period: str, rest: str) -> ResultTable:
     """The table of a series whose phases begin at ``SINCE``."""
-    document = json.loads(GOLDEN.read_bytes())
-    document["series"] = period
-    for part, since in zip(document["parts"], SINCE, strict=True):
-        part["since"] = since
-    answer: Any = read_answer(json.dumps(document).encode())
-    statement = f"SELECT {period}, SUM(delay) AS s FROM f GROUP BY {period}"
-    return evaluate(sql.plan(rest.format(statement), SCHEMA), "f", [answer])
+    parts = ((phase, since, count_answer(9, 1)) for phase, since in enumerate(SINCE, 1))
+    statement = f"SELECT {period}, COUNT(*) AS n FROM f GROUP BY {period}"
+    return table_of(rest.format(statement), SCHEMA, series_answer(period, parts), dataset="f")
 
 
 @pytest.mark.parametrize(

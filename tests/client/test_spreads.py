@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from stream_dp import sql
-from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.universe import Number
 from stream_dp.sql.plan.statement_plan import Published
-from tests.answers import noisy_answer
+from tests.answers import table_answer, table_of
 
 EDGES = [0, 10, 100, 1000]
 LABELS = ["< 0", "0 to 10", "10 to 100", "100 to 1000", ">= 1000"]
@@ -40,17 +39,9 @@ def made(
     ``of_cells`` replaces the bars that hold for all cells at once.
     """
     n = 100_000
-    cells = {
-        "attributes": ["amount"],
-        "labels": [LABELS],
-        "values": [c / n for c in counts],
-        "counts": [round(c) for c in counts],
-        "error_bars": [bar / n] * 5,
-        **(of_cells or {"error_bars_simultaneous": [bar / n] * 5}),
-    }
-    answer = noisy_answer(n, dataset="sales", kind="table", table=cells, phase=1, window=[1, 1])
-    plan = sql.plan(f"SELECT {aggregate} FROM sales", [AMOUNT | more], dataset="sales")
-    table = evaluate(plan, "sales", [answer])
+    of_cells = of_cells or {"error_bars_simultaneous": [bar / n] * 5}
+    answer = table_answer({"amount": LABELS}, counts, bar, n=n, cells=of_cells)
+    table = table_of(f"SELECT {aggregate} FROM people", [AMOUNT | more], answer)
     ((value, half),) = table.rows
     return value, half, table.notes
 

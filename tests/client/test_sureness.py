@@ -9,20 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp import sql
 from stream_dp.client.statements.result_table import ResultTable
-from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.client.statements.sureness import (
     COMPARISONS,
     compared,
     connected,
-    in_sql,
     rank_in_words,
     ranks,
 )
+from stream_dp.display.answer_words import in_sql
 from stream_dp.messages import NoisyAnswer
 from stream_dp.within import as_at_most
-from tests.answers import noisy_answer
+from tests.answers import table_answer, table_of
 
 SCHEMA: list[dict[str, Any]] = [
     {"name": "job", "type": "category", "values": list("abcdef"), "other": False},
@@ -96,23 +94,13 @@ def test_ranks_are_said_in_words() -> None:
 # ---------------------------------------------------------------- tables
 
 
-def jobs(counts: list[int], bar: float, **more: Any) -> NoisyAnswer:
+def jobs(counts: list[int], bar: float, **cells: Any) -> NoisyAnswer:
     """An answer to a table by job; ``bar`` is in rows."""
-    table = {
-        "attributes": ["job"],
-        "labels": [list("abcdef")],
-        "values": [count / N for count in counts],
-        "counts": counts,
-        "error_bars": [bar / N] * len(counts),
-        **more,
-    }
-    return noisy_answer(N, kind="table", table=table)
+    return table_answer({"job": "abcdef"}, counts, bar, cells=cells)
 
 
 def made(statement: str, *answers: NoisyAnswer) -> ResultTable:
-    plan = sql.plan(statement, SCHEMA, dataset="people")
-    assert len(plan.queries) == len(answers), plan.queries
-    return evaluate(plan, "people", answers)
+    return table_of(statement, SCHEMA, *answers)
 
 
 COUNTS = [300, 50, 210, 30, 290, 120]

@@ -15,79 +15,41 @@ import pytest
 from stream_dp import sql
 from stream_dp.client.statements.result_table import BAR, Column, Refusal, ResultTable, csv_text
 from stream_dp.client.statements.statement import Statement
-from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import NoisyAnswer, read_answer
 from stream_dp.sql.plan.statement_plan import Among, ValueType
-from tests.answers import noisy_answer
+from tests.answers import count_answer, table_answer, table_of
 
 PEOPLE: list[dict[str, Any]] = [
     {"name": "city", "type": "category", "values": ["Bonn", "Graz", "Lyon"], "missing": True},
     {"name": "age", "type": "number", "edges": [18, 30, 65], "integer": True, "missing": True},
     {"name": "smoker", "type": "boolean"},
 ]
-LABELS = ["Bonn", "Graz", "Lyon", "other", "missing"]
-N = 1000
+CITIES = {"city": ["Bonn", "Graz", "Lyon", "other", "missing"]}
+BY_CITY = "SELECT city, COUNT(*) AS n FROM people GROUP BY city"
+SMOKERS = "SELECT COUNT(*) FROM people WHERE smoker"
 
 
-def whole(count: float, bar: float | None, **more: Any) -> NoisyAnswer:
-    """An answer to a count: ``bar`` is in rows."""
-    return noisy_answer(
-        N,
-        kind="predicate",
-        value=count / N,
-        count=round(count),
-        error_bar=None if bar is None else bar / N,
-        **more,
-    )
-
-
-def table(
-    counts: list[float], bar: float, *, wide: float | None = None, **more: Any
-) -> NoisyAnswer:
-    """An answer to a table by city; ``wide`` is the bar that holds for all cells at once."""
-    bars = {"error_bars": [bar / N] * len(counts)}
-    if wide is not None:
-        bars["error_bars_simultaneous"] = [wide / N] * len(counts)
-    cells = {
-        "attributes": ["city"],
-        "labels": [LABELS],
-        "values": [c / N for c in counts],
-        "counts": [round(c) for c in counts],
-        **bars,
-        **more,
-    }
-    return noisy_answer(N, kind="table", table=cells)
+def table(counts: list[float], bar: float, **cells: Any) -> NoisyAnswer:
+    """An answer to a table by city."""
+    return table_answer(CITIES, counts, bar, cells=cells)
 
 
 def made(statement: str, *answers: NoisyAnswer) -> ResultTable:
-    plan = sql.plan(statement, PEOPLE, dataset="people")
-    assert len(plan.queries) == len(answers), plan.queries
-    return evaluate(plan, "people", answers)
+    return table_of(statement, PEOPLE, *answers)
 
 
 # ---------------------------------------------------------------- quantiles
 
 
-def quantiles(bins: list[tuple[str, int] | None]) -> NoisyAnswer:
-    """An answer to a median by city."""
-    cells = [None if one is None else {"label": one[0], "place": one[1]} for one in bins]
-    table = {
-        "attributes": ["city"],
-        "labels": [LABELS],
-        "found": cells,
-        "lies_in": cells,
-        "error_bars": [0.03] * len(bins),
-        "counts": [9] * len(bins),
-    }
-    return noisy_answer(N, kind="quantile_by_group", attribute="age", rank=0.5, table=table)
-
-
 def test_a_median_by_group_is_a_text_of_bins_that_sorts_by_its_place() -> None:
-    bins = [("30 to 64", 1), ("< 18", 0), None, (">= 65", 3), ("< 18", 0)]
+    places = [("30 to 64", 1), ("< 18", 0), None, (">= 65", 3), ("< 18", 0)]
+    bins = [one and {"label": one[0], "place": one[1]} for one in places]
+    cells = {"values": None, "found": bins, "lies_in": bins, "error_bars": [0.03] * 5}
+    kind: Any = {"kind": "quantile_by_group", "attribute": "age", "rank": 0.5}
     found = made(
         "SELECT city, MEDIAN(age) AS m FROM people GROUP BY city ORDER BY m DESC, city",
-        quantiles(bins),
+        table_answer(CITIES, [9] * 5, None, cells=cells, **kind),
     )
     assert [column.type for column in found.columns] == ["text", "text", "real"]
     assert [row[1:] for row in found.rows] == [
@@ -130,7 +92,11 @@ def test_a_bar_of_arithmetic_is_the_largest_distance_that_the_bars_allow(
     form: str, compute: Any
 ) -> None:
     a, b = "COUNT(*) FILTER (WHERE smoker)", "COUNT(*) FILTER (WHERE city = 'Bonn')"
-    found = made(f"SELECT {form.format(a=a, b=b)} AS x FROM people", whole(300, 20), whole(500, 40))
+    found = made(
+        f"SELECT {form.format(a=a, b=b)} AS x FROM people",
+        count_answer(300, 20),
+        count_answer(500, 40),
+    )
     ((value, bar),) = found.rows
     assert value == pytest.approx(compute(300, 500))
     steps = [i / 20 for i in range(-20, 21)]
@@ -145,16 +111,16 @@ def test_a_bar_of_arithmetic_is_the_largest_distance_that_the_bars_allow(
 
 def test_a_quotient_whose_divisor_may_be_zero_has_no_bar() -> None:
     ratio = "SELECT COUNT(*) FILTER (WHERE smoker) / COUNT(*) FILTER (WHERE city = 'Bonn') AS x FROM people"
-    assert made(ratio, whole(300, 20), whole(500, 499)).rows[0][1] is not None
-    assert made(ratio, whole(300, 20), whole(500, 500)).rows == [(0.6, None)]
-    assert made(ratio, whole(300, None), whole(500, 5)).rows == [(0.6, None)]
-    assert made(ratio, whole(300, 20), whole(0, 5)).rows == [(None, None)]
+    assert made(ratio, count_answer(300, 20), count_answer(500, 499)).rows[0][1] is not None
+    assert made(ratio, count_answer(300, 20), count_answer(500, 500)).rows == [(0.6, None)]
+    assert made(ratio, count_answer(300, None), count_answer(500, 5)).rows == [(0.6, None)]
+    assert made(ratio, count_answer(300, 20), count_answer(0, 5)).rows == [(None, None)]
 
 
 def test_rounding_widens_a_bar_by_what_it_takes_off() -> None:
     count = "COUNT(*) FILTER (WHERE smoker)"
     found = made(
-        f"SELECT ROUND({count} / 7, 1) AS x, ABS(-{count}) AS y FROM people", whole(300, 7)
+        f"SELECT ROUND({count} / 7, 1) AS x, ABS(-{count}) AS y FROM people", count_answer(300, 7)
     )
     ((rounded, bar, size, size_bar),) = found.rows
     assert rounded == 42.9
@@ -163,31 +129,22 @@ def test_rounding_widens_a_bar_by_what_it_takes_off() -> None:
 
 
 def test_a_bar_of_a_count_covers_how_the_count_was_rounded() -> None:
-    ((count, bar),) = made("SELECT COUNT(*) FROM people WHERE smoker", whole(300.4, 2)).rows
-    assert count == 300
-    assert bar == pytest.approx(2.4)
+    assert made(SMOKERS, count_answer(300.4, 2)).rows == [(300, pytest.approx(2.4))]
 
 
 def test_where_a_person_is_protected_the_bar_of_a_count_is_the_one_in_rows() -> None:
-    ((_, bar),) = made(
-        "SELECT COUNT(*) FROM people WHERE smoker", whole(300, 2, count_bar=9.0)
-    ).rows
-    assert bar == 9.0
+    assert made(SMOKERS, count_answer(300, 2, count_bar=9.0)).rows == [(300, 9.0)]
 
 
 # ---------------------------------------------------------------- spreads
 
 
+AGES = {"age": ["< 18", "18 to 29", "30 to 64", ">= 65", "missing"]}
+
+
 def bins(counts: list[float], bar: float | None) -> NoisyAnswer:
-    cells = {
-        "attributes": ["age"],
-        "labels": [["< 18", "18 to 29", "30 to 64", ">= 65", "missing"]],
-        "values": [c / N for c in (*counts, 0)],
-        "counts": [round(c) for c in (*counts, 0)],
-        "error_bars": [None if bar is None else bar / N] * 5,
-        "error_bars_simultaneous": [None if bar is None else bar / N] * 5,
-    }
-    return noisy_answer(N, kind="table", table=cells)
+    at_once = {"error_bars_simultaneous": [None if bar is None else bar / 1000] * 5}
+    return table_answer(AGES, [*counts, 0], bar, cells=at_once)
 
 
 CENTRES = [17.0, 23.5, 47.0, 65.0]
@@ -235,11 +192,6 @@ def test_a_spread_of_so_few_rows_that_there_may_be_none_has_no_value() -> None:
 COUNTS = [50.0, 200.0, 120.0, 10.0, 70.0]
 
 
-def cities(clauses: str, **more: Any) -> list[Any]:
-    statement = f"SELECT city, COUNT(*) AS n FROM people GROUP BY city {clauses}"
-    return made(statement, table(COUNTS, 5.0, **more)).column("city")
-
-
 @pytest.mark.parametrize(
     ("clauses", "expected"),
     [
@@ -265,7 +217,7 @@ def cities(clauses: str, **more: Any) -> list[Any]:
 def test_rows_are_sorted_cut_and_chosen_by_published_values(
     clauses: str, expected: list[Any]
 ) -> None:
-    assert cities(clauses) == expected
+    assert made(f"{BY_CITY} {clauses}", table(COUNTS, 5.0)).column("city") == expected
 
 
 def test_bins_are_sorted_by_their_values_and_not_as_text() -> None:
@@ -275,29 +227,26 @@ def test_bins_are_sorted_by_their_values_and_not_as_text() -> None:
 
 
 def test_where_values_choose_the_rows_the_bars_hold_for_all_cells_at_once() -> None:
-    answer = table(COUNTS, 5.0, wide=9.0)
-    statement = "SELECT city, COUNT(*) AS n FROM people GROUP BY city"
-    plain = made(statement, answer)
+    answer = table(COUNTS, 5.0, error_bars_simultaneous=[0.009] * 5)
+    plain = made(BY_CITY, answer)
     assert plain.column(f"n{BAR}")[0] == pytest.approx(5.0)
     assert plain.notes == ()
     for clauses in ("HAVING COUNT(*) > 60", "ORDER BY n LIMIT 3", "ORDER BY n OFFSET 1"):
-        chosen = made(f"{statement} {clauses}", answer)
+        chosen = made(f"{BY_CITY} {clauses}", answer)
         assert chosen.column(f"n{BAR}")[0] == pytest.approx(9.0)
         assert any("hold for all groups at once" in note for note in chosen.notes)
-    alone = made(f"{statement} LIMIT 9 OFFSET 0", answer)
+    alone = made(f"{BY_CITY} LIMIT 9 OFFSET 0", answer)
     assert alone.notes == ()
-    narrow = made(f"{statement} HAVING n > 60", table(COUNTS, 5.0))
+    narrow = made(f"{BY_CITY} HAVING n > 60", table(COUNTS, 5.0))
     assert any("may hold for each group alone" in note for note in narrow.notes)
     for clauses in ("ORDER BY n", "LIMIT 3", "ORDER BY city LIMIT 3", "HAVING city = 'Bonn'"):
-        assert made(f"{statement} {clauses}", answer).column(f"n{BAR}")[0] == pytest.approx(5.0)
+        assert made(f"{BY_CITY} {clauses}", answer).column(f"n{BAR}")[0] == pytest.approx(5.0)
 
 
 def test_a_group_that_surely_has_no_row_is_left_out() -> None:
-    answer = table([0.0, 200.0, 120.0, 10.0, 70.0], 0.0)
-    statement = "SELECT city, COUNT(*) AS n FROM people GROUP BY city"
-    assert made(statement, answer).column("city") == ["Graz", "Lyon", "other", None]
-    noisy = table([0.0, 200.0, 120.0, 10.0, 70.0], 3.0)
-    assert len(made(statement, noisy).rows) == 5
+    counts = [0.0, 200.0, 120.0, 10.0, 70.0]
+    assert made(BY_CITY, table(counts, 0.0)).column("city") == ["Graz", "Lyon", "other", None]
+    assert len(made(BY_CITY, table(counts, 3.0)).rows) == 5
 
 
 # ---------------------------------------------------------------- forms
@@ -334,20 +283,9 @@ def test_a_table_is_csv_json_and_a_data_frame() -> None:
     document = json.loads(json.dumps(found.to_document()))
     assert document["rows"] == [["Bonn", False, 50, 5.0, 45, 55]]
     bars, least, _ = document["columns"][3:]
-    assert bars == {
-        "name": f"n{BAR}",
-        "type": "real",
-        "bar_of": "n",
-        "end_of": None,
-        "sure_of": None,
-    }
-    assert least == {
-        "name": "n_low",
-        "type": "integer",
-        "bar_of": None,
-        "end_of": "n",
-        "sure_of": None,
-    }
+    nothing = {"bar_of": None, "end_of": None, "sure_of": None}
+    assert bars == {**nothing, "name": f"n{BAR}", "type": "real", "bar_of": "n"}
+    assert least == {**nothing, "name": "n_low", "type": "integer", "end_of": "n"}
     pandas = pytest.importorskip("pandas")
     frame = small().to_pandas()
     assert list(frame.columns) == [
@@ -359,19 +297,8 @@ def test_a_table_is_csv_json_and_a_data_frame() -> None:
 
 
 def test_a_spreadsheet_takes_no_text_of_a_table_for_a_formula() -> None:
-    texts = [
-        "=1+1",
-        "+SUM(A1)",
-        "-2+3",
-        "@x",
-        "\tx",
-        "\rx",
-        '=HYPERLINK("a")',
-        "-10 to 0",
-        "=1",
-        "-",
-        "+1e",
-    ]
+    texts = ["=1+1", "+SUM(A1)", "-2+3", "@x", "\tx", "\rx", '=HYPERLINK("a")', "-10 to 0"]
+    texts += ["=1", "-", "+1e"]
     columns = (Column("=cmd", "text"), Column("n", "real"))
     numbers = [-0.5, -7, 1e-9]
     found = ResultTable("people", columns, [(t, n) for t in texts for n in numbers], None)
@@ -385,17 +312,19 @@ def test_a_spreadsheet_takes_no_text_of_a_table_for_a_formula() -> None:
 
 
 def refused(code: str, message: str) -> Any:
-    return read_answer(
-        {
-            "version": 1, "dataset": "people", "query_id": "q", "analyst": "ann", "status": "refused",
-            "reason": {"code": code, "message": message, "retriable": code == "no_phase"},
-        }
-    )  # fmt: skip
+    reason = {"code": code, "message": message, "retriable": code == "no_phase"}
+    head = {"dataset": "people", "query_id": "q", "analyst": "ann"}
+    return read_answer({**head, "status": "refused", "reason": reason})
 
 
-def test_a_statement_says_all_bins_that_its_queries_cut_at_once() -> None:
+@pytest.fixture
+def asked() -> Statement:
+    """A statement of two queries."""
     text = "SELECT COUNT(*), COUNT(*) FILTER (WHERE smoker)"
-    asked = Statement(text, "people", sql.plan(text, PEOPLE))
+    return Statement(text, "people", sql.plan(text, PEOPLE))
+
+
+def test_a_statement_says_all_bins_that_its_queries_cut_at_once(asked: Statement) -> None:
     age, hours = (
         "this cuts the bin 65 to 69 of age; ask >= 65",
         "this cuts the bin < 20 of hours; ask >= 20",
@@ -409,14 +338,12 @@ def test_a_statement_says_all_bins_that_its_queries_cut_at_once() -> None:
     assert str(asked.table([refused("no_phase", "a: b"), both])) == "a: b"
 
 
-def test_a_refusal_of_one_query_refuses_the_statement() -> None:
+def test_a_refusal_of_one_query_refuses_the_statement(asked: Statement) -> None:
     refusal = refused("no_phase", "no phase is open yet")
-    text = "SELECT COUNT(*), COUNT(*) FILTER (WHERE smoker)"
-    asked = Statement(text, "people", sql.plan(text, PEOPLE))
-    found = asked.table([whole(3, 1), refusal])
+    found = asked.table([count_answer(3, 1), refusal])
     assert isinstance(found, Refusal)
     assert (str(found), found.reason.code) == ("no phase is open yet", "no_phase")
-    table = asked.table([whole(3, 1), whole(2, 1)])
+    table = asked.table([count_answer(3, 1), count_answer(2, 1)])
     assert isinstance(table, ResultTable)
     assert table.rows[0][0] == 3
 
@@ -427,6 +354,14 @@ def test_declared_values_are_given_without_asking() -> None:
     assert found.phases is None
     assert found.cost == 0
     assert "nothing was asked" in found.notes[0]
+
+
+FILTERED = ", ".join(
+    f"COUNT(*) FILTER (WHERE {each}), AVG(age) FILTER (WHERE {each})"
+    for each in ("age >= 18", "age >= 30", "age >= 65", "city = 'Graz'", "city = 'Lyon'")
+)
+TWO_BY_TWO = "city <> 'Bonn', age < 30, smoker = TRUE, city IN ('Graz', 'Lyon'), age < 65"
+DOUBLED = ", ".join(f"a{i} + a{i} AS a{i + 1}" for i in range(60))
 
 
 @pytest.mark.parametrize(
@@ -489,19 +424,13 @@ def test_declared_values_are_given_without_asking() -> None:
         ("SELECT COUNT(*) AS n, (SELECT n FROM people) FROM people", "there is no attribute n"),
         ("SELECT COUNT(*) / NULLIF(COUNT(*) FILTER (WHERE smoker), 5) FROM people", "a / NULLIF(x, 0)"),
         ("SELECT NULLIF(COUNT(*), 0) FROM people", "a / NULLIF(x, 0)"),
+        (f"SELECT {FILTERED} FROM people GROUP BY {TWO_BY_TWO}", "more than 100 queries"),
+        (f"SELECT COUNT(*) AS a0, {DOUBLED} FROM people", "more than 1,000 parts"),
     ],
 )  # fmt: skip
 def test_what_has_no_table_is_refused_in_words(statement: str, words: str) -> None:
     with pytest.raises(InvalidQuery, match=re.escape(words)):
         sql.plan(statement, PEOPLE, dataset="people")
-
-
-def test_a_statement_of_more_queries_than_a_record_holds_is_refused() -> None:
-    filters = ["age >= 18", "age >= 30", "age >= 65", "city = 'Graz'", "city = 'Lyon'"]
-    counts = ", ".join(f"COUNT(*) FILTER (WHERE {e}), AVG(age) FILTER (WHERE {e})" for e in filters)
-    groups = ["city <> 'Bonn'", "age < 30", "smoker = TRUE", "city IN ('Graz', 'Lyon')", "age < 65"]
-    with pytest.raises(InvalidQuery, match="more than 100 queries"):
-        sql.plan(f"SELECT {counts} FROM people GROUP BY {', '.join(groups)}", PEOPLE)
 
 
 def test_an_outer_condition_means_the_columns_of_the_subquery() -> None:
@@ -525,7 +454,8 @@ def test_what_no_row_can_satisfy_is_not_asked() -> None:
     assert made("SELECT city, COUNT(*) FROM people WHERE FALSE GROUP BY city").rows == []
     one = "COUNT(*) FILTER (WHERE age < 18)"
     found = made(
-        f"SELECT age >= 18 AS k, {one} FROM people WHERE age IS NOT NULL GROUP BY k", whole(9, 1)
+        f"SELECT age >= 18 AS k, {one} FROM people WHERE age IS NOT NULL GROUP BY k",
+        count_answer(9, 1),
     )
     assert found.rows == [(False, 9, pytest.approx(1.0)), (True, 0, 0.0)]
 
@@ -542,14 +472,14 @@ def test_a_part_of_all_rows_is_not_one_of_each_group(ratio: str) -> None:
     found = made(
         f"SELECT city, {ratio} AS x FROM people GROUP BY city",
         table([10.0, 20.0, 30.0, 40.0, 50.0], 1.0),
-        whole(500, 1),
+        count_answer(500, 1),
     )
     assert found.column("x") == [0.02, 0.04, 0.06, 0.08, 0.1]
 
 
 def test_a_sum_of_each_group_over_a_count_of_all_rows_is_not_a_mean() -> None:
-    statement = "SELECT city, SUM(age) / (SELECT COUNT(age) FROM people) FROM people GROUP BY city"
-    plan = sql.plan(statement, PEOPLE)
+    ratio = "SUM(age) / (SELECT COUNT(age) FROM people)"
+    plan = sql.plan(f"SELECT city, {ratio} FROM people GROUP BY city", PEOPLE)
     assert [query["kind"] for query in plan.queries] == ["sum", "predicate"]
 
 
@@ -577,17 +507,11 @@ def test_declared_values_are_not_those_of_a_join() -> None:
 
 def test_cases_that_are_numbers_are_sorted_and_compared_as_numbers() -> None:
     cases = "SELECT CASE WHEN smoker THEN 10 ELSE 9 END AS c, COUNT(*) AS n FROM people GROUP BY c"
-    counts = [whole(300, 1), whole(500, 1)]
+    counts = [count_answer(300, 1), count_answer(500, 1)]
     found = made(f"{cases} ORDER BY c", *counts)
     assert found.column("c") == [9, 10]
     assert found.columns[0].type == "integer"
     assert made(f"{cases} HAVING c = 9", *counts).column("n") == [500]
-
-
-def test_names_that_stand_for_names_do_not_grow_without_end() -> None:
-    doubled = ", ".join(f"a{i} + a{i} AS a{i + 1}" for i in range(60))
-    with pytest.raises(InvalidQuery, match="more than 1,000 parts"):
-        sql.plan(f"SELECT COUNT(*) AS a0, {doubled} FROM people", PEOPLE)
 
 
 def test_each_part_of_a_chain_of_quotients_is_translated_once() -> None:

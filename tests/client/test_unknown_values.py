@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp import sql
-from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.messages import NoisyAnswer, read_answer
+from tests.answers import count_answer, table_answer, table_of
 
 GOLDEN = Path(__file__).parents[1] / "golden/answers/series-sum.json"
 SCHEMA: list[dict[str, Any]] = [
@@ -33,89 +32,64 @@ def test_a_part_that_was_refused_is_no_zero() -> None:
     head = {name: first[name] for name in ("version", "dataset", "query_id", "analyst")}
     reason = {"code": "price_too_high", "message": "too dear", "retriable": True}
     refused = {**head, "status": "refused", "kind": "sum", "reason": reason}
-    plan = sql.plan("SELECT week, COALESCE(SUM(delay), 0) AS s FROM f GROUP BY week", SCHEMA)
-    table = evaluate(plan, "flights", [series(refused)])
+    statement = "SELECT week, COALESCE(SUM(delay), 0) AS s FROM f GROUP BY week"
+    table = table_of(statement, SCHEMA, series(refused), dataset="f")
     assert [row[1] is None for row in table.rows] == [False, True]
     assert [row[2] is None for row in table.rows] == [False, True]
     assert any("too dear" in note for note in table.notes)
 
 
 def test_the_sum_of_no_rows_is_a_missing_value() -> None:
-    statement = (
-        "SELECT COALESCE(SUM(delay) FILTER (WHERE carrier = 'AA' AND carrier = 'UA'), 7) AS s"
-    )
-    table = evaluate(sql.plan(f"{statement}, COUNT(*) AS n FROM f", SCHEMA), "f", _counts())
+    of_none = "SUM(delay) FILTER (WHERE carrier = 'AA' AND carrier = 'UA')"
+    statement = f"SELECT COALESCE({of_none}, 7) AS s, COUNT(*) AS n FROM f"
+    table = table_of(statement, SCHEMA, count_answer(300, 5), dataset="f")
     assert table.rows[0][0] == pytest.approx(7.0)
 
 
-def _counts() -> list[NoisyAnswer]:
-    found = read_answer((GOLDEN.parent / "predicate.json").read_bytes())
-    assert isinstance(found, NoisyAnswer)
-    return [found]
-
-
-def _answered(**fields: Any) -> NoisyAnswer:
-    said = json.loads((GOLDEN.parent / "predicate.json").read_bytes())
-    said = {
-        name: value for name, value in said.items() if name in read_answer(said).model_fields_set
-    }
-    for name in ("value", "count", "error_bar", "error_bar_simultaneous", "error_bar_anytime"):
-        said.pop(name, None)
-    found = read_answer({**said, "n": 1_000, **fields})
-    assert isinstance(found, NoisyAnswer)
-    return found
-
-
-SHARES = {
-    "attributes": ["carrier"],
-    "labels": [["AA", "UA", "other"]],
-    "values": [0.4, 0.03, 0.0],
-    "counts": [400, 30, 0],
-    "error_bars": [0.0455, 0.0455, 0.0455],
-    "both": [100, 12, 0],
-    "both_bars": [40.0, 40.0, 40.0],
-    "shares": [0.25, None, None],
-    "share_bars": [0.1, None, None],
-}
+def unknown(statement: str, answer: NoisyAnswer) -> tuple[list[Any], list[str]]:
+    """The values of ``late``, and the notes on what is unknown."""
+    found = table_of(statement, SCHEMA, answer, dataset="f")
+    return found.column("late"), [note for note in found.notes if "too few rows" in note]
 
 
 def test_a_share_that_nobody_knows_says_why_with_both_counts() -> None:
-    statement = (
-        "SELECT carrier, COUNT(*) FILTER (WHERE delay >= 30) / COUNT(*) AS late FROM f GROUP BY 1"
-    )
-    plan = sql.plan(statement, SCHEMA)
-    found = evaluate(plan, "f", [_answered(kind="share_by_group", table=SHARES)])
-    assert [row[1] for row in found.rows] == [0.25, None, None]
-    (note,) = [note for note in found.notes if "too few rows" in note]
+    late = "COUNT(*) FILTER (WHERE delay >= 30) / COUNT(*)"
+    statement = f"SELECT carrier, {late} AS late FROM f GROUP BY 1"
+    carriers, counts = {"carrier": ["AA", "UA", "other"]}, [400, 30, 0]
+    both = {"both": [100, 12, 0], "both_bars": [40.0] * 3}
+    some = {"shares": [0.25, None, None], "share_bars": [0.1, None, None]}
+    every = {"shares": [0.25] * 3, "share_bars": [0.1] * 3}
+
+    def answer(shares: dict[str, Any]) -> NoisyAnswer:
+        cells = {**both, **shares}
+        return table_answer(carriers, counts, 45.5, kind="share_by_group", cells=cells)
+
+    values, (note,) = unknown(statement, answer(some))
+    assert values == [0.25, None, None]
     assert note == (
         "late is unknown where a group may have too few rows, or none: UA: 12 ± 40 of 30 ± 46 rows; "
         "other: 0 ± 40 of 0 ± 46 rows"
     )
-    known = {**SHARES, "shares": [0.25] * 3, "share_bars": [0.1] * 3}
-    found = evaluate(plan, "f", [_answered(kind="share_by_group", table=known)])
-    assert not any("too few rows" in note for note in found.notes)
+    assert unknown(statement, answer(every)) == ([0.25] * 3, [])
 
 
 def test_a_share_of_all_rows_of_a_condition_says_so_too() -> None:
-    said = {"value": 0.01, "count": 10, "error_bar": 0.05, "both": 3, "both_bar": 41.5}
-    statement = (
-        "SELECT AVG(CASE WHEN delay >= 30 THEN 1 ELSE 0 END) AS late FROM f WHERE carrier = 'AA'"
-    )
-    found = evaluate(sql.plan(statement, SCHEMA), "f", [_answered(kind="share", **said)])
-    (note,) = [note for note in found.notes if "too few rows" in note]
+    late = "AVG(CASE WHEN delay >= 30 THEN 1 ELSE 0 END)"
+    answer = count_answer(10, 50, kind="share", both=3, both_bar=41.5)
+    _, (note,) = unknown(f"SELECT {late} AS late FROM f WHERE carrier = 'AA'", answer)
     assert note.endswith("all rows: 3 ± 42 of 10 ± 50 rows")
 
 
 def test_a_series_says_which_parts_are_of_no_use() -> None:
     parts = json.loads(GOLDEN.read_bytes())["parts"]
     bad = {**parts[1]["answer"], "useful": "no", "suggestion": "ask about more phases at once"}
-    plan = sql.plan("SELECT week, SUM(delay) AS s FROM f GROUP BY week", SCHEMA)
+    statement = "SELECT week, SUM(delay) AS s FROM f GROUP BY week"
     dated = {**bad, "since": "2026-11-08T00:00", "until": "2026-11-15T00:00"}
     for part, when in (
         (dated, "from 2026-11-08"),
         ({**bad, "since": None, "window": [2, 3]}, "phases 2 to 3"),
     ):
-        notes = evaluate(plan, "flights", [series(part)]).notes
+        notes = table_of(statement, SCHEMA, series(part), dataset="f").notes
         assert (
             f"some values ({when}) are not precise enough to use: ask about more phases at once"
         ) in notes

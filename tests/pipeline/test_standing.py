@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
+from stream_dp.display.answer_cells import main_figures
 from stream_dp.errors import CorruptState
 from stream_dp.messages import (
     AlertSpec,
     BudgetShares,
-    Figure,
     PredicateAnswer,
     PrivacyLoss,
     QueryFields,
-    figures,
 )
 from stream_dp.pipeline.queries import standing_queries
 from stream_dp.pipeline.queries.standing_queries import StandingQueries
@@ -367,22 +366,20 @@ async def test_a_table_says_which_cells(waiting: Any, process: Any) -> None:
     assert event["cells"] == ["AA, false", "UA, true"]
 
 
-def _on_the_value(alert: AlertSpec, figure: Figure) -> bool:
+def _on_the_value(alert: AlertSpec, value: float, bar: float | None) -> bool:
     """A broken copy: it looks at the value alone, and noise raises it every second time."""
-    if alert.above is not None:
-        return figure.value > alert.above
-    return figure.value < (alert.below or 0.0)
+    del bar
+    return value > alert.above if alert.above is not None else value < (alert.below or 0.0)
 
 
 @pytest.mark.parametrize("raises", [AlertSpec.holds, _on_the_value])
-def test_a_false_alert_is_a_bar_that_misses(raises: Callable[[AlertSpec, Figure], bool]) -> None:
+def test_a_false_alert_is_a_bar_that_misses(raises: Callable[..., bool]) -> None:
     """So it comes at most as often as bars miss, whatever the truth is, as docs/proofs, Theorem 13, says."""
     eighths = [n / 8 for n in range(9)]
     misses = []
     for number, truth, value, bar in product(eighths, eighths, eighths, [0.0, 0.125, 0.25]):
-        figure = Figure("", value, bar)
-        false_above = truth <= number and raises(AlertSpec(above=number), figure)
-        false_below = truth >= number and raises(AlertSpec(below=number), figure)
+        false_above = truth <= number and raises(AlertSpec(above=number), value, bar)
+        false_below = truth >= number and raises(AlertSpec(below=number), value, bar)
         if false_above or false_below:
             misses.append(abs(value - truth) > bar)
     assert misses
@@ -390,8 +387,8 @@ def test_a_false_alert_is_a_bar_that_misses(raises: Callable[[AlertSpec, Figure]
 
 
 def test_an_answer_without_a_bar_raises_no_alert() -> None:
-    assert not AlertSpec(above=0.1).holds(Figure("", 0.9, None))
-    assert not AlertSpec(below=0.9).holds(Figure("", 0.1, None))
+    assert not AlertSpec(above=0.1).holds(0.9, None)
+    assert not AlertSpec(below=0.9).holds(0.1, None)
 
 
 def _counted(**bars: Any) -> PredicateAnswer:
@@ -419,8 +416,8 @@ def test_a_bar_for_all_times_takes_the_place_of_the_plain_one_where_there_is_one
     anytime: float | None, plain: float, for_all_times: float
 ) -> None:
     answer = _counted(error_bar=plain, error_bar_anytime=anytime)
-    assert [*figures(answer)] == [Figure("", 0.5, plain)]
-    assert [*figures(answer, anytime=True)] == [Figure("", 0.5, for_all_times)]
+    assert [*main_figures(answer)] == [("", 0.5, plain)]
+    assert [*main_figures(answer, "anytime")] == [("", 0.5, for_all_times)]
 
 
 # ---------------------------------------------------------------- what is stored

@@ -5,19 +5,17 @@ Noise is seeded, so no test fails by chance.
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from stream_dp import sql
-from stream_dp.cli.text.reply_text import answer_lines
-from stream_dp.cli.text.statement_tables import result_lines
 from stream_dp.client.statements.result_table import ResultTable
 from stream_dp.client.statements.statement import Statement
+from stream_dp.display.answer_cells import AnswerCells
+from stream_dp.display.answer_view import view_of
 from stream_dp.messages import TableAnswer, read_answer
 
 # The occupations of a census of 48,842 people, and how many have each.
@@ -69,8 +67,7 @@ async def test_the_ten_most_frequent_occupations_say_which_of_them_are_sure(worl
         < 14
     )
     assert table.cost <= 0.01
-    drawn = result_lines(table)[0]
-    assert [column.header for column in drawn.columns] == ["job", "n", "rank"]  # type: ignore[union-attr]
+    assert [column.head for column in table.view.columns] == ["job", "n", "rank"]
 
 
 async def test_having_tells_occupations_that_surely_have_so_many(world: Any) -> None:
@@ -87,15 +84,14 @@ async def test_of_two_thousand_codes_people_see_those_that_surely_have_rows(worl
     table = await asked(world, "code", CODES, counts, text)
     answer = table.answer
     assert isinstance(answer, TableAnswer)
-    seen = answer.table.to_see
+    seen = AnswerCells(answer).to_see
     assert 0 < len(seen) < 10
     assert max(seen) < 20, "the rarer ones cannot be told from 0"
     assert answer.note == (
         f"{len(seen)} of 2,000 groups surely have rows; all others cannot be told from 0; ask for the rows "
         "of several together, such as SELECT COUNT(*) ... WHERE \"code\" LIKE 'A%'"
     )
-    drawn = answer_lines(answer)[0]
-    assert drawn.row_count == len(seen)  # type: ignore[union-attr]
+    assert len(view_of(answer).rows) == len(seen)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +132,9 @@ async def test_a_count_that_is_surely_lower_than_the_least_is_read_as_that(world
     assert answer.least_cell == 10
     assert answer.table.highs is not None
     assert answer.table.highs[2] < 10, "the numbers stay as they are"
-    said = printed(answer_lines(answer)[0])
-    assert "fewer than 10" in said[-1]
-    assert "fewer" not in "".join(said[:-1])
+    *said, last = [row.texts for row in view_of(answer).rows]
+    assert last[1:] == ("-", "fewer than 10")
+    assert not any("fewer" in text for texts in said for text in texts)
     again = "SELECT job, COUNT(*) AS n, COUNT(*) / 2 AS half FROM people GROUP BY job"
     plan = sql.plan(
         again, [{"name": "job", "type": "category", "values": JOBS[:3], "other": False}]
@@ -146,11 +142,4 @@ async def test_a_count_that_is_surely_lower_than_the_least_is_read_as_that(world
     drawn = Statement(again, "people", plan).table([answer])
     assert isinstance(drawn, ResultTable)
     assert drawn.to_document()["least_cell"] == 10
-    assert printed(result_lines(drawn)[0])[-1].count("fewer than 10") == 1
-
-
-def printed(drawn: Any) -> list[str]:
-    """The lines of a table at the terminal, without its head."""
-    console = Console(width=200, file=io.StringIO(), color_system=None)
-    console.print(drawn)
-    return [line for line in console.file.getvalue().splitlines()[1:] if line]  # type: ignore[attr-defined]
+    assert drawn.view.rows[-1].texts.count("fewer than 10") == 1

@@ -1,22 +1,28 @@
-"""A headless Chromium, driven by the DevTools protocol, and a worker whose pages it opens."""
+"""A headless Chromium, driven by the DevTools protocol, and pages without a broker behind them."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import json
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 
+from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable
+from stream_dp.messages import Topics
+from stream_dp.pipeline.watch.health import Health
+from stream_dp.web.access import Access
+from stream_dp.web.pages import Pages
 from tests.waiting import PATIENCE_S, until
 
 _FLAGS = (
@@ -257,16 +263,6 @@ class Page:
             ),
         ]
 
-    def picture(self, file: Path, *, whole: bool = True) -> None:
-        """Saves what is seen as PNG."""
-        if whole:
-            height = self.evaluate("document.documentElement.scrollHeight")
-            width = self.evaluate("window.innerWidth")
-            self.resize(width, height)
-            time.sleep(0.3)
-        data = self.call("Page.captureScreenshot", format="png")["data"]
-        file.write_bytes(base64.b64decode(data))
-
     def close(self) -> None:
         self._browser.call("Target.disposeBrowserContext", browserContextId=self._context)
 
@@ -282,11 +278,21 @@ def browser(
     started.close()
 
 
+Browse: TypeAlias = Callable[[Access], Awaitable[TestClient[Any, Any]]]
+
+
 @pytest.fixture
-def shots(tmp_path: Path) -> Callable[[Page, str], None]:
-    """``shots(page, "tiles")``: keeps a picture of a page, to look at when a test has failed."""
+async def browse() -> AsyncIterator[Browse]:
+    """``await browse(access)``: a client of the pages, which keeps cookies, and of a page of metrics."""
+    async with AsyncExitStack() as stack:
 
-    def keep(page: Page, name: str) -> None:
-        page.picture(tmp_path / f"{name}.png")
+        async def metrics(_: web.Request) -> web.Response:
+            return web.Response(text="figures")
 
-    return keep
+        async def browse(access: Access) -> TestClient[Any, Any]:
+            app = web.Application()
+            Pages(access, broker=Broker("127.0.0.1:1"), topics=Topics(), health=Health).install(app)
+            app.router.add_get("/metrics", metrics)
+            return await stack.enter_async_context(TestClient(TestServer(app)))
+
+        yield browse

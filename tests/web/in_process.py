@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Self
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
+import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from yarl import URL
 
 from stream_dp import sql
 from stream_dp.client import AsyncClient, Query, Rejection, ResultTable
@@ -25,6 +30,7 @@ from stream_dp.web.page_data.viewers import Viewers
 from tests.pipeline.trail import Sent
 from tests.pipeline.world import Process, World
 
+_NOW_MS = 1_790_000_000_000
 _READERS: dict[str, Callable[[bytes], Reply]] = {
     "answers": read_answer,
     "events": Event.model_validate_json,
@@ -86,6 +92,12 @@ class InProcess:
         app.on_shutdown.append(close)
         return app
 
+    async def change(self, document: Mapping[str, Any] | None) -> None:
+        """Sends a change of ``flights`` to the catalog. None retires the data set."""
+        about = document and {"version": 1, "dataset": "flights", **document}
+        self.world.produce("datasets", about, key="flights")
+        await self.run()
+
     async def run(self) -> None:
         """Lets the worker read all records."""
         async with self._lock:
@@ -94,7 +106,7 @@ class InProcess:
             self._read = len(self.world.trail)
         for one in sent:
             if one.role in READ:
-                self.published.take(one.role, one.key, one.value, 1_790_000_000_000)
+                self.published.take(one.role, one.key, one.value, _NOW_MS)
             for follower in self.followers if one.role in _READERS else ():
                 follower.put_nowait(_READERS[one.role](one.value))
 
@@ -106,6 +118,60 @@ class InProcess:
     def connect(self) -> WorldClient:
         self.clients.append(WorldClient(self))
         return self.clients[-1]
+
+
+class Answered(NamedTuple):
+    """What a request got."""
+
+    status: int
+    said: Any
+    text: str
+    headers: Mapping[str, str]
+
+    @property
+    def problem(self) -> tuple[int, str]:
+        """The status and the code of a problem."""
+        assert self.headers["Content-Type"].startswith("application/problem+json"), self.text
+        assert (self.said["type"], self.said["status"]) == ("about:blank", self.status)
+        assert self.said["detail"]
+        return self.status, self.said["code"]
+
+
+class Remote:
+    """A client of the API."""
+
+    DATASETS: ClassVar = "/api/v1/datasets"
+    FLIGHTS: ClassVar = f"{DATASETS}/flights"
+
+    def __init__(self, client: TestClient[Any, Any]) -> None:
+        self.client = client
+
+    async def __call__(
+        self, path: str, body: Any = None, *, method: str = "", headers: Any = None
+    ) -> Answered:
+        """Gets a path, or posts a body to it; most are below ``flights``. Documents go as JSON."""
+        method = method or ("GET" if body is None else "POST")
+        sent: Any = {"json" if isinstance(body, dict) else "data": body}
+        whole = path if path.startswith("/api/") else f"{self.FLIGHTS}{path}"
+        url = URL(whole, encoded=True)
+        reply = await self.client.request(method, url, headers=headers, **sent)
+        text = await reply.text() if reply.content_type.endswith("json") else ""
+        return Answered(reply.status, json.loads(text or "null"), text, reply.headers)
+
+
+Serve: TypeAlias = Callable[..., Awaitable[Remote]]
+
+
+@pytest.fixture
+async def serve(served: InProcess) -> AsyncIterator[Serve]:
+    """``await serve(access, gone="Kafka does not answer")``: a client of the API."""
+    async with AsyncExitStack() as stack:
+
+        async def serve(access: Access | None = None, **state: str) -> Remote:
+            app = served.app(access or Access("127.0.0.1", 6066), **state)
+            return Remote(await stack.enter_async_context(TestClient(TestServer(app))))
+
+        yield serve
 
 
 def api_of(connect: Callable[[], AsyncClient]) -> Api:
@@ -186,7 +252,8 @@ class WorldClient(AsyncClient):
         timeout_s: float = 60.0,
         **about: Any,
     ) -> ResultTable:
-        read = await self._statement(statement, dataset, query_id or "table", at_most, **about)
+        named = query_id or uuid.uuid4().hex
+        read = await self._statement(statement, dataset, named, at_most, **about)
         limit = {} if at_most is None else {"at_most": at_most}
         replies = [await self._send(dataset, timeout_s, **{**item, **limit}) for item in read.items]
         found = read.table(replies)
@@ -229,10 +296,11 @@ class WorldClient(AsyncClient):
         dataset: str,
         query: Query[Any],
         *,
-        query_id: str,
-        alert: Mapping[str, float] | None,
-        timeout_s: float,
+        query_id: str | None = None,
+        alert: Mapping[str, float] | None = None,
+        timeout_s: float = 30.0,
     ) -> StandingQuery:
+        query_id = query_id or query.query_id or ""
         more = {} if alert is None else {"alert": alert}
         item = {**await self.as_message(dataset, query), **more}
         await self._change(dataset, **{**item, "query_id": query_id, "standing": True})
@@ -276,6 +344,8 @@ class WorldClient(AsyncClient):
         head = {"version": 1, "dataset": dataset, "analyst": self._analyst}
         since = len(self._served.world.trail)
         self._served.world.produce("queries", {**head, **item}, headers=self._headers)
+        query = json.dumps({**head, **item}).encode()
+        self._served.published.take("queries", dataset, query, _NOW_MS)
         await self._served.run()
         for role, value in self._served.sent(since):
             if role == "rejected":

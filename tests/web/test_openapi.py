@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import re
-import threading
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -21,15 +19,18 @@ from schemathesis.checks import CHECKS
 from schemathesis.core.failures import FailureGroup
 
 from stream_dp.web.access import Access
-from stream_dp.web.http_api.openapi import OPERATIONS, Operation, openapi
+from stream_dp.web.http_api.api import Api
+from stream_dp.web.http_api.openapi import Operation, openapi, operations_of
 from tests.pipeline.world import World
-from tests.waiting import PATIENCE_S
 from tests.web.in_process import InProcess
+from tests.web.site import Server
+
+OPERATIONS = operations_of(Api)
 
 
 def for_generation() -> dict[str, Any]:
     """The document without the rules between fields of a query, of which schemathesis can make nothing."""
-    document = copy.deepcopy(openapi())
+    document = copy.deepcopy(openapi(OPERATIONS))
     _, message = document["components"]["schemas"]["query"]["oneOf"]
     del message["allOf"]
     return document
@@ -58,31 +59,19 @@ CASES = [
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """The address of the API on a worker of this process, in a thread of its own."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
+    processes = []
 
-    def run(work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE_S)
-
-    async def start() -> tuple[web.AppRunner, Any, str]:
-        world = World()
-        process = world.process()
+    async def app() -> web.Application:
+        process = World().process()
+        processes.append(process)
         await process.assign()
-        served = await InProcess(world, process).fill()
-        runner = web.AppRunner(served.app(Access("127.0.0.1", 6066)))
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        return runner, process, f"http://127.0.0.1:{runner.addresses[0][1]}"
+        return (await InProcess(process.world, process).fill()).app(Access("127.0.0.1", 6066))
 
-    runner, process, address = run(start())
-    yield address
-    run(runner.cleanup())
-    run(process.kill())
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    server = Server(app)
+    server.start()
+    yield server.url
+    server.run(processes[0].kill())
+    server.close()
 
 
 def cases(path: str, method: str, mode: GenerationMode) -> Any:
@@ -112,7 +101,7 @@ def test_every_reply_is_one_that_the_document_announces(
 
 
 def test_a_status_that_the_document_does_not_announce_is_noticed(url: str) -> None:
-    document = openapi()
+    document = openapi(OPERATIONS)
     path = "/api/v1/datasets/{dataset}/budget"
     operation = document["paths"][path]["get"]
     responses = {status: one for status, one in operation["responses"].items() if status != "404"}
@@ -125,7 +114,7 @@ def test_a_status_that_the_document_does_not_announce_is_noticed(url: str) -> No
 
 
 def test_every_schema_is_one() -> None:
-    for schema in openapi()["components"]["schemas"].values():
+    for schema in openapi(OPERATIONS)["components"]["schemas"].values():
         Draft202012Validator.check_schema(schema)
 
 

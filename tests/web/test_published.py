@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from stream_dp import sql
 from stream_dp.core.budget.accountant import epsilon_of, rho_max
 from stream_dp.web.page_data.published_state import PublishedState
-from stream_dp.web.page_data.query_words import queries
 from stream_dp.web.page_data.views import Views
+from tests.answers import count_answer, table_answer
+from tests.client.test_accounts import RULES, Book, part
 
 DEFINITION: dict[str, Any] = {
     "version": 1,
@@ -47,27 +47,27 @@ def published() -> PublishedState:
     return published
 
 
-def answer(query_id: str, difficulty: str) -> dict[str, Any]:
-    return {
-        "query_id": query_id,
-        "analyst": "ann",
-        "status": "answered",
-        "kind": "predicate",
-        "value": 0.25,
-        "count": 30,
-        "n": 120,
-        "difficulty": difficulty,
-        "path": "certified" if difficulty == "easy" else "measured",
-        "privacy_loss": {"share": 0.0, "blocks": 0},
-        "budget": {"spent": 0.5, "left": 0.5},
-        "phase": 1,
-        "window": [1, 1],
-    }
+def answer(
+    query_id: str, difficulty: str = "hard", count: int = 30, **fields: Any
+) -> dict[str, Any]:
+    path = "certified" if difficulty == "easy" else "measured"
+    said = {"query_id": query_id, "difficulty": difficulty, "path": path, "phase": 1, **fields}
+    found: dict[str, Any] = json.loads(count_answer(count, 2.4, n=120, **said).to_bytes())
+    return found
 
 
 def take(published: PublishedState, role: str, document: dict[str, Any], at: int = 0) -> None:
     value = json.dumps({"version": 1, "dataset": "people", **document}).encode()
-    published.take(role, "people", value, at)
+    key = f"people ann {document['query_id']}" if role == "standing" else "people"
+    published.take(role, key, value, at)
+
+
+def by_city(
+    query_id: str, counts: list[int], bars: list[float | None], **more: Any
+) -> dict[str, Any]:
+    axes, about = {"city": ["Bonn", "Graz"]}, {"query_id": query_id, "phase": 1, **more}
+    found: dict[str, Any] = json.loads(table_answer(axes, counts, bars, n=120, **about).to_bytes())
+    return found
 
 
 def seen(section: bytes) -> Any:
@@ -114,7 +114,7 @@ def test_an_analyst_sees_the_queries_of_answers_no_rejection_and_nothing_of_the_
     for secret in (b"line 7", b"q9", b"= 'Bonn'"):
         assert secret not in b"".join(public.values())
     operator = views.operator("people")
-    assert seen(operator["rejected"])[0]["reason"]["message"] == "it is not JSON at line 7"
+    assert seen(operator["rejected"])[0]["said"] == "rejected t[0]@3: it is not JSON at line 7"
     assert {name: operator[name] for name in public} == public
 
 
@@ -130,29 +130,29 @@ def test_an_answer_stands_beside_the_query_that_it_answers_whatever_comes_under_
 def test_quotes_are_no_answers_and_large_tables_are_told_by_their_size(
     published: PublishedState,
 ) -> None:
-    quote = {**answer("q4", "hard"), "status": "quoted", "value": None}
-    take(published, "answers", quote)
-    table = {
-        "attributes": ["city"],
-        "labels": [["Bonn", "Graz"]],
-        "values": [0.2, 0.3],
-        "counts": [24, 36],
-        "error_bars": [0.01, 0.02],
-    }
-    take(published, "answers", {**answer("q5", "easy"), "kind": "table", "table": table})
+    take(published, "answers", {**answer("q4"), "status": "quoted", "value": None})
+    take(published, "answers", by_city("q5", [24, 36], [1.2, 2.4]))
     newest = seen(Views(published).public("people")["answers"])[0]
-    assert (newest["query_id"], newest["cells"], newest["error_bar"]) == ("q5", 2, 0.02)
+    assert (newest["query_id"], newest["said"], newest["widest"]) == ("q5", "2 cells ± 2.00%", 0.02)
     assert "table" not in newest
 
 
-def test_poor_synthetic_rows_are_told_where_a_definition_asks_for_rows(
-    published: PublishedState,
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, (None, None, None)),
+        ({"synthetic_rows": 50}, ("city, age, smoker", None, None)),
+        ({"retention": {"phases": 3}}, (None, 3, None)),
+        ({"retention": {"answers": {"days": 30}}}, (None, None, 30)),
+    ],
+)
+def test_poor_synthetic_rows_and_how_long_rows_and_answers_are_kept_are_told(
+    published: PublishedState, more: dict[str, Any], told: tuple[Any, ...]
 ) -> None:
+    take(published, "catalog", {**DEFINITION, **more})
     schema = seen(Views(published).public("people")["schema"])
-    assert schema["opening"]["poor_rows"] is None
-    take(published, "catalog", {**DEFINITION, "synthetic_rows": 50})
-    schema = seen(Views(published).public("people")["schema"])
-    assert schema["opening"]["poor_rows"] == "city, age, smoker"
+    kept = schema["kept_phases"], schema["kept_answers_days"]
+    assert (schema["opening"]["poor_rows"], *kept) == told
 
 
 def test_a_page_says_to_whom_is_promised_and_what_a_person_in_every_phase_has_lost(
@@ -176,19 +176,6 @@ def test_a_page_says_to_whom_is_promised_and_what_a_person_in_every_phase_has_lo
     assert seen(public["dataset"])["in_every_phase"] == pytest.approx(lost)
 
 
-def test_how_long_rows_are_kept_is_told(published: PublishedState) -> None:
-    assert seen(Views(published).public("people")["schema"])["kept_phases"] is None
-    take(published, "catalog", {**DEFINITION, "retention": {"phases": 3}})
-    assert seen(Views(published).public("people")["schema"])["kept_phases"] == 3
-
-
-def test_how_long_answers_are_stored_is_told(published: PublishedState) -> None:
-    assert seen(Views(published).public("people")["schema"])["kept_answers_days"] is None
-    take(published, "catalog", {**DEFINITION, "retention": {"answers": {"days": 30}}})
-    schema = seen(Views(published).public("people")["schema"])
-    assert (schema["kept_answers_days"], schema["kept_phases"]) == (30, None)
-
-
 def test_a_retired_data_set_stays_on_the_list_and_is_not_chosen(published: PublishedState) -> None:
     published.take("catalog", "people", b"", 0)
     take(published, "catalog", {**DEFINITION, "dataset": "other"})
@@ -201,40 +188,34 @@ def test_a_retired_data_set_stays_on_the_list_and_is_not_chosen(published: Publi
     assert seen(sections["schema"])["name"] == "zoo"
 
 
-def test_a_quarantine_is_over_when_something_is_paid_for_again(published: PublishedState) -> None:
-    views = Views(published)
-
-    def state() -> str:
-        return str(seen(views.public("people")["datasets"])[0]["state"])
-
-    phase = {"kind": "phase", "phase": 2, "rows": 120}
-    take(published, "events", {"event": "quarantined"}, at=5000)
-    assert state() == "quarantined"
-    take(published, "ledger", {"seq": 3, **phase}, at=4000)  # the topics have no mutual order
-    assert state() == "quarantined"
-    take(published, "ledger", {"seq": 4, **phase}, at=6000)
-    assert state() == "live"
-    take(published, "events", {"event": "quarantined"}, at=7000)
-    assert state() == "quarantined"
+STOPPED = {"event": "stopped", "reason": {"code": "stopped", "message": "the journal was cut"}}
+CHARGED = {"kind": "phase", "phase": 2, "rows": 120}
 
 
-def test_a_data_set_is_stopped_until_another_event_or_charge_follows(
-    published: PublishedState,
+@pytest.mark.parametrize(
+    ("event", "over"),
+    [
+        ({"event": "quarantined"}, ("ledger", {"seq": 4, **CHARGED})),
+        (STOPPED, ("ledger", {"seq": 4, **CHARGED})),
+        (STOPPED, ("events", {"event": "repaired"})),
+    ],
+)
+def test_a_quarantine_or_a_stop_is_over_when_something_is_paid_for_or_repaired(
+    published: PublishedState, event: dict[str, Any], over: tuple[str, dict[str, Any]]
 ) -> None:
-    views = Views(published)
+    views, name = Views(published), event["event"]
 
     def state() -> str:
         return str(seen(views.public("people")["datasets"])[0]["state"])
 
-    stopped = {"event": "stopped", "reason": {"code": "stopped", "message": "the journal was cut"}}
-    take(published, "events", stopped, at=5000)
-    assert state() == "stopped"
-    take(published, "events", {"event": "repaired"}, at=6000)
+    take(published, "events", event, at=5000)
+    assert state() == name
+    take(published, "ledger", {"seq": 3, **CHARGED}, at=4000)  # the topics have no mutual order
+    assert state() == name
+    take(published, *over, at=6000)
     assert state() == "live"
-    take(published, "events", stopped, at=7000)
-    assert state() == "stopped"
-    take(published, "ledger", {"seq": 4, "kind": "phase", "phase": 2, "rows": 120}, at=8000)
-    assert state() == "live"
+    take(published, "events", event, at=7000)
+    assert state() == name
 
 
 def test_what_nobody_understands_changes_nothing(published: PublishedState) -> None:
@@ -258,114 +239,116 @@ def test_a_long_history_keeps_its_shape_in_few_points() -> None:
     assert points == sorted(points)
 
 
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "city = 'Bonn'",
-        "age >= 30 AND age < 45",
-        "city IN ('Bonn', 'Graz') OR smoker = TRUE",
-        "(city = 'Bonn' OR city = 'Graz') AND age < 18",
-        "NOT (age >= 30 AND city = 'Bonn') AND smoker IS NOT NULL",
-        "city <> 'Bonn' AND age BETWEEN 18 AND 44",
-        "city = 'other' OR smoker IS NULL",
-    ],
-)
-def test_a_query_in_words_is_the_sql_that_asks_for_it(condition: str) -> None:
-    attributes = DEFINITION["attributes"]
-    where = sql.parse(condition, attributes)["where"]
-    message = {"analyst": "ann", "query_id": "q", "where": where}
-    ((name, words),) = queries(record(message))
-    assert name == ("people", "ann", "q")
-    assert sql.parse(words, attributes)["where"] == where, words
-
-
-@pytest.mark.parametrize(
-    "where", [{"zyzzyva": 1}, {"not": {"name": "zyzzyva"}}, {"all": [{"zyzzyva": []}]}]
-)
-def test_what_is_no_condition_is_not_shown_to_operators_either(where: dict[str, Any]) -> None:
-    """It may be a row that somebody has sent to the wrong topic."""
-    message = {"analyst": "ann", "query_id": "q", "where": where}
-    ((_, words),) = queries(record(message))
-    assert "an invalid condition" in words
-    assert "zyzzyva" not in words
-
-
-def test_tables_windows_and_other_kinds_have_words_too() -> None:
-    window = {"last_phases": 3}
-    asked = [
-        {"query_id": "a", "where": None},
-        {"query_id": "b", "kind": "table", "group_by": ["city", "age"], "window": window},
-        {"query_id": "c", "kind": "quantile", "attribute": "age", "rank": 0.9},
-        {"query_id": "d", "kind": "nonsense"},
-        {"query_id": "e", "where": {"all": 7}},
-        {
-            "query_id": "f",
-            "kind": "sum",
-            "attribute": "age",
-            "where": {"attribute": "age", "ge": 18},
-            "group_by": ["city"],
-        },
-        {"query_id": "g", "kind": "sum", "attribute": "age", "mean": True, "count_rows": True},
-        {
-            "query_id": "h",
-            "kind": "share",
-            "share_of": {"attribute": "smoker", "eq": True},
-            "where": {"attribute": "age", "ge": 18},
-        },
-        {
-            "query_id": "i",
-            "kind": "difference",
-            "where": {"attribute": "age", "ge": 18},
-            "window": window,
-            "minus_window": {"previous_phases": 3},
-        },
-        {"query_id": "k", "where": None, "window": {"last": "7 days"}, "series": "day"},
-        {"query_id": "l", "where": None, "window": {"since": "2026-11-01", "until": "2026-11-08"}},
-        {"query_id": "m", "where": None, "window": {"phases": [3, 7]}},
-        {
-            "query_id": "n",
-            "kind": "difference",
-            "window": {"last": "7 days"},
-            "minus_window": {"previous": "7 days"},
-        },
-        {
-            "query_id": "j",
-            "kind": "difference",
-            "group_by": ["city"],
-            "minus_window": {"last_phases": 2},
-        },
-    ]
-    found = {name[2]: words for name, words in queries(record({"analyst": "x", "queries": asked}))}
-    assert found == {
-        "a": "every row",
-        "b": "SELECT city, age, COUNT(*) GROUP BY city, age, last 3 phases",
-        "c": "SELECT QUANTILE(age, 0.9)",
-        "f": "SELECT city, SUM(age) WHERE age >= 18 GROUP BY city",
-        "g": "SELECT COUNT(*), AVG(age)",
-        "h": "SELECT COUNT(*) FILTER (WHERE smoker = TRUE) / COUNT(*) WHERE age >= 18",
-        "i": "difference age >= 18, last 3 phases, minus the 3 phases before",
-        "j": "difference GROUP BY city, minus the last 2 phases",
-        "k": "every row, last 7 days, by day",
-        "l": "every row, since 2026-11-01 until 2026-11-08",
-        "m": "every row, phases 3 to 7",
-        "n": "difference, last 7 days, minus the 7 days before",
-    }
-
-
-def record(message: dict[str, Any]) -> bytes:
-    return json.dumps({"version": 1, "dataset": "people", **message}).encode()
-
-
 def test_only_answers_show_their_question(published: PublishedState) -> None:
     """What is refused may be a row that was sent to the wrong topic."""
     for query_id in ("q1", "q3"):
-        asked = {
-            "query_id": query_id,
-            "analyst": "ann",
-            "kind": "sum",
-            "attribute": f"for {query_id}",
-        }
-        take(published, "queries", asked)
+        asked = {"query_id": query_id, "kind": "sum", "attribute": f"for {query_id}"}
+        take(published, "queries", {"analyst": "ann", **asked})
     shown = {one["query_id"]: one for one in seen(Views(published).public("people")["answers"])}
     assert shown["q1"]["question"] == 'SELECT SUM("for q1")'
     assert not any("for q3" in str(each) for each in shown.values())
+
+
+# ---------------------------------------------------------------- tiles
+
+
+def stand(published: PublishedState, query_id: str, **fields: Any) -> None:
+    query = {"query_id": query_id, "where": {"attribute": "age", "ge": 30}, **fields}
+    head = {"analyst": "ann", "query_id": query_id, "query": query, "since_phase": 0}
+    take(published, "standing", {**head, "next_loss": {"share": 0.01, "blocks": 1}})
+
+
+def tiles(published: PublishedState) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = seen(Views(published).public("people")["tiles"])
+    return sorted(found, key=lambda tile: str(tile["query_id"]))
+
+
+@pytest.fixture
+def standing(published: PublishedState) -> PublishedState:
+    """The same, with a standing query ``late`` that two phases have answered."""
+    take(published, "answers", answer("late@1"), at=1)  # topics have no mutual order
+    stand(published, "late")
+    take(published, "answers", answer("late@2", count=60, phase=2), at=2)
+    return published
+
+
+def test_a_tile_has_the_answers_of_its_phases_until_its_query_ends(
+    standing: PublishedState,
+) -> None:
+    (tile,) = tiles(standing)
+    points = [(one["phase"], one["value"], one["at"]) for one in tile["history"]]
+    assert points == [(1, 0.25, 1), (2, 0.5, 2)]
+    assert (tile["words"], tile["sql"], tile["next_loss"]) == ("age >= 30", "age >= 30", 0.01)
+    found = seen(Views(standing).public("people")["answers"])
+    questions = {one["query_id"]: one.get("question") for one in found}
+    nothing = dict.fromkeys(("q1", "q2", "q3"))
+    assert questions == {"late@1": "age >= 30", "late@2": "age >= 30", **nothing}
+    standing.take("standing", "people ann late", None, 4)
+    assert tiles(standing) == []
+
+
+def test_a_refused_phase_says_why_and_a_table_has_the_cells_of_the_newest(
+    standing: PublishedState,
+) -> None:
+    reason = {"code": "budget_exhausted", "message": "nothing is left", "retriable": False}
+    refused = {"analyst": "ann", "status": "refused", "kind": "predicate", "reason": reason}
+    take(standing, "answers", {**refused, "query_id": "late@3"})
+    stand(standing, "by", kind="table", group_by=["city"], where=None)
+    for phase in (1, 2):
+        counts = [12 * phase, 120 - 12 * phase]
+        take(standing, "answers", by_city(f"by@{phase}", counts, [1.2, None], phase=phase))
+    by, late = tiles(standing)
+    assert late["history"][-1]["refused"] == "nothing is left"
+    assert by["cells"] == [["Bonn", 0.2, 0.01, "20.00% ± 1.00%"], ["Graz", 0.8, None, "80.00%"]]
+    assert by["in_all"] == 2
+    assert [one["cells"][0][1] for one in by["history"]] == [0.1, 0.2]
+
+
+def test_what_is_remembered_of_a_tile_is_bounded(standing: PublishedState) -> None:
+    for phase in range(3, 200):
+        take(standing, "answers", answer(f"late@{phase}", phase=phase))
+    (tile,) = tiles(standing)
+    assert [one["phase"] for one in tile["history"]] == list(range(140, 200))
+
+
+# ---------------------------------------------------------------- shares of analysts
+
+
+def shares(book: Book) -> dict[str, dict[str, Any]]:
+    """What the page gets of each analyst."""
+    published = PublishedState()
+    for at, entry in enumerate(book.entries):
+        take(published, "ledger", entry, 1000 + at)
+    published.datasets["people"].retired = True  # it needs no definition then
+    found = seen(Views(published).public("people")["dataset"])["shares"]
+    return {one["who"]: one for one in found}
+
+
+def test_the_page_gets_the_newest_phase_and_the_one_with_least_left() -> None:
+    book = Book(RULES, phases=3)
+    book.charge("finance", (0, part(0.3), 0), (2, part(0.1), 0))
+    found = shares(book)
+    assert list(found) == ["the owner", "finance", "nightly", "team-*", "*", "the rest"]
+    lines = {
+        "newest": {"phase": 3, "spent": pytest.approx(0.1), "left": pytest.approx(0.3)},
+        "worst": {"phase": 1, "spent": pytest.approx(0.3), "left": pytest.approx(0.1)},
+    }
+    rule = {"who": "finance", "entry": "finance", "share": 0.4, "kept": 0.4}
+    assert found["finance"] == {**rule, **lines}
+    assert found["nightly"]["owner"] is True
+    assert found["the rest"]["kept"] == 0.15
+
+
+def test_of_many_phases_the_page_looks_at_the_last_sixty() -> None:
+    book = Book(RULES, phases=100)
+    book.charge("finance", (0, part(0.4), 0), (99, part(0.1), 0))
+    finance = shares(book)["finance"]
+    assert (finance["worst"]["phase"], finance["newest"]["phase"]) == (100, 100)
+    assert finance["worst"]["left"] == pytest.approx(0.3)
+
+
+def test_there_is_nothing_to_show_without_shares_or_where_a_newer_release_wrote_them() -> None:
+    newer = {"analysts": {"ann": {"share": 0.5, "of_a_newer_release": True}}}
+    assert shares(Book()) == shares(Book(newer)) == {}
+    before = shares(Book(RULES, phases=0)).values()
+    assert all("newest" not in one and "worst" not in one for one in before)

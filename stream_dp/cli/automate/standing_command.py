@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import click
 
 from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.text.reply_text import bare_table, busy, output, share
+from stream_dp.cli.text.reply_text import bare_table, busy, output
+from stream_dp.display.figure_text import share
 from stream_dp.messages import StandingQuery
 from stream_dp.web.page_data.query_words import words_of_standing
 

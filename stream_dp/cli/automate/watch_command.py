@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.text.reply_text import answer_line, event_line, rejection_line
+from stream_dp.cli.text.reply_text import answer_line
+from stream_dp.display.event_words import event_line, rejection_line
 from stream_dp.messages import Answer, Event, NoisyAnswer, QuotedAnswer, QuotedBundle, Rejected
 
 

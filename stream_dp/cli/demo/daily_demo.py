@@ -24,17 +24,15 @@ from rich.text import Text
 from stream_dp.audit import Report
 from stream_dp.audit.numbers import UNITS
 from stream_dp.client import Client
+from stream_dp.display.answer_cells import MainFigure, main_figures, newest
 from stream_dp.embedded.child import Child
 from stream_dp.errors import RequestTimeout, StreamDPError
 from stream_dp.messages import (
     Answer,
     Event,
-    Figure,
     NoisyAnswer,
     RefusedAnswer,
     Rejected,
-    SeriesAnswer,
-    figures,
     id_in_phase,
 )
 from stream_dp.samples import FLIGHTS_DEFINITION, Flights
@@ -360,16 +358,18 @@ class Daily:
             shown.history.append(None)
             return
         assert isinstance(answer, NoisyAnswer), "a standing query asks for an answer"
-        newest = answer.parts[-1].answer if isinstance(answer, SeriesAnswer) else answer
-        assert isinstance(newest, NoisyAnswer), "the newest day has an answer"
-        shown.newest = newest
-        found = list(figures(newest))
+        last = newest(answer)
+        assert isinstance(last, NoisyAnswer), "the newest day has an answer"
+        shown.newest = last
+        found = list(main_figures(last))
         shown.history.append(found[0].value if len(found) == 1 else None)
         self.spent = max(self.spent, answer.budget.spent)
-        self.unverified += newest.path == "unverified"
-        self._check(tile, int(day), newest, found)
+        self.unverified += last.path == "unverified"
+        self._check(tile, int(day), last, found)
 
-    def _check(self, tile: _Tile, day: int, answer: NoisyAnswer, found: Sequence[Figure]) -> None:
+    def _check(
+        self, tile: _Tile, day: int, answer: NoisyAnswer, found: Sequence[MainFigure]
+    ) -> None:
         """Counts the figures that lie further from the truth than their own error bars."""
         if answer.path == "unverified":
             return  # its bar is for this answer alone, and it promises nothing
@@ -394,7 +394,7 @@ class Daily:
         else:
             alert = "  ALERT" if day in self.alerts else ""
             numbers = ", ".join(
-                f"{tile.title} {_written(list(figures(shown.newest)), tile)}"
+                f"{tile.title} {_written(list(main_figures(shown.newest)), tile)}"
                 for tile in TILES[:2]
                 if (shown := self._shown[tile.name]).newest is not None
             )
@@ -408,7 +408,7 @@ class Daily:
             table.add_column(name, no_wrap=True)
         for tile in TILES:
             shown = self._shown[tile.name]
-            found = [] if shown.newest is None else list(figures(shown.newest))
+            found = [] if shown.newest is None else list(main_figures(shown.newest))
             alarm = tile.name == "cancelled" and day in self.alerts
             style = "bold red" if alarm else ""
             table.add_row(
@@ -423,7 +423,7 @@ class Daily:
         return table
 
 
-def _written(found: Sequence[Figure], tile: _Tile) -> str:
+def _written(found: Sequence[MainFigure], tile: _Tile) -> str:
     """The newest figures of a tile: its largest cells, if it has some."""
     if not found:
         return "no answer yet"
@@ -431,7 +431,7 @@ def _written(found: Sequence[Figure], tile: _Tile) -> str:
     return "  ".join(f"{one.cell} {_number(one, tile)}".strip() for one in top)
 
 
-def _number(one: Figure, tile: _Tile) -> str:
+def _number(one: MainFigure, tile: _Tile) -> str:
     if tile.fields.get("kind") == "sum":
         bar = "" if one.error_bar is None else f" ± {one.error_bar:.1f}"
         return f"{one.value:.1f}{bar}"

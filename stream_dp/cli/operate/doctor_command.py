@@ -17,7 +17,7 @@ from stream_dp.audit import Report
 from stream_dp.broker import Broker
 from stream_dp.cli.operate.ledger_command import published, reports
 from stream_dp.cli.server_options import GivenServers, connected, unreachable, without_password
-from stream_dp.cli.text.reply_text import busy, share
+from stream_dp.cli.text.reply_text import busy
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.kafka.deployment_topics import (
     TopicState,
@@ -25,6 +25,7 @@ from stream_dp.client.kafka.deployment_topics import (
     describe_topics,
     workers,
 )
+from stream_dp.display.figure_text import share
 from stream_dp.errors import CorruptState, StoreUnavailable, StreamDPError, UnsafeTopics
 from stream_dp.messages import (
     FLUSH,

@@ -14,11 +14,12 @@ from rich.table import Table
 from stream_dp.audit import BlockReport, Report, verify
 from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.progress_bar import bar
-from stream_dp.cli.text.reply_text import bare_table, busy, output, share
+from stream_dp.cli.text.reply_text import bare_table, busy, output
 from stream_dp.cli.text.share_tables import changes
 from stream_dp.client import Client
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.budget.share_position import OWNER, UNITS, ShareRules
+from stream_dp.display.figure_text import share
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition
 

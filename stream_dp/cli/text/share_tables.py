@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from stream_dp.cli.text.reply_text import bare_table, share, spending_bar
+from stream_dp.cli.text.reply_text import bare_table, spending_bar
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.budget.share_position import OWNER, REST, UNITS, Holder, Position, ShareRules
+from stream_dp.display.figure_text import share
 from stream_dp.messages import AnalystSpec, is_pattern
 
 

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from stream_dp.cli.files.statement_files import read_statements
 from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.text.reply_text import answer_lines, busy, output, rows_of_a_phase
+from stream_dp.cli.text.reply_text import answer_lines, busy, output, rows_of_a_phase, view_lines
 from stream_dp.cli.text.sql_error import pointed_error, pointed_refusal
-from stream_dp.cli.text.statement_tables import in_json, quoted_lines, statement_lines
+from stream_dp.cli.text.statement_tables import in_json, quoted_lines
 from stream_dp.client import Client, Query, Refusal, Rejection, ResultTable
 from stream_dp.client.statements.statement import Statement
 from stream_dp.errors import InvalidQuery, StreamDPError
@@ -540,7 +540,7 @@ def ask_file(
 
 def _print(table: ResultTable) -> None:
     console = output()
-    for piece in statement_lines(table):
+    for piece in view_lines(table.view):
         console.print(piece)
 
 

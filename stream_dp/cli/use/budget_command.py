@@ -11,18 +11,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.text.reply_text import (
-    bare_table,
-    between,
-    busy,
-    kinds_table,
-    output,
-    share,
-    spending_bar,
-)
+from stream_dp.cli.text.reply_text import bare_table, busy, kinds_table, output, spending_bar
 from stream_dp.cli.text.share_tables import own_table, says_of, shares_table
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.budget.share_position import UNITS
+from stream_dp.display.figure_text import share
+from stream_dp.display.phase_words import between
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition, KindsSpec
 

@@ -25,8 +25,6 @@ from stream_dp.cli.text.reply_text import (
     kinds_table,
     output,
     rows_of_a_phase,
-    share,
-    share_range,
 )
 from stream_dp.cli.text.share_tables import changes, rules_table
 from stream_dp.cli.use.ingest_command import (
@@ -45,6 +43,7 @@ from stream_dp.cli.use.ingest_command import (
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.budget.share_position import ShareRules
 from stream_dp.client.kafka import topic_documents
+from stream_dp.display.figure_text import share, share_range
 from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable
 from stream_dp.messages import (
     TOPICS,

@@ -7,7 +7,9 @@ import sys
 import click
 
 from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.text.reply_text import between, busy, rows_of_a_phase, share_range
+from stream_dp.cli.text.reply_text import busy, rows_of_a_phase
+from stream_dp.display.figure_text import share_range
+from stream_dp.display.phase_words import between
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import Definition, Event
 

@@ -7,16 +7,10 @@ import json
 import click
 
 from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.text.reply_text import (
-    NONE_YET,
-    bare_table,
-    busy,
-    moment,
-    output,
-    share,
-    spending_bar,
-)
+from stream_dp.cli.text.reply_text import NONE_YET, bare_table, busy, output, spending_bar
 from stream_dp.client.budget.odometer import Odometer
+from stream_dp.display.figure_text import share
+from stream_dp.display.phase_words import moment
 
 _ROOMY = 90
 """The columns that a terminal needs for bars next to names of some length."""

@@ -2,68 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from functools import singledispatch
 from typing import TYPE_CHECKING, Any, Final
 
 from stream_dp.client.kafka.exchange import Rejection
+from stream_dp.display.answer_cells import AnswerCells
+from stream_dp.display.figures import Value
 from stream_dp.errors import InvalidInput, StreamDPError
-from stream_dp.messages import (
-    Answer,
-    CellsAnswer,
-    DifferenceByGroupAnswer,
-    DifferenceTable,
-    FoundAnswer,
-    PrefixBatchAnswer,
-    QuantileAnswer,
-    QuantileByGroupAnswer,
-    RefusedAnswer,
-    SeriesAnswer,
-    ShareByGroupAnswer,
-    SideAnswer,
-    SumByGroupAnswer,
-    Table,
-)
+from stream_dp.messages import Answer, NoisyAnswer, RefusedAnswer, SeriesAnswer
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ARROW: Final = b"application/vnd.apache.arrow.stream"
 
-_SCALARS: Final = (
-    "query_id",
-    "status",
-    "kind",
-    "attribute",
-    "rank",
-    "low",
-    "high",
-    "value",
-    "count",
-    "count_bar",
-    "n",
-    "counted",
-    "counted_bar",
-    "surplus_at_most",
-    "error_bar",
-    "error_bar_simultaneous",
-    "error_bar_anytime",
-    "confidence",
-    "total",
-    "total_bar",
-    "mean",
-    "mean_bar",
-    "rows",
-    "rows_bar",
-    "side",
-    "no_answer",
-    "difficulty",
-    "path",
-    "note",
+_FACTS: Final = (
+    *("query_id", "status", "kind", "attribute", "rank", "low", "high", "n"),
+    *("counted", "counted_bar", "surplus_at_most", "confidence"),
+    *("error_bar", "error_bar_simultaneous", "error_bar_anytime"),
+    *("no_answer", "difficulty", "path", "note"),
 )
+"""The fields of answers that are columns next to their figures."""
 
 
 def frame_columns(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, list[object]]:
@@ -176,10 +137,10 @@ def _check_columns(field_path: str, found: Sequence[str], names: Sequence[str]) 
 def answer_frame(answer: Answer, conditions: Sequence[object] = ()) -> pd.DataFrame:
     """Returns an answer of many values as a data frame.
 
-    A table has one row for each cell, and a table of sums their totals and means too. A batch has one row for
-    each condition. A series has these rows for each part, next to the time that the part covers. Of sums,
-    ``count`` is the number of rows that have a value, and ``rows`` that of all rows, if the query counts
-    them.
+    A table has one row for each cell, and a column for each figure of its cells next to that of its half
+    width. A batch has one row for each condition. A series has these rows for each part, next to the time
+    that the part covers. Of sums, ``count`` is the number of rows that have a value, and ``rows`` that of all
+    rows, if the query counts them.
 
     Args:
         answer: The answer.
@@ -189,145 +150,62 @@ def answer_frame(answer: Answer, conditions: Sequence[object] = ()) -> pd.DataFr
         StreamDPError: The answer is a refusal or a single value, or pandas is not installed.
     """
     _need_pandas()
-    return _frame(answer, conditions)
-
-
-@singledispatch
-def _frame(answer: Answer, conditions: Sequence[object]) -> pd.DataFrame:
-    """The data frame of an answer; kinds with many values have a function each."""
-    del conditions
-    raise StreamDPError(
-        answer.reason.message
-        if isinstance(answer, RefusedAnswer)
-        else "this answer holds no table; add GROUP BY"
-    )
-
-
-@_frame.register(PrefixBatchAnswer)
-def _of_batch(answer: PrefixBatchAnswer, conditions: Sequence[object]) -> pd.DataFrame:
     import pandas as pd
 
-    frame = pd.DataFrame({"condition": conditions} if conditions else {})
-    frame["value"] = answer.batch.values
-    frame["count"] = answer.batch.counts
-    if answer.error_bar_simultaneous is not None:
-        frame["error_bar_simultaneous"] = answer.error_bar_simultaneous
-    return frame
-
-
-@_frame.register(CellsAnswer)
-def _of_cells(answer: CellsAnswer, conditions: Sequence[object]) -> pd.DataFrame:
-    del conditions
-    return _table_frame(answer.table)
-
-
-@_frame.register(SumByGroupAnswer)
-def _of_sums(answer: SumByGroupAnswer, conditions: Sequence[object]) -> pd.DataFrame:
-    del conditions
-    frame, table = _table_frame(answer.table), answer.table
-    columns = {
-        "total": table.totals,
-        "total_bar": table.total_bars,
-        "mean": table.means,
-        "mean_bar": table.mean_bars,
-        "rows": table.rows,
-        "rows_bar": table.rows_bars,
-    }
-    for name, values in columns.items():
-        if values is not None:
-            frame[name] = _floats(values)
-    return frame
-
-
-@_frame.register(ShareByGroupAnswer)
-def _of_shares(answer: ShareByGroupAnswer, conditions: Sequence[object]) -> pd.DataFrame:
-    del conditions
-    frame, table = _table_frame(answer.table), answer.table
-    columns = {
-        "share": table.shares,
-        "share_bar": table.share_bars,
-        "both": table.both,
-        "both_bar": table.both_bars,
-    }
-    for name, values in columns.items():
-        frame[name] = _floats(values)
-    return frame
-
-
-@_frame.register(QuantileByGroupAnswer)
-def _of_quantiles(answer: QuantileByGroupAnswer, conditions: Sequence[object]) -> pd.DataFrame:
-    del conditions
-    import pandas as pd
-
-    table = answer.table
-    cells = list(itertools.product(*table.labels))
-    frame = pd.DataFrame(cells, columns=list(table.attributes), dtype="object")
-    for name, bins in (("found", table.found), ("lies_in", table.lies_in)):
-        frame[name] = pd.Series([one and one.label for one in bins], dtype="object")
-    frame["low"] = _floats([None if one is None else one.low for one in table.lies_in])
-    frame["high"] = _floats([None if one is None else one.high for one in table.lies_in])
-    frame["error_bar"] = _floats(table.error_bars)
-    frame["count"] = table.counts
-    return frame
-
-
-@_frame.register(SeriesAnswer)
-def _of_series(answer: SeriesAnswer, conditions: Sequence[object]) -> pd.DataFrame:
-    """A row for each part, or for each cell of each part. Parts that were refused have no row."""
-    import pandas as pd
-
+    if not isinstance(answer, NoisyAnswer):
+        why = answer.reason.message if isinstance(answer, RefusedAnswer) else "a quote has no table"
+        raise StreamDPError(why)
+    if not isinstance(answer, SeriesAnswer):
+        cells = AnswerCells(answer, conditions)
+        if not cells.names:
+            raise StreamDPError("this answer holds no table; add GROUP BY")
+        return _frame(cells)
     frames = []
     for part in answer.parts:
         if isinstance(part.answer, RefusedAnswer):
             continue
-        if hasattr(part.answer, "table"):
-            frame = _frame(part.answer, conditions)
-        else:
-            said = {name: [getattr(part.answer, name, None)] for name in _PARTS}
-            if isinstance(part.answer, QuantileAnswer):
-                bins = part.answer.found, part.answer.lies_in
-                said |= {
-                    n: [b and b.label] for n, b in zip(("found", "lies_in"), bins, strict=True)
-                }
-            frame = pd.DataFrame({name: v for name, v in said.items() if v != [None]})
-        for place, name in enumerate(("since", "until")):
-            frame.insert(place, name, getattr(part, name))
-        frame.insert(2, "first_phase", part.window[0])
-        frame.insert(3, "last_phase", part.window[1])
+        frame = _frame(AnswerCells(part.answer))
+        first, last = part.window
+        times = {"since": part.since, "until": part.until, "first_phase": first, "last_phase": last}
+        for place, (name, value) in enumerate(times.items()):
+            frame.insert(place, name, value)
         frames.append(frame)
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-_PARTS: Final = (
-    *("value", "count", "error_bar", "count_bar", "total", "total_bar", "mean", "mean_bar"),
-    *("share", "share_bar", "both", "both_bar", "rows", "rows_bar"),
-)
-
-
-@_frame.register(DifferenceByGroupAnswer)
-def _of_differences(answer: DifferenceByGroupAnswer, conditions: Sequence[object]) -> pd.DataFrame:
-    del conditions
-    return _table_frame(answer.table)
-
-
-def _table_frame(table: Table | DifferenceTable) -> pd.DataFrame:
-    """The labels of each cell, and its share and count."""
+def _frame(cells: AnswerCells) -> pd.DataFrame:
+    """The labels of each cell, and its figures with their half widths."""
     import pandas as pd
 
-    cells = list(itertools.product(*table.labels))
-    frame = pd.DataFrame(cells, columns=list(table.attributes), dtype="object")
-    frame["value"] = table.values
-    frame["count"] = table.counts
-    frame["error_bar"] = _floats(table.error_bars)
-    if table.count_bars is not None:
-        frame["count_bar"] = _floats(table.count_bars)
+    frame = pd.DataFrame(cells.labels, columns=list(cells.names), dtype="object")
+    records = [_figures(cells, cell) for cell in range(len(cells.labels))]
+    for name in records[0] if records else ():
+        frame[name] = _column([record[name] for record in records])
     return frame
 
 
-def _floats(values: Sequence[float | None]) -> Any:
-    """A column of numbers, NaN where one is missing."""
+def _figures(cells: AnswerCells, cell: int) -> dict[str, Value]:
+    """The figures of one cell by the names of their columns."""
+    found: dict[str, Value] = {}
+    for quantity in cells.quantities:
+        figure = cells.figure(quantity.name, cell)
+        found[quantity.name] = figure.value
+        if quantity.name == "lies_in":
+            bins = cells.field("lies_in", cell)
+            found |= {end: bins and getattr(bins, end) for end in ("low", "high")}
+        if quantity.unit not in ("label", "about"):
+            found[quantity.bar] = figure.bar
+    return found
+
+
+def _column(values: Sequence[Any]) -> Any:
+    """A column of numbers, NaN where one is missing; or of texts."""
     import pandas as pd
 
+    if any(isinstance(value, str) for value in values):
+        return pd.Series(values, dtype="object")
+    if all(isinstance(value, int) for value in values):
+        return list(values)
     return pd.array(values, dtype="Float64").to_numpy(dtype="float64", na_value=math.nan)
 
 
@@ -353,10 +231,7 @@ def answers_frame(replies: Sequence[Answer | Rejection]) -> pd.DataFrame:
     _need_pandas()
     import pandas as pd
 
-    frame = pd.DataFrame(
-        [_row(reply) for reply in replies], columns=[*_SCALARS, "found", "lies_in", "reason"]
-    )
-    return frame.dropna(axis="columns", how="all")
+    return pd.DataFrame(list(map(_row, replies))).dropna(axis="columns", how="all")
 
 
 def _row(reply: Answer | Rejection) -> dict[str, object]:
@@ -366,14 +241,11 @@ def _row(reply: Answer | Rejection) -> dict[str, object]:
             "status": "rejected",
             "reason": reply.reason.message,
         }
-    row = {name: getattr(reply, name, None) for name in _SCALARS}
+    row = {name: getattr(reply, name, None) for name in _FACTS}
     if isinstance(reply, RefusedAnswer):
-        row["reason"] = reply.reason.message
-    elif isinstance(reply, FoundAnswer | SideAnswer) and reply.found is not None:
-        row["found"] = reply.found.label
-        if isinstance(reply, QuantileAnswer) and reply.lies_in is not None:
-            row["lies_in"] = reply.lies_in.label
-    return row
+        return {**row, "reason": reply.reason.message}
+    cells = AnswerCells(reply) if isinstance(reply, NoisyAnswer) else None
+    return row if cells is None or cells.names else {**row, **_figures(cells, 0)}
 
 
 def _need_pandas() -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from stream_dp.display.answer_view import AnswerView, ViewColumn, ViewRow, view_of
+from stream_dp.display.figure_text import text
+from stream_dp.display.figures import Figure, FigureUnit, Value
+from stream_dp.display.phase_words import phases
+from stream_dp.display.price_words import cost, least_left
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import NoisyAnswer, RefusedAnswer
 
@@ -22,12 +27,6 @@ BAR: Final = "_error_bar"
 
 ENDS: Final = ("_low", "_high")
 """The ends of the names of two columns that hold the least and the largest value that another may have."""
-
-Value: TypeAlias = str | int | float | bool | None
-"""One value of a row. None stands for a missing value, and for a bar that is not known.
-
-A date is a text such as 2026-11-01, and a timestamp one such as 2026-11-01T06:00:00.
-"""
 
 ColumnType: TypeAlias = Literal["text", "integer", "real", "boolean", "date", "timestamp"]
 
@@ -124,6 +123,51 @@ class ResultTable:
         return replace(self, columns=tuple(columns), rows=list(map(tuple, rows)), ends=[])
 
     @property
+    def view(self) -> AnswerView:
+        """What people see: the one answer if that says all, or else the columns that the statement asks for.
+
+        Of an answer with very many cells people see some, whatever the statement calls its columns.
+        """
+        if self.answer is not None:
+            found = view_of(self.answer)
+            if not self.as_table or len(found.rows) < found.n_rows:
+                return found
+        shown = [c for c in self.columns if c.bar_of is None and c.end_of is None]
+        barred = {column.bar_of for column in self.columns}
+        units = [_unit(column, is_exact=column.name not in barred) for column in shown]
+        said = ""
+        if self.phases is not None:
+            n = len(self.answers)
+            paid = f"{cost(self.cost)}, {least_left(self.answers)}; {phases(self.phases)}"
+            said = f"{n} quer{'y' if n == 1 else 'ies'}; {paid}"
+        return AnswerView(
+            columns=tuple(ViewColumn(c.name, unit) for c, unit in zip(shown, units, strict=True)),
+            rows=tuple(
+                ViewRow(tuple(text(f, u, self.least_cell) for f, u in zip(row, units, strict=True)))
+                for row in self._figures()
+            ),
+            n_rows=len(self.rows),
+            costs=said,
+            notes=tuple(f"note: {note}" for note in self.notes),
+        )
+
+    def _figures(self) -> Iterator[list[Figure]]:
+        """Yields the figures of each row."""
+        known = self.ends if len(self.ends) == len(self.rows) else [()] * len(self.rows)
+        for row, pairs in zip(self.rows, known, strict=True):
+            found, ends = list[Figure](), iter(pairs)
+            for column, value in zip(self.columns, row, strict=True):
+                if column.bar_of is not None:
+                    low, high = next(ends, (None, None))
+                    pair = None if low is None or high is None else (float(low), float(high))
+                    found[-1] = Figure(
+                        found[-1].value, None if value is None else float(value), pair
+                    )
+                elif column.end_of is None:
+                    found.append(Figure(value))
+            yield found
+
+    @property
     def cost(self) -> float:
         """The largest share of any phase's budget that the answers took together, or a little more."""
         return sum(answer.privacy_loss.share for answer in self.answers)
@@ -157,16 +201,7 @@ class ResultTable:
         table = self.with_ends
         return {
             "dataset": self.dataset,
-            "columns": [
-                {
-                    "name": column.name,
-                    "type": column.type,
-                    "bar_of": column.bar_of,
-                    "end_of": column.end_of,
-                    "sure_of": column.sure_of,
-                }
-                for column in table.columns
-            ],
+            "columns": [asdict(column) for column in table.columns],
             "rows": [list(row) for row in table.rows],
             "phases": None if self.phases is None else list(self.phases),
             "cost": self.cost,
@@ -191,6 +226,15 @@ class ResultTable:
                 for index, column in enumerate(table.columns)
             }
         ).set_axis([column.name for column in table.columns], axis="columns")
+
+
+def _unit(column: Column, *, is_exact: bool) -> FigureUnit:
+    if is_exact:
+        return "label"
+    return _UNITS.get(column.type, "label")
+
+
+_UNITS: Final[dict[ColumnType, FigureUnit]] = {"integer": "rows", "real": "number", "text": "bins"}
 
 
 _DTYPES: Final[dict[ColumnType, Any]] = {

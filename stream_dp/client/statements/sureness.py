@@ -5,30 +5,15 @@ A value is somewhere between two ends. So a comparison may hold, or not, or both
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final, TypeAlias
 
-from stream_dp.messages import NoisyAnswer
-
-Ends: TypeAlias = tuple[float, float]
-"""The least and the largest number that a value may be."""
+from stream_dp.display.figures import Ends
 
 Truth: TypeAlias = bool | None
 """What a condition comes to; None where it is unknown, as for a missing value."""
-
-_USES: Final = {
-    "yes": "precise enough",
-    "rough": "rough",
-    "no": "not precise enough to use",
-}
-
-_PRICE: Final = re.compile(r": name at_most ([0-9.e-]*[0-9])")
-
-_FEW: Final = 3
-"""The most groups or periods that a text names."""
 
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": eq,
@@ -103,70 +88,3 @@ def rank_in_words(rank: tuple[int, int], n: int, limit: int | None) -> str:
     return (
         f"{said}, surely in the first {limit}" if limit is not None and last <= limit < n else said
     )
-
-
-def use_in_words(answer: NoisyAnswer, *, n_queries: int = 1) -> str | None:
-    """Says whether a decision can rest on an answer, and what more would take; None where nothing says so.
-
-    Args:
-        answer: The answer.
-        n_queries: The number of queries of the statement.
-    """
-    said = _USES.get(answer.useful or "")
-    if said is None or answer.suggestion is None:
-        return said
-    return f"{said}: {in_sql(answer.suggestion, n_queries=n_queries)}"
-
-
-def in_sql(said: str, *, n_queries: int = 1) -> str:
-    """Returns a text of a message about prices with the words of SQL.
-
-    Args:
-        said: The text.
-        n_queries: The number of queries of the statement, which have equal parts of its price.
-    """
-
-    def price(found: re.Match[str]) -> str:
-        percent = 100.0 * n_queries * float(found[1])
-        return f": add COSTING AT MOST {percent:g}%" if percent <= 100.0 else alone
-
-    alone = ": ask in a statement of its own" if n_queries > 1 else ""
-    said = _PRICE.sub(price, said)
-    return re.sub(r"\bat_most\b", "COSTING AT MOST", said)
-
-
-def use_of_all_in_words(
-    answers: Sequence[NoisyAnswer], *, n_queries: int = 1, is_series: bool = False
-) -> str | None:
-    """Says the same of the least useful of some answers; None where all of them are precise enough.
-
-    Args:
-        answers: The answers.
-        n_queries: The number of queries of the statement.
-        is_series: Whether they are about periods, which are named then.
-    """
-    found = [answer for answer in answers if answer.useful in ("no", "rough")]
-    if not found:
-        return None
-    worst = min(found, key=lambda each: (each.useful == "rough", -(each.aim_price or 0.0)))
-    like = [answer for answer in found if answer.useful == worst.useful]
-    where = f" ({_periods_of(like)})" if is_series else ""
-    some = f"some values{where} are " if len(like) < len(answers) else ""
-    return f"{some}{use_in_words(worst, n_queries=n_queries)}"
-
-
-def _periods_of(answers: Sequence[NoisyAnswer]) -> str:
-    """Names what the first of some parts of series are about, by their first days or their phases."""
-    each = [
-        f"from {answer.since[:10]}"
-        if answer.since
-        else f"phases {answer.window[0]} to {answer.window[1]}"
-        for answer in answers
-    ]
-    return few_of(list(dict.fromkeys(each)))
-
-
-def few_of(names: Sequence[str]) -> str:
-    """Returns the first of some names, and how many more there are."""
-    more = f"; and {len(names) - _FEW:,} more" if len(names) > _FEW else ""
-    return "; ".join(names[:_FEW]) + more

@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeAlias, TypedDict, Unpack, overload
+from typing import Any, Final, Generic, Required, TypeAlias, TypedDict, Unpack, overload
 
 from typing_extensions import TypeVar
 
@@ -67,6 +67,26 @@ class _Precise(_More, total=False):
     series: Series | None
     frame: Frame | None
 
+
+class _OfSum(_Precise, total=False):
+    up_to: float | None
+    count_rows: bool
+    mean: bool
+
+
+class _ByGroup(_Precise):
+    group_by: Required[Sequence[str]]
+
+
+class _SumByGroup(_OfSum):
+    group_by: Required[Sequence[str]]
+
+
+_AS_IT_IS: Final = (
+    *("attribute", "other", "up_to", "rank", "low", "high"),
+    *("count_rows", "mean", "minus_window", "fresh"),
+)
+"""The fields of a query that its message has under the same names."""
 
 _NOT_ASKED: Final = frozenset({"quote", "standing", "alert"})
 """The fields of a query's message that say what is done with the query."""
@@ -158,42 +178,17 @@ class Query(Generic[AnswerT_co]):
     @overload
     @classmethod
     def sum(
-        cls,
-        attribute: str,
-        condition: Condition | None = None,
-        *,
-        up_to: float | None = None,
-        count_rows: bool = False,
-        mean: bool = False,
-        **more: Unpack[_Precise],
+        cls, attribute: str, condition: Condition | None = None, **more: Unpack[_OfSum]
     ) -> Query[SumAnswer]: ...
 
     @overload
     @classmethod
     def sum(
-        cls,
-        attribute: str,
-        condition: Condition | None = None,
-        *,
-        group_by: Sequence[str],
-        up_to: float | None = None,
-        count_rows: bool = False,
-        mean: bool = False,
-        **more: Unpack[_Precise],
+        cls, attribute: str, condition: Condition | None = None, **more: Unpack[_SumByGroup]
     ) -> Query[SumByGroupAnswer]: ...
 
     @classmethod
-    def sum(
-        cls,
-        attribute: str,
-        condition: Condition | None = None,
-        *,
-        group_by: Sequence[str] = (),
-        up_to: float | None = None,
-        count_rows: bool = False,
-        mean: bool = False,
-        **more: Unpack[_Precise],
-    ) -> Query[Any]:
+    def sum(cls, attribute: str, condition: Condition | None = None, **more: Any) -> Query[Any]:
         """Asks for the sum and the mean of a number over the rows that satisfy a condition.
 
         The ``count`` of the answer covers the rows that have a value. With ``count_rows``, its ``rows`` also
@@ -205,45 +200,23 @@ class Query(Generic[AnswerT_co]):
             >>> Query.sum("income", "age >= 30", group_by=["city"]).group_by
             ('city',)
         """
-        return Query(
-            condition,
-            tuple(group_by),
-            kind="sum",
-            attribute=attribute,
-            up_to=up_to,
-            count_rows=count_rows,
-            mean=mean,
-            **more,
-        )
+        return _asked(condition, kind="sum", attribute=attribute, **more)
 
     @overload
     @classmethod
     def share(
-        cls,
-        share_of: Condition,
-        condition: Condition | None = None,
-        **more: Unpack[_Precise],
+        cls, share_of: Condition, condition: Condition | None = None, **more: Unpack[_Precise]
     ) -> Query[ShareAnswer]: ...
 
     @overload
     @classmethod
     def share(
-        cls,
-        share_of: Condition,
-        condition: Condition | None = None,
-        *,
-        group_by: Sequence[str],
-        **more: Unpack[_Precise],
+        cls, share_of: Condition, condition: Condition | None = None, **more: Unpack[_ByGroup]
     ) -> Query[ShareByGroupAnswer]: ...
 
     @classmethod
     def share(
-        cls,
-        share_of: Condition,
-        condition: Condition | None = None,
-        *,
-        group_by: Sequence[str] = (),
-        **more: Unpack[_Precise],
+        cls, share_of: Condition, condition: Condition | None = None, **more: Any
     ) -> Query[Any]:
         """Asks for the share of ``share_of`` among the rows that satisfy ``condition``.
 
@@ -252,36 +225,23 @@ class Query(Generic[AnswerT_co]):
             >>> Query.share("smoker", "age >= 30", error={"value": 0.01}).kind
             'share'
         """
-        return Query(condition, tuple(group_by), kind="share", share_of=share_of, **more)
+        return _asked(condition, kind="share", share_of=share_of, **more)
 
     @overload
     @classmethod
     def difference(
-        cls,
-        condition: Condition | None,
-        minus_window: Mapping[str, Any],
-        **more: Unpack[_Precise],
+        cls, condition: Condition | None, minus_window: Mapping[str, Any], **more: Unpack[_Precise]
     ) -> Query[DifferenceAnswer]: ...
 
     @overload
     @classmethod
     def difference(
-        cls,
-        condition: Condition | None,
-        minus_window: Mapping[str, Any],
-        *,
-        group_by: Sequence[str],
-        **more: Unpack[_Precise],
+        cls, condition: Condition | None, minus_window: Mapping[str, Any], **more: Unpack[_ByGroup]
     ) -> Query[DifferenceByGroupAnswer]: ...
 
     @classmethod
     def difference(
-        cls,
-        condition: Condition | None,
-        minus_window: Mapping[str, Any],
-        *,
-        group_by: Sequence[str] = (),
-        **more: Unpack[_Precise],
+        cls, condition: Condition | None, minus_window: Mapping[str, Any], **more: Any
     ) -> Query[Any]:
         """Asks by how much the share of a condition differs between two windows.
 
@@ -290,8 +250,7 @@ class Query(Generic[AnswerT_co]):
             >>> Query.difference("smoker", {"previous_phases": 7}, last_phases=7).kind
             'difference'
         """
-        window = dict(minus_window)
-        return Query(condition, tuple(group_by), kind="difference", minus_window=window, **more)
+        return _asked(condition, kind="difference", minus_window=dict(minus_window), **more)
 
     @classmethod
     def correlation(
@@ -299,10 +258,7 @@ class Query(Generic[AnswerT_co]):
         attribute: str,
         other: str,
         condition: Condition | None = None,
-        *,
-        error: ErrorOf | None = None,
-        at_most: float | None = None,
-        **more: Unpack[_More],
+        **more: Unpack[_Precise],
     ) -> Query[CorrelationAnswer]:
         """Asks for the correlation of two numbers, as ``CORR(attribute, other)`` does in SQL.
 
@@ -311,15 +267,7 @@ class Query(Generic[AnswerT_co]):
             >>> Query.correlation("age", "hours", "smoker").other
             'hours'
         """
-        return Query(
-            condition,
-            kind="correlation",
-            attribute=attribute,
-            other=other,
-            error=error,
-            at_most=at_most,
-            **more,
-        )
+        return Query(condition, kind="correlation", attribute=attribute, other=other, **more)
 
     @overload
     @classmethod
@@ -355,20 +303,12 @@ class Query(Generic[AnswerT_co]):
         attribute: str,
         rank: float,
         condition: Condition | None = None,
-        *,
-        group_by: Sequence[str],
-        **more: Unpack[_Precise],
+        **more: Unpack[_ByGroup],
     ) -> Query[QuantileByGroupAnswer]: ...
 
     @classmethod
     def quantile(
-        cls,
-        attribute: str,
-        rank: float,
-        condition: Condition | None = None,
-        *,
-        group_by: Sequence[str] = (),
-        **more: Unpack[_Precise],
+        cls, attribute: str, rank: float, condition: Condition | None = None, **more: Any
     ) -> Query[Any]:
         """Asks for the bins that hold the value of a rank in [0, 1]: 0.5 is the median.
 
@@ -379,8 +319,7 @@ class Query(Generic[AnswerT_co]):
             >>> Query.quantile("age", 0.5, "smoker", group_by=["city"]).rank
             0.5
         """
-        by = tuple(group_by)
-        return Query(condition, by, kind="quantile", attribute=attribute, rank=rank, **more)
+        return _asked(condition, kind="quantile", attribute=attribute, rank=rank, **more)
 
     @classmethod
     def median(cls, attribute: str, **more: Unpack[_More]) -> Query[MedianAnswer]:
@@ -428,6 +367,11 @@ class Query(Generic[AnswerT_co]):
         return Query(condition, kind="adaptive_threshold", attribute=attribute, **more)
 
 
+def _asked(condition: Condition | None, *, group_by: Sequence[str] = (), **more: Any) -> Query[Any]:
+    """Returns the query of a kind that can be asked by groups."""
+    return Query(condition, tuple(group_by), **more)
+
+
 def query_of(
     query: Query[Any] | Condition | None,
     group_by: Sequence[str],
@@ -472,20 +416,12 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
         if item.get("kind", "predicate") not in ("predicate", "table", query.kind):
             raise InvalidInput("kind", f"the SQL already asks for {item['kind']}", "omit the kind")
         item["kind"] = query.kind
-    for name in ("attribute", "other", "up_to", "rank", "low", "high"):
-        if (said := getattr(query, name)) is not None:
-            item[name] = said
-    if query.count_rows:
-        item["count_rows"] = True
-    if query.mean:
-        item["mean"] = True
-    if query.minus_window is not None:
-        item["minus_window"] = dict(query.minus_window)
+    for name in _AS_IT_IS:
+        if (said := getattr(query, name)) is not None and said is not False:
+            item[name] = dict(said) if isinstance(said, Mapping) else said
     if query.share_of is not None:
         item["share_of"] = _where(query.share_of, parse, "share_of")
-    _add_target(item, query)
-    if query.fresh:
-        item["fresh"] = True
+    _add_said(item, error=query.error, at_most=query.at_most)
     if query.conditions:
         item["wheres"] = [_where(condition, parse) for condition in query.conditions]
     _name_attribute(item)
@@ -499,16 +435,8 @@ def _add_time(item: dict[str, Any], query: Query[Any]) -> None:
         raise InvalidInput("window", "last_phases is a window too", "leave one of the two out")
     windows = {"last_phases": query.last_phases}
     window = windows if query.last_phases is not None else query.window
-    for name, said in (
-        ("window", None if window is None else dict(window)),
-        ("series", query.series),
-        ("frame", query.frame),
-    ):
-        if said is None or said == item.get(name):
-            continue
-        if name in item:
-            raise InvalidInput(name, "the SQL says it too", "say it once")
-        item[name] = said
+    times = {"window": window, "series": query.series, "frame": query.frame}
+    _add_said(item, **{name: said for name, said in times.items() if said != item.get(name)})
 
 
 def with_window(
@@ -524,18 +452,14 @@ def with_window(
     return found
 
 
-def _add_target(item: dict[str, Any], query: Query[Any]) -> None:
-    """Adds the error and the price of a query, which its SQL may say instead."""
-    error = query.error
-    for name, said in (
-        ("error", dict(error) if isinstance(error, Mapping) else error),
-        ("at_most", query.at_most),
-    ):
+def _add_said(item: dict[str, Any], **more: Any) -> None:
+    """Adds fields of a query, which its SQL may say instead."""
+    for name, said in more.items():
         if said is None:
             continue
         if name in item:
             raise InvalidInput(name, "the SQL says it too", "say it once")
-        item[name] = said
+        item[name] = dict(said) if isinstance(said, Mapping) else said
 
 
 def _where(condition: Condition, parse: Parse, field: str = "conditions") -> dict[str, Any]:

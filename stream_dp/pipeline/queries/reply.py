@@ -34,7 +34,6 @@ from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.records import plain
 from stream_dp.pipeline.queries.usefulness import Precision, use_fields
 from stream_dp.profiles.answer_fields import Released
-from stream_dp.profiles.kinds import MAKERS
 
 _FELL_SHORT: Final = (
     "what the query may take did not suffice for the error that it asks for; the error bar says how far off "
@@ -126,7 +125,7 @@ class ReplyMaker:
         facts = {**self._facts(asked, outcome.path, charges, note, growth), **useful}
         facts["least_cell"] = self.dataset.definition.least_cell
         released = Released(self.dataset.universe, self.query, facts)
-        return MAKERS[answer_kind(self.query, asked)](released, outcome)
+        return released.answer(answer_kind(self.query, asked), outcome)
 
     def quoted(self, asked: AnyQuery, quote: Quote, note: str | None) -> Answer:
         """Makes a quote, or the refusal that an answer would be.

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from stream_dp.display.answer_cells import MainFigure
 from stream_dp.errors import CorruptState
-from stream_dp.messages import MOST_STANDING, Figure, PrivacyLoss, QueryFields, StandingQuery
+from stream_dp.messages import MOST_STANDING, PrivacyLoss, QueryFields, StandingQuery
 
 MOST_BYTES: Final = 2**22
 """The most bytes of all standing queries of a data set: its next owner reads them at once."""
@@ -143,7 +144,7 @@ class Latest:
 
     phase: int
     dated_ms: int
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[MainFigure, ...] = ()
 
 
 class StandingQueries:

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final
 
 from stream_dp.core.outcome import Refused
+from stream_dp.display.answer_cells import main_figures
 from stream_dp.errors import InvalidMessage, InvalidQuery
 from stream_dp.messages import (
     Answer,
@@ -20,7 +21,6 @@ from stream_dp.messages import (
     NoisyAnswer,
     QueryFields,
     entry_of,
-    figures,
     id_in_phase,
     read_answer,
     standing_key,
@@ -212,7 +212,7 @@ def _check(dataset: Dataset, query: QueryFields) -> None:
 def _note(dataset: Dataset, entry: StandingEntry, reply: Answer, phase: int) -> None:
     """Keeps the first numbers of an answer for the gauges."""
     standing = dataset.standing_queries
-    found = tuple(islice(figures(reply), MOST_CELLS))
+    found = tuple(islice(main_figures(reply), MOST_CELLS))
     standing.latest[entry.analyst, entry.query_id] = Latest(phase, standing.dated_ms, found)
 
 
@@ -229,8 +229,8 @@ def _alert(dataset: Dataset, entry: StandingEntry, reply: Answer, phase: int) ->
     holds: list[str] = []
     if isinstance(reply, NoisyAnswer) and reply.confidence is not None and _is_later(reply, entry):
         first, last = reply.window
-        found = figures(reply, anytime=last > first)
-        holds = [figure.cell for figure in found if alert.holds(figure)]
+        found = main_figures(reply, "anytime" if last > first else "alone")
+        holds = [cell for cell, value, bar in found if alert.holds(value, bar)]
     since = entry.alert_since or phase
     dataset.standing_queries.alerted(entry, since if holds else None)
     if holds:

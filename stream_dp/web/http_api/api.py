@@ -9,7 +9,6 @@ import math
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
@@ -19,7 +18,7 @@ from urllib.parse import quote as quoted
 from aiohttp import ClientConnectionError, web
 from pydantic import BaseModel
 
-from stream_dp.client import AsyncClient, Query, Refusal, ResultTable
+from stream_dp.client import AsyncClient, Query, Refusal
 from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable
 from stream_dp.messages import (
     Answer,
@@ -30,7 +29,6 @@ from stream_dp.messages import (
     Window,
     read_json,
 )
-from stream_dp.messages.message_base import validated
 from stream_dp.web.access import Access
 from stream_dp.web.http_api.api_documents import (
     DatasetBudget,
@@ -45,11 +43,17 @@ from stream_dp.web.http_api.api_documents import (
     SqlStatement,
     StandingEnded,
     StandingList,
-    StatementColumn,
     StatementTable,
 )
 from stream_dp.web.http_api.bodies import LARGEST, read_body
-from stream_dp.web.http_api.openapi import LONGEST_WAIT_S, OPERATIONS, openapi
+from stream_dp.web.http_api.openapi import (
+    DATASET,
+    LONGEST_WAIT_S,
+    OF_QUERIES,
+    openapi,
+    operation,
+    operations_of,
+)
 from stream_dp.web.http_api.problems import NotFound, answer_problems
 from stream_dp.web.page_data.published_state import PublishedDataset, PublishedState
 from stream_dp.web.page_data.viewers import Viewers
@@ -100,7 +104,7 @@ class Api:
         """Adds the API to a web server that has not started. Call it before the guard is installed."""
         app.middlewares.append(answer_problems)
         app.router.add_get("/api/openapi.json", _describe, allow_head=False)
-        for one in OPERATIONS:
+        for one in operations_of(Api):
             app.router.add_route(one.method, one.path, getattr(self, one.name))
 
     async def close(self) -> None:
@@ -111,8 +115,9 @@ class Api:
 
     # ------------------------------------------------------------ what is published
 
+    @operation("/api/v1/datasets", "datasets", problems=(503,))
     async def datasets(self, request: web.Request) -> web.Response:
-        """Lists the data sets."""
+        """The data sets."""
         published, seen = await self._published(), self._access.seen(request)
         with published.lock:
             found = [
@@ -122,15 +127,17 @@ class Api:
             ]
         return _json(DatasetList(datasets=tuple(one for one in found if one is not None)))
 
+    @operation(DATASET, "definition", problems=(404, 503))
     async def definition(self, request: web.Request) -> web.Response:
-        """Returns the definition of a data set."""
+        """The definition of a data set."""
         async with self._dataset(request) as (name, dataset):
             if dataset.definition is None or dataset.retired:
                 raise _no_dataset(name)
             return web.Response(body=dataset.definition.to_bytes(), content_type="application/json")
 
+    @operation(f"{DATASET}/budget", "budget", problems=(404, 503))
     async def budget(self, request: web.Request) -> web.Response:
-        """Returns the budget of a data set."""
+        """The budget of each phase, according to the ledger."""
         async with self._dataset(request) as (name, dataset):
             return _json(_budget(name, dataset))
 
@@ -159,8 +166,24 @@ class Api:
         asker = self._access.asker(request, request.match_info["dataset"])
         return None if asker is None else asker.token
 
+    @contextlib.asynccontextmanager
+    async def _client(self, request: web.Request) -> AsyncIterator[tuple[AsyncClient, str]]:
+        """Holds a client that asks in the name of the sender, next to the data set of the address.
+
+        Raises:
+            InvalidMessage: The request has no signed token for the data set, and needs one.
+            ServerUnavailable: A server is away, so nothing was sent.
+            NotFound: There is no such data set.
+        """
+        dataset, token = request.match_info["dataset"], self._token(request)
+        self._check_servers()
+        async with self._shared.ask(token) as client:
+            await _check_dataset(client, dataset)
+            yield client, dataset
+
+    @operation(f"{DATASET}/queries", "answer", "query", waits=True, problems=(*OF_QUERIES, 409))
     async def ask(self, request: web.Request) -> web.Response:
-        """Asks a query, and waits for its answer."""
+        """Asks a query. The same query under the same id returns the same answer, and costs nothing more."""
         wait_s = _seconds(request, _WAIT_S)
         query = _query(await _document(request))
         if query.alert is not None:
@@ -171,26 +194,33 @@ class Api:
         self._check_servers()
         async with self._shared.ask() as client:  # to translate SQL takes a place, too
             await _check_dataset(client, dataset)
-            fields = await _fields(client, dataset, query)
+            asked = await _asked(client, dataset, query)
         self._shared.check_room()
-        task = asyncio.create_task(self._ask(dataset, fields, token))
+        task = asyncio.create_task(self._ask(dataset, asked, token))
         task.add_done_callback(_take_note)
         await asyncio.wait({task}, timeout=wait_s)
         if task.done():
             return _json(task.result())
-        key = self._access.name(request), dataset, fields.query_id
+        query_id = str(asked.query_id)
+        key = self._access.name(request), dataset, query_id
         if key not in self._asked or self._asked[key].done():
             self._asked[key] = task
         self._asked.move_to_end(key)
         while len(self._asked) > _REMEMBERED:
             self._asked.popitem(last=False)
-        return _pending(dataset, fields.query_id)
+        return _pending(dataset, query_id)
 
+    @operation(
+        f"{DATASET}/answers/{{query_id}}",
+        "answer",
+        waits=True,
+        problems=(404, 409, 422, 429, 503, 504),
+    )
     async def answer(self, request: web.Request) -> web.Response:
-        """Returns the answer to a query that was asked before."""
+        """The answer to a query that was asked here, if it is among the latest ones."""
         wait_s = _seconds(request, 0.0)
         dataset, query_id = request.match_info["dataset"], request.match_info["query_id"]
-        token = self._token(request)
+        self._token(request)
         key = self._access.name(request), dataset, query_id
         if (task := self._asked.get(key)) is not None:
             await asyncio.wait({task}, timeout=wait_s)
@@ -199,9 +229,7 @@ class Api:
             if not task.cancelled() and task.exception() is None:
                 return _json(task.result())
             self._asked.pop(key, None)  # it may have been answered all the same
-        self._check_servers()
-        async with self._shared.ask(token) as client:
-            await _check_dataset(client, dataset)
+        async with self._client(request) as (client, dataset):
             found = await client.answer(dataset, query_id)
         if found is None:
             raise NotFound(
@@ -210,14 +238,11 @@ class Api:
             )
         return _json(found)
 
+    @operation(f"{DATASET}/tables", "table", "statement", problems=(*OF_QUERIES, 409))
     async def table(self, request: web.Request) -> web.Response:
-        """Asks a text in SQL, and returns its table."""
-        asked = validated(SqlStatement, await _document(request), InvalidMessage, quoting=True)
-        dataset = request.match_info["dataset"]
-        token = self._token(request)
-        self._check_servers()
-        async with self._shared.ask(token) as client:
-            await _check_dataset(client, dataset)
+        """Asks any text in SQL, and returns its table."""
+        asked = SqlStatement.read(await _document(request), quoting=True)
+        async with self._client(request) as (client, dataset):
             try:
                 table = await client.sql(
                     asked.sql,
@@ -230,18 +255,16 @@ class Api:
                 )
             except Refusal as refusal:
                 return _json(refusal.answer)
-        return _json(_table(table))
+        return _json(StatementTable.model_validate(table.to_document()))
 
+    @operation(f"{DATASET}/tables/quotes", "quote-table", "statement", problems=OF_QUERIES)
     async def quote_table(self, request: web.Request) -> web.Response:
-        """Returns what the table of a text in SQL would cost."""
-        asked = validated(SqlStatement, await _document(request), InvalidMessage, quoting=True)
+        """What the table of a text in SQL would cost now. It spends nothing."""
+        asked = SqlStatement.read(await _document(request), quoting=True)
         for field in ("query_id", "at_most"):
             if getattr(asked, field) is not None:
                 raise InvalidMessage(field, "a quote spends nothing", f"omit {field}")
-        dataset, token = request.match_info["dataset"], self._token(request)
-        self._check_servers()
-        async with self._shared.ask(token) as client:
-            await _check_dataset(client, dataset)
+        async with self._client(request) as (client, dataset):
             quote = await client.quote_sql(
                 asked.sql,
                 dataset=dataset,
@@ -251,49 +274,41 @@ class Api:
             )
         return _json(NothingAsked(dataset=dataset) if quote is None else quote)
 
+    @operation(f"{DATASET}/quotes", "quote", "query", problems=OF_QUERIES)
     async def quote(self, request: web.Request) -> web.Response:
-        """Returns what the answer to a query would cost."""
+        """What the answer to a query would cost now. It spends nothing."""
         query = _query(await _document(request))
-        dataset = request.match_info["dataset"]
-        token = self._token(request)
-        self._check_servers()
-        async with self._shared.ask(token) as client:
-            await _check_dataset(client, dataset)
-            asked = Query.of_message(await _fields(client, dataset, query))
+        async with self._client(request) as (client, dataset):
+            asked = await _asked(client, dataset, query)
             return _json(await client.ask_query(dataset, asked, quote=True, timeout_s=_WAIT_S))
 
+    @operation(f"{DATASET}/quotes/together", "quote-together", "queries", problems=OF_QUERIES)
     async def quote_together(self, request: web.Request) -> web.Response:
-        """Returns what several queries would cost together."""
-        body = validated(QueryList, await _document(request), InvalidMessage, quoting=True)
+        """What several queries would cost if they were asked one after another now. It spends nothing."""
+        body = QueryList.read(await _document(request), quoting=True)
         queries = [_query(one) for one in body.queries]
-        dataset = request.match_info["dataset"]
-        token = self._token(request)
-        self._check_servers()
-        async with self._shared.ask(token) as client:
-            await _check_dataset(client, dataset)
-            asked = [Query.of_message(await _fields(client, dataset, one)) for one in queries]
+        async with self._client(request) as (client, dataset):
+            asked = [await _asked(client, dataset, one) for one in queries]
             return _json(await client.quote_together(dataset, asked, timeout_s=_WAIT_S))
 
+    @operation(f"{DATASET}/standing", "standing-queries", problems=(404, 503))
     async def standing(self, request: web.Request) -> web.Response:
-        """Lists the standing queries of a data set."""
+        """The standing queries, which are answered again in each phase."""
         dataset = request.match_info["dataset"]
         self._check_servers()
         async with self._shared.ask() as client:
             await _check_dataset(client, dataset)
             return _json(StandingList(standing=tuple(await client.standing(dataset))))
 
+    @operation(f"{DATASET}/standing", "standing", "query", problems=(*OF_QUERIES, 409))
     async def stand(self, request: web.Request) -> web.Response:
-        """Asks a query in each phase from now on."""
+        """Asks a query in each phase from now on, under the ids `query_id@phase`."""
         document = await _document(request)
         if "query_id" not in document:
             raise InvalidMessage("query_id", "a standing query needs a name", "add query_id")
         query = _query(document)
-        dataset = request.match_info["dataset"]
-        token = self._token(request)
-        self._check_servers()
-        async with self._shared.ask(token) as client:
-            await _check_dataset(client, dataset)
-            asked = Query.of_message(await _fields(client, dataset, query))
+        async with self._client(request) as (client, dataset):
+            asked = await _asked(client, dataset, query)
             alert = None if query.alert is None else query.alert.model_dump(exclude_none=True)
             return _json(
                 await client.stand(
@@ -301,20 +316,19 @@ class Api:
                 )
             )
 
+    @operation(
+        f"{DATASET}/standing/{{query_id}}", "standing-ended", deletes=True, problems=(404, 503, 504)
+    )
     async def end_standing(self, request: web.Request) -> web.Response:
-        """Ends a standing query of the API."""
-        dataset, query_id = request.match_info["dataset"], request.match_info["query_id"]
-        token = self._token(request)
-        self._check_servers()
-        async with self._shared.ask(token) as client:
-            await _check_dataset(client, dataset)
+        """Ends a standing query that was begun here. Its answers stay."""
+        query_id = request.match_info["query_id"]
+        async with self._client(request) as (client, dataset):
             await client.end_standing(dataset, query_id, timeout_s=_WAIT_S)
         return _json(StandingEnded(dataset=dataset, query_id=query_id))
 
-    async def _ask(self, dataset: str, fields: QueryFields, token: str | None) -> Answer:
+    async def _ask(self, dataset: str, asked: Query[Any], token: str | None) -> Answer:
         async with self._shared.ask(token) as client:
-            query = Query.of_message(fields)
-            return await client.ask_query(dataset, query, timeout_s=_GIVE_UP_S)
+            return await client.ask_query(dataset, asked, timeout_s=_GIVE_UP_S)
 
     def _check_servers(self) -> None:
         """Checks that no server is known to be away.
@@ -327,8 +341,12 @@ class Api:
 
     # ------------------------------------------------------------ what happens
 
+    @operation(f"{DATASET}/stream", "stream", problems=(404, 503))
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """Streams answers and events as server-sent events."""
+        """Answers and events from now on, as server-sent events of the types `answer` and `event`.
+
+        The data of each is that message in one line of JSON.
+        """
         dataset = request.match_info["dataset"]
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
@@ -386,7 +404,7 @@ def _take_note(task: asyncio.Task[Any]) -> None:
 
 @cache
 def _openapi_bytes() -> bytes:
-    return json.dumps(openapi(), separators=(",", ":")).encode()
+    return json.dumps(openapi(operations_of(Api)), separators=(",", ":")).encode()
 
 
 async def _describe(_: web.Request) -> web.Response:
@@ -416,7 +434,7 @@ def _query(document: object) -> SqlQuery | QueryFields:
         InvalidMessage: The document is not a query.
     """
     if isinstance(document, Mapping) and "sql" in document:
-        return validated(SqlQuery, document, InvalidMessage, quoting=True)
+        return SqlQuery.read(document, quoting=True)
     if isinstance(document, Mapping):
         for field, place in (("quote", "quotes"), ("standing", "standing")):
             if field in document:
@@ -429,14 +447,14 @@ def _query(document: object) -> SqlQuery | QueryFields:
     return QueryFields.read(document)
 
 
-async def _fields(client: AsyncClient, dataset: str, query: SqlQuery | QueryFields) -> QueryFields:
-    """Translates SQL to the fields of a message.
+async def _asked(client: AsyncClient, dataset: str, query: SqlQuery | QueryFields) -> Query[Any]:
+    """Returns what is asked, translated from SQL and with an id.
 
     Raises:
         InvalidInput: The SQL does not fit the data set.
     """
     if isinstance(query, QueryFields):
-        return query
+        return Query.of_message(query)
     asked: Query[Any] = Query(
         query.sql or None,
         query.group_by,
@@ -446,7 +464,7 @@ async def _fields(client: AsyncClient, dataset: str, query: SqlQuery | QueryFiel
         error=query.error.model_dump() if isinstance(query.error, BaseModel) else query.error,
         at_most=query.at_most,
     )
-    return QueryFields.read(await client.as_message(dataset, asked))
+    return Query.of_message(QueryFields.read(await client.as_message(dataset, asked)))
 
 
 def _window(window: Window | None) -> dict[str, Any] | None:
@@ -513,19 +531,6 @@ def _budget(name: str, dataset: PublishedDataset) -> DatasetBudget:
             )
         ),
         shares=tuple(ShareBudget(**one) for one in shares) if shares else None,
-    )
-
-
-def _table(found: ResultTable) -> StatementTable:
-    table = found.with_ends
-    return StatementTable(
-        dataset=table.dataset,
-        columns=tuple(StatementColumn(**asdict(column)) for column in table.columns),
-        rows=tuple(table.rows),
-        phases=table.phases,
-        notes=table.notes,
-        cost=table.cost,
-        least_cell=table.least_cell,
     )
 
 

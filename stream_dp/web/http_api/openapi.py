@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
@@ -34,7 +34,8 @@ from stream_dp.web.http_api.api_documents import (
 LONGEST_WAIT_S: Final = 60.0
 """The longest time for which a request waits for an answer."""
 
-_DATASET: Final = "/api/v1/datasets/{dataset}"
+DATASET: Final = "/api/v1/datasets/{dataset}"
+_MARK: Final = "operation"
 _OWN: Final[dict[str, type[BaseModel]]] = {
     "pending": Pending,
     "datasets": DatasetList,
@@ -77,106 +78,38 @@ class Operation:
         return "GET" if self.body is None else "POST"
 
 
-_OF_QUERIES: Final = (404, 408, 413, 415, 422, 429, 503, 504)
+OF_QUERIES: Final = (404, 408, 413, 415, 422, 429, 503, 504)
+"""The statuses of problems that operations with a body can have."""
 
-OPERATIONS: Final = (
-    Operation("datasets", "/api/v1/datasets", "The data sets.", "datasets", problems=(503,)),
-    Operation(
-        "definition", _DATASET, "The definition of a data set.", "definition", problems=(404, 503)
-    ),
-    Operation(
-        "budget",
-        f"{_DATASET}/budget",
-        "The budget of each phase, according to the ledger.",
-        "budget",
-        problems=(404, 503),
-    ),
-    Operation(
-        "ask",
-        f"{_DATASET}/queries",
-        "Asks a query. The same query under the same id returns the same answer, and costs nothing more.",
-        "answer",
-        body="query",
-        waits=True,
-        problems=(*_OF_QUERIES, 409),
-    ),
-    Operation(
-        "answer",
-        f"{_DATASET}/answers/{{query_id}}",
-        "The answer to a query that was asked here, if it is among the latest ones.",
-        "answer",
-        waits=True,
-        problems=(404, 409, 422, 429, 503, 504),
-    ),
-    Operation(
-        "table",
-        f"{_DATASET}/tables",
-        "Asks any text in SQL, and returns its table.",
-        "table",
-        body="statement",
-        problems=(*_OF_QUERIES, 409),
-    ),
-    Operation(
-        "quote_table",
-        f"{_DATASET}/tables/quotes",
-        "What the table of a text in SQL would cost now. It spends nothing.",
-        "quote-table",
-        body="statement",
-        problems=_OF_QUERIES,
-    ),
-    Operation(
-        "quote",
-        f"{_DATASET}/quotes",
-        "What the answer to a query would cost now. It spends nothing.",
-        "quote",
-        body="query",
-        problems=_OF_QUERIES,
-    ),
-    Operation(
-        "quote_together",
-        f"{_DATASET}/quotes/together",
-        "What several queries would cost if they were asked one after another now. It spends nothing.",
-        "quote-together",
-        body="queries",
-        problems=_OF_QUERIES,
-    ),
-    Operation(
-        "standing",
-        f"{_DATASET}/standing",
-        "The standing queries, which are answered again in each phase.",
-        "standing-queries",
-        problems=(404, 503),
-    ),
-    Operation(
-        "stand",
-        f"{_DATASET}/standing",
-        "Asks a query in each phase from now on, under the ids `query_id@phase`.",
-        "standing",
-        body="query",
-        problems=(*_OF_QUERIES, 409),
-    ),
-    Operation(
-        "end_standing",
-        f"{_DATASET}/standing/{{query_id}}",
-        "Ends a standing query that was begun here. Its answers stay.",
-        "standing-ended",
-        deletes=True,
-        problems=(404, 503, 504),
-    ),
-    Operation(
-        "stream",
-        f"{_DATASET}/stream",
-        "Answers and events from now on, as server-sent events of the types `answer` and `event`. "
-        "The data of each is that message in one line of JSON.",
-        "stream",
-        problems=(404, 503),
-    ),
-)
-"""All operations. To add one, add it here and write its method in ``Api``."""
+_Method = TypeVar("_Method", bound=Callable[..., object])
 
 
-@cache
-def openapi() -> dict[str, Any]:
+def operation(
+    path: str,
+    reply: str,
+    body: str | None = None,
+    *,
+    problems: tuple[int, ...],
+    deletes: bool = False,
+    waits: bool = False,
+) -> Callable[[_Method], _Method]:
+    """Makes a method of ``Api`` an operation. Its docstring says what the caller gets."""
+
+    def mark(method: _Method) -> _Method:
+        summary = " ".join((method.__doc__ or "").split())
+        found = Operation(method.__name__, path, summary, reply, body, deletes, waits, problems)
+        setattr(method, _MARK, found)
+        return method
+
+    return mark
+
+
+def operations_of(api: type) -> tuple[Operation, ...]:
+    """Returns the operations of ``Api``, in the order of its methods."""
+    return tuple(getattr(method, _MARK) for method in vars(api).values() if hasattr(method, _MARK))
+
+
+def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
     """Returns the OpenAPI 3.1 document."""
     return {
         "openapi": "3.1.0",
@@ -191,7 +124,7 @@ def openapi() -> dict[str, Any]:
         "security": [{"bearer": []}, {}],
         "paths": {
             "/api/openapi.json": {"get": _describes_itself()},
-            **_paths(),
+            **_paths(operations),
         },
         "components": {
             "schemas": {
@@ -212,9 +145,9 @@ def openapi() -> dict[str, Any]:
     }
 
 
-def _paths() -> dict[str, dict[str, Any]]:
+def _paths(operations: Sequence[Operation]) -> dict[str, dict[str, Any]]:
     paths: dict[str, dict[str, Any]] = {}
-    for one in OPERATIONS:
+    for one in operations:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
     return paths
 

@@ -8,34 +8,15 @@ import threading
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import singledispatch
 from typing import Any, Final
 
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.kafka import topic_documents
+from stream_dp.display.answer_cells import AnswerCells
+from stream_dp.display.answer_words import short, why
+from stream_dp.display.event_words import event_line, rejection_line
 from stream_dp.errors import InvalidDefinition, InvalidMessage
-from stream_dp.messages import (
-    CellsAnswer,
-    CorrelationAnswer,
-    CountAnswer,
-    Definition,
-    DifferenceAnswer,
-    DifferenceByGroupAnswer,
-    Event,
-    FoundAnswer,
-    NoisyAnswer,
-    PrefixBatchAnswer,
-    QuantileAnswer,
-    QuantileByGroupAnswer,
-    RefusedAnswer,
-    Rejected,
-    SeriesAnswer,
-    ShareAnswer,
-    ShareByGroupAnswer,
-    SideAnswer,
-    SumAnswer,
-    SumByGroupAnswer,
-)
+from stream_dp.messages import Definition, Event, NoisyAnswer, RefusedAnswer, Rejected
 from stream_dp.web.http_api.api_documents import State
 from stream_dp.web.page_data.query_words import queries
 from stream_dp.web.page_data.tile_history import Tiles
@@ -47,16 +28,9 @@ _REMEMBERED: Final = 5_000
 _MOST_POINTS: Final = 400
 _LARGEST_ANSWER: Final = 65_536
 _SHOWN: Final = {
-    *("query_id", "analyst", "status", "n", "difficulty", "path"),
+    *("query_id", "analyst", "kind", "status", "n", "difficulty", "path"),
     *("privacy_loss", "phase", "window", "since", "until", "reason"),
 }
-_ALIKE: Final[Mapping[type, str]] = {
-    CountAnswer: "predicate",
-    CellsAnswer: "table",
-    FoundAnswer: "quantile",
-    SideAnswer: "between",
-}
-"""A kind that an answer looks like which was published before answers said their kind."""
 
 
 @dataclass(slots=True)
@@ -155,7 +129,7 @@ class PublishedDataset:
         if event.event == "quarantined":
             self.quarantine = at
         self.stop = at if event.event == "stopped" else None
-        self.events.appendleft({"at": at, **event.model_dump(exclude_none=True)})
+        self.events.appendleft({"at": at, "said": event_line(event)})
 
     def answer(self, value: bytes, at: int) -> None:
         """Takes a record of the answers. It ignores quotes and repeated answers."""
@@ -179,90 +153,16 @@ class PublishedDataset:
 
 
 def _line(answer: NoisyAnswer | RefusedAnswer) -> dict[str, Any]:
-    """Returns the entry of an answer in a list. A table or a batch shows only its size."""
-    line = {
-        **answer.model_dump(include=_SHOWN, exclude_none=True),
-        "kind": answer.kind or _ALIKE.get(type(answer)),
-    }
-    return line if isinstance(answer, RefusedAnswer) else {**line, **_figures(answer)}
-
-
-@singledispatch
-def _figures(answer: NoisyAnswer) -> dict[str, Any]:
-    """The figures of an answer. Each kind has a function, which answers of the same form share."""
-    del answer
-    return {}
-
-
-@_figures.register
-def _(answer: CountAnswer) -> dict[str, Any]:
-    return {"value": answer.value, "error_bar": answer.error_bar}
-
-
-@_figures.register
-def _(answer: SumAnswer) -> dict[str, Any]:
-    of_rows = {"value": answer.value, "error_bar": answer.error_bar}
-    return {**of_rows, "mean": answer.mean, "mean_bar": answer.mean_bar}
-
-
-@_figures.register
-def _(answer: CorrelationAnswer) -> dict[str, Any]:
-    return {"value": answer.value, "error_bar": answer.error_bar}
-
-
-@_figures.register
-def _(answer: DifferenceAnswer) -> dict[str, Any]:
-    return {"value": answer.value, "error_bar": answer.error_bar}
-
-
-@_figures.register
-def _(answer: ShareAnswer) -> dict[str, Any]:
-    of_rows = {"value": answer.value, "error_bar": answer.error_bar}
-    return {**of_rows, "share": answer.share, "share_bar": answer.share_bar}
-
-
-@_figures.register(CellsAnswer)
-@_figures.register(SumByGroupAnswer)
-@_figures.register(ShareByGroupAnswer)
-@_figures.register(DifferenceByGroupAnswer)
-def _(
-    answer: CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer | DifferenceByGroupAnswer,
-) -> dict[str, Any]:
-    bars = [bar for bar in answer.table.error_bars if bar is not None]
-    return {"cells": len(answer.table.values), "error_bar": max(bars, default=None)}
-
-
-@_figures.register
-def _(answer: SeriesAnswer) -> dict[str, Any]:
-    return {"parts": len(answer.parts), "series": answer.series}
-
-
-@_figures.register
-def _(answer: PrefixBatchAnswer) -> dict[str, Any]:
-    return {"cells": len(answer.batch.values), "error_bar": answer.error_bar_simultaneous}
-
-
-@_figures.register
-def _(answer: FoundAnswer) -> dict[str, Any]:
-    found = None if answer.found is None else answer.found.model_dump(exclude_none=True)
-    return {"found": found, "error_bar": answer.error_bar}
-
-
-@_figures.register
-def _(answer: QuantileAnswer) -> dict[str, Any]:
-    bins = None if answer.lies_in is None else answer.lies_in.model_dump(exclude_none=True)
-    return {"found": bins, "error_bar": answer.error_bar}
-
-
-@_figures.register
-def _(answer: QuantileByGroupAnswer) -> dict[str, Any]:
-    bars = [bar for bar in answer.table.error_bars if bar is not None]
-    return {"cells": len(answer.table.found), "error_bar": max(bars, default=None)}
-
-
-@_figures.register
-def _(answer: SideAnswer) -> dict[str, Any]:
-    return {"side": answer.side, "error_bar": answer.error_bar}
+    """Returns the entry of an answer in a list: what it says in a few words, and the share that is drawn."""
+    line = answer.model_dump(include=_SHOWN, exclude_none=True)
+    if isinstance(answer, RefusedAnswer):
+        return {**line, "said": f"refused: {why(answer.reason)}"}
+    cells = AnswerCells(answer)
+    drawn = {}
+    if not cells.names and cells.main and cells.unit(cells.main) == "share":
+        figure = cells.figure(cells.main)
+        drawn = {"value": figure.number, "error_bar": figure.bar}
+    return {**line, **drawn, "said": short(cells), "widest": cells.widest_bar}
 
 
 class PublishedState:
@@ -314,6 +214,4 @@ class PublishedState:
     def _reject(self, value: bytes | None, at: int) -> None:
         rejected = topic_documents.read(Rejected, value)
         if rejected is not None:
-            self.rejected.appendleft(
-                {"at": at, **rejected.model_dump(exclude={"version"}, exclude_none=True)}
-            )
+            self.rejected.appendleft({"at": at, "said": rejection_line(rejected)})

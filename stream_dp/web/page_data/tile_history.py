@@ -6,16 +6,17 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from stream_dp.client.kafka import topic_documents
+from stream_dp.display.answer_cells import AnswerCells, main_figures, newest
+from stream_dp.display.answer_words import why
+from stream_dp.display.figure_text import text
+from stream_dp.display.figures import Figure
 from stream_dp.messages import (
-    Figure,
     NoisyAnswer,
     RefusedAnswer,
-    SeriesAnswer,
     StandingQuery,
-    figures,
     phase_in_id,
 )
 from stream_dp.web.page_data.query_words import sql_of, standing_of, words_of_standing
@@ -28,35 +29,43 @@ _CELLS_OF_A_PHASE: Final = 12
 _LONGEST: Final = 200
 
 
+_Cell: TypeAlias = tuple[str, float, float | None, str]
+"""The labels of a cell, its number, the half width around it, and both in words."""
+
+
 @dataclass(slots=True)
 class _History:
     """The answers under one name: a number or some cells for each phase, and more cells of the newest."""
 
     phases: dict[int, dict[str, Any]] = field(default_factory=dict)
     newest: int = 0
-    cells: list[Figure] = field(default_factory=list)
+    cells: list[_Cell] = field(default_factory=list)
     in_all: int = 0
 
     def add(self, phase: int, answer: NoisyAnswer | RefusedAnswer, at: int) -> None:
-        found = list(islice(figures(answer), _MOST_CELLS))
-        drawn = answer.parts[-1].answer if isinstance(answer, SeriesAnswer) else answer
-        entry: dict[str, Any] = {"phase": phase, "at": at, "kind": drawn.kind}
+        drawn = newest(answer)
+        cells = AnswerCells(drawn) if isinstance(drawn, NoisyAnswer) else None
+        unit = cells.unit(cells.main) if cells is not None and cells.main else None
+        found = [
+            (*one, text(Figure(one.value, one.error_bar or 0.0), unit or "number"))
+            for one in islice(main_figures(answer), _MOST_CELLS)
+        ]
+        entry: dict[str, Any] = {"phase": phase, "at": at, "unit": unit}
         if isinstance(answer, RefusedAnswer):
-            entry["refused"] = answer.reason.message
+            entry["refused"] = why(answer.reason)
         else:
             entry |= {"cost": answer.privacy_loss.share, "path": answer.path}
             entry |= {"difficulty": answer.difficulty, "window": answer.window}
-        if len(found) == 1 and not found[0].cell:
-            entry |= {"value": found[0].value, "error_bar": found[0].error_bar}
+        if len(found) == 1 and not found[0][0]:
+            entry |= dict(zip(("value", "error_bar", "said"), found[0][1:], strict=True))
         elif found:
             entry["cells"] = found[:_CELLS_OF_A_PHASE]
         self.phases[phase] = entry
         while len(self.phases) > _MOST_PHASES:
             del self.phases[min(self.phases)]
         if phase >= self.newest:
-            self.newest, self.cells = phase, [figure for figure in found if figure.cell]
-            table = getattr(drawn, "table", None)
-            self.in_all = 0 if table is None else len(table.counts)
+            self.newest, self.cells = phase, [cell for cell in found if cell[0]]
+            self.in_all = len(cells.labels) if cells is not None and cells.names else 0
 
 
 class Tiles:

@@ -6,7 +6,9 @@ import json
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from stream_dp.messages import Definition
+from stream_dp.dates import labels_of
+from stream_dp.display.phase_words import moment
+from stream_dp.messages import AttributeSpec, Definition
 from stream_dp.pipeline.watch.health import Health
 from stream_dp.profiles.builder import build, epsilon_spent, rows_of_a_phase, rows_that_open
 from stream_dp.profiles.line_units import epsilon_of_person
@@ -17,6 +19,7 @@ _MOST_PHASES: Final = 60
 _SHOWN_ANSWERS: Final = 25
 _SHOWN_EVENTS: Final = 12
 _KEPT: Final = 32
+_MOST_LABELS: Final = 500
 
 Section: TypeAlias = dict[str, bytes]
 """The documents as JSON, by name."""
@@ -154,7 +157,10 @@ def _schema(name: str, definition: Definition | None) -> bytes:
     return _bytes(
         {
             "name": name,
-            "attributes": [attribute.model_dump() for attribute in definition.attributes],
+            "attributes": [
+                {**attribute.model_dump(), "labels": _labels(attribute)}
+                for attribute in definition.attributes
+            ],
             "privacy": definition.privacy.model_dump(),
             "promised_to": definition.privacy.promised_to,
             "counting": None if (unit := definition.privacy.unit) is None else unit.counting,
@@ -167,6 +173,13 @@ def _schema(name: str, definition: Definition | None) -> bytes:
             "kinds": [kind for kind, spec in definition.kinds if spec is not None],
         }
     )
+
+
+def _labels(attribute: AttributeSpec) -> tuple[str, ...]:
+    """Returns the periods of a date, which SQL compares it with; the first of them where there are many."""
+    if attribute.type != "date":
+        return ()
+    return labels_of(attribute.by, attribute.first, attribute.until)[:_MOST_LABELS]
 
 
 def _opening(definition: Definition) -> dict[str, Any] | None:
@@ -205,8 +218,8 @@ def _detail(name: str, dataset: PublishedDataset) -> dict[str, Any]:
             "opened": opened,
             "spent": block.spent,
             "looks": block.looks,
-            "since": block.since,
-            "until": block.until,
+            "since": block.since and moment(block.since),
+            "until": block.until and moment(block.until),
             "easy": dataset.tallies[number].easy if number in dataset.tallies else 0,
             "hard": dataset.tallies[number].hard if number in dataset.tallies else 0,
         }

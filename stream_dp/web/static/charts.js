@@ -117,10 +117,11 @@ const stroke = (x1, x2, y1, y2) => s("line", { class: "error", x1, x2, y1, y2 })
 const lying = (x1, x2, y) => [stroke(x1, x2, y, y), stroke(x1, x1, y - 4, y + 4), stroke(x2, x2, y - 4, y + 4)];
 const upright = (x, y1, y2) => [stroke(x, x, y1, y2), stroke(x - 4, x + 4, y1, y1), stroke(x - 4, x + 4, y2, y2)];
 
-/** A marginal: a bar and an error bar for each cell [label, value, error or null]; `say` puts a value into words. */
-export function marginal(cells, say) {
+/** A marginal: a bar and an error bar for each cell [label, value, error or null, both in words]. */
+export function marginal(cells) {
   const bar = (error) => error ?? 0;
-  const said = ([label, value, error]) => `${label} ${say(value)}${error === null ? "" : ` ± ${say(error)}`}`;
+  const said = ([label, , , words]) => `${label} ${words}`;
+  const ends = cells.map(([, , , words]) => words.split(" ± ")[0]);
   const least = Math.min(...cells.map(([, value]) => value)) < 0 ? Math.min(...cells.map(([, value, error]) => value - bar(error))) : 0;
   const most = Math.max(...cells.map(([, value, error]) => value + bar(error)), least + 1e-9, 0);
   return (width) => {
@@ -128,7 +129,7 @@ export function marginal(cells, say) {
     const above = width < 480 && longest > width * 0.34;
     const left = above ? 0 : Math.min(width * 0.45, longest);
     const room = Math.floor((above ? width : left) / 7.4);
-    const right = width - 14 - 7.4 * Math.max(...cells.map(([, value]) => say(value).length));
+    const right = width - 14 - 7.4 * Math.max(...ends.map((end) => end.length));
     const x = (value) => left + ((Math.max(least, value) - least) / (most - least)) * (right - left);
     const pitch = above ? 42 : 26;
     return picture(
@@ -145,7 +146,7 @@ export function marginal(cells, say) {
           s("text", above ? { class: "strong", x: 0, y: y - 12 } : { class: "strong", x: left - 8, y: y + 4, "text-anchor": "end" }, cut(label, room)),
           s("rect", { class: "mark", x: Math.min(x(0), x(value)), y: y - 7, width: Math.max(1, Math.abs(x(value) - x(0))), height: 14, rx: 2 }),
           error === null ? null : lying(x(value - error), x(value + error), y),
-          s("text", { class: "strong", x: width, y: y + 4, "text-anchor": "end" }, say(value)),
+          s("text", { class: "strong", x: width, y: y + 4, "text-anchor": "end" }, ends[index]),
         );
       }),
     );
@@ -158,8 +159,8 @@ function stepOf(range) {
   return [1, 2, 5, 10].map((lead) => lead * power).find((one) => range / one <= 4 + 1e-9);
 }
 
-/** A series: [period, value or null, error or null] in the order of time; `say` puts a value into words. */
-export function series(points, say) {
+/** A series: [period, value or null, error or null, both in words] in the order of time; `tick` writes the numbers of its axis. */
+export function series(points, tick) {
   const known = points.filter(([, value]) => value !== null);
   const bar = (error) => error ?? 0;
   const least = Math.min(...known.map(([, value, error]) => value - bar(error)));
@@ -168,10 +169,10 @@ export function series(points, say) {
   const floor = Math.min(...known.map(([, value]) => value)) < 0 ? -Infinity : 0;
   const low = Math.max(floor, Math.floor(least / step + 1e-9) * step);
   const high = Math.max(low + step, Math.ceil(most / step - 1e-9) * step);
-  const said = ([period, value, error]) => `${period}: ${value === null ? "not known" : `${say(value)}${error === null ? "" : ` ± ${say(error)}`}`}`;
+  const said = ([period, value, , words]) => `${period}: ${value === null ? "not known" : words}`;
   return (width) => {
     const [right, top, bottom, height] = [width - 8, 10, 150, 176];
-    const left = 18 + 7.4 * Math.max(say(low).length, say(high).length);
+    const left = 18 + 7.4 * Math.max(tick(low).length, tick(high).length);
     const pitch = (right - left) / points.length;
     const every = Math.ceil((8 + 7.4 * Math.max(...points.map(([period]) => period.length))) / pitch);
     const x = (index) => left + (index + 0.5) * pitch;
@@ -184,7 +185,7 @@ export function series(points, say) {
       width,
       height,
       `Over time: ${points.map(said).join("; ")}`,
-      yAxis(low, high, step, y, left, right, say),
+      yAxis(low, high, step, y, left, right, tick),
       s("path", { class: "line", d: line }),
       points.map((point, index) => {
         const [period, value, error] = point;

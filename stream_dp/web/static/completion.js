@@ -26,44 +26,8 @@ const unquoted = (token) => (token.startsWith('"') ? token.slice(1).replace(/"$/
 /** The constants that an attribute can be compared with. */
 export function constants(attribute) {
   if (attribute.type === "category") return [...attribute.values.slice(0, 500).map(literal), ...(attribute.other ? ["'other'"] : [])];
-  if (attribute.type === "date") return periods(attribute).map(literal);
+  if (attribute.type === "date") return attribute.labels.map(literal);
   return attribute.type === "number" ? attribute.edges.map(String) : ["TRUE", "FALSE"];
-}
-
-const AGAIN = {
-  weekday: ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"],
-  month_of_year: ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"],
-  hour_of_day: Array.from({ length: 24 }, (_, hour) => String(hour).padStart(2, "0")),
-};
-const MONTHS = { year: 12, quarter: 3, month: 1 };
-const HOURS = { week: 168, day: 24, hour: 1 };
-const DAY_MS = 86400e3;
-const PRECISION = { year: 4, month: 7, day: 10, hour: 13 };
-const MOST_PERIODS = 500;
-
-/** The labels of the periods of a date, which SQL compares it with; the first of them where there are many. */
-function periods({ by, from, until }) {
-  if (by in AGAIN) return AGAIN[by];
-  const moment = (text) => new Date(`${text.slice(0, 10)}T${text.slice(11, 13) || "00"}:00:00Z`);
-  const start = moment(from);
-  const end = until ? moment(until) : new Date(start);
-  if (!until) end.setUTCFullYear(start.getUTCFullYear() + 2);
-  const labels = [];
-  while (start < end && labels.length < MOST_PERIODS) {
-    labels.push(label(by, start));
-    if (by in MONTHS) start.setUTCMonth(start.getUTCMonth() + MONTHS[by]);
-    else start.setUTCHours(start.getUTCHours() + HOURS[by]);
-  }
-  return labels;
-}
-
-function label(by, start) {
-  const text = start.toISOString();
-  if (by === "quarter") return `${text.slice(0, 4)}-Q${1 + Math.floor(start.getUTCMonth() / 3)}`;
-  if (by !== "week") return text.slice(0, PRECISION[by]);
-  const thursday = new Date(start.getTime() + 3 * DAY_MS); // a week belongs to the year of its Thursday
-  const week = 1 + Math.floor((thursday - Date.UTC(thursday.getUTCFullYear(), 0, 1)) / (7 * DAY_MS));
-  return `${thursday.getUTCFullYear()}-W${String(week).padStart(2, "0")}`;
 }
 
 const AGGREGATES = { mode: "MODE(" };

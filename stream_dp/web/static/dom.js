@@ -43,21 +43,13 @@ export function share(part, digits = 2) {
 }
 
 /** A difference of shares, always with its sign. */
-export const signed = (value) => `${value < 0 ? "−" : "+"}${share(Math.abs(value))}`;
-
-/** How much of a budget is left: to who asks, where analysts have shares, and in all. */
-export const left = (budget) => (budget.yours ? `${share(budget.yours.left)} of the budget left to you, ${share(budget.left)} in all` : `${share(budget.left)} of the budget left`);
+const signed = (value) => `${value < 0 ? "−" : "+"}${share(Math.abs(value))}`;
 
 /** A percentage that somebody chose, without zeros at its end. */
 export const percent = (part) => `${+(100 * part).toPrecision(4)}%`;
 
-/** A number in its own unit, with as many decimals as its bar leaves sense to. */
-export function measured(value, bar) {
-  if (value === null || value === undefined) return "not known";
-  const decimals = bar ? Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(bar)))) : 2;
-  const shown = (number) => new Intl.NumberFormat("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }).format(number);
-  return bar === null || bar === undefined ? shown(value) : `${shown(value)} ± ${shown(bar)}`;
-}
+/** Writes the round numbers of an axis. Those of answers come in words from the server. */
+export const tick = (unit) => ({ share: (value) => share(value), points: signed })[unit] ?? ((value) => new Intl.NumberFormat("en", { maximumSignificantDigits: 4 }).format(value));
 
 const SAME_DAY = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const OTHER_DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
@@ -91,11 +83,7 @@ export function answerBar(value, error) {
 export const pill = (text, kind = "") => h("span", { class: `pill ${kind}` }, text);
 
 /** How an answer came about. */
-export const how = (answer) =>
-  pill(`${answer.difficulty}, ${answer.path}`, answer.path === "unverified" ? "bad" : answer.difficulty);
-
-/** Why something was refused, without the place in a message that nobody wrote. */
-export const why = (reason) => (reason?.message ?? "").replace(/^[\w.[\]]+: /, "");
+export const how = ([difficulty, path]) => pill(`${difficulty}, ${path}`, path === "unverified" ? "bad" : difficulty);
 
 /** A table; columns are [heading, class of its cells]. */
 export function table(caption, columns, rows) {

@@ -1,6 +1,6 @@
 // The operator's view: everything that is public, and the health of this worker.
 
-import { empty, fill, h, how, percent, pill, scrolling, share, spendingBar, table, when, whole, why, $ } from "./dom.js";
+import { empty, fill, h, percent, pill, plural, scrolling, share, spendingBar, table, when, whole, $ } from "./dom.js";
 import { quoted } from "./completion.js";
 import { follow, keepDataset, send } from "./live.js";
 import { sharedParts } from "./parts.js";
@@ -122,19 +122,12 @@ async function showPrices() {
       fill($("prices"), h("p", { class: "refused" }, quote.error.message));
       return;
     }
-    const [one] = quote.queries ?? [{}];
-    const refused = quote.status === "refused" ? why(quote.reason) : one.reason ? why(one.reason) : null;
     rows.push(
       h(
         "tr",
         {},
         h("th", { scope: "row", class: "words" }, words),
-        refused
-          ? h("td", { colspan: 2, class: "refused" }, refused)
-          : [
-              h("td", { class: "number tight" }, one.privacy_loss?.share ? share(one.privacy_loss.share) : one.path === "unverified" ? "cannot be had" : "free"),
-              h("td", { class: "tight" }, one.path ?? ""),
-            ],
+        quote.refused ? h("td", { colspan: 2, class: "refused" }, quote.refused) : [h("td", { class: "number tight" }, quote.price), h("td", {}, quote.path)],
       ),
     );
   }
@@ -171,9 +164,7 @@ function showHealth(health) {
 }
 
 function showRejected(rejected) {
-  const lines = rejected.map((one) =>
-    h("li", {}, when(one.at), h("span", {}, `${one.topic}[${one.partition}]@${one.offset}: ${one.reason.message}`)),
-  );
+  const lines = rejected.map((one) => h("li", {}, when(one.at), h("span", {}, one.said)));
   fill($("rejected"), lines.length ? h("ul", { class: "log" }, lines) : empty("None lately."));
 }
 

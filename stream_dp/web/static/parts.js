@@ -1,6 +1,6 @@
 // Parts that both views have.
 
-import { answerBar, empty, fill, h, how, measured, percent, pill, plural, scrolling, share, signed, spendingBar, table, when, whole, why, $ } from "./dom.js";
+import { answerBar, empty, fill, h, how, percent, pill, plural, scrolling, share, spendingBar, table, when, whole, $ } from "./dom.js";
 import { draw, easyByPhase, overTime, undraw } from "./charts.js";
 
 const STATES = { retired: "retired: its rows are erased", quarantined: "in quarantine", stopped: "stopped: nobody can serve it" };
@@ -52,7 +52,7 @@ function showTiles(dataset, schema, answers) {
   tiles.hidden = !dataset;
   if (!dataset) return;
   const asked = dataset.easy + dataset.hard;
-  const bars = answers.filter((answer) => PROMISED.includes(answer.kind)).map((answer) => answer.error_bar).filter((bar) => bar !== undefined && bar !== null).sort((a, b) => a - b);
+  const bars = answers.filter((answer) => PROMISED.includes(answer.kind)).map((answer) => answer.widest).filter((bar) => bar !== null).sort((a, b) => a - b);
   fill(
     tiles,
     tile("Phases open", whole(dataset.phases), plural(dataset.rows, "row")),
@@ -92,7 +92,7 @@ function showBudget(dataset) {
               "tr",
               {},
               h("th", { scope: "row", class: "tight" }, phase.phase),
-              h("td", { class: "tight roomy muted", title: dated ? `opened ${when(phase.opened).textContent ?? ""}${dates(phase)}` : null }, dated ? moment(phase.since ?? "") : when(phase.opened)),
+              h("td", { class: "tight roomy muted", title: dated ? `opened ${when(phase.opened).textContent ?? ""}${phase.until ? `, from ${phase.since} until ${phase.until}` : ""}` : null }, dated ? phase.since ?? "" : when(phase.opened)),
               h("td", { class: "number tight" }, whole(phase.rows)),
               h("td", { class: "broad" }, spendingBar(phase.spent)),
               h("td", { class: "number tight" }, share(phase.spent)),
@@ -115,66 +115,6 @@ function showBudget(dataset) {
 
 const known = new Set();
 
-const withBar = (shown, error) => [shown, h("span", { class: "muted" }, error === undefined || error === null ? "" : ` ± ${share(error)}`)];
-const counted = (answer) => withBar(h("strong", {}, share(answer.value)), answer.error_bar);
-const cells = (answer) => {
-  const error = answer.error_bar ?? answer.error_bar_simultaneous;
-  return `${plural(answer.cells ?? (answer.table ?? answer.batch).values.length, "cell")}${error === undefined || error === null ? "" : ` ± ${share(error)}`}`;
-};
-const found = (answer) => answer.found?.label ?? "none that may be named";
-const bins = (answer) => (answer.lies_in ?? answer.found)?.label ?? "any bin";
-const quantiles = (answer) => plural(answer.cells ?? answer.table.found.length, "cell");
-const side = (answer) => answer.side;
-
-// One function for each kind of answer. A list has the size of a table, and the page that asked has the table.
-const FIGURES = {
-  predicate: counted,
-  threshold: counted,
-  adaptive_threshold: counted,
-  table: cells,
-  threshold_curve: cells,
-  sum_by_group: cells,
-  share_by_group: cells,
-  difference_by_group: cells,
-  difference: (answer) => withBar(h("strong", {}, signed(answer.value)), answer.error_bar),
-  correlation: (answer) => measured(answer.value, answer.error_bar),
-  prefix_batch: cells,
-  series: (answer) => `${plural(answer.parts.length ?? answer.parts, "part")} by ${answer.series}`,
-  sum: (answer) => `mean ${measured(answer.mean, answer.mean_bar)}`,
-  share: (answer) => (answer.share === undefined || answer.share === null ? "not known" : withBar(h("strong", {}, share(answer.share)), answer.share_bar)),
-  quantile: bins,
-  quantile_by_group: quantiles,
-  median: found,
-  mode: found,
-  between: side,
-  interior_point: side,
-};
-
-/** Whether a query of a quote would be refused, or answered without a look that it would need. */
-const cannotBeHad = ({ privacy_loss, path }) => !privacy_loss || (path === "unverified" && !privacy_loss.share);
-
-/** What the data set measures more because of an answer or a quote. */
-export const alsoMeasured = ({ owner_pays: also }) => (also ? `; also: the data set measures more (${share(also.share)}, the owner pays)` : "");
-
-/** What the queries of a quote would cost together. */
-export function priceOf({ together: { low, high, most }, blocks, queries }) {
-  const without = queries.filter(cannotBeHad).length;
-  const part = without === queries.length ? "It cannot be had: no look that it may pay for is precise enough" : without ? `; ${without} of its ${queries.length} queries cannot be had` : "";
-  if (without === queries.length) return part;
-  if (!high) return `It would be free${part}`;
-  const range = share(low) === share(high) ? share(high) : `${share(low)} to ${share(high)}`;
-  const [one] = queries.length === 1 ? queries : [{}];
-  const bar = one.error_bar === undefined ? "" : `, for ${one.expected ? "about " : ""}± ${Number((100 * one.error_bar).toPrecision(2))}% of the ${one.kind?.startsWith("sum") ? "largest possible sum" : "rows"}`;
-  return `It would cost ${most === undefined ? "" : "about "}${range}${most === undefined ? "" : ` and ${share(most)} at most`} of the budget of ${blocks === 1 ? "a phase" : `each of ${blocks} phases`}${bar}${part}`;
-}
-
-/** An answer in a few words. */
-export function figure(answer) {
-  if (answer.columns) return h("span", {}, plural(answer.rows.length, "row"));
-  if (answer.status === "refused") return h("span", { class: "refused" }, `refused: ${why(answer.reason)}`);
-  return h("span", {}, (FIGURES[answer.kind] ?? (() => "another kind"))(answer));
-}
-
 /** The latest answers, newest first; with the questions where those are known. */
 function showAnswers(answers) {
   const questions = answers.some((answer) => answer.question) ? answers.map((answer) => answer.question ?? "") : null;
@@ -183,7 +123,7 @@ function showAnswers(answers) {
     const name = `${answer.analyst} ${answer.query_id}`;
     const fresh = !known.has(name) && !first;
     known.add(name);
-    const bar = answer.value === undefined ? null : answerBar(answer.value, answer.error_bar);
+    const isDrawn = answer.value !== undefined && answer.value !== null;
     const refused = answer.status === "refused";
     const cost = answer.privacy_loss?.share;
     return h(
@@ -192,10 +132,10 @@ function showAnswers(answers) {
       h("td", { class: "tight roomy muted" }, when(answer.at)),
       h("td", { class: "tight roomy", title: answer.query_id }, answer.analyst.slice(0, 24)),
       questions ? h("td", { class: "words code" }, questions[index] ?? "") : null,
-      h("td", { class: refused ? "words" : "tight", colspan: refused ? 4 : null }, figure(answer)),
+      h("td", { class: refused ? "words refused" : isDrawn ? "tight" : "words", colspan: refused ? 4 : isDrawn ? null : 2 }, answer.said),
       refused ? null : [
-        h("td", { class: questions ? "narrow roomy" : "broad roomy" }, bar),
-        h("td", { class: "tight" }, answer.difficulty ? how(answer) : ""),
+        isDrawn ? h("td", { class: questions ? "narrow roomy" : "broad roomy" }, answerBar(answer.value, answer.error_bar)) : null,
+        h("td", { class: "tight" }, how([answer.difficulty, answer.path])),
         h("td", { class: "number tight roomy" }, cost ? share(cost) : "free"),
       ],
     );
@@ -216,33 +156,8 @@ function showAnswers(answers) {
     );
 }
 
-/** The stretch of time that some phases cover, where it is known. */
-export const dates = ({ since, until }) => (since && until ? `, from ${moment(since)} until ${moment(until)}` : "");
-
-/** A date or a time as in messages, but without seconds. */
-export const moment = (time) => (time.length <= "2026-11-01T06:00+01:00".length ? time : time.slice(0, 16).replace("T", " "));
-
-const EVENTS = {
-  dataset_accepted: (event) => (event.note ? `data set accepted; ${event.note}` : "data set accepted"),
-  dataset_retired: () => "data set retired: its rows are erased",
-  batch_accepted: (event) => `${plural(event.rows, "row")} taken in (batch ${event.batch_id}); ${whole(event.waiting)} wait`,
-  batch_refused: (event) => `batch ${event.batch_id} refused`,
-  phase_opened: (event) => `phase ${event.phase} opened with ${plural(event.rows, "row")}${dates(event)}${event.late_batches ? `; ${whole(event.late_batches)} late ${event.late_batches === 1 ? "batch" : "batches"}` : ""}`,
-  phase_closed: (event) => `the period of phase ${event.phase} was closed`,
-  quarantined: () => "in quarantine",
-  stopped: () => "stopped",
-  repaired: () => "served again",
-  rows_lost: () => "goes on without rows that are lost",
-  written_off: () => "goes on; its rows up to then are written off",
-  analysts_changed: () => "other shares are allowed to analysts from now on",
-  alert: (event) => `alert: ${event.query_id}${event.cells ? ` (${event.cells.slice(0, 3).join("; ")}${event.cells.length > 3 ? " and more" : ""})` : ""}, since phase ${event.since_phase}`,
-};
-
 function showEvents(events) {
-  const lines = events.map((event) => {
-    const words = EVENTS[event.event]?.(event) ?? event.event;
-    return h("li", {}, when(event.at), h("span", {}, event.reason ? `${words}: ${event.reason.message}` : words));
-  });
+  const lines = events.map((event) => h("li", {}, when(event.at), h("span", {}, event.said)));
   fill($("events"), lines.length ? h("ul", { class: "log" }, lines) : empty("Nothing has happened lately."));
 }
 

@@ -1,16 +1,9 @@
 // Standing queries as tiles: the newest answer, the answers of earlier phases, their cost, a link and a download.
 
 import { draw, marginal, series } from "./charts.js";
-import { fill, h, how, measured, plural, scrolling, share, signed, table, when, why, $ } from "./dom.js";
+import { fill, h, how, plural, scrolling, share, table, tick, when, $ } from "./dom.js";
 
 const MOST_COLUMNS = 4;
-
-/** Words for a number of a tile: a share, a difference of shares, or a mean in its own unit. */
-function saying(kind) {
-  if (kind?.startsWith("sum")) return (value, bar) => measured(value, bar);
-  const one = kind?.startsWith("difference") ? signed : (value) => share(value);
-  return (value, bar) => (bar === null || bar === undefined ? one(value) : `${one(value)} ± ${share(bar)}`);
-}
 
 /** The address of this page with a question in its box. Nobody asks it until somebody presses the button. */
 export function linkTo(dataset, sql, last, series) {
@@ -34,7 +27,7 @@ export function csvOf(tile) {
   const end = (one) => [one.cost, one.path, one.refused];
   const lines = tile.history.flatMap((one) => {
     const cells = one === newest && tile.cells.length ? tile.cells : one.cells;
-    return cells ? cells.map((cell) => [...start(one), ...cell, ...end(one)]) : [[...start(one), "", one.value, one.error_bar, ...end(one)]];
+    return cells ? cells.map((cell) => [...start(one), ...cell.slice(0, 3), ...end(one)]) : [[...start(one), "", one.value, one.error_bar, ...end(one)]];
   });
   return [["phase", "answered", "cell", "value", "error_bar", "cost", "path", "refused"], ...lines].map((line) => line.map(csvField).join(",")).join("\r\n") + "\r\n";
 }
@@ -48,24 +41,24 @@ function download(tile) {
 function picture(tile) {
   const newest = tile.history.at(-1);
   if (!newest) return [h("p", { class: "empty" }, "The first answer comes with the next phase.")];
-  if (newest.refused) return [h("p", { class: "refused" }, `Refused for phase ${newest.phase}: ${why({ message: newest.refused })}`), ...past(tile)];
+  if (newest.refused) return [h("p", { class: "refused" }, `Refused for phase ${newest.phase}: ${newest.refused}`), ...past(tile)];
   if (tile.cells.length) {
     const chart = h("div", { class: "chart" });
-    draw(chart, marginal(tile.cells, saying(newest.kind)));
+    draw(chart, marginal(tile.cells));
     const more = tile.in_all > tile.cells.length ? h("p", { class: "hint" }, `the first ${tile.cells.length} of ${plural(tile.in_all, "cell")}`) : null;
     return [chart, more, earlier(tile)];
   }
   if (newest.value === undefined) return [h("p", { class: "hint" }, "Published answers show this answer; a tile cannot draw it.")];
-  return [h("p", { class: "figure" }, saying(newest.kind)(newest.value, newest.error_bar)), ...past(tile)];
+  return [h("p", { class: "figure" }, newest.said), ...past(tile)];
 }
 
 /** The answers of the phases so far, if there are at least two. */
 function past(tile) {
-  const points = tile.history.map((one) => [`${one.phase}`, one.value ?? null, one.error_bar ?? null]);
-  const kind = tile.history.findLast((one) => one.value !== undefined)?.kind;
+  const points = tile.history.map((one) => [`${one.phase}`, one.value ?? null, one.error_bar ?? null, one.said]);
+  const unit = tile.history.findLast((one) => one.value !== undefined)?.unit;
   if (points.filter(([, value]) => value !== null).length < 2) return [];
   const chart = h("div", { class: "chart" });
-  draw(chart, series(points, kind?.startsWith("sum") ? (value) => measured(value) : share));
+  draw(chart, series(points, tick(unit)));
   return [chart];
 }
 
@@ -74,8 +67,7 @@ function earlier(tile) {
   const phases = tile.history.filter((one) => one.cells).reverse();
   if (phases.length < 2) return null;
   const names = phases[0].cells.slice(0, MOST_COLUMNS).map(([name]) => name);
-  const say = saying(phases[0].kind);
-  const row = (one) => h("tr", {}, h("th", { scope: "row" }, one.phase), names.map((_, index) => h("td", { class: "number", title: one.cells[index] ? say(one.cells[index][1], one.cells[index][2]) : null }, one.cells[index] ? say(one.cells[index][1]) : "–")));
+  const row = (one) => h("tr", {}, h("th", { scope: "row" }, one.phase), names.map((_, index) => h("td", { class: "number" }, one.cells[index]?.[3] ?? "–")));
   const caption = `${tile.query_id}, phase by phase`;
   return h("details", {}, h("summary", {}, "Phase by phase"), scrolling(caption, table(caption, [["phase", ""], ...names.map((name) => [name, "number"])], phases.map(row))));
 }
@@ -102,7 +94,7 @@ export function showStanding(dataset, tiles, me, end) {
         h("h3", {}, tile.query_id),
         h("p", { class: "code" }, tile.words),
         picture(tile),
-        newest ? h("p", { class: "how" }, newest.difficulty ? how(newest) : null, h("span", {}, `phase ${newest.phase}, `, when(newest.at))) : null,
+        newest ? h("p", { class: "how" }, newest.difficulty ? how([newest.difficulty, newest.path]) : null, h("span", {}, `phase ${newest.phase}, `, when(newest.at))) : null,
         h("p", { class: "hint" }, [costs(tile), ALERTS(tile.alert)].filter(Boolean).join("; ")),
         h(
           "div",

@@ -1,0 +1,52 @@
+"""Events and rejections in words."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stream_dp.display.answer_words import few_of
+from stream_dp.display.phase_words import between
+from stream_dp.messages import Event, Rejected
+
+_EVENTS: Final = {
+    "dataset_accepted": "is defined",
+    "dataset_retired": "is retired: its rows are erased",
+    "batch_refused": "batch refused",
+    "batch_known": "batch counted before",
+    "phase_closed": "its period is closed",
+    "quarantined": "is in quarantine",
+    "repaired": "is served again",
+    "stopped": "is stopped",
+    "rows_lost": "goes on without rows that are lost",
+    "written_off": "goes on; its rows up to then are written off",
+    "analysts_changed": "allows other shares to its analysts",
+}
+
+
+def event_line(event: Event) -> str:
+    """One event in words."""
+    words = _EVENTS.get(event.event, event.event)
+    if event.event == "phase_opened":
+        words = f"phase {event.phase} opened with {event.rows:,} rows"
+        if dates := between(event.since, event.until):
+            words += f", {dates}"
+        if event.late_batches:
+            words += f"; {event.late_batches:,} of its batches are late"
+    elif event.event == "batch_accepted":
+        words = f"{event.rows:,} rows taken in (batch {event.batch}), {event.waiting:,} wait"
+    elif event.event == "alert":
+        cells = "" if event.cells is None else f" ({few_of(event.cells)})"
+        words = (
+            f"alert: {event.query_id} of {event.analyst}{cells}, since phase {event.since_phase}"
+        )
+    elif event.batch is not None:
+        words += f" {event.batch}"
+    elif event.note is not None:
+        words += f"; {event.note}"
+    return f"{words}: {event.reason.message}" if event.reason is not None else words
+
+
+def rejection_line(rejected: Rejected) -> str:
+    """One rejection in words, with the position of the record."""
+    position = f"{rejected.topic}[{rejected.partition}]@{rejected.offset}"
+    return f"rejected {position}: {rejected.reason.message}"
