@@ -139,12 +139,12 @@ def _examine(connection: GivenServers) -> Iterator[_Finding]:
 
 
 def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> Iterator[_Finding]:
-    for role, state in topics.items():
-        yield from _settings_of(role, state, creating)
     if missing := [state.name for state in topics.values() if state.partitions == 0]:
         yield _bad(f"topics are missing: {', '.join(missing)}", creating)
     else:
         yield from _partitions(topics)
+    for role, state in topics.items():
+        yield from _settings_of(role, state, creating)
     kept = (topics[role] for role in ("journal", "blocks", "ledger", "batches"))
     single = [state.name for state in kept if state.replicas == 1]
     if brokers > 1 and single:

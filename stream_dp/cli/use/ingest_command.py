@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,16 +125,7 @@ def command(
             _confirm_misread(survey, accepted)
             if not late:
                 _confirm_late(client, definition, source, total, at)
-
-        def send(batch: FileBatch) -> Event:
-            return client.send(
-                name,
-                columns=batch.columns,
-                batch_id=f"{ids}-{batch.start}-{batch.stop}",
-                at=batch.at or at,
-                timeout_s=_TIMEOUT_S,
-            )
-
+        send = partial(_send, client, name, ids, at)
         event, done = _send_all(source, send, done, total)
         if not as_json:
             _report(source, definition, total, done, event, close=close)
@@ -268,6 +260,13 @@ def _confirm_late(
 
 
 # ---------------------------------------------------------------- sending
+
+
+def _send(client: Client, name: str, prefix: str, at: str | None, batch: FileBatch) -> Event:
+    batch_id = f"{prefix}-{batch.start}-{batch.stop}"
+    return client.send(
+        name, columns=batch.columns, batch_id=batch_id, at=batch.at or at, timeout_s=_TIMEOUT_S
+    )
 
 
 def _send_all(
