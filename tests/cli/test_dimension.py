@@ -19,10 +19,10 @@ def written(tmp_path: Path, text: str) -> Path:
     return file
 
 
-def guess(tmp_path: Path, text: str) -> DimensionTable:
+def guess(file: Path, **types: DimensionType) -> DimensionTable:
     """The table of a file with the types that are guessed."""
-    read = TableFile.read(written(tmp_path, text), key="city")
-    return read.table("cities", read.guessed({}))
+    read = TableFile.read(file, key="city")
+    return read.table("cities", read.guessed(types))
 
 
 def test_a_column_has_the_narrowest_type_of_its_entries(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_column_has_the_narrowest_type_of_its_entries(tmp_path: Path) -> None:
 def test_one_odd_entry_is_listed_and_does_not_make_numbers_a_text(tmp_path: Path, odd: str) -> None:
     text = f'city,people\nBonn,"{odd}"\nGraz,300000\n\nLyon,520000\nUlm,\n'
     with pytest.raises(InvalidInput) as caught:
-        guess(tmp_path, text)
+        guess(written(tmp_path, text))
     assert str(caught.value) == (
         f"cities.csv, column people: 1 of 3 entries do not fit the type integer: line 2: {odd!r}; fix them, "
         "leave them empty, or pass --type 'people=text'"
@@ -58,7 +58,7 @@ def test_one_odd_entry_is_listed_and_does_not_make_numbers_a_text(tmp_path: Path
 
 def test_a_number_with_a_zero_before_it_is_a_text_unless_it_is_declared(tmp_path: Path) -> None:
     text = "city,zip,month\nBonn,53111,01\nDresden,01067,12\n"
-    assert guess(tmp_path, text).lines()["Dresden"] == {"zip": "01067", "month": "12"}
+    assert guess(written(tmp_path, text)).lines()["Dresden"] == {"zip": "01067", "month": "12"}
     read = TableFile.read(tmp_path / "cities.csv", key="city")
     found = read.table("cities", {"zip": "text", "month": "integer"})
     assert found.lines()["Bonn"] == {"zip": "53111", "month": 1}
@@ -85,8 +85,7 @@ def test_a_file_that_is_no_public_table_is_refused(
     file = tmp_path / "cities.csv"
     file.write_bytes(text.encode("latin-1"))
     with pytest.raises(InvalidInput, match=words):
-        read = TableFile.read(file, key="city")
-        read.table("cities", read.guessed(types))
+        guess(file, **types)
 
 
 def test_a_table_is_published_when_its_types_are_confirmed(
