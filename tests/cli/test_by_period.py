@@ -15,19 +15,15 @@ from stream_dp.cli.files.rows_by_period import TIME, by_period, periods_of
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition
 from stream_dp.periods import Calendar, Length, zone_of
+from tests.pipeline import world
 
 BERLIN = Calendar(Length.read("1 day"), zone_of("Europe/Berlin"))
 
 
 def dated(file: Path, every: str = "1 day", **how: Any) -> RowFile:
-    document = {
-        "version": 1,
-        "dataset": "visits",
-        "attributes": [{"name": "n", "type": "number", "edges": [1_000_000]}],
-        "privacy": {"epsilon": 1.0, "delta": 1e-9},
-        "accuracy": {"error": 0.02},
-        "phase": {"min_rows": 10, "every": every, "timezone": "Europe/Berlin"},
-    }
+    attributes = [{"name": "n", "type": "number", "edges": [1_000_000]}]
+    phase = {"min_rows": 10, "every": every, "timezone": "Europe/Berlin"}
+    document = world.definition("visits", attributes=attributes, phase=phase)
     return RowFile(file, Definition.read(document), 25, FileReading(time_column="seen", **how))
 
 

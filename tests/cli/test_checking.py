@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +18,7 @@ from stream_dp.cli.files.value_survey import Complaint, Survey, reading_table, t
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.universe import Boolean, Category, Date, Number, Universe
 from stream_dp.messages import Definition
+from tests.pipeline import world
 
 DAY = Category("day", ("2026-11-01", "2026-11-02"))
 AMOUNT = Number("amount", (20.0, 50.0, 100.0))
@@ -256,16 +256,7 @@ def test_a_decimal_comma_is_read_in_columns_of_numbers_alone(
         {"name": "place", "type": "category", "values": ["1,5", " Ulm"]},
         {"name": "paid", "type": "boolean"},
     ]
-    promise = {"privacy": {"epsilon": 1.0, "delta": 1e-9}, "accuracy": {"error": 0.02}}
-    described = Definition.read(
-        {
-            "version": 1,
-            "dataset": "orders",
-            "attributes": attributes,
-            **promise,
-            "phase": {"min_rows": 20_000},
-        }
-    )
+    described = Definition.read(world.definition("orders", attributes=attributes))
     file = tmp_path / f"orders.{kind}"
     file.write_bytes(content)
     if kind == "parquet":
@@ -278,16 +269,3 @@ def test_a_decimal_comma_is_read_in_columns_of_numbers_alone(
     assert values["place"] == columns["place"]
     # A value that is listed with blanks keeps them.
     assert set(columns["place"]) <= {"1,5", " Ulm", "Ulm", None}
-
-
-@pytest.mark.parametrize(("synthetic_rows", "base_share"), [(500, 0.0), (500, 0.9), (0, 0.0)])
-def test_rows_that_would_be_poor_are_warned_of_where_a_definition_asks_for_rows(
-    run: Any, definition: dict[str, Any], tmp_path: Path, synthetic_rows: int, base_share: float
-) -> None:
-    file = tmp_path / "definition.json"
-    more = {"mechanism": {"base_share": base_share}, "synthetic_rows": synthetic_rows}
-    file.write_text(json.dumps({**definition, **more}))
-    ended = run("dataset", "check", file)
-    assert ended.code == 0, ended.err
-    said = "synthetic rows will be poor: opening a phase publishes too little about "
-    assert (said in ended.err) is (synthetic_rows > 0 and base_share == 0.0)

@@ -27,21 +27,14 @@ from stream_dp.core.rows.person_slots import canonical
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, Definition
 from stream_dp.profiles.builder import build, universe_of
+from tests.pipeline import world
 
 LIMIT = TOPICS["batches"].max_value_bytes
 
 
 def definition(*attributes: dict[str, Any], **privacy: Any) -> Definition:
-    return Definition.read(
-        {
-            "version": 1,
-            "dataset": "people",
-            "attributes": list(attributes),
-            "privacy": {"epsilon": 1.0, "delta": 1e-9, **privacy},
-            "accuracy": {"error": 0.02},
-            "phase": {"min_rows": 20_000},
-        }
-    )
+    promise = {"epsilon": 1.0, "delta": 1e-9, **privacy}
+    return Definition.read(world.definition("people", attributes=[*attributes], privacy=promise))
 
 
 CITY = {

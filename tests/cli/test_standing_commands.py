@@ -81,6 +81,11 @@ def test_tiles_fill_themselves(
 
 
 def test_an_alert_is_told_with_its_cells() -> None:
-    facts: dict[str, Any] = {"dataset": "people", "event": "alert", "analyst": "ana", "query_id": "by@7"}
+    facts: dict[str, Any] = {
+        "dataset": "people",
+        "event": "alert",
+        "analyst": "ana",
+        "query_id": "by@7",
+    }
     event = Event(**facts, phase=7, cells=("Bonn", "Graz"), since_phase=6)
     assert event_line(event) == "alert: by@7 of ana (Bonn; Graz), since phase 6"

@@ -13,6 +13,7 @@ import pytest
 from stream_dp.cli.files.phase_cuts import aligned, enough_rows, left_waiting
 from stream_dp.cli.files.row_files import RowFile
 from stream_dp.messages import Definition
+from tests.pipeline import world
 
 CENSUS = 48_842
 WIDE = [
@@ -22,15 +23,8 @@ WIDE = [
 
 
 def census(min_rows: int = 20_000, **changed: Any) -> Definition:
-    document = {
-        "version": 1,
-        "dataset": "people",
-        "attributes": WIDE,
-        "privacy": {"epsilon": 1.0, "delta": 1e-9},
-        "accuracy": {"error": 0.02},
-        "phase": {"min_rows": min_rows},
-    }
-    return Definition.read({**document, **changed})
+    fields = {"attributes": WIDE, "phase": {"min_rows": min_rows}, **changed}
+    return Definition.read(world.definition("people", **fields))
 
 
 def waiting_after(definition: Definition, n_rows: int, batch_rows: int, file: Path) -> int:

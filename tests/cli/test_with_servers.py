@@ -225,22 +225,6 @@ def test_before_a_phase_is_open_the_refusal_counts_what_waits(
     )
 
 
-def test_with_no_budget_left_a_refusal_says_so(
-    served: Run, define: Define, write_people: Write
-) -> None:
-    name = define(
-        privacy={"epsilon": 0.05, "delta": 1e-9},
-        accuracy={"error": 0.01, "failure_probability": 0.01},
-        phase={"min_rows": 1000},
-        on_exhausted="refuse",
-    )
-    served("ingest", write_people(name, 1000))
-    ended = served("ask", name, "age >= 30 AND city = 'Bonn'")
-    assert ended.code == 1
-    assert ended.err.startswith("refused: ")
-    assert re.search("too few rows for the promised accuracy|no budget left", ended.err), ended.err
-
-
 @pytest.mark.slow
 def test_nobody_at_work_is_noticed_soon_and_said(
     deployment: Any, run: Run, definition: dict[str, Any]
@@ -529,23 +513,6 @@ def test_nothing_is_sent_of_a_file_that_breaks_off_or_has_no_rows(
     ended = served("ingest", other)
     assert "there is no data set 'nobody'" in ended.err
     assert "pass --dataset" in ended.err
-
-
-def test_many_wide_columns_are_split_into_records_that_are_served(
-    served: Run, define: Define, tmp_path: Path
-) -> None:
-    values, names = [f"{i:03}" + "é" * 100 for i in range(4)], [f"a{i}" for i in range(64)]
-    name = define(
-        attributes=[{"name": each, "type": "category", "values": values} for each in names],
-        phase={"min_rows": 10**6},
-    )
-    file = tmp_path / f"{name}.csv"
-    rows = [",".join(values[(row + i) % 4] for i in range(64)) for row in range(1000)]
-    file.write_text("\n".join([",".join(names), *rows]))
-    assert file.stat().st_size > 3 * 4_194_304
-    ended = served("ingest", file)
-    assert ended.code == 0, ended.err
-    assert counted(served, name) == 1000
 
 
 def test_rows_of_another_width_are_left_out_of_what_is_sent_and_counted(

@@ -54,26 +54,24 @@ _REMEMBERED: Final = 1_000
 """How many distinct values of a column are kept. The examples are the most common of these."""
 
 # The shares of the rows from which a column is warned of.
-_MOSTLY: Final = 0.5  # count as ``other`` or ``missing``
-_WRONGLY: Final = (
-    0.1  # count as a value they do not have, because no cell fits better: it is asked about
-)
-_BIASED: Final = (
-    0.01  # the same, and it is told; or have one value that is not listed, or another notation
-)
-_END: Final = 0.9  # lie in an end bin if there are bins between the ends
-_BEYOND: Final = (
-    0.05  # lie beyond the ends between which values are kept, or outside the bounds of dates
-)
-_FEWEST: Final = 100  # numbers from which a distribution can be judged
+# Rows that count as ``other`` or ``missing``:
+_MOSTLY: Final = 0.5
+# That count as a value they do not have, because no cell fits better: it is asked about.
+_WRONGLY: Final = 0.1
+# The same, and it is told; or that have one value that is not listed, or another notation.
+_BIASED: Final = 0.01
+# That lie in an end bin if there are bins between the ends:
+_END: Final = 0.9
+# That lie beyond the ends between which values are kept, or outside the bounds of dates:
+_BEYOND: Final = 0.05
+# The numbers from which a distribution can be judged:
+_FEWEST: Final = 100
 
 _NOT_THERE: Final = frozenset(
     ["?", "-", "--", ".", "na", "n/a", "nan", "none", "null", "nil", "missing", "unknown"]
 ).union(["-9", "-99", "-999"])
 """Texts by which files often say that a value is missing, in small letters."""
-_NA: Final = (
-    'if this stands for a missing value, a definition with "missing": true and "na": [...] says so'
-)
+_NA: Final = 'if this is a missing value, a definition with "missing": true and "na": [...] says so'
 _GROUPED: Final = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 """A number whose points may separate thousands."""
 _A_NUMBER: Final = Number("number", (0.0,), missing=True)
@@ -150,15 +148,12 @@ class ColumnReading:
             self._strict = dataclasses.replace(self._strict, other=True)
         self.understood = self.empty = 0
         self.strange, self.ends = _Count(), (_Count(), _Count())
-        self._other_notation = _Count()  # strange rows with a number in another notation
-        self._outside = _Count()  # rows with a number beyond the ends between which values are kept
-        self._grouped = (
-            _Count()
-        )  # rows with a string whose point may mark decimals or separate thousands
-        self._decimals = False  # whether some string has a point that can only mark decimals
-        self._fractions = (
-            False  # whether some number is not whole, where the definition could say so
-        )
+        # Strange rows with a number in another notation, rows with a number beyond the ends between which
+        # values are kept, and rows with a string whose point may mark decimals or separate thousands.
+        self._other_notation, self._outside, self._grouped = _Count(), _Count(), _Count()
+        # Whether some string has a point that can only mark decimals, and whether some number is not whole,
+        # where the definition could say so.
+        self._decimals = self._fractions = False
 
     @property
     def rows(self) -> int:
