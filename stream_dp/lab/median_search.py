@@ -78,7 +78,7 @@ def packing_counts(values: Ints, *, size: int, n_rows: int, alpha: float) -> Cal
     return counts
 
 
-class Terms(TypedDict):
+class SearchTerms(TypedDict):
     """What is promised: a rank within ``alpha`` of the middle, but with ``failure_probability``."""
 
     alpha: float
@@ -136,7 +136,7 @@ class Needed:
 
 
 def experiment(
-    rng: np.random.Generator, *, sizes: Sequence[int], n_searches: int, **terms: Unpack[Terms]
+    rng: np.random.Generator, *, sizes: Sequence[int], n_searches: int, **terms: Unpack[SearchTerms]
 ) -> Iterator[Needed]:
     """The three numbers of rows for each size of the universe, from bisections of ``n_searches`` a step."""
     alpha, epsilon = terms["alpha"], terms["epsilon"]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from stream_dp.cli.demo.daily_demo import DEFINITION, TILES, Truth, _sparkline
+from stream_dp.cli.demo.daily_demo import DEFINITION, TILES, TileTruth, _sparkline
 from stream_dp.cli.demo.demo_view import DemoQuery
 from stream_dp.cli.demo.exact_flights import ExactFlights
 from stream_dp.cli.demo.yearly_demo import YearlyDemo
@@ -30,8 +30,8 @@ def sample() -> Flights:
 
 
 @pytest.fixture(scope="module")
-def truth(sample: Flights) -> Truth:
-    return Truth(sample)
+def truth(sample: Flights) -> TileTruth:
+    return TileTruth(sample)
 
 
 def test_exact_counts_of_tables_add_up_and_agree_with_those_of_conditions(sample: Flights) -> None:
@@ -90,7 +90,7 @@ def test_the_definition_and_the_tiles_are_valid() -> None:
         QueryFields.read({**tile.fields, "query_id": tile.name, "standing": True})
 
 
-def test_what_is_true_is_counted_from_the_days_of_a_tile(sample: Flights, truth: Truth) -> None:
+def test_what_is_true_is_counted_from_the_days_of_a_tile(sample: Flights, truth: TileTruth) -> None:
     assert truth.storms() == [31 + 8, 31 + 9], "the two days of the snowstorm"
     tiles = {tile.name: tile for tile in TILES}
     week = [sample.of_day(1, day) for day in range(4, 11)]

@@ -66,7 +66,7 @@ DEFINITION: Final[dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Tile:
+class DemoTile:
     """A standing query of the demo.
 
     Attributes:
@@ -108,30 +108,32 @@ _MEAN: Final = f"AVG(MIN(MAX(arr_delay, {_LOW}), {_HIGH}))"
 _PARTS: Final = "1.0 * COUNT(*) / SUM(COUNT(*)) OVER ()"
 
 
-def _table_of(name: str, title: str, attribute: str) -> Tile:
+def _table_of(name: str, title: str, attribute: str) -> DemoTile:
     fields = {"kind": "table", "group_by": [attribute], **_WEEK}
-    return Tile(name, title, fields, 7, _PARTS, (attribute,))
+    return DemoTile(name, title, fields, 7, _PARTS, (attribute,))
 
 
 TILES: Final = (
-    Tile(
+    DemoTile(
         "cancelled",
         "cancelled, this day",
         {**_CANCELLED, **_DAY, "alert": {"above": _ALERT_ABOVE}},
         1,
         _PART_CANCELLED,
     ),
-    Tile("late", "30 minutes late, this day", {"where": _LATE, **_DAY}, 1, _PART_LATE),
-    Tile(
+    DemoTile("late", "30 minutes late, this day", {"where": _LATE, **_DAY}, 1, _PART_LATE),
+    DemoTile(
         "early",
         "early, this day",
         {"where": {"attribute": "arr_delay", "lt": 0}, **_DAY},
         1,
         _PART_EARLY,
     ),
-    Tile("cancelled-by-day", "cancelled, by day", {**_CANCELLED, **_BY_DAY}, 1, _PART_CANCELLED),
-    Tile("late-by-day", "30 minutes late, by day", {"where": _LATE, **_BY_DAY}, 1, _PART_LATE),
-    Tile(
+    DemoTile(
+        "cancelled-by-day", "cancelled, by day", {**_CANCELLED, **_BY_DAY}, 1, _PART_CANCELLED
+    ),
+    DemoTile("late-by-day", "30 minutes late, by day", {"where": _LATE, **_BY_DAY}, 1, _PART_LATE),
+    DemoTile(
         "late-change",
         "late: 7 days against the 7 before",
         {"kind": "difference", "where": _LATE, "minus_window": {"previous": "7 days"}, **_WEEK},
@@ -139,14 +141,14 @@ TILES: Final = (
         _CHANGE,
     ),
     _table_of("carriers", "top carriers, 7 days", "carrier"),
-    Tile(
+    DemoTile(
         "delay",
         "average delay in minutes, 7 days",
         {"kind": "sum", "attribute": "arr_delay", **_WEEK},
         7,
         _MEAN,
     ),
-    Tile(
+    DemoTile(
         "late-by-hour",
         "30 minutes late by hour, 7 days",
         {"kind": "share", "share_of": _LATE, "group_by": ["hour"], **_WEEK},
@@ -155,7 +157,7 @@ TILES: Final = (
         ("hour",),
     ),
     _table_of("origins", "by airport, 7 days", "origin"),
-    Tile(
+    DemoTile(
         "jfk-very-late",
         "from JFK and an hour late, 7 days",
         {"where": {"all": _VERY_LATE_AT_JFK}, **_WEEK},
@@ -171,7 +173,7 @@ def date_of(day: int) -> date:
     return FIRST_DAY + timedelta(days=day - 1)
 
 
-class Truth:
+class TileTruth:
     """What is true of the tiles, from the public file."""
 
     def __init__(self, sample: Flights) -> None:
@@ -179,7 +181,7 @@ class Truth:
         days = [(date(2013, *each) - FIRST_DAY).days + 1 for each in dates]
         self._exact = ExactFlights(sample, days)
 
-    def of(self, tile: Tile, day: int) -> list[float]:
+    def of(self, tile: DemoTile, day: int) -> list[float]:
         """What a tile asks, with the rows of the days that end with this one."""
         return self._exact.values(tile.exact, (max(1, day - tile.days + 1), day), tile.group_by)
 
@@ -202,7 +204,7 @@ class DailyDemo:
     def __init__(self, deployment: DemoDeployment, sample: Flights, console: Console) -> None:
         self._deployment, self._client = deployment, deployment.client
         self._console, self._live = console, Live(console=console)
-        self._truth = Truth(sample)
+        self._truth = TileTruth(sample)
         days = map(date_of, range(1, DAYS + 1))
         self._batches = [sample.of_day(day.month, day.day) for day in days]
         self._began, self._recovered_s = time.monotonic(), 0.0
@@ -287,7 +289,7 @@ class DailyDemo:
                 self._take(reply, due)
         self._show(day)
 
-    def _take(self, answer: Answer, due: Mapping[str, Tile]) -> None:
+    def _take(self, answer: Answer, due: Mapping[str, DemoTile]) -> None:
         name, value = answer.query_id, answer.to_bytes()
         if self._arrived.setdefault(name, value) is not value:  # sent again after the kill
             if self._arrived[name] != value:
@@ -311,7 +313,9 @@ class DailyDemo:
         else:
             self._check(tile, int(name.rpartition("@")[2]), newest, found)
 
-    def _check(self, tile: Tile, day: int, answer: NoisyAnswer, found: Sequence[Figure]) -> None:
+    def _check(
+        self, tile: DemoTile, day: int, answer: NoisyAnswer, found: Sequence[Figure]
+    ) -> None:
         """Counts the figures that lie further from the truth than their own error bars."""
         table = getattr(answer, "table", None)
         labels = [""] if table is None else table.labels[0]
@@ -349,7 +353,7 @@ class DailyDemo:
         return table
 
 
-def _written(answer: NoisyAnswer | None, tile: Tile) -> str:
+def _written(answer: NoisyAnswer | None, tile: DemoTile) -> str:
     """The newest figures of a tile: its largest cells, if it has some."""
     if answer is None:
         return "no answer yet"
@@ -357,7 +361,7 @@ def _written(answer: NoisyAnswer | None, tile: Tile) -> str:
     return "  ".join(f"{one.cell} {_number(one, tile)}".strip() for one in top)
 
 
-def _number(one: Figure, tile: Tile) -> str:
+def _number(one: Figure, tile: DemoTile) -> str:
     if tile.fields.get("kind") == "sum":
         return f"{one.value:.1f}" + ("" if one.error_bar is None else f" ± {one.error_bar:.1f}")
     bar = "" if one.error_bar is None else f" ± {100 * one.error_bar:.0f}"
