@@ -43,7 +43,11 @@ _BITS: Final = 20_000
 _EPSILONS: Final = (Fraction(1), Fraction(1, 2), Fraction(1, 5))
 _ASKED: Final = (1, 3, 11, 31, 101, 301)
 _SIZES: Final = tuple(2**exponent for exponent in range(4, 25, 4))
-_TERMS: Final[median_search.Terms] = {"alpha": 0.05, "epsilon": 1.0, "failure_probability": 0.1}
+_TERMS: Final[median_search.SearchTerms] = {
+    "alpha": 0.05,
+    "epsilon": 1.0,
+    "failure_probability": 0.1,
+}
 
 _out = click.option(
     "--out",
