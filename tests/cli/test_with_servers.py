@@ -378,109 +378,70 @@ def test_data_sets_about_the_same_persons_are_told_of_each_other(
 # ---------------------------------------------------------------- a source before it is read
 
 
-@pytest.fixture
-def topic(served_deployment: Any) -> str:
-    """A topic of a shop, of one partition."""
-    topic = f"shop-{secrets.token_hex(4)}"
-    with KafkaAdminClient(bootstrap_servers=served_deployment.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
-    return topic
-
-
-@pytest.fixture
-def write_source(definition: dict[str, Any], topic: str, tmp_path: Path) -> Write:
-    """``write_source(fields=...)``: a source file of the topic for the data set."""
-
-    def write_source(**more: Any) -> Path:
-        file = tmp_path / "source.json"
-        source = {"version": 1, "dataset": definition["dataset"], "topic": topic, **more}
-        file.write_text(json.dumps(source))
-        return file
-
-    return write_source
-
-
-def produce(deployment: Any, topic: str, *values: bytes) -> None:
-    producer = KafkaProducer(bootstrap_servers=deployment.bootstrap_servers)
-    for value in values:
-        producer.send(topic, value, key=b"\xff")
-    producer.close()
-
-
 def test_a_source_is_tried_before_it_is_read(
     served: Run,
     served_deployment: Any,
     define: Define,
     write: Write,
     write_people: Write,
-    topic: str,
-    write_source: Write,
+    tmp_path: Path,
 ) -> None:
     """Nothing is sent, no consumer group is made, and only the newest records are read."""
-    fields = {"fields": {"city": "at", "age": "customer.age"}, "constants": {"smoker": True}}
-    source = write_source(**fields)
+    topic, servers = f"shop-{secrets.token_hex(4)}", served_deployment.bootstrap_servers
+    source = tmp_path / "source.json"
     check = ("dataset", "check", "--source", source)
-    assert "there is no data set 'people-" in served(*check).err
+
+    def describe(**more: str) -> None:
+        fields = {"city": "at", "age": "customer.age"}
+        document = {"version": 1, "topic": topic, "fields": fields, "constants": {"smoker": True}}
+        source.write_text(json.dumps({**document, **more}))
+
+    describe(dataset="nobody")
+    assert "there is no data set 'nobody'" in served(*check).err
     name = define()
-    write_source(**fields, topic=f"no-{topic}")
-    assert f"there is no topic no-{topic}" in served(*check).err
-    write_source(**fields)
+    describe(dataset=name)
+    assert f"there is no topic {topic}" in served(*check).err
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
     assert "holds no records" in served(*check).err
-    records = [
-        {"at": f"2026-11-01T10:{n:02}:00Z" if n >= 30 else "Bonn", "customer": {"age": n}}
-        for n in range(90)
-    ]
-    produce(served_deployment, topic, *(json.dumps(each).encode() for each in records))
+    producer = KafkaProducer(bootstrap_servers=servers)
+    producer.send(topic, b"\0\0\0\0\7{}")
+    for n in range(90):
+        place = "Bonn" if n < 30 else f"2026-11-01T10:{n:02}:00Z"
+        record = {"at": place, "customer": {"age": n}}
+        producer.send(topic, json.dumps(record).encode(), key=b"\xff")
+    producer.close()
     ended = served(*check, "--records", 50)
     assert ended.code == 0
     assert ended.out.startswith(f"read the newest 50 records of {topic}; nothing was sent\n")
     assert re.search(r"smoker +true or false +50 +itself", ended.out)
+    assert re.search(
+        r"the id of the topic is \S+, which \"start\" in a source file names", ended.out
+    )
     assert "warning: city: of 50 rows 100.0% are not listed and count as other" in ended.err
-    assert "age:" not in ended.err
     assert "a definition is public" in ended.err
-    other = [
-        {"name": "city", "type": "category", "values": ["Bonn"], "missing": True},
-        {"name": "age", "type": "number", "edges": [45]},
-        {"name": "smoker", "type": "boolean"},
-    ]
-    ended = served("dataset", "check", write(attributes=other), "--source", source)
-    assert f"read the newest 90 records of {topic}" in ended.out
+    for words in ("age:", "framed", "message.timestamp.type", "epsilons add up"):
+        assert words not in ended.err
+    # Times matter by the calendar alone, and not where the broker sets them.
+    said = f"warning: {topic} has message.timestamp.type CreateTime: its producers choose the times"
+    by_day = ("dataset", "check", write(phase={"min_rows": 2000, "every": "1 day"}))
+    ended = served(*by_day, "--source", source)
+    assert f"read the newest 91 records of {topic}" in ended.out
+    assert "warning: 1 of 91 messages are framed by a schema registry" in ended.err
+    assert said in ended.err
+    dated = {"message.timestamp.type": "LogAppendTime"}
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dated)])
+    assert "message.timestamp.type" not in served(*by_day, "--source", source).err
     assert counted(served, name) == 0
-    assert "epsilons add up" not in ended.err
 
     some = write_people(name, 10)
     assert served("ingest", some, "--batch-id", f"{topic}@AbCdEfGh:0:0-9").code == 0
     assert "epsilons add up" not in served(*check).err
     second = f"second-{secrets.token_hex(4)}"
-    write_source(**fields, dataset=second)
+    describe(dataset=second)
     ended = served("dataset", "check", write(dataset=second), "--source", source)
     assert f"warning: data sets {name} read the topic {topic} too" in ended.err
-
-
-def test_a_source_of_framed_messages_with_times_of_their_own_is_named_as_such(
-    served: Run, served_deployment: Any, write: Write, topic: str, write_source: Write
-) -> None:
-    """Times matter by the calendar alone, and not where the broker sets them."""
-    framed = b"\0\0\0\0\7" + json.dumps({"city": "Bonn"}).encode()
-    produce(served_deployment, topic, *[framed] * 20)
-
-    def check(**phase: str) -> Any:
-        file = write(phase={"min_rows": 2000, **phase})
-        return served("dataset", "check", file, "--source", write_source())
-
-    ended = check()
-    assert "warning: 20 of 20 messages are framed by a schema registry" in ended.err
-    assert "no message is a JSON object, so a worker stops at this source" in ended.err
-    assert "message.timestamp.type" not in ended.err
-    assert re.search(
-        r"the id of the topic is \S+, which \"start\" in a source file names", ended.out
-    )
-    said = "has message.timestamp.type CreateTime: its producers choose the times of its messages"
-    assert f"warning: {topic} {said}" in check(every="1 day").err
-    dated = {"message.timestamp.type": "LogAppendTime"}
-    with KafkaAdminClient(bootstrap_servers=served_deployment.bootstrap_servers) as admin:
-        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dated)])
-    assert "message.timestamp.type" not in check(every="1 day").err
 
 
 # ---------------------------------------------------------------- files with a fault

@@ -26,7 +26,7 @@ _UNDECODED: Final = re.compile("[\udc80-\udcff]")
 _END_OF_FILE: Final = "\x1a"
 """Ctrl-Z, with which DOS ends a file of text."""
 _BLANKS: Final = f" \t\r\n\ufeff{_END_OF_FILE}"
-_EXCELS_LINE: Final = re.compile(r'"?sep=(?P<mark>.)"?\s*', re.IGNORECASE)
+_EXCELS_LINE: Final = re.compile(r'"?sep=."?\s*', re.IGNORECASE)
 _LONGEST_CELL: Final = 1 << 27
 """The most characters of a cell of CSV. It bounds the memory that an unclosed quote takes."""
 
@@ -204,12 +204,9 @@ class FileColumns:
             raise InvalidInput(self._file.name, problem, fix)
         if self._reading.delimiter is not None:
             return self._reading.delimiter
-        if excels := _EXCELS_LINE.fullmatch(first):
-            raise InvalidInput(
-                f"{self._file.name} line 1",
-                "it tells Excel the separator, and does not name the columns",
-                f"delete this line and pass --delimiter {excels['mark']!r}",
-            )
+        if _EXCELS_LINE.fullmatch(first):
+            problem = "it tells Excel the separator, and does not name the columns"
+            raise InvalidInput(f"{self._file.name} line 1", problem, "delete this line")
         return mark_of(first, self._wanted.values())
 
     def _check_header(self, header: Sequence[str], *, may_be_a_row: bool = False) -> None:
