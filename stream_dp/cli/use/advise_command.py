@@ -143,7 +143,7 @@ def command(
 
 
 def _with_phases(definition: Definition, rows_per_phase: int | None, phases: int) -> Definition:
-    """Returns the definition with phases of so many rows, checked like a new one."""
+    """Returns the definition with phases of this many rows, checked like a new one."""
     n_rows = rows_per_phase or definition.phase.min_rows
     if n_rows * phases > MAX_ROWS:
         problem = f"all phases have more than {MAX_ROWS:,} rows"

@@ -165,13 +165,13 @@ class AskOptions:
         if query is None and {"where", "wheres"} & {*shape.needs}:
             raise click.UsageError(f'{named} needs a condition, such as "age < 30"')
         for name in ("attribute", "low", "high", "at_most"):
-            value, option = getattr(self, name), f"--{name.replace('_', '-')}"
+            value, option = getattr(self, name), name.replace("_", "-")
             in_query = name == "attribute" and query is not None
             if name in shape.needs and value is None and not in_query:
-                raise click.UsageError(f"{named} needs {option}")
+                raise click.UsageError(f"{named} needs --{option}")
             if name not in shape.names and value is not None:
                 raise click.UsageError(
-                    f"{named} has no {option}" if kind else f"{option} needs --kind"
+                    f"{named} has no --{option}" if kind else f"--{option} needs --kind"
                 )
 
     def query(self, texts: Sequence[str]) -> Query[Any]:
