@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import thread_time
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from rich.console import Console
@@ -38,8 +38,10 @@ from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
-from stream_dp.lab.synthetic_stream import Cells, Where, conjunction, single_or_subset, tree
+from stream_dp.lab.synthetic_stream import Cells, conjunction, single_or_subset
 from stream_dp.lab.trial import Driven, Truth
+
+Where: TypeAlias = dict[str, Any]
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PRIVACY = Privacy(1.0, 1e-9)
@@ -177,6 +179,39 @@ def adult_queries(seed: int, n: int, kind: Literal["mixed", "subset"]) -> Iterat
 
     for _ in range(n):
         yield KindQuery(tree(ADULT, conjunction(ADULT, rng, draw)), None)
+
+
+def tree(universe: Universe, conditions: dict[int, Cells]) -> Where:
+    """The conjunction as it travels."""
+    parts = [condition(universe, attribute, cells) for attribute, cells in conditions.items()]
+    return parts[0] if len(parts) == 1 else {"all": parts}
+
+
+def condition(universe: Universe, attribute: int, cells: Sequence[int] | Cells) -> Where:
+    """The tree that holds for some cells, ascending, of one attribute of values or numbers."""
+    kind = universe.attributes[attribute]
+    assert isinstance(kind, Category | Number), "no workload that travels has another one"
+    if isinstance(kind, Category):
+        return {"attribute": kind.name, "in": [kind.values[c] for c in cells]}
+    runs: list[list[int]] = []
+    parts: list[Where] = []
+    for cell in map(int, cells):
+        if cell == len(kind.edges) + 1:
+            parts.append({"attribute": kind.name, "is_missing": True})
+        elif runs and cell == runs[-1][1] + 1:
+            runs[-1][1] = cell
+        else:
+            runs.append([cell, cell])
+    for first, last in runs:
+        ends: list[Where] = []
+        if first > 0:
+            ends.append({"attribute": kind.name, "ge": kind.edges[first - 1]})
+        if last < len(kind.edges):
+            ends.append({"attribute": kind.name, "lt": kind.edges[last]})
+        if not ends:  # every number: all but the missing ones
+            ends.append({"not": {"attribute": kind.name, "is_missing": True}})
+        parts.append(ends[0] if len(ends) == 1 else {"all": ends})
+    return parts[0] if len(parts) == 1 else {"any": parts}
 
 
 # ---------------------------------------------------------------- methods

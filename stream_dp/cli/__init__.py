@@ -50,23 +50,22 @@ GROUPS = {
 }
 """The commands by what they are for, and what each one does."""
 
-_COMMANDS = {name: said for group in GROUPS.values() for name, said in group.items()}
 _ROOMS = {name: title.lower() for title, group in GROUPS.items() for name in group}
+"""The room of each command."""
 
 
 class _Commands(click.Group):
     """A group that imports a command only when it runs, so that each command starts fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(_ROOMS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
+        if name not in _ROOMS:
             return None
         module = importlib.import_module(f"stream_dp.cli.{_ROOMS[name]}.{name}_command")
-        command = module.command
-        assert isinstance(command, click.Command)
-        return command
+        assert isinstance(module.command, click.Command)
+        return module.command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -74,12 +73,12 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if near := difflib.get_close_matches(args[0], _COMMANDS, 1):
+            if near := difflib.get_close_matches(args[0], _ROOMS, 1):
                 error.message += f" Did you mean {near[0]}?"
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, _COMMANDS))
+        width = max(map(len, _ROOMS))
         for title, group in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), said) for name, said in group.items()])
@@ -88,7 +87,17 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="stream-dp")
 def root() -> None:
-    """Differentially private answers to counting queries about a growing table."""
+    """Differentially private answers to counting queries about a growing table.
+
+    Five commands are enough to begin:
+
+    \b
+    stream-dp up                               start everything on this machine
+    stream-dp dataset create DEFINITION.json   create a data set
+    stream-dp ingest FILE.csv                  send rows
+    stream-dp ask NAME "age >= 30"             ask a query
+    stream-dp down                             stop everything; the data stays
+    """  # noqa: D301 - \b is the mark of click for lines that stay as they are
 
 
 def main() -> NoReturn:

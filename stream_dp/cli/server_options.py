@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from stream_dp.cli.shared_options import FOLDER, Decorator
 from stream_dp.embedded.folders import Running, running, state_folder
 from stream_dp.errors import ServerUnavailable
 from stream_dp.store_address import SentinelAddress
@@ -23,24 +24,27 @@ if TYPE_CHECKING:
 
 DEFAULT_PREFIX = "stream-dp."
 
-
-def _state_dir(_: click.Context, __: click.Parameter, value: Path | None) -> Path:
-    return value or state_folder(os.environ)
-
-
 state_dir_option = click.option(
     "--state-dir",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     envvar="STREAM_DP_STATE_DIR",
-    callback=_state_dir,
+    callback=lambda _, __, given: given or state_folder(os.environ),
     help="The folder of the servers that `up` started.  [default: ~/.local/state/stream-dp]",
 )
-
-
 topic_prefix_option = click.option(
     "--topic-prefix",
     envvar="STREAM_DP_TOPIC_PREFIX",
     help=f"The prefix of all topic names.  [default: the one that `up` used, or else {DEFAULT_PREFIX}]",
+)
+_bootstrap_option = click.option(
+    "--bootstrap-servers",
+    envvar="STREAM_DP_BOOTSTRAP_SERVERS",
+    help="The addresses of the Kafka brokers.  [default: the broker that `up` started]",
+)
+_redis_option = click.option(
+    "--redis-url",
+    envvar="STREAM_DP_REDIS_URL",
+    help="The address of Redis.  [default: the one that `up` started]",
 )
 
 
@@ -76,9 +80,8 @@ class GivenServers:
 
     @property
     def bootstrap_servers(self) -> str:
-        return (
-            self.given_bootstrap_servers or self._embedded("--bootstrap-servers").bootstrap_servers
-        )
+        given = self.given_bootstrap_servers
+        return given or self._embedded("--bootstrap-servers").bootstrap_servers
 
     @property
     def broker(self) -> Broker:
@@ -111,17 +114,16 @@ class GivenServers:
         )
 
     def _embedded(self, option: str) -> Running:
-        found = running(self.state_dir)
-        if found is None:
-            said = last_words(self.state_dir).partition("; ")[0]
-            raise ServerUnavailable(
-                f"no servers run in {self.state_dir}{': ' * bool(said)}{said}; start them with "
-                f"`stream-dp up`, or pass {option}"
-            )
-        return found
+        if (found := running(self.state_dir)) is not None:
+            return found
+        said = last_words(self.state_dir).partition("; ")[0]
+        raise ServerUnavailable(
+            f"no servers run in {self.state_dir}{': ' * bool(said)}{said}; start them with "
+            f"`stream-dp up`, or pass {option}"
+        )
 
 
-def connected(*, operator: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def connected(*, operator: bool = False) -> Decorator:
     """Adds the options that locate the servers. The command receives a ``connection``.
 
     Args:
@@ -129,11 +131,7 @@ def connected(*, operator: bool = False) -> Callable[[Callable[..., Any]], Calla
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @click.option(
-            "--bootstrap-servers",
-            envvar="STREAM_DP_BOOTSTRAP_SERVERS",
-            help="The addresses of the Kafka brokers.  [default: the broker that `up` started]",
-        )
+        @_bootstrap_option
         @topic_prefix_option
         @state_dir_option
         @functools.wraps(function)
@@ -147,13 +145,7 @@ def connected(*, operator: bool = False) -> Callable[[Callable[..., Any]], Calla
             connection = GivenServers(bootstrap_servers, redis_url, topic_prefix, state_dir)
             return function(connection=connection, **rest)
 
-        if operator:
-            return click.option(
-                "--redis-url",
-                envvar="STREAM_DP_REDIS_URL",
-                help="The address of Redis.  [default: the one that `up` started]",
-            )(wrapper)
-        return wrapper
+        return _redis_option(wrapper) if operator else wrapper
 
     return decorate
 
@@ -195,9 +187,8 @@ def unreachable(url: str, *, cluster: bool) -> tuple[str, str]:
         )
     shown = without_password(url)
     if cluster:
-        node = shown.partition("://")[2]
         return (
             f"the Redis Cluster of {shown} does not answer, or a part of it does not",
-            f"see which: redis-cli --cluster check {node}",
+            f"see which: redis-cli --cluster check {shown.partition('://')[2]}",
         )
     return f"Redis does not answer at {shown}", "start it, or pass another --redis-url"

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from stream_dp.embedded import watcher
@@ -44,13 +43,9 @@ class Child:
         grace_s: float = 10.0,
         hold: tuple[int, ...] = (),
     ) -> None:
-        self.name = name
-        self.log = log
-        self.pid = 0
-        self._command = list(command)
-        self._folder = folder
-        self._grace_s = grace_s
-        self._hold = hold
+        self.name, self.log, self.pid = name, log, 0
+        self._command, self._folder = list(command), folder
+        self._grace_s, self._hold = grace_s, hold
         self._log_start = 0
         self._watcher: subprocess.Popen[bytes] | None = None
 
@@ -165,10 +160,5 @@ class Child:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

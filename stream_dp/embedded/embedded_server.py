@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Self
 
 from stream_dp.embedded import ports
@@ -23,29 +22,19 @@ class EmbeddedServer(ABC):
     Args:
         folder: The folder of its data, which it keeps between runs. It holds raw rows.
         log: The file for its output.
-        port: The port for clients on the loopback address. None takes ``remembered`` if it is free, or else a
-            free port.
-        remembered: The port of the last run.
+        port: The port for clients on the loopback address. None takes the usual one of the folder if it is
+            free, or else a free port.
         hold: File descriptors that stay open while the server runs.
     """
 
     name: ClassVar[str]
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        log: Path,
-        port: int | None = None,
-        remembered: int | None = None,
-        hold: tuple[int, ...] = (),
+        self, folder: Path, *, log: Path, port: int | None = None, hold: tuple[int, ...] = ()
     ) -> None:
         self.port = 0
-        self._given = port
-        self._remembered = remembered
-        self._folder = folder.resolve()
-        self._log = log
-        self._hold = hold
+        self._given, self._folder = port, folder.resolve()
+        self._log, self._hold = log, hold
         self._child: Child | None = None
         self._cancelled = False
 
@@ -55,13 +44,15 @@ class EmbeddedServer(ABC):
         Raises:
             ServerUnavailable: The server cannot be started. The error says why and what to do.
         """
+        wished: int | None = ports.usual(self._folder)
         for left in reversed(range(_PORT_ATTEMPTS)):
             try:
-                self._start(ports.choose(self.name, self._given, self._remembered))
+                self.port = ports.choose(self.name, self._given, wished)
+                self._start()
             except ServerUnavailable:
                 taken = self._child is not None and self._child.printed(_PORT_TAKEN)
                 self.stop()
-                self._remembered = None
+                wished = None
                 # Another program may have taken the port after we checked it.
                 if not taken or self._given is not None or not left:
                     raise
@@ -72,7 +63,7 @@ class EmbeddedServer(ABC):
                 return
 
     @abstractmethod
-    def _start(self, port: int) -> None:
+    def _start(self) -> None:
         """Starts the server on ``port`` and waits until it answers. ``start`` cleans up if that fails."""
 
     @property
@@ -105,36 +96,25 @@ class EmbeddedServer(ABC):
             self._child.stop()
             self._child = None
 
-    def _wait(self, child: Child, answers: Callable[[], bool], timeout_s: float) -> None:
-        def ready() -> bool:
+    def _run(self, command: list[str], ready: Callable[[], bool], timeout_s: float) -> None:
+        """Runs a command of the server, and waits until it is ready."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        child = self._child = Child(
+            self.name, command, log=self._log, folder=self._folder, grace_s=GRACE_S, hold=self._hold
+        )
+        child.start()
+
+        def is_ready() -> bool:
             if child.printed(_PORT_TAKEN):
                 child.kill()  # Kafka takes half a minute to give up, and has nothing to lose yet
                 raise ServerUnavailable(child.explain(f"{self.name} found its port taken"))
-            return answers()
+            return ready()
 
-        child.wait_until(ready, timeout_s=timeout_s, cancelled=lambda: self._cancelled)
-
-    def _run(self, command: list[str]) -> Child:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._child = Child(
-            self.name,
-            command,
-            log=self._log,
-            folder=self._folder,
-            grace_s=GRACE_S,
-            hold=self._hold,
-        )
-        self._child.start()
-        return self._child
+        child.wait_until(is_ready, timeout_s=timeout_s, cancelled=lambda: self._cancelled)
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

@@ -15,7 +15,6 @@ from typing import Final
 from stream_dp.embedded.embedded_server import GRACE_S
 from stream_dp.errors import ServerUnavailable
 
-_VERSION: Final = 1
 _LOCK_FILE: Final = "lock"
 _STARTER_FILE: Final = "starter.lock"
 _CERTAIN_S: Final = 1.0
@@ -143,21 +142,16 @@ class StateFolder:
 
     def announce(self, running: Running) -> None:
         """Writes the addresses of the servers. Only the owner can read them."""
-        self._write(_RUNNING_FILE, {"version": _VERSION, **asdict(running)})
+        fresh = self.path / f"{_RUNNING_FILE}.new"
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
+            json.dump(asdict(running), file, indent=2)
+        fresh.replace(self.path / _RUNNING_FILE)
 
     def running(self) -> Running | None:
         """Returns the servers that run on this folder now, or None."""
         # A crash left a file without the lock behind.
         return self._read() if self.in_use() else None
-
-    def remember(self, ports: Mapping[str, int]) -> None:
-        """Keeps the ports for the next start, so that addresses stay the same."""
-        self._write("ports.json", {"version": _VERSION, **ports})
-
-    def remembered(self, server: str) -> int | None:
-        """Returns the port that ``server`` had last time."""
-        port = self._load("ports.json").get(server)
-        return port if isinstance(port, int) else None
 
     def _open(self, name: str) -> int:
         return os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -173,27 +167,10 @@ class StateFolder:
             os.close(descriptor)
 
     def _read(self) -> Running | None:
-        found = self._load(_RUNNING_FILE)
-        if found.pop("version", None) != _VERSION:
-            return None
         try:
-            return Running(**found)  # type: ignore[arg-type]
-        except TypeError:
+            return Running(**json.loads((self.path / _RUNNING_FILE).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
             return None
-
-    def _load(self, name: str) -> dict[str, object]:
-        try:
-            found = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    def _write(self, name: str, content: Mapping[str, object]) -> None:
-        fresh = self.path / f"{name}.new"
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
-            json.dump(content, file, indent=2)
-        fresh.replace(self.path / name)
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:

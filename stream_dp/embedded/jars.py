@@ -1,21 +1,20 @@
 """Downloads the jars of Apache Kafka that our lock file pins, from a Maven repository.
 
 The lock names every artifact with its digest, and each one is downloaded separately. Resolving the broker's
-dependencies again would let a foreign file choose versions: jgo 3.2.0 chooses a client library with which the
-broker does not start.
+dependencies again would let a foreign file choose versions.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import urllib.request
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -24,9 +23,11 @@ from stream_dp.embedded.start_progress import Progress
 from stream_dp.errors import ServerUnavailable
 
 KAFKA_VERSION: Final = "4.3.0"
+_MAVEN_CENTRAL: Final = "https://repo.maven.apache.org/maven2"
 _THREADS: Final = 8
 _ATTEMPTS: Final = 3
 _TIMEOUT_S: Final = 30
+_CHUNK_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class Jar:
         """The name of the file: the artifact and its version."""
         return f"{self.artifact}-{self.version}.jar"
 
+    @property
+    def path(self) -> str:
+        """Where it is in a repository."""
+        return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file_name}"
+
     def __str__(self) -> str:
         return f"{self.group}:{self.artifact}:{self.version}"
 
@@ -50,11 +56,9 @@ class Jar:
 def parse_lock(text: str) -> tuple[Jar, ...]:
     """Reads a lock with a line ``group:artifact:version sha256:...`` for each jar."""
     jars = []
-    for line in text.splitlines():
-        if line.strip():
-            coordinates, digest = line.split()
-            group, artifact, version = coordinates.split(":")
-            jars.append(Jar(group, artifact, version, digest.removeprefix("sha256:")))
+    for line in filter(None, text.splitlines()):
+        group, artifact, version, digest = line.replace(" sha256:", ":").split(":")
+        jars.append(Jar(group, artifact, version, digest))
     return tuple(jars)
 
 
@@ -93,36 +97,22 @@ def resolve(
             f"the jars of Apache Kafka cannot be kept in {folder}: a {os.pathsep!r} separates jars in a "
             f"class path; pass another cache folder"
         )
+    paths = tuple(folder / jar.file_name for jar in wanted)
     try:
-        return _resolve(wanted, folder, progress, repository, cancelled)
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="jars") as pool:
+            present = pool.map(_is_there, wanted, paths)
+            missing = [jar for jar, there in zip(wanted, present, strict=True) if not there]
+        downloads = _Downloads(progress, len(wanted), len(missing), repository, cancelled)
+        downloads.run(missing, folder)
     except OSError as error:
         raise ServerUnavailable(
             f"the jars of Apache Kafka cannot be kept in {folder}: {error}; make room or pass another "
             f"cache folder"
         ) from error
-
-
-def _resolve(
-    wanted: tuple[Jar, ...],
-    folder: Path,
-    progress: Progress,
-    repository: str | None,
-    cancelled: threading.Event | None,
-) -> tuple[Path, ...]:
-    paths = tuple(folder / jar.file_name for jar in wanted)
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="jars") as pool:
-        present = list(pool.map(_present, wanted, paths))
-    missing = [
-        (jar, path) for jar, path, there in zip(wanted, paths, present, strict=True) if not there
-    ]
-    if missing:
-        _download_all(missing, folder, progress, len(wanted), repository, cancelled)
-    else:
-        progress.downloaded(len(wanted), len(wanted), 0)
     return paths
 
 
-def _present(jar: Jar, path: Path) -> bool:
+def _is_there(jar: Jar, path: Path) -> bool:
     try:
         _verify(jar, path)
     except FileNotFoundError:
@@ -142,124 +132,81 @@ def _verify(jar: Jar, path: Path) -> None:
         )
 
 
-def _download_all(
-    missing: Sequence[tuple[Jar, Path]],
-    folder: Path,
-    progress: Progress,
-    total: int,
-    repository: str | None,
-    cancelled: threading.Event | None,
-) -> None:
-    progress.step(f"Downloading Apache Kafka {KAFKA_VERSION} (once, about 43 MB)")
-    tally = _Tally(progress, total - len(missing), total)
-    halted = threading.Event()
+class _Stopped(Exception):
+    """Another download failed, or the caller stopped waiting."""
 
-    def check() -> None:
-        if halted.is_set() or (cancelled is not None and cancelled.is_set()):
-            raise _Cancelled
 
-    try:
+class _Downloads:
+    """Downloads that run side by side. They report one at a time."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        total: int,
+        missing: int,
+        repository: str | None,
+        cancelled: threading.Event | None,
+    ) -> None:
+        self._progress, self._total = progress, total
+        self._jars, self._bytes = total - missing, 0
+        self._repository = repository or _MAVEN_CENTRAL
+        self._stops = [threading.Event(), cancelled or threading.Event()]
+        self._lock = threading.Lock()
+
+    def run(self, missing: Sequence[Jar], folder: Path) -> None:
+        """Downloads jars into a folder."""
+        if not missing:
+            self._report()
+            return
+        self._progress.step(f"Downloading Apache Kafka {KAFKA_VERSION} (once, about 43 MB)")
         folder.mkdir(parents=True, exist_ok=True)
         # In the cache's own file system, so that a finished jar moves into place in one step.
-        with tempfile.TemporaryDirectory(prefix=".incoming-", dir=folder) as incoming:
+        with (
+            tempfile.TemporaryDirectory(prefix=".incoming-", dir=folder) as incoming,
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="jars") as pool,
+        ):
+            try:
+                for _ in pool.map(lambda jar: self._one(jar, Path(incoming), folder), missing):
+                    pass
+            except _Stopped:
+                raise ServerUnavailable("the download of Apache Kafka was stopped") from None
+            except BaseException:
+                self._stops[0].set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
-            def one(item: tuple[Jar, Path]) -> None:
-                jar, path = item
-                _download(jar, path, Path(incoming), tally, repository, check)
-                tally.jar()
+    def _one(self, jar: Jar, incoming: Path, folder: Path) -> None:
+        part = incoming / jar.file_name
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                self._fetch(jar, part)
+                break
+            except (OSError, HTTPException) as error:
+                if not left:
+                    raise ServerUnavailable(
+                        f"{jar} cannot be downloaded ({error}); check the network or its proxy settings, or "
+                        f"pass --bootstrap-servers of a broker you have"
+                    ) from error
+        _verify(jar, part)
+        part.replace(folder / jar.file_name)
+        self._report(jars=1)
 
-            with ThreadPoolExecutor(_THREADS, thread_name_prefix="jars") as pool:
-                try:
-                    for _ in pool.map(one, missing):
-                        pass
-                except BaseException:
-                    halted.set()
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    raise
-    except _Cancelled as error:
-        raise ServerUnavailable("the download of Apache Kafka was stopped") from error
+    def _fetch(self, jar: Jar, part: Path) -> None:
+        address = f"{self._repository}/{jar.path}"
+        with (
+            urllib.request.urlopen(address, timeout=_TIMEOUT_S) as reply,  # noqa: S310 - ours
+            part.open("wb") as file,
+        ):
+            while chunk := reply.read(_CHUNK_BYTES):
+                if any(event.is_set() for event in self._stops):
+                    raise _Stopped
+                file.write(chunk)
+                self._report(n_bytes=len(chunk))
+            if reply.length:
+                raise OSError("the connection broke off")
 
-
-def _download(
-    jar: Jar,
-    path: Path,
-    incoming: Path,
-    tally: _Tally,
-    repository: str | None,
-    check: Callable[[], None],
-) -> None:
-    try:
-        # Takes most of a second to import, and is needed once.
-        from jgo.maven import MavenContext, PythonResolver
-    except ImportError as error:
-        raise ServerUnavailable(
-            "the embedded Apache Kafka needs packages that are not installed: "
-            "pip install 'stream-dp[embedded]', or pass --bootstrap-servers of a broker you have"
-        ) from error
-
-    @contextmanager
-    def transfer(_name: str, _size: int) -> Iterator[Callable[[int], None]]:
-        def update(n_bytes: int) -> None:
-            check()
-            tally.bytes(n_bytes)
-
-        yield update
-
-    for attempt in range(1, _ATTEMPTS + 1):
-        check()
-        # jgo writes to the final name as it goes: a folder for each attempt keeps half files out.
-        repo_cache = incoming / f"{jar.artifact}-{attempt}"
-        context = MavenContext(
-            resolver=PythonResolver(progress_callback=transfer),
-            repo_cache=repo_cache,
-            remote_repos=None if repository is None else {"given": repository},
-            timeout=_TIMEOUT_S,
-        )
-        try:
-            fetched: Path = (
-                context.project(jar.group, jar.artifact)
-                .at_version(jar.version)
-                .artifact()
-                .resolve()
-            )
-        except _Cancelled:
-            raise
-        except Exception as error:
-            if attempt == _ATTEMPTS:
-                raise ServerUnavailable(
-                    f"{jar} cannot be downloaded ({error}); check the network or its proxy settings, or "
-                    f"pass --bootstrap-servers of a broker you have"
-                ) from error
-            continue
-        _verify(jar, fetched)
-        fetched.replace(path)
-        shutil.rmtree(repo_cache, ignore_errors=True)
-        return
-
-
-class _Cancelled(Exception):
-    """The caller stopped waiting."""
-
-
-class _Tally:
-    """Counts for all threads and passes on one call at a time."""
-
-    def __init__(self, progress: Progress, jars: int, total: int) -> None:
-        self._progress = progress
-        self._lock = threading.Lock()
-        self._jars = jars
-        self._total = total
-        self._bytes = 0
-
-    def bytes(self, n_bytes: int) -> None:
+    def _report(self, *, jars: int = 0, n_bytes: int = 0) -> None:
         with self._lock:
+            self._jars += jars
             self._bytes += n_bytes
-            self._report()
-
-    def jar(self) -> None:
-        with self._lock:
-            self._jars += 1
-            self._report()
-
-    def _report(self) -> None:
-        self._progress.downloaded(self._jars, self._total, self._bytes)
+            self._progress.downloaded(self._jars, self._total, self._bytes)

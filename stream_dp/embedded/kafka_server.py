@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import importlib.util
+import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Sequence
@@ -55,7 +57,6 @@ class KafkaServer(EmbeddedServer):
 
     Args:
         jars: The class path.
-        java: The Java program. None looks for it.
     """
 
     name: ClassVar[str] = "Apache Kafka"
@@ -67,13 +68,10 @@ class KafkaServer(EmbeddedServer):
         *,
         log: Path,
         port: int | None = None,
-        remembered: int | None = None,
-        java: Path | None = None,
         hold: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(folder, log=log, port=port, remembered=remembered, hold=hold)
+        super().__init__(folder, log=log, port=port, hold=hold)
         self._jars = tuple(jars)
-        self._java = java
         self._data = self._folder / "data"
         self._settings = self._folder / "server.properties"
 
@@ -82,14 +80,13 @@ class KafkaServer(EmbeddedServer):
         """The address for clients on this machine."""
         return f"{ports.HOST}:{self.port}"
 
-    def _start(self, port: int) -> None:
-        self.port = port
+    def _start(self) -> None:
         self._write_settings()
         if not (self._data / "meta.properties").exists():
             self._format()
-        child = self._run(self._command("kafka.Kafka", str(self._settings)))
         cluster = self._cluster_id()
-        self._wait(child, lambda: self._answers(cluster), _READY_TIMEOUT_S)
+        command = self._command("kafka.Kafka", str(self._settings))
+        self._run(command, lambda: self._answers(cluster), _READY_TIMEOUT_S)
 
     def _write_settings(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -99,45 +96,36 @@ class KafkaServer(EmbeddedServer):
                 f"{self.name} cannot keep its data in {self._data}: a comma separates folders there; "
                 f"pass another --state-dir"
             )
-        template = files("stream_dp.embedded").joinpath("server.properties")
-        self._settings.write_text(
-            template.read_text(encoding="ascii").format_map(
-                {
-                    "host": ports.HOST,
-                    "port": self.port,
-                    "controller_port": ports.choose(self.name, None),  # for itself alone
-                    "data": _escaped(str(self._data)),
-                }
-            ),
-            encoding="ascii",
+        ours = files("stream_dp.embedded")
+        template = ours.joinpath("server.properties").read_text(encoding="ascii")
+        settings = template.format(
+            host=ports.HOST,
+            port=self.port,
+            controller_port=ports.choose(self.name, None),  # for itself alone
+            data=escaped(str(self._data)),
         )
+        self._settings.write_text(settings, encoding="ascii")
+        with as_file(ours.joinpath("log4j2.properties")) as logging:
+            shutil.copyfile(logging, self._folder / "log4j2.properties")
 
     def _format(self) -> None:
-        cluster = self._new_cluster_id()
-        child = self._run(
-            self._command(
-                "kafka.tools.StorageTool",
-                *("format", "-t", cluster, "-c", str(self._settings), "--ignore-formatted"),
-            )
-        )
-        self._wait(child, lambda: child.exit_code() == 0, _FORMAT_TIMEOUT_S)
+        cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode("ascii").rstrip("=")
+        cluster = cluster.replace("-", "A")  # one that begins with a dash would be an option
+        options = ("format", "-t", cluster, "-c", str(self._settings), "--ignore-formatted")
+        command = self._command("kafka.tools.StorageTool", *options)
+        self._run(command, self._has_ended_well, _FORMAT_TIMEOUT_S)
         self.stop()
 
-    def _new_cluster_id(self) -> str:
-        cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode("ascii").rstrip("=")
-        # An id must not begin with a dash, or the tool takes it for an option.
-        return cluster.replace("-", "A")
+    def _has_ended_well(self) -> bool:
+        return self._child is not None and self._child.exit_code() == 0
 
     def _command(self, main: str, *arguments: str) -> list[str]:
-        logging = self._folder / "log4j2.properties"
-        with as_file(files("stream_dp.embedded").joinpath("log4j2.properties")) as ours:
-            shutil.copyfile(ours, logging)
         return [
-            str(self._java or find_java()),
+            str(find_java()),
             *_JVM,
             # Native libraries are unpacked there; /tmp may forbid to run them.
             f"-Djava.io.tmpdir={self._folder / 'tmp'}",
-            f"-Dlog4j2.configurationFile={logging.as_uri()}",
+            f"-Dlog4j2.configurationFile={(self._folder / 'log4j2.properties').as_uri()}",
             "-cp",
             os.pathsep.join(map(str, self._jars)),
             main,
@@ -145,10 +133,9 @@ class KafkaServer(EmbeddedServer):
         ]
 
     def _cluster_id(self) -> str:
-        for line in (self._data / "meta.properties").read_text(encoding="ascii").splitlines():
-            key, _, value = line.partition("=")
-            if key == "cluster.id":
-                return value
+        text = (self._data / "meta.properties").read_text(encoding="ascii")
+        if (found := re.search(r"^cluster\.id=(.*)$", text, re.MULTILINE)) is not None:
+            return found[1]
         raise ServerUnavailable(
             f"{self._data} is not a data folder of {self.name}: its meta.properties names no cluster; "
             f"pass another --state-dir"
@@ -157,10 +144,9 @@ class KafkaServer(EmbeddedServer):
     def _answers(self, cluster: str) -> bool:
         if not ports.accepts(self.port):
             return False
+        servers = self.bootstrap_servers
         try:
-            client = KafkaAdminClient(
-                bootstrap_servers=self.bootstrap_servers, bootstrap_timeout_ms=2_000
-            )
+            client = KafkaAdminClient(bootstrap_servers=servers, bootstrap_timeout_ms=2_000)
         except KafkaError:
             return False
         try:
@@ -171,13 +157,6 @@ class KafkaServer(EmbeddedServer):
             client.close()
 
 
-def _escaped(path: str) -> str:
-    """Writes a path as the value of a Java property, in ASCII with escapes."""
-    escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-    units = path.encode("utf-16-be", errors="surrogatepass")
-    characters = [
-        units[i : i + 2].decode("utf-16-be", "surrogatepass") for i in range(0, len(units), 2)
-    ]
-    return "".join(
-        escapes.get(unit, unit if unit.isascii() else f"\\u{ord(unit):04x}") for unit in characters
-    )
+def escaped(path: str) -> str:
+    """Writes a path as the value of a Java property: in ASCII, with the escapes that JSON has too."""
+    return json.dumps(path)[1:-1]

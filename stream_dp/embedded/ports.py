@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import socket
+from pathlib import Path
 
 from stream_dp.errors import ServerUnavailable
 
@@ -31,8 +33,14 @@ def accepts(port: int) -> bool:
         return probe.connect_ex((HOST, port)) == 0
 
 
-def choose(server: str, given: int | None, remembered: int | None = None) -> int:
-    """Chooses the given port, or else the remembered one if it is free, or else a free one.
+def usual(folder: Path) -> int:
+    """Returns the port that a server with its data in this folder has whenever it can."""
+    digest = hashlib.sha256(bytes(folder.resolve())).digest()
+    return _FIRST + int.from_bytes(digest[:4]) % (_LAST - _FIRST)
+
+
+def choose(server: str, given: int | None, wished: int | None = None) -> int:
+    """Chooses the given port, or else the wished one if it is free, or else a free one.
 
     Raises:
         ServerUnavailable: The given port is taken, or none is free.
@@ -44,8 +52,8 @@ def choose(server: str, given: int | None, remembered: int | None = None) -> int
             f"{server} cannot listen on port {given} of {HOST}, because another program does; "
             f"stop that program, or let stream-dp choose a free port"
         )
-    if remembered is not None and is_free(remembered):
-        return remembered
+    if wished is not None and is_free(wished):
+        return wished
     for _ in range(_ATTEMPTS):
         port = _FIRST + secrets.randbelow(_LAST - _FIRST)
         if is_free(port):

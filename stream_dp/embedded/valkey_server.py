@@ -48,36 +48,18 @@ def find_valkey() -> Path:
 
 
 class ValkeyServer(EmbeddedServer):
-    """One Valkey server.
-
-    Args:
-        program: The server's program. None looks for it.
-    """
+    """One Valkey server."""
 
     name: ClassVar[str] = "Valkey"
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        log: Path,
-        port: int | None = None,
-        remembered: int | None = None,
-        program: Path | None = None,
-        hold: tuple[int, ...] = (),
-    ) -> None:
-        super().__init__(folder, log=log, port=port, remembered=remembered, hold=hold)
-        self._program = program
 
     @property
     def url(self) -> str:
         """The address for clients on this machine."""
         return f"redis://{ports.HOST}:{self.port}/0"
 
-    def _start(self, port: int) -> None:
-        self.port = port
-        program = self._program or find_valkey()
-        self._wait(self._run([str(program), *self._arguments()]), self._answers, _READY_TIMEOUT_S)
+    def _start(self) -> None:
+        command = [str(find_valkey()), *self._arguments()]
+        self._run(command, self._answers, _READY_TIMEOUT_S)
 
     def _arguments(self) -> list[str]:
         settings = {**SETTINGS, "port": str(self.port), "dir": str(self._folder)}

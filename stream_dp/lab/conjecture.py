@@ -22,12 +22,13 @@ import numpy.typing as npt
 
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.budget.parameters import Accuracy, Privacy
-from stream_dp.core.outcome import Answered, Outcome, Path
+from stream_dp.core.outcome import Answered, Path
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Universe
 from stream_dp.core.sparse_vector.gated import Gated
 from stream_dp.lab.seeded_noise import SeededNoise
+from stream_dp.lab.trial import Driven
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Mechanism: TypeAlias = Literal["sequential", "uniform", "carry_over"]
@@ -91,39 +92,31 @@ def run(setting: Setting, data: Data, mechanism: Mechanism, *, seed: int) -> Ite
     world, noise = np.random.default_rng([seed, 0]), SeededNoise(np.random.default_rng([seed, 1]))
     labels = tuple(f"v{v}" for v in range(setting.cells))
     universe = Universe((Category("cell", labels, other=False),))
-    spent = Charge(0, 0, 0)
     counts = np.zeros((0, setting.cells), dtype=np.int64)
-    blocks, answerer = Blocks(universe), _answerer(setting, universe, mechanism)
+    blocks, driven = Blocks(universe), Driven(_answerer(setting, universe, mechanism), noise)
     for number, of_cells in enumerate(shares(world, setting, data), start=1):
         counts = np.vstack([counts, world.multinomial(setting.rows, of_cells)])
-        block = counts[-1]
-        if mechanism == "sequential":
+        block, spent = counts[-1], Charge(0, 0, 0)
+        if mechanism == "sequential" and number > 1:
             # All rows so far as one block, which spent what the oldest row did.
-            block = counts.sum(axis=0)
-            blocks, answerer = Blocks(universe), _answerer(setting, universe, mechanism)
+            block, spent = counts.sum(axis=0), driven.lines.spent(0)
+            blocks, driven = (
+                Blocks(universe),
+                Driven(_answerer(setting, universe, mechanism), noise),
+            )
         rows = [{"cell": v, "count": n} for v, n in zip(labels, block.tolist(), strict=True)]
         blocks.append(Block.seal(universe, universe.encode_cells(rows)))
-        answerer.open_phase(int(block.sum()))
-        if mechanism == "sequential":
-            answerer.charged((spent,))
+        driven.open_phase(int(block.sum()), blocks)
+        driven.charge((spent,))
         answered = hard = missed = 0
         for _ in range(setting.queries):
             asked = world.permutation(setting.cells) < setting.cells // 2
             query = LinearQuery(Predicate.of_mask((0,), asked), range(len(blocks)))
-            look = answerer.answer(query)
-            if isinstance(look, Outcome):
-                continue
-            answerer.charged(look.charges)
-            for charge in look.charges:
-                if charge.block == 0:
-                    spent = Charge(0, spent.rho + charge.rho, spent.delta + charge.delta)
-            release = look.take(noise, blocks)
-            answerer.absorb(release)
-            outcome = answerer.conclude(query, look, release)
-            assert isinstance(outcome, Answered), "a look that gives no answer"
-            truth = counts[:, asked].sum() / counts.sum()
-            answered, hard = answered + 1, hard + (outcome.path is Path.MEASURED)
-            missed += abs(outcome.value - truth) > setting.accuracy.error
+            outcome = driven.ask(query, blocks)
+            if isinstance(outcome, Answered):
+                truth = counts[:, asked].sum() / counts.sum()
+                answered, hard = answered + 1, hard + (outcome.path is Path.MEASURED)
+                missed += abs(outcome.value - truth) > setting.accuracy.error
         yield Phase(data, mechanism, seed, number, answered, hard, int(missed))
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +78,14 @@ def packing_counts(values: Ints, *, size: int, n_rows: int, alpha: float) -> Cal
     return counts
 
 
+class SearchTerms(TypedDict):
+    """What is promised: a rank within ``alpha`` of the middle, but with ``failure_probability``."""
+
+    alpha: float
+    epsilon: float
+    failure_probability: float
+
+
 def packing_bound(size: int, *, alpha: float, epsilon: float, failure_probability: float) -> float:
     """Rows below which no epsilon-private search is right on each packing data set.
 
@@ -128,30 +136,17 @@ class Needed:
 
 
 def experiment(
-    rng: np.random.Generator,
-    *,
-    sizes: Sequence[int],
-    alpha: float,
-    epsilon: float,
-    failure_probability: float,
-    n_searches: int,
+    rng: np.random.Generator, *, sizes: Sequence[int], n_searches: int, **terms: Unpack[SearchTerms]
 ) -> Iterator[Needed]:
     """The three numbers of rows for each size of the universe, from bisections of ``n_searches`` a step."""
+    alpha, epsilon = terms["alpha"], terms["epsilon"]
     for size in sizes:
-        bound, enough = (
-            rows(size, alpha=alpha, epsilon=epsilon, failure_probability=failure_probability)
-            for rows in (packing_bound, enough_rows)
-        )
+        bound, enough = packing_bound(size, **terms), enough_rows(size, **terms)
         low, high = max(1, math.floor(bound)), math.ceil(enough)
         while high > 1.02 * low:
-            middle = math.isqrt(low * high)
+            n = math.isqrt(low * high)
             missed = failure_rate(
-                rng,
-                size=size,
-                n_rows=middle,
-                alpha=alpha,
-                epsilon=epsilon,
-                n_searches=n_searches,
+                rng, size=size, n_rows=n, alpha=alpha, epsilon=epsilon, n_searches=n_searches
             )
-            low, high = (low, middle) if missed <= failure_probability else (middle, high)
+            low, high = (low, n) if missed <= terms["failure_probability"] else (n, high)
         yield Needed(size, most_queries(size), bound, high, enough)

@@ -60,17 +60,6 @@ def expected_agreement(response: float, n_queries: int) -> float:
     return 2.0 * math.fsum(terms) - 1.0
 
 
-def proved_agreement(response: float, n_queries: int, *, tolerance: float) -> float:
-    """Returns the agreement that the majority of accurate answers must reach: ``2 A^2 / (1 / k + B) - 1``.
-
-    Here ``A = a - t a^2`` and ``B = a (a + t a^2) + t a^2``, for a tolerance of ``t a^2 n``. The bound is
-    Cantelli's inequality for a random coordinate's mean answer.
-    """
-    a, slack = response, tolerance * response**2
-    least, common = a - slack, a * (a + slack) + slack
-    return 2.0 * least**2 / (1.0 / n_queries + common) - 1.0
-
-
 def private_agreement(epsilon: float, delta: float) -> float:
     """The most that an (epsilon, delta)-private answer agrees with a uniformly random vector, on average.
 

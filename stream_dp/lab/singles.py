@@ -10,14 +10,13 @@ import numpy as np
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.parameters import Target
-from stream_dp.core.outcome import Answered, Path, Summed, TableAnswered
 from stream_dp.core.queries.conditions import compile_total
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.plan.sum_price import value_ends
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.rows.universe import Number, Rows
 from stream_dp.lab.seeded_noise import SeededNoise
-from stream_dp.lab.trial import Driven, drawn_block
+from stream_dp.lab.trial import Driven, drawn_block, promised
 from stream_dp.profiles.advice import Name, Need, made_calibrated
 
 RELATIVE: Final = 0.05
@@ -99,8 +98,6 @@ def _taken(need: Need, query: LinearQuery, data: Blocks) -> float | None:
     mechanism = made_calibrated(replace(need, phases=1), Name.WITHOUT_BASE)
     driven = Driven(mechanism, SeededNoise(np.random.default_rng(_SEED)))
     driven.open_phase(need.n_rows, data)
-    outcome = driven.ask(query, data)
-    if not isinstance(outcome, Answered | TableAnswered | Summed):
+    if promised(driven.ask(query, data)) is None:
         return None
-    taken = (mechanism.lines.worst(_WINDOW).rho - mechanism.state.look_at_rows) / UNITS
-    return None if outcome.path is Path.UNVERIFIED else taken
+    return (mechanism.lines.worst(_WINDOW).rho - mechanism.state.look_at_rows) / UNITS

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.rows.measured_values import Offsets
-from stream_dp.core.rows.universe import Category, Codes, Number, Rows, Universe
+from stream_dp.core.rows.universe import Codes, Rows, Universe
 from stream_dp.profiles.advice import RECENT, Workload
 
-Where: TypeAlias = dict[str, Any]
 Cells: TypeAlias = npt.NDArray[np.intp]
 Draw: TypeAlias = Callable[[int], Cells]
 
@@ -44,39 +43,6 @@ def conjunction(universe: Universe, rng: np.random.Generator, draw: Draw) -> dic
     return {int(a): draw(universe.shape[a]) for a in chosen}
 
 
-def tree(universe: Universe, conditions: dict[int, Cells]) -> Where:
-    """The conjunction as it travels."""
-    parts = [condition(universe, attribute, cells) for attribute, cells in conditions.items()]
-    return parts[0] if len(parts) == 1 else {"all": parts}
-
-
-def condition(universe: Universe, attribute: int, cells: Sequence[int] | Cells) -> Where:
-    """The tree that holds for some cells, ascending, of one attribute of values or numbers."""
-    kind = universe.attributes[attribute]
-    assert isinstance(kind, Category | Number), "no workload that travels has another one"
-    if isinstance(kind, Category):
-        return {"attribute": kind.name, "in": [kind.values[c] for c in cells]}
-    runs: list[list[int]] = []
-    parts: list[Where] = []
-    for cell in map(int, cells):
-        if cell == len(kind.edges) + 1:
-            parts.append({"attribute": kind.name, "is_missing": True})
-        elif runs and cell == runs[-1][1] + 1:
-            runs[-1][1] = cell
-        else:
-            runs.append([cell, cell])
-    for first, last in runs:
-        ends: list[Where] = []
-        if first > 0:
-            ends.append({"attribute": kind.name, "ge": kind.edges[first - 1]})
-        if last < len(kind.edges):
-            ends.append({"attribute": kind.name, "lt": kind.edges[last]})
-        if not ends:  # every number: all but the missing ones
-            ends.append({"not": {"attribute": kind.name, "is_missing": True}})
-        parts.append(ends[0] if len(ends) == 1 else {"all": ends})
-    return parts[0] if len(parts) == 1 else {"any": parts}
-
-
 def queries(
     universe: Universe, rng: np.random.Generator, *, phase: int, n: int, workload: Workload
 ) -> Iterator[LinearQuery]:
@@ -98,11 +64,10 @@ def queries(
 
 
 def _conjunction(universe: Universe, rng: np.random.Generator) -> Predicate:
-    asked, factors = conjunction(universe, rng, single_or_subset(rng)), {}
-    for attribute in _fitting(universe, asked):
-        factors[attribute] = np.zeros(universe.shape[attribute], dtype=np.bool_)
-        factors[attribute][asked[attribute]] = True
-    return Predicate.conjunction(factors)
+    asked = conjunction(universe, rng, single_or_subset(rng))
+    fitting = _fitting(universe, asked)
+    sizes = {attribute: np.arange(universe.shape[attribute]) for attribute in fitting}
+    return Predicate.conjunction({a: np.isin(cells, asked[a]) for a, cells in sizes.items()})
 
 
 def _predicate(universe: Universe, rng: np.random.Generator) -> Predicate:

@@ -62,20 +62,6 @@ def scores(answers: Floats, rows: Signs, means: Floats) -> Floats:
     return np.asarray(rows @ weights - means @ weights)
 
 
-def prefix_queries(rows: Signs) -> list[frozenset[str]]:
-    """The queries as sets of bit strings; a row is its number and then its signs, 1 for 1 and 0 for -1."""
-    n_rows, n_queries = rows.shape
-    width = max(1, (n_rows - 1).bit_length())
-    numbers = [format(i, f"0{width}b") for i in range(n_rows)]
-    bits = ["".join("1" if sign == 1 else "0" for sign in row) for row in rows.tolist()]
-    return [
-        frozenset(
-            number + row_bits[:j] + "1" for number, row_bits in zip(numbers, bits, strict=True)
-        )
-        for j in range(n_queries)
-    ]
-
-
 def expected_inside(n_rows: int, n_queries: int) -> float:
     """Mean score of a row of the data, for answers that are right on average: ``2 k / (3 n)``."""
     return 2.0 * n_queries / (3.0 * n_rows)
@@ -91,15 +77,6 @@ def deviation_outside(n_rows: int, n_queries: int, noise_scale: float) -> float:
     n = n_rows
     signal = ((n - 1) / n) ** 2 * (2 / 15 + 8 / (15 * (n - 1))) + 2 / (3 * n**2)
     return math.sqrt(n_queries * (signal + 16 * noise_scale**2 / 3))
-
-
-def most_queries(n_rows: int, *, epsilon: float, delta: float) -> float:
-    """Queries up to which an (epsilon, delta)-private mechanism can be accurate to 1%, 99% of the time.
-
-    From ``k / (4 n) <= exp(epsilon) sqrt(k) + 2 k delta``; infinite where delta is ``1 / (8 n)`` or more.
-    """
-    slope = 1.0 / (4.0 * n_rows) - 2.0 * delta
-    return (math.exp(epsilon) / slope) ** 2 if slope > 0.0 else math.inf
 
 
 def _signs(rng: np.random.Generator, means: Floats, n_rows: int) -> Signs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,27 +32,35 @@ _MOST_CELLS: Final = 2**14
 _SEED: Final = 1
 
 
+Promised: TypeAlias = Answered | TableAnswered | Summed
+
+
+def promised(outcome: Outcome) -> Promised | None:
+    """Returns an outcome that is an answer with an error bar that it promises, and None for others."""
+    if isinstance(outcome, Promised) and outcome.path is not Path.UNVERIFIED:
+        return outcome
+    return None
+
+
 class Driven:
     """A mechanism whose looks are charged before they are taken, as in the pipeline.
 
     Attributes:
+        lines: What was charged to each block.
         looks: The number of queries that asked for a look.
     """
 
     def __init__(self, mechanism: Mechanism, noise: NoiseSource) -> None:
         self.mechanism = mechanism
         self.looks = 0
+        self.lines = Lines()
         self._noise = noise
-        self._lines = Lines()
 
     def open_phase(self, n_rows: int, data: Blocks) -> None:
-        self._lines.open()
-        for look in self.mechanism.open_phase(n_rows):
-            self.take(look, data)
-        for look in self.mechanism.opened():
-            self.take(look, data)
-        for look in self.mechanism.growth():
-            self.take(look, data)
+        self.lines.open()
+        self._take_all(self.mechanism.open_phase(n_rows), data)
+        self._take_all(self.mechanism.opened(), data)
+        self._take_all(self.mechanism.growth(), data)
 
     def ask(self, query: LinearQuery, data: Blocks) -> Outcome:
         step, paid = self.mechanism.answer(query), list[Charge]()
@@ -60,19 +68,26 @@ class Driven:
             self.looks += 1
             paid += step.charges
             step = self.mechanism.conclude(query, step, self.take(step, data))
-        for look in self.mechanism.was_asked(query, summed(paid)):
-            self.take(look, data)
+        self._take_all(self.mechanism.was_asked(query, summed(paid)), data)
         return step
 
     def spent_share(self) -> float:
         """The highest share of any block's line that was spent."""
-        return 1.0 - float(self._lines.left().min()) / UNITS
+        return 1.0 - float(self.lines.left().min()) / UNITS
+
+    def _take_all(self, looks: Sequence[Look], data: Blocks) -> None:
+        for look in looks:
+            self.take(look, data)
+
+    def charge(self, charges: tuple[Charge, ...]) -> None:
+        """Records what was spent."""
+        self.mechanism.charged(charges)
+        self.lines.charge(charges)
 
     def take(self, look: Look, data: Blocks) -> Release:
         """Charges a look, takes it, and folds its release in."""
         look.reserve(self._noise)
-        self.mechanism.charged(look.charges)
-        self._lines.charge(look.charges)
+        self.charge(look.charges)
         release = look.take(self._noise, data)
         self.mechanism.absorb(release)
         return release
@@ -92,9 +107,8 @@ class Truth:
         if table is None:
             if len(self._tables) > 2000:
                 self._tables.clear()
-            table = self._tables[key] = self._data.marginal(predicate.attributes, window).sum(
-                axis=0
-            )
+            counts = self._data.marginal(predicate.attributes, window)
+            table = self._tables[key] = counts.sum(axis=0)
         if predicate.constant is not None:
             return int(table) if predicate.constant else 0
         if predicate.factors is None:
@@ -110,29 +124,40 @@ class _Score:
     """One mechanism's answers so far."""
 
     driven: Driven
+    asked: int = 0
     opening: float = 0.0
     within: int = 0
     missed: int = 0
     easy: int = 0
 
     def ask(self, query: LinearQuery, data: Blocks, exact: int, margin: float) -> None:
-        outcome = self.driven.ask(query, data)
-        if not isinstance(outcome, Answered) or outcome.path is Path.UNVERIFIED:
-            return
-        self.easy += outcome.path.difficulty is Difficulty.EASY
-        if abs(outcome.count - exact) <= margin:
-            self.within += 1
-        else:
-            self.missed += 1
+        """Asks a count, and compares it with the exact one."""
+        outcome = self._answered(query, data)
+        if isinstance(outcome, Answered):
+            is_within = abs(outcome.count - exact) <= margin
+            self.within += is_within
+            self.missed += not is_within
 
     def ask_tile(self, query: LinearQuery, data: Blocks) -> None:
         """Asks a tile. It counts as within the error if the answer promises that."""
-        outcome = self.driven.ask(query, data)
-        if isinstance(outcome, Answered | TableAnswered | Summed) and (
-            outcome.path is not Path.UNVERIFIED
-        ):
-            self.easy += outcome.path.difficulty is Difficulty.EASY
-            self.within += 1
+        self.within += self._answered(query, data) is not None
+
+    def _answered(self, query: LinearQuery, data: Blocks) -> Promised | None:
+        self.asked += 1
+        outcome = promised(self.driven.ask(query, data))
+        self.easy += outcome is not None and outcome.path.difficulty is Difficulty.EASY
+        return outcome
+
+    def result(self) -> Trial:
+        """What the trial has shown."""
+        return Trial(
+            asked=self.asked,
+            within=self.within,
+            missed=self.missed,
+            easy=self.easy,
+            opening=self.opening,
+            spent=self.driven.spent_share(),
+        )
 
 
 def trial(
@@ -156,6 +181,7 @@ def trial(
     """
     if most is None:
         most = MOST_QUERIES if need.privacy.unit is None else _MOST_OF_PERSONS
+    most = min(need.queries, most)
     rng = np.random.default_rng(_SEED)
     made = {name: _mechanism(need, name) for name in names}
     scores = {
@@ -163,39 +189,38 @@ def trial(
         for number, (name, mechanism) in enumerate(made.items())
         if mechanism is not None
     }
-    data, n_asked = Blocks(need.universe), 0
+    data = Blocks(need.universe)
     for phase in range(1, need.phases + 1):
         data.append(drawn_block(need, rng, sample))
-        for score in scores.values():
-            score.driven.open_phase(need.n_rows, data)
-            if phase == 1:
-                score.opening = score.driven.spent_share()
-        for tile in need.tiles:
-            window = range(max(0, phase - (tile.phases or phase)), phase)
-            for score in scores.values():
-                score.ask_tile(replace(tile.query, window=window), data)
-        truth = Truth(data)
-        upto = min(need.queries, most) * phase // need.phases
-        for query in queries(
-            need.universe, rng, phase=phase, n=upto - n_asked, workload=need.workload
-        ):
-            exact = truth.count(query)
-            margin = need.accuracy.error * need.counted * len(query.window)
-            for score in scores.values():
-                score.ask(query, data, exact, margin)
-        n_asked = upto
+        n = most * phase // need.phases - most * (phase - 1) // need.phases
+        asked = queries(need.universe, rng, phase=phase, n=n, workload=need.workload)
+        _ask_in_phase(need, phase, data, list(asked), list(scores.values()))
         tick()
-    return {
-        name: Trial(
-            asked=n_asked + len(need.tiles) * need.phases,
-            within=score.within,
-            missed=score.missed,
-            easy=score.easy,
-            opening=score.opening,
-            spent=score.driven.spent_share(),
-        )
-        for name, score in scores.items()
-    }
+    return {name: score.result() for name, score in scores.items()}
+
+
+def _ask_in_phase(
+    need: Need,
+    phase: int,
+    data: Blocks,
+    asked: Sequence[LinearQuery],
+    scores: Sequence[_Score],
+) -> None:
+    """Opens a phase of each mechanism, and asks the tiles and the queries."""
+    for score in scores:
+        score.driven.open_phase(need.n_rows, data)
+        if phase == 1:
+            score.opening = score.driven.spent_share()
+    for tile in need.tiles:
+        window = range(max(0, phase - (tile.phases or phase)), phase)
+        for score in scores:
+            score.ask_tile(replace(tile.query, window=window), data)
+    truth = Truth(data)
+    for query in asked:
+        exact = truth.count(query)
+        margin = need.accuracy.error * need.counted * len(query.window)
+        for score in scores:
+            score.ask(query, data, exact, margin)
 
 
 def drawn_block(need: Need, rng: np.random.Generator, sample: Rows | None) -> Block:
@@ -208,11 +233,10 @@ def drawn_block(need: Need, rng: np.random.Generator, sample: Rows | None) -> Bl
         rng: The source of the draws.
         sample: Public rows to draw from. None makes synthetic rows.
     """
-    rows = (
-        synthetic_rows(need.universe, rng, need.counted)
-        if sample is None
-        else resampled_rows(sample, rng, need.counted)
-    )
+    if sample is None:
+        rows = synthetic_rows(need.universe, rng, need.counted)
+    else:
+        rows = resampled_rows(sample, rng, need.counted)
     block = Block.seal(need.universe, rows)
     if need.privacy.unit is None:
         return block

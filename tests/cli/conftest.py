@@ -78,18 +78,27 @@ def definition() -> dict[str, Any]:
 
 
 @pytest.fixture
+def write(definition: dict[str, Any], tmp_path: Path) -> Callable[..., Path]:
+    """``write(phase=...)``: the file of the definition with these fields changed."""
+
+    def write(**changed: object) -> Path:
+        file = tmp_path / "definition.json"
+        file.write_text(json.dumps({**definition, **changed}))
+        return file
+
+    return write
+
+
+@pytest.fixture
 def define(
-    served: Callable[..., Ended], definition: dict[str, Any], tmp_path: Path
+    served: Callable[..., Ended], definition: dict[str, Any], write: Callable[..., Path]
 ) -> Callable[..., str]:
     """``define(phase=...)``: creates the data set with these fields changed; its name."""
 
     def define(**changed: object) -> str:
-        document = {**definition, **changed}
-        file = tmp_path / "definition.json"
-        file.write_text(json.dumps(document))
-        ended = served("dataset", "create", file)
+        ended = served("dataset", "create", write(**changed))
         assert ended.code == 0, ended.err
-        return str(document["dataset"])
+        return str({**definition, **changed}["dataset"])
 
     return define
 

@@ -62,15 +62,11 @@ def test_the_promise_says_to_whom_and_for_how_long(unit: dict[str, Any], said: s
     [
         ({"rows_per_phase": 1}, "at most 1 row with the same user_id counts in a phase"),
         ({"rows_per_phase": 4}, "at most 4 rows with the same user_id count in a phase"),
-        (
-            {"rows_per_phase": 4, "lifetime": True},
-            (
-                "at most 4 rows with the same user_id count in a phase, until the squares of these "
-                "numbers add up to 192"
-            ),
-        ),
+        ({"rows_per_phase": 4, "lifetime": True},
+         ("at most 4 rows with the same user_id count in a phase, until the squares of these numbers add up "
+          "to 192")),
     ],
-)
+)  # fmt: skip
 def test_how_many_rows_of_a_person_count_is_said(unit: dict[str, Any], said: str) -> None:
     found = people(**unit).privacy.unit
     assert found is not None
@@ -109,22 +105,14 @@ def test_a_row_loses_what_it_always_did() -> None:
 @pytest.mark.parametrize(
     ("unit", "phases", "said"),
     [
-        (
-            {"rows_per_phase": 4},
-            24,
-            (
-                "a person with 4 rows in every phase so far has lost at most epsilon 1.437: the promise "
-                "is about any 12 of these 24 phases in a row"
-            ),
-        ),
+        ({"rows_per_phase": 4}, 24,
+         ("a person with 4 rows in every phase so far has lost at most epsilon 1.437: the promise is about "
+          "any 12 of these 24 phases in a row")),
         ({}, 2, None),
-        (
-            {"rows_per_phase": 1},
-            12,
-            "a person with 1 row in every phase so far has lost at most epsilon 1.000",
-        ),
+        ({"rows_per_phase": 1}, 12,
+         "a person with 1 row in every phase so far has lost at most epsilon 1.000"),
     ],
-)
+)  # fmt: skip
 def test_the_loss_of_a_person_stands_below_the_table(
     unit: dict[str, Any], phases: int, said: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,26 +9,22 @@ from typing import Any
 
 import pytest
 
+from stream_dp.cli.files.reading_options import FileReading
 from stream_dp.cli.files.row_files import RowFile
 from stream_dp.cli.files.rows_by_period import TIME, by_period, periods_of
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition
 from stream_dp.periods import Calendar, Length, zone_of
+from tests.pipeline import world
 
 BERLIN = Calendar(Length.read("1 day"), zone_of("Europe/Berlin"))
 
 
-def by_day(every: str = "1 day") -> Definition:
-    return Definition.read(
-        {
-            "version": 1,
-            "dataset": "visits",
-            "attributes": [{"name": "n", "type": "number", "edges": [1_000_000]}],
-            "privacy": {"epsilon": 1.0, "delta": 1e-9},
-            "accuracy": {"error": 0.02},
-            "phase": {"min_rows": 10, "every": every, "timezone": "Europe/Berlin"},
-        }
-    )
+def dated(file: Path, every: str = "1 day", **how: Any) -> RowFile:
+    attributes = [{"name": "n", "type": "number", "edges": [1_000_000]}]
+    phase = {"min_rows": 10, "every": every, "timezone": "Europe/Berlin"}
+    document = world.definition("visits", attributes=attributes, phase=phase)
+    return RowFile(file, Definition.read(document), 25, FileReading(time_column="seen", **how))
 
 
 def test_a_time_with_an_offset_is_an_instant_and_one_without_is_what_clocks_showed() -> None:
@@ -43,20 +39,19 @@ def test_a_time_with_an_offset_is_an_instant_and_one_without_is_what_clocks_show
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_each_row_is_in_one_part_of_its_period_and_periods_come_in_order(*, in_order: bool) -> None:
-    rng = random.Random(1)
-    periods = [rng.randrange(9) for _ in range(500)]
+    rng, rows = random.Random(1), list(range(500))
+    periods = [rng.randrange(9) for _ in rows]
     if in_order:
         periods.sort()
-    rows = list(range(500))
     chunks = [
-        ({"n": rows[start : start + 70], TIME: periods[start : start + 70]}, start)
+        {"n": rows[start : start + 70], TIME: periods[start : start + 70]}
         for start in range(0, 500, 70)
     ]
     found = list(by_period(chunks, 40, in_order=in_order))
-    sent = [(period, n) for columns, _, period in found for n in columns["n"]]
+    sent = [(period, n) for columns, period in found for n in columns["n"]]
     assert sent == sorted(zip(periods, rows, strict=True))
-    assert all(set(columns) == {"n"} for columns, _, _ in found)
-    assert in_order or max(len(columns["n"]) for columns, _, _ in found) <= 40
+    assert all(set(columns) == {"n"} for columns, _ in found)
+    assert in_order or max(len(columns["n"]) for columns, _ in found) <= 40
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
@@ -68,7 +63,7 @@ def test_batches_say_the_day_that_they_are_about_and_go_on_where_they_stopped(
         random.Random(2).shuffle(rows)
     file = tmp_path / "rows.csv"
     file.write_text("\n".join(["n,seen", *(f"{n},{seen}" for n, seen in rows)]))
-    source = RowFile(file, by_day(), 25, time="seen")
+    source = dated(file)
     read = [n for columns, _ in source.columns() for n in columns["n"]]
     assert read == [str(n) for n, _ in rows], "what is surveyed has the order of the file"
     assert sorted(source.periods.values()) == [40, 40, 40]
@@ -77,33 +72,33 @@ def test_batches_say_the_day_that_they_are_about_and_go_on_where_they_stopped(
     for batch in sent:
         assert {f"2026-03-{28 + int(n) // 40}" for n in batch.columns["n"]} == {batch.at}
     assert [batch.at for batch in sent] == sorted(str(batch.at) for batch in sent)
-    assert sorted(int(n) for batch in sent for n in batch.columns["n"]) == list(range(120))
-    rest = [n for batch in source.batches(47) for n in batch.columns["n"]]
-    assert rest == [n for batch in sent for n in batch.columns["n"]][47:]
+    in_order = [int(n) for batch in sent for n in batch.columns["n"]]
+    assert sorted(in_order) == list(range(120))
+    rest = [int(n) for batch in source.batches(47) for n in batch.columns["n"]]
+    assert rest == in_order[47:]
 
 
-def test_hours_and_months_are_periods_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("every", "starts"),
+    [("1 month", ["2026-03-01"]), ("6 hours", ["2026-03-28", "2026-03-28T06:00+01:00"])],
+)
+def test_hours_and_months_are_periods_too(tmp_path: Path, every: str, starts: list[str]) -> None:
     file = tmp_path / "rows.ndjson"
     rows = [{"n": 1, "seen": "2026-03-28T05:10"}, {"n": 2, "seen": "2026-03-28T07:10+01:00"}]
     file.write_text("\n".join(map(json.dumps, rows)))
-
-    def dates(every: str) -> list[Any]:
-        source = RowFile(file, by_day(every), 25, time="seen")
-        list(source.columns())
-        return [batch.at for batch in source.batches()]
-
-    assert dates("1 month") == ["2026-03-01"]
-    assert dates("6 hours") == ["2026-03-28", "2026-03-28T06:00+01:00"]
+    source = dated(file, every)
+    list(source.columns())
+    assert [batch.at for batch in source.batches()] == starts
 
 
 def test_rows_without_a_date_are_named_by_their_number_or_left_out(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("n,seen\n1,2026-03-28\n2,31.03.2026\n3,\n")
     with pytest.raises(InvalidInput) as refused:
-        list(RowFile(file, by_day(), 25, time="seen").columns())
+        list(dated(file).columns())
     assert "rows.csv column seen: 2 rows hold no date" in str(refused.value)
     assert "31.03" not in str(refused.value)
-    source = RowFile(file, by_day(), 25, time="seen", skip_bad_rows=True)
+    source = dated(file, skip_bad_rows=True)
     list(source.columns())
     assert source.left_out == 2
     (batch,) = source.batches()

@@ -19,10 +19,10 @@ def written(tmp_path: Path, text: str) -> Path:
     return file
 
 
-def guess(tmp_path: Path, text: str) -> DimensionTable:
+def guess(file: Path, **types: DimensionType) -> DimensionTable:
     """The table of a file with the types that are guessed."""
-    read = TableFile.read(written(tmp_path, text), key="city")
-    return read.table("cities", read.guessed({}))
+    read = TableFile.read(file, key="city")
+    return read.table("cities", read.guessed(types))
 
 
 def test_a_column_has_the_narrowest_type_of_its_entries(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_column_has_the_narrowest_type_of_its_entries(tmp_path: Path) -> None:
 def test_one_odd_entry_is_listed_and_does_not_make_numbers_a_text(tmp_path: Path, odd: str) -> None:
     text = f'city,people\nBonn,"{odd}"\nGraz,300000\n\nLyon,520000\nUlm,\n'
     with pytest.raises(InvalidInput) as caught:
-        guess(tmp_path, text)
+        guess(written(tmp_path, text))
     assert str(caught.value) == (
         f"cities.csv, column people: 1 of 3 entries do not fit the type integer: line 2: {odd!r}; fix them, "
         "leave them empty, or pass --type 'people=text'"
@@ -56,54 +56,36 @@ def test_one_odd_entry_is_listed_and_does_not_make_numbers_a_text(tmp_path: Path
     assert read.table("cities", {"people": "text"}).lines()["Graz"] == {"people": "300000"}
 
 
-def test_of_many_odd_entries_the_first_are_listed(tmp_path: Path) -> None:
-    rows = "".join(f"c{n},{'?' if n % 2 else n}\n" for n in range(31))
-    with pytest.raises(InvalidInput) as caught:
-        guess(tmp_path, "city,n\n" + rows)
-    assert "15 of 31 entries do not fit the type integer: line 3: '?', line 5:" in str(caught.value)
-    assert "line 21: '?' and 5 more;" in str(caught.value)
-
-
 def test_a_number_with_a_zero_before_it_is_a_text_unless_it_is_declared(tmp_path: Path) -> None:
     text = "city,zip,month\nBonn,53111,01\nDresden,01067,12\n"
-    assert guess(tmp_path, text).lines()["Dresden"] == {"zip": "01067", "month": "12"}
+    assert guess(written(tmp_path, text)).lines()["Dresden"] == {"zip": "01067", "month": "12"}
     read = TableFile.read(tmp_path / "cities.csv", key="city")
     found = read.table("cities", {"zip": "text", "month": "integer"})
     assert found.lines()["Bonn"] == {"zip": "53111", "month": 1}
 
 
 @pytest.mark.parametrize(
-    ("types", "words"),
+    ("text", "types", "words"),
     [
-        ({"town": "text"}, "cities.csv has no column town; name one of city, n"),
-        ({"city": "integer"}, "city is the key, which is a text"),
+        ("city,n\n7,1\n", {"town": "text"}, "cities.csv has no column town; name one of city, n"),
+        ("city,n\n7,1\n", {"city": "integer"}, "city is the key, which is a text"),
+        ("city,n\n" + "".join(f"c{n},{'?' if n % 2 else n}\n" for n in range(31)), {},
+         r"15 of 31 entries do not fit the type integer: line 3: '\?', line 5:.*line 21: '\?' and 5 more;"),
+        ("town\nBonn\n", {}, "cities.csv has no column city"),
+        ("", {}, "cities.csv has no column city"),
+        ("city,n\n\nBonn\n", {}, "cities.csv, line 3: it has 1 fields, and the first line has 2"),
+        ("city\nBonn\nBonn\n", {}, "two rows have the same key"),
+        ("city,City\nBonn,x\n", {}, "two columns have the same name"),
+        ("city\nM\xfcnster\n", {}, "not CSV in UTF-8"),
     ],
-)
-def test_a_type_is_of_a_column_of_the_file_that_is_not_the_key(
-    tmp_path: Path, types: dict[str, DimensionType], words: str
+)  # fmt: skip
+def test_a_file_that_is_no_public_table_is_refused(
+    tmp_path: Path, text: str, types: dict[str, DimensionType], words: str
 ) -> None:
-    read = TableFile.read(written(tmp_path, "city,n\n7,1\n"), key="city")
+    file = tmp_path / "cities.csv"
+    file.write_bytes(text.encode("latin-1"))
     with pytest.raises(InvalidInput, match=words):
-        read.guessed(types)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("town\nBonn\n", "cities.csv has no column city"),
-        ("", "cities.csv has no column city"),
-        (
-            "city,n\n\nBonn\n",
-            "cities.csv, line 3: it has 1 fields, and the first line has 2",
-        ),
-        ("city\nBonn\nBonn\n", "two rows have the same key"),
-        ("city,City\nBonn,x\n", "two columns have the same name"),
-    ],
-)
-def test_a_file_that_is_no_public_table_is_refused(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        guess(tmp_path, text)
-    assert words in str(caught.value)
+        guess(file, **types)
 
 
 def test_a_table_is_published_when_its_types_are_confirmed(
@@ -122,13 +104,6 @@ def test_a_table_is_published_when_its_types_are_confirmed(
         assert "127.0.0.1:1" in ended.err, "it went on, and there is no broker"
     ended = run("dimension", "put", file, "--key", "city", "--type", "zip=zipcode", *nowhere)
     assert "with one of the types text, integer, real, boolean" in ended.err
-
-
-def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "cities.csv"
-    file.write_bytes(b"city\nM\xfcnster\n")
-    with pytest.raises(InvalidInput, match="not CSV in UTF-8"):
-        TableFile.read(file, key="city")
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+"""``stream-dp doctor`` finds what is wrong with a deployment, and says what to do."""
+
 from __future__ import annotations
 
 import asyncio
@@ -6,7 +8,6 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +20,11 @@ from stream_dp.cli.operate import doctor_command
 from stream_dp.cli.server_options import unreachable
 from stream_dp.client.kafka.deployment_topics import TopicState, describe_topics
 from stream_dp.embedded import ports
-from stream_dp.embedded.valkey_server import ValkeyServer
 from stream_dp.messages import INPUTS, PRIVATE, TOPICS, Definition
 from stream_dp.pipeline.intake.decoder import partition_of
+from stream_dp.pipeline.journal import marks
 from stream_dp.pipeline.journal.entries import Kind, entries_of
 from stream_dp.pipeline.journal.journal import facts_of
-from stream_dp.pipeline.journal.marks import said
 from stream_dp.pipeline.watch.health import MOVED
 from stream_dp.state import ledger
 from stream_dp.state.redis_view import RedisView
@@ -66,15 +66,6 @@ def admin(kafka_server: str) -> Iterator[KafkaAdminClient]:
     client.close()
 
 
-@pytest.fixture
-def own_valkey(tmp_path: Path) -> Iterator[str]:
-    """A store whose settings a test may spoil."""
-    server = ValkeyServer(tmp_path / "valkey", log=tmp_path / "valkey.log")
-    server.start()
-    yield server.url
-    server.stop()
-
-
 def test_a_data_set_that_was_exported_is_no_fault_and_what_is_stopped_has_its_command() -> None:
     moved = doctor_command._stopped("people", MOVED)
     assert (moved.health, moved.fix) == ("note", "")
@@ -102,7 +93,7 @@ class Journal:
             servers = Broker(self._deployment.bootstrap_servers)
             there = describe_topics(servers, self._deployment.topics)
             ids = {role: there[role].topic_id for role in INPUTS}
-            self.append(partition, "epoch", "", said(**facts_of(2, ids)))
+            self.append(partition, "epoch", "", marks.said(**facts_of(2, ids)))
         (entry,) = entries_of(kind, name, value, EPOCH)
         _, _, offset = self._deployment.produce(
             "journal",
@@ -160,13 +151,10 @@ def test_a_data_set_that_nobody_can_serve_is_bad_also_for_status(
 def test_it_says_how_far_redis_is_behind_the_journal_and_whether_it_is_right(
     examine: Examine, deployment: Any, journal: Journal
 ) -> None:
-    def write(state: State) -> None:
-        async def write() -> None:
-            view = RedisView(deployment.redis_url, prefix=deployment.prefix.rstrip("."))
-            await view.rewrite(state)
-            await view.close()
-
-        asyncio.run(write())
+    async def write(state: State) -> None:
+        view = RedisView(deployment.redis_url, prefix=deployment.prefix.rstrip("."))
+        await view.rewrite(state)
+        await view.close()
 
     def of_redis() -> tuple[str, str]:
         found = [(kind, text) for kind, some in examine().items() for text, _ in some]
@@ -178,12 +166,12 @@ def test_it_says_how_far_redis_is_behind_the_journal_and_whether_it_is_right(
         "note",
         "people: Redis has nothing of it; a worker that serves it writes it there",
     )
-    write(journal.states["people"])
+    asyncio.run(write(journal.states["people"]))
     assert of_redis() == ("good", "people: Redis has the 1 commits of the journal")
     journal.commit("people", {(StateTable.FACT, b"fact"): b"two"})
     journal.commit("people", {(StateTable.FACT, b"fact"): b"three"})
     assert of_redis() == ("note", "people: Redis is 2 commits behind the journal")
-    write(journal.states["people"])
+    asyncio.run(write(journal.states["people"]))
     with redis.Redis.from_url(deployment.redis_url) as client:
         (key,) = client.keys(f"*{deployment.prefix.rstrip('.')}*:people}}:state")
         client.hset(key, "2 fact", "four")
@@ -217,7 +205,7 @@ def test_a_journal_that_was_cut_is_bad(examine: Examine, deployment: Any, journa
 def test_what_a_repair_has_stopped_is_bad(examine: Examine, journal: Journal) -> None:
     journal.commit("people", {(StateTable.FACT, b"fact"): b"one"})
     why = "the journal was cut: run `stream-dp journal repair`"
-    journal.append(partition_of(b"people", 2), "mark", "", said(stopped={"people": why}))
+    journal.append(partition_of(b"people", 2), "mark", "", marks.said(stopped={"people": why}))
     found = examine()
     ((fault, fix),) = found["bad"]
     assert fault == f"the journal has people, and it is not whole: {why}"
@@ -229,15 +217,13 @@ def test_what_a_repair_has_stopped_is_bad(examine: Examine, journal: Journal) ->
 
 def test_an_input_that_was_cut_is_bad(examine: Examine, deployment: Any, journal: Journal) -> None:
     place = f"{deployment.topics.name('queries')}:1"
-    journal.append(1, "mark", "", said(cut={place: 70}))
+    journal.append(1, "mark", "", marks.said(cut={place: 70}))
     ((fault, fix),) = examine()["bad"]
     assert fault.startswith(f"{place} was read to offset 70 and was cut")
     assert f"stream-dp journal repair --input {place} --apply --restored" in fix
 
 
-def test_servers_that_do_not_answer_are_named(
-    examine: Examine,
-) -> None:
+def test_servers_that_do_not_answer_are_named(examine: Examine) -> None:
     nobody = f"127.0.0.1:{ports.choose('nobody', None)}"
     found = examine(bootstrap_servers=nobody)
     ((fault, fix),) = found["bad"]
@@ -249,38 +235,23 @@ def test_servers_that_do_not_answer_are_named(
 
 
 @pytest.mark.parametrize(
-    ("url", "cluster", "said"),
+    ("url", "cluster", "fault", "fix"),
     [
-        (
-            "redis://:secret@one:6379/0",
-            False,
-            ("Redis does not answer at redis://one:6379", "start it, or pass another --redis-url"),
-        ),
-        (
-            "redis://:secret@one:6379/0",
-            True,
-            (
-                "the Redis Cluster of redis://one:6379 does not answer, or a part of it does not",
-                "see which: redis-cli --cluster check one:6379",
-            ),
-        ),
-        (
-            "redis+sentinel://:secret@one:26379,two:26379/mymaster?db=0",
-            False,
-            (
-                (
-                    "the Sentinels of redis+sentinel://one:26379,two:26379/mymaster do not answer, or name "
-                    "no primary that does"
-                ),
-                "see what they know: redis-cli -h one -p 26379 SENTINEL masters",
-            ),
-        ),
+        ("redis://:secret@one:6379/0", False,
+         "Redis does not answer at redis://one:6379", "start it, or pass another --redis-url"),
+        ("redis://:secret@one:6379/0", True,
+         "the Redis Cluster of redis://one:6379 does not answer, or a part of it does not",
+         "see which: redis-cli --cluster check one:6379"),
+        ("redis+sentinel://:secret@one:26379,two:26379/mymaster?db=0", False,
+         ("the Sentinels of redis+sentinel://one:26379,two:26379/mymaster do not answer, or name no primary "
+          "that does"),
+         "see what they know: redis-cli -h one -p 26379 SENTINEL masters"),
     ],
-)
+)  # fmt: skip
 def test_of_a_store_that_does_not_answer_it_says_what_to_look_at(
-    url: str, cluster: bool, said: tuple[str, str]
+    url: str, cluster: bool, fault: str, fix: str
 ) -> None:
-    assert unreachable(url, cluster=cluster) == said
+    assert unreachable(url, cluster=cluster) == (fault, fix)
 
 
 def test_a_redis_that_says_nothing_is_bad_and_not_waited_for_for_ever(
@@ -291,11 +262,8 @@ def test_a_redis_that_says_nothing_is_bad_and_not_waited_for_for_ever(
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         found = examine(redis_url=f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
-    faults = dict(found["bad"])
-    assert (
-        faults["Redis accepted the connection but has not answered for 0.5 seconds"]
-        == "find out what it is doing, then restart it"
-    )
+    silence = "Redis accepted the connection but has not answered for 0.5 seconds"
+    assert dict(found["bad"])[silence] == "find out what it is doing, then restart it"
 
 
 def test_missing_topics_are_listed(examine: Examine, make_deployment: Callable[..., Any]) -> None:
@@ -305,24 +273,30 @@ def test_missing_topics_are_listed(examine: Examine, make_deployment: Callable[.
     assert fix == f"stream-dp topics create --topic-prefix {prefix}"
 
 
+@pytest.mark.parametrize(
+    ("widened", "said", "way"),
+    [
+        (("queries",), "the input topics differ in their number of partitions",
+         "under another --topic-prefix"),
+        ((*INPUTS, *PRIVATE), "the topics have 3 partitions and had 2",
+         "start again under another topic prefix"),
+    ],
+)  # fmt: skip
 def test_a_changed_partition_count_is_bad_before_a_worker_meets_it(
-    examine: Examine, deployment: Any, admin: KafkaAdminClient, journal: Journal
+    examine: Examine,
+    deployment: Any,
+    admin: KafkaAdminClient,
+    journal: Journal,
+    widened: tuple[str, ...],
+    said: str,
+    way: str,
 ) -> None:
-    journal.append(0, "mark", "", said())
+    journal.append(0, "mark", "", marks.said())
     assert examine()["bad"] == []
-    deployment.widen(admin, *INPUTS, *PRIVATE)
+    deployment.widen(admin, *widened)
     ((fault, fix),) = examine()["bad"]
-    assert "the topics have 3 partitions and had 2" in fault
-    assert "start again under another topic prefix" in fix
-
-
-def test_inputs_that_differ_in_their_partitions_are_bad(
-    examine: Examine, deployment: Any, admin: KafkaAdminClient
-) -> None:
-    deployment.widen(admin, "queries")
-    ((fault, fix),) = examine()["bad"]
-    assert "the input topics differ in their number of partitions" in fault
-    assert "under another --topic-prefix" in fix
+    assert said in fault
+    assert way in fix
 
 
 @pytest.mark.slow
@@ -345,43 +319,44 @@ def test_a_journal_with_other_partitions_than_the_inputs_is_bad_and_no_worker_st
     ] == (f"kafka-topics.sh --alter --topic {deployment.prefix}blocks --partitions 3")
 
 
-def test_what_could_lose_records_of_the_journal_is_bad(
+def test_settings_that_lose_records_are_bad_and_others_are_worth_a_note(
     examine: Examine, deployment: Any, admin: KafkaAdminClient
 ) -> None:
-    name = deployment.topics.name("journal")
-    configs = {
-        "cleanup.policy": "compact",
-        "retention.ms": "1000",
-        "retention.bytes": "1000000000",
-        "unclean.leader.election.enable": "true",
-        "flush.messages": "100",
-    }
-    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs=configs)])
+    forever = "Kafka deletes records that must be kept for ever"
+    power = "a power failure could take acknowledged records with it"
+    wrong = {
+        "journal": {
+            "cleanup.policy": ("compact", "delete", "Kafka does not keep the records that it must keep"),
+            "retention.ms": ("1000", "-1", forever),
+            "retention.bytes": ("1000000000", "-1", forever),
+            "unclean.leader.election.enable":
+                ("true", "false", "a lost disk could take acknowledged records with it"),
+            "flush.messages": ("100", "1", power),
+        },
+        "ledger": {"retention.ms": ("1000", "-1", forever)},
+        "queries": {
+            "message.timestamp.type": ("CreateTime", "LogAppendTime",
+                                       "Kafka deletes records with old times before anyone reads them"),
+        },
+        "batches": {"retention.ms": ("3600000", "", ""), "max.message.bytes": ("6291456", "", "")},
+    }  # fmt: skip
+    for role, settings in wrong.items():
+        configs = {setting: found for setting, (found, _, _) in settings.items()}
+        name = deployment.topics.name(role)
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs=configs)])
     for _ in range(50):  # the broker takes a moment to show what it was told
-        faults = dict(examine()["bad"])
-        if len(faults) == 5:
+        found = examine()
+        if len(found["bad"]) == 7 and any("batches has" in text for text, _ in found["note"]):
             break
-    assert set(faults.values()) == {deployment.topics.creating()}
-    for setting, value, loses in (
-        (
-            "cleanup.policy",
-            "compact, not delete",
-            "Kafka does not keep the records that it must keep",
-        ),
-        ("retention.ms", "1000, not -1", "Kafka deletes records that must be kept for ever"),
-        (
-            "retention.bytes",
-            "1000000000, not -1",
-            "Kafka deletes records that must be kept for ever",
-        ),
-        (
-            "unclean.leader.election.enable",
-            "true, not false",
-            "a lost disk could take acknowledged records with it",
-        ),
-        ("flush.messages", "100, not 1", "a power failure could take acknowledged records with it"),
-    ):
-        assert f"{name} has {setting} {value}: {loses}, and no worker runs" in faults
+    assert {fix for _, fix in found["bad"]} == {deployment.topics.creating()}
+    assert {fault for fault, _ in found["bad"]} == {
+        f"{deployment.topics.name(role)} has {setting} {is_}, not {wanted}: {loses}"
+        + ", and no worker runs" * (role == "journal")
+        for role, settings in wrong.items()
+        for setting, (is_, wanted, loses) in settings.items()
+        if loses
+    }
+    assert any("batches has retention.ms 3600000, not" in text for text, _ in found["note"])
 
 
 @pytest.mark.slow
@@ -412,48 +387,20 @@ def test_a_topic_that_keeps_queries_longer_than_answers_are_stored_is_worth_a_no
 ) -> None:
     wrong = {} if found is None else {"retention.ms": (found, "2592000000")}
     queries = TopicState("my.queries", 2, wrong)
-    definition = Definition.read(definition_of("people", retention={"answers": {"days": days}}))
-    notes = [*doctor_command._answers("people", definition, queries)]
-    assert len(notes) == (kept is not None)
-    for note in notes:
-        assert (
-            f"stored for at least {days} days, and my.queries keeps queries {kept}" in note.finding
-        )
+
+    def notes(**retention: Any) -> list[Any]:
+        definition = Definition.read(definition_of("people", **retention))
+        return [*doctor_command._answers("people", definition, queries)]
+
+    found_notes = notes(retention={"answers": {"days": days}})
+    assert len(found_notes) == (kept is not None)
+    for note in found_notes:
+        keeps = f"stored for at least {days} days, and my.queries keeps queries {kept}"
+        assert keeps in note.finding
         assert note.fix.endswith(
             f"--topic my.queries --add-config retention.ms={days * 86_400_000}"
         )
-    assert [
-        *doctor_command._answers("people", Definition.read(definition_of("people")), queries)
-    ] == []
-
-
-def test_settings_of_topics_are_compared_and_what_loses_data_is_bad(
-    examine: Examine, deployment: Any, admin: KafkaAdminClient
-) -> None:
-    def alter(role: str, **settings: str) -> None:
-        name = deployment.topics.name(role)
-        configs = {key.replace("_", "."): value for key, value in settings.items()}
-        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs=configs)])
-
-    alter("ledger", retention_ms="1000")
-    alter("batches", retention_ms="3600000", max_message_bytes="6291456")
-    alter("queries", message_timestamp_type="CreateTime")
-    for _ in range(50):  # the broker takes a moment to show what it was told
-        found = examine()
-        if len(found["bad"]) == 2 and any("batches has" in text for text, _ in found["note"]):
-            break
-    (queries, (fault, fix)) = sorted(found["bad"], key=lambda one: "ledger" in one[0])
-    assert queries[0] == (
-        f"{deployment.prefix}queries has message.timestamp.type CreateTime, not LogAppendTime: "
-        "Kafka deletes records with old times before anyone reads them"
-    )
-    assert queries[1] == f"stream-dp topics create --topic-prefix {deployment.prefix}"
-    assert fault == (
-        f"{deployment.prefix}ledger has retention.ms 1000, not -1: "
-        "Kafka deletes records that must be kept for ever"
-    )
-    assert fix == queries[1]
-    assert any("batches has retention.ms 3600000, not" in text for text, _ in found["note"])
+    assert notes() == []
 
 
 @pytest.mark.slow

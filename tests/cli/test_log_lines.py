@@ -51,51 +51,39 @@ def objects(log: Log) -> Objects:
     return lambda script, code=0: [json.loads(line) for line in log("json", script, code)]
 
 
-def test_a_line_of_text_has_time_level_and_logger(log: Log) -> None:
+def test_a_line_has_time_level_logger_and_the_fields_of_our_own_package(
+    log: Log, objects: Objects
+) -> None:
     (line,) = log("text", "ours.warning('%d records wait', 3)")
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING stream_dp.pipeline.intake.decider: 3 records wait",
         line,
     )
-
-
-def test_a_line_of_json_is_one_object_whatever_the_message_holds(objects: Objects) -> None:
-    (found,) = objects(r"""ours.warning('two\nlines, "quoted"', extra={'dataset': 'flights'})""")
-    time = found.pop("time")
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time)
+    found, other = objects(
+        r"""ours.warning('two\nlines, "quoted"', extra={'dataset': 'flights'})
+"""
+        f"logging.getLogger('aiohttp.access').warning('a', extra={{'x': {SECRET!r}}})"
+    )
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found.pop("time"))
     assert found == {
         "level": "warning",
         "logger": "stream_dp.pipeline.intake.decider",
         "message": 'two\nlines, "quoted"',
         "dataset": "flights",
     }
+    assert other.keys() == {"time", "level", "logger", "message"}
 
 
-def test_fields_of_other_packages_are_left_out(objects: Objects) -> None:
-    (found,) = objects(
-        f"logging.getLogger('aiohttp.access').warning('a', extra={{'x': {SECRET!r}}})"
-    )
-    assert found.keys() == {"time", "level", "logger", "message"}
-
-
-def test_fausts_loggers_obey(objects: Objects) -> None:
+def test_fausts_loggers_obey_and_its_word_that_it_has_crashed_is_left_out(objects: Objects) -> None:
+    """The reason follows in words of ours, and a data set that is handed over is no crash."""
     (found,) = objects(
         "import faust\n"
         "from mode.utils.logging import get_logger\n"
-        "get_logger('faust.worker').info('no'); get_logger('faust.worker').error('yes')"
+        "said = get_logger('faust.worker')\n"
+        "said.critical('[^Worker]: We experienced a crash! Reraising original exception...')\n"
+        "said.info('no'); said.error('yes')"
     )
     assert (found["logger"], found["level"], found["message"]) == ("faust.worker", "error", "yes")
-
-
-def test_fausts_word_that_it_has_crashed_is_left_out(log: Log) -> None:
-    """The reason follows in words of ours, and a data set that is handed over is no crash."""
-    (line,) = log(
-        "text",
-        "from mode.utils.logging import get_logger\n"
-        "said = get_logger('faust.worker').critical\n"
-        "said('[^Worker]: We experienced a crash! Reraising original exception...'); said('yes')",
-    )
-    assert line.endswith("faust.worker: yes")
 
 
 FAULTS = {
@@ -161,6 +149,7 @@ logging.getLogger('stream_dp.audit').info('%s', 'analyst=ana share=0.001', extra
 def test_the_audit_log_comes_at_every_level_with_its_fields_once_it_is_on(
     log: Log, objects: Objects
 ) -> None:
+    assert objects("logging.getLogger().setLevel(logging.DEBUG)" + AUDITED) == []
     (found,) = objects("log.audit(on=True)" + AUDITED)
     del found["time"]
     assert found == {
@@ -175,10 +164,6 @@ def test_the_audit_log_comes_at_every_level_with_its_fields_once_it_is_on(
     assert line.endswith(" INFO stream_dp.audit: analyst=ana share=0.001")
 
 
-def test_without_it_there_is_no_such_line_at_any_level(objects: Objects) -> None:
-    assert objects("logging.getLogger().setLevel(logging.DEBUG)" + AUDITED) == []
-
-
 def test_what_the_operator_is_told_comes_at_every_level(log: Log, objects: Objects) -> None:
     script = "log.say('the worker answers'); log.complain('no broker')"
     assert log("text", script) == ["the worker answers", "error: no broker"]
@@ -190,15 +175,10 @@ def test_what_the_operator_is_told_comes_at_every_level(log: Log, objects: Objec
 
 def test_a_worker_that_cannot_start_says_so_in_json() -> None:
     servers = ["--bootstrap-servers", "127.0.0.1:9", "--redis-url", "redis://127.0.0.1:9/0"]
-    arguments = ["worker", *servers, "--log-format", "json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "stream_dp", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [sys.executable, "-m", "stream_dp", "worker", *servers, "--log-format", "json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    found = json.loads(done.stderr.splitlines()[-1])
-    assert found["level"] == "error"
-    assert "127.0.0.1:9" in found["message"]
-    assert {json.loads(line)["logger"] for line in done.stderr.splitlines()} == {"stream_dp.worker"}
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert lines[-1]["level"] == "error"
+    assert "127.0.0.1:9" in lines[-1]["message"]
+    assert {line["logger"] for line in lines} == {"stream_dp.worker"}

@@ -44,7 +44,7 @@ def test_a_tls_connection_that_we_close_ends_though_the_server_says_no_goodbye(
         server = threading.Thread(target=serve, args=(listener,))
         server.start()
         try:
-            with asyncio.Runner(loop_factory=loop.Policy().new_event_loop) as runner:
+            with asyncio.Runner(loop_factory=loop.LoopPolicy().new_event_loop) as runner:
                 runner.run(visit(listener.getsockname()[1]))
         finally:
             over.set()

@@ -22,7 +22,7 @@ def said(
     """What a worker writes about its pages once it answers."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     settings = worker_settings(web_bind="0.0.0.0", log_format=log_format)
-    app = SimpleNamespace(runtime=SimpleNamespace(ready=True))
+    app: Any = SimpleNamespace(runtime=SimpleNamespace(ready=True))
     log = Log("warn", as_json=log_format == "json")
     worker_command._say_when_ready(log, app, settings, access)
     return str(capfd.readouterr().err)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -111,23 +110,3 @@ def test_a_quote_of_several_says_how_many_cannot_be_had_and_what_they_may_take(
     alone = {"queries": (lacking,), "together": together.model_copy(update={"low": 0, "high": 0})}
     (price, _) = bundle_lines(bundle.model_copy(update=alone), [("1", "a")])
     assert str(price).startswith("cannot be had: ")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["smoker"], "leave QUERY out"),
-        (["--group-by", "city"], "leave --group-by out"),
-        (["--id", "q"], "leave --id out"),
-        (["--quote", "--at-most", "0.1"], "leave --at-most out"),
-        (["--at-most", "0"], "--at-most '0': "),
-        (["--error", "5%"], "leave --error out"),
-    ],
-)
-def test_options_of_one_query_do_not_go_with_a_file(
-    run: Callable[..., object], tmp_path: Path, words: list[str], said: str
-) -> None:
-    file = tmp_path / "tiles.sql"
-    file.write_text("smoker")
-    ended: object = run("ask", "people", "--file", file, *words)
-    assert (ended.code, said in ended.err) == (2, True)  # type: ignore[attr-defined]

@@ -64,7 +64,7 @@ def test_an_owner_sees_changes_and_follows_shares(
     assert "- ann        40%\n+ ann        0%\n" in done.out
     assert "in force from the next query on" in done.out
     assert "+ ann        0%" in served("ledger", "show", people).out
-    refused = served("ask", people, "city = 'Lyon'", "--fresh", "--analyst", "ann")
+    refused = served("ask", people, "FRESH city = 'Lyon'", "--analyst", "ann")
     assert refused.code == 1
     assert "your own share of it is spent" in refused.err + refused.out
     assert served("ledger", "verify", people).code == 0

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from stream_dp.cli.files.row_files import RowFile, aligned, left_waiting, rows_a_batch
-from stream_dp.cli.use.dataset_command import enough_rows
-from stream_dp.cli.use.ingest_command import BATCH_ROWS
+from stream_dp.cli.files.phase_cuts import aligned, enough_rows, left_waiting
+from stream_dp.cli.files.row_files import RowFile
 from stream_dp.messages import Definition
+from tests.pipeline import world
 
 CENSUS = 48_842
 WIDE = [
@@ -23,30 +23,19 @@ WIDE = [
 
 
 def census(min_rows: int = 20_000, **changed: Any) -> Definition:
-    return Definition.read(
-        {
-            "version": 1,
-            "dataset": "people",
-            "attributes": WIDE,
-            "privacy": {"epsilon": 1.0, "delta": 1e-9},
-            "accuracy": {"error": 0.02},
-            "phase": {"min_rows": min_rows},
-            **changed,
-        }
-    )
+    fields = {"attributes": WIDE, "phase": {"min_rows": min_rows}, **changed}
+    return Definition.read(world.definition("people", **fields))
 
 
 def waiting_after(definition: Definition, n_rows: int, batch_rows: int, file: Path) -> int:
     """The rows that wait after a worker took the batches of a file, as it opens phases."""
     file.write_text("\n".join(["a", *["x"] * n_rows]))
-    attributes = [{"name": "a", "type": "category", "values": ["x"]}]
-    one = Definition.read({**json.loads(definition.to_bytes()), "attributes": attributes})
-    size, every = aligned(one, batch_rows)
+    size, every = aligned(definition, batch_rows)
     waiting = 0
-    for batch in RowFile(file, one, size, ends_every=every).batches():
+    for batch in RowFile(file, definition, size, ends_every=every).batches():
         assert batch.stop - batch.start <= batch_rows
         waiting += batch.stop - batch.start
-        if waiting >= one.phase.min_rows:
+        if waiting >= definition.phase.min_rows:
             waiting = 0
     return waiting
 
@@ -56,29 +45,21 @@ def waiting_after(definition: Definition, n_rows: int, batch_rows: int, file: Pa
 def test_as_many_rows_are_foreseen_to_wait_as_do(
     tmp_path: Path, min_rows: int, batch_rows: int
 ) -> None:
+    one = census(min_rows, attributes=[{"name": "a", "type": "category", "values": ["x"]}])
     for n_rows in (1, 640, 999, 4_999):
-        definition = census(min_rows)
-        found = waiting_after(definition, n_rows, batch_rows, tmp_path / "rows.csv")
-        assert left_waiting(definition, n_rows, batch_rows) == found
-        assert found < min_rows
+        found = waiting_after(one, n_rows, batch_rows, tmp_path / "rows.csv")
+        assert left_waiting(one, n_rows, batch_rows) == found < min_rows
 
 
 def test_the_census_opens_two_phases_of_all_of_its_rows_at_24421() -> None:
-    definition = census()
-    most = rows_a_batch(definition, BATCH_ROWS)
-    assert left_waiting(definition, CENSUS, most) == 8_842
-    assert enough_rows(definition, CENSUS) == 24_421
-    assert left_waiting(census(24_421), CENSUS, most) == 0
-    assert left_waiting(census(24_422), CENSUS, most) > 24_000, "one row more leaves half"
-
-
-@pytest.mark.parametrize("min_rows", [1_000, 20_000, 23_999])
-@pytest.mark.parametrize("n_rows", [24_000, 48_842, 100_003])
-def test_with_what_is_proposed_fewer_than_one_in_a_hundred_wait(n_rows: int, min_rows: int) -> None:
-    definition = census(min_rows)
-    most = rows_a_batch(definition, BATCH_ROWS)
-    if (found := enough_rows(definition, n_rows)) is not None:
-        assert left_waiting(census(found), n_rows, most) < n_rows / 100
+    assert left_waiting(census(), CENSUS) == 8_842
+    assert enough_rows(census(), CENSUS) == 24_421
+    assert left_waiting(census(24_421), CENSUS) == 0
+    assert left_waiting(census(24_422), CENSUS) > 24_000, "one row more leaves half"
+    for n_rows in (24_000, 48_842, 100_003):
+        for min_rows in (1_000, 20_000, 23_999):
+            if (found := enough_rows(census(min_rows), n_rows)) is not None:
+                assert left_waiting(census(found), n_rows) < n_rows / 100
 
 
 def test_a_check_says_how_many_rows_wait_and_what_to_do(
@@ -87,29 +68,25 @@ def test_a_check_says_how_many_rows_wait_and_what_to_do(
     file, rows = tmp_path / "definition.json", tmp_path / "rows.csv"
     with rows.open("w", newline="") as opened:
         written = csv.writer(opened)
-        written.writerow([attribute["name"] for attribute in WIDE[:2]])
-        written.writerows([f"a value of {n}" for n in range(2)] for _ in range(CENSUS))
+        written.writerows([["a0", "a1"], *[["a value of 0", "a value of 1"]] * CENSUS])
 
-    def check(*words: str, **changed: Any) -> str:
-        document = {**json.loads(census().to_bytes()), "attributes": WIDE[:2], **changed}
-        file.write_text(json.dumps(document))
-        ended = run("dataset", "check", file, rows, *words)
+    def check(min_rows: int, **phase: str) -> str:
+        document = {**json.loads(census(min_rows).to_bytes()), "attributes": WIDE[:2]}
+        file.write_text(json.dumps({**document, "phase": {"min_rows": min_rows, **phase}}))
+        ended = run("dataset", "check", file, rows)
         assert ended.code == 0, ended.err
         return str(ended.err)
 
-    said = check()
+    said = check(20_000)
     assert (
-        "8,842 of the 48,842 rows (18.1%) would wait for more rows, because a phase opens at 20,000"
+        "8,842 of the 48,842 rows (18.1%) would wait for more rows, because a phase opens at"
         in said
     )
-    assert (
-        "set phase.min_rows to 24,421, or open a phase of them with `stream-dp phase close" in said
-    )
-    few = check(phase={"min_rows": 48_000})
-    assert "set phase.min_rows to 48,842, or leave them out" in few
-    assert "would wait" not in check(phase={"min_rows": 24_421})
-    assert "would wait" not in check(phase={"min_rows": 20_000, "every": "1 day"})
-    assert "would wait" not in check(phase={"min_rows": 50_000}), "it may be a sample"
+    assert "set phase.min_rows to 24,421, or open a phase of them with `stream-dp phase" in said
+    assert "set phase.min_rows to 48,842, or leave them out" in check(48_000)
+    assert "would wait" not in check(24_421)
+    assert "would wait" not in check(20_000, every="1 day")
+    assert "would wait" not in check(50_000), "it may be a sample"
 
 
 def test_a_check_says_which_periods_are_too_small(run: Callable[..., Any], tmp_path: Path) -> None:

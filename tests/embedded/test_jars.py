@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import pytest
 
 from stream_dp.embedded.jars import Jar, kafka_lock, parse_lock, resolve
-from stream_dp.embedded.start_progress import Silent
+from stream_dp.embedded.start_progress import Progress, Silent
 from stream_dp.errors import ServerUnavailable
 
 CONTENTS = {f"part-{n}": f"the bytes of jar {n}".encode() * 2000 for n in range(5)}
@@ -76,7 +77,7 @@ def repository() -> Iterator[Repository]:
 
 
 def _resolve(
-    cache: Path, repository: Repository | None = None, progress: Silent | None = None
+    cache: Path, repository: Repository | None = None, progress: Progress | None = None
 ) -> tuple[Path, ...]:
     # Port 9 refuses: whoever downloads without a repository fails.
     address = "http://127.0.0.1:9" if repository is None else repository.address
@@ -130,37 +131,21 @@ def test_a_jar_that_is_nowhere_is_an_error_with_a_way_out(
     repository: Repository, tmp_path: Path
 ) -> None:
     repository.files.clear()
-    with pytest.raises(ServerUnavailable, match="--bootstrap-servers"):
-        _resolve(tmp_path, repository)
+    for there, way in ((repository, "--bootstrap-servers"), (None, "check the network")):
+        with pytest.raises(ServerUnavailable, match=way):
+            _resolve(tmp_path, there)
     assert _files(tmp_path) == []
 
 
-def test_no_network_is_an_error_with_a_way_out(tmp_path: Path) -> None:
-    with pytest.raises(ServerUnavailable, match="check the network"):
-        _resolve(tmp_path)
-
-
 def test_progress_grows_to_the_end(repository: Repository, tmp_path: Path) -> None:
-    class Recording(Silent):
-        def __init__(self) -> None:
-            self.steps: list[str] = []
-            self.seen: list[tuple[int, int, int]] = []
-
-        def step(self, text: str) -> None:
-            self.steps.append(text)
-
-        def downloaded(self, jars: int, jars_total: int, n_bytes: int) -> None:
-            self.seen.append((jars, jars_total, n_bytes))
-
-    progress = Recording()
+    progress, again = Mock(), Mock()
     _resolve(tmp_path, repository, progress)
-    assert progress.steps == ["Downloading Apache Kafka 4.3.0 (once, about 43 MB)"]
-    assert progress.seen == sorted(progress.seen, key=lambda seen: seen[2])
-    assert progress.seen[-1] == (5, 5, sum(map(len, CONTENTS.values())))
-
-    again = Recording()
+    progress.step.assert_called_once_with("Downloading Apache Kafka 4.3.0 (once, about 43 MB)")
+    seen = [each.args for each in progress.downloaded.call_args_list]
+    assert seen == sorted(seen, key=lambda each: each[2])
+    assert seen[-1] == (5, 5, sum(map(len, CONTENTS.values())))
     _resolve(tmp_path, None, again)
-    assert (again.steps, again.seen) == ([], [(5, 5, 0)])
+    assert again.mock_calls == [call.downloaded(5, 5, 0)]
 
 
 def test_a_download_can_be_stopped(repository: Repository, tmp_path: Path) -> None:

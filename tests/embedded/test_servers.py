@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -10,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import KafkaTimeoutError
 
-from stream_dp.embedded import ports
+from stream_dp.embedded import ports, valkey_server
 from stream_dp.embedded.folders import (
     StateFolder,
     cache_folder,
@@ -27,7 +27,7 @@ from stream_dp.embedded.folders import (
     state_folder,
     stop_running,
 )
-from stream_dp.embedded.kafka_server import KafkaServer, _escaped
+from stream_dp.embedded.kafka_server import KafkaServer, escaped
 from stream_dp.embedded.stack import Servers
 from stream_dp.embedded.valkey_server import ValkeyServer
 from stream_dp.errors import ServerUnavailable
@@ -70,7 +70,10 @@ def _servers(state: Path) -> Servers:
     return Servers(state, cache_folder(os.environ))
 
 
-def _produce(bootstrap_servers: str, topic: str, value: bytes) -> None:
+def _keep(bootstrap_servers: str, topic: str, value: bytes) -> None:
+    """Creates a topic of one record."""
+    with KafkaAdminClient(bootstrap_servers=bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(name=topic, num_partitions=1, replication_factor=1)])
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers, max_request_size=8 * 2**20)
     try:
         producer.send(topic, value).get(PATIENCE_S)
@@ -78,7 +81,8 @@ def _produce(bootstrap_servers: str, topic: str, value: bytes) -> None:
         producer.close()
 
 
-def _values(bootstrap_servers: str, topic: str) -> list[bytes]:
+def _kept(bootstrap_servers: str, topic: str) -> bytes:
+    """The first record of a topic."""
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap_servers,
         auto_offset_reset="earliest",
@@ -87,32 +91,14 @@ def _values(bootstrap_servers: str, topic: str) -> list[bytes]:
         group_id=None,
     )
     try:
-        partition = TopicPartition(topic, 0)
-        consumer.assign([partition])
-        end = consumer.end_offsets([partition])[partition]
-        values: list[bytes] = []
-        while len(values) < end:
-            values.append(next(consumer).value)
-        return values
+        consumer.assign([TopicPartition(topic, 0)])
+        return bytes(next(consumer).value)
     finally:
         consumer.close()
 
 
-def _create_topic(bootstrap_servers: str, topic: str) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
-    try:
-        admin.create_topics([NewTopic(name=topic, num_partitions=1, replication_factor=1)])
-    finally:
-        admin.close()
-
-
 def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-def _failure(servers: Servers) -> str | None:
-    until(servers.failure)
-    return servers.failure()
 
 
 @pytest.mark.slow
@@ -125,14 +111,13 @@ class TestServers:
         with _servers(state) as first:
             assert _mode(state) == 0o700
             assert _mode(state / "servers.json") == 0o600
-            _create_topic(first.bootstrap_servers, "kept")
-            _produce(first.bootstrap_servers, "kept", b"record")
+            _keep(first.bootstrap_servers, "kept", b"record")
             with redis.Redis.from_url(first.redis_url) as store:
                 store.set("kept", "value")
         assert running(state) is None
         with _servers(state) as second:
             assert second == first
-            assert _values(second.bootstrap_servers, "kept") == [b"record"]
+            assert _kept(second.bootstrap_servers, "kept") == b"record"
             with redis.Redis.from_url(second.redis_url) as store:
                 assert store.get("kept") is None, "the topics have all of it"
                 for setting, value in [("appendonly", "no"), ("save", "")]:
@@ -149,10 +134,7 @@ class TestServers:
         found = running(tmp_path)
         assert found is not None
         assert found.pid == parent.pid
-        _create_topic(found.bootstrap_servers, "kept")
-        _produce(found.bootstrap_servers, "kept", b"record")
-        with redis.Redis.from_url(found.redis_url) as store:
-            store.set("kept", "value")
+        _keep(found.bootstrap_servers, "kept", b"record")
         pids = list(found.pids.values())
         assert not any(gone(pid, within_s=0) for pid in pids)
 
@@ -161,9 +143,7 @@ class TestServers:
         # The next start waits for them: at no moment do two servers write to one folder.
         with _servers(tmp_path) as addresses:
             assert gone(*pids)
-            assert _values(addresses.bootstrap_servers, "kept") == [b"record"]
-            with redis.Redis.from_url(addresses.redis_url) as store:
-                assert store.get("kept") is None, "the topics have all of it"
+            assert _kept(addresses.bootstrap_servers, "kept") == b"record"
 
     @pytest.mark.slow
     def test_a_second_start_on_one_folder_is_refused_in_words_and_down_ends_the_first(
@@ -187,33 +167,30 @@ class TestServers:
         assert stop_running(tmp_path) is None
 
     @pytest.mark.slow
-    async def test_they_start_and_stop_within_an_event_loop_and_tell_of_a_failure(
+    def test_they_tell_of_a_failure(
         self, kafka_jars: tuple[Path, ...], gone: Callable[..., bool], tmp_path: Path
     ) -> None:
         servers = _servers(tmp_path)
-        async with servers:
+        with servers:
             assert servers.failure() is None
             found = running(tmp_path)
             assert found is not None
             os.kill(found.pids["kafka"], signal.SIGKILL)
-            problem = await asyncio.to_thread(_failure, servers)
-            assert problem is not None
+            until(servers.failure)
+            problem = str(servers.failure())
             assert "Apache Kafka was ended by signal 9" in problem
             assert str(tmp_path / "logs" / "kafka.log") in problem
         assert gone(*found.pids.values())
 
-    async def test_a_start_that_is_cancelled_leaves_nothing_behind(
+    def test_a_start_that_is_cancelled_leaves_nothing_behind(
         self, kafka_jars: tuple[Path, ...], tmp_path: Path
     ) -> None:
-        async def run() -> None:
-            async with _servers(tmp_path):
-                pytest.fail("it was cancelled before")
-
-        starting = asyncio.create_task(run())
-        await asyncio.sleep(1.0)
-        starting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await starting
+        servers = _servers(tmp_path)
+        timer = threading.Timer(1.0, servers.cancel)
+        timer.start()
+        with pytest.raises(ServerUnavailable, match="was stopped"):
+            servers.start()
+        timer.join()
         assert not StateFolder(tmp_path).in_use()
 
 
@@ -222,11 +199,9 @@ class TestKafka:
     def test_a_value_over_our_own_limit_still_arrives(
         self, kafka_server: str, topic_prefix: str
     ) -> None:
-        topic = f"{topic_prefix}large"
-        _create_topic(kafka_server, topic)
         value = os.urandom(5 * 2**20)
-        _produce(kafka_server, topic, value)
-        assert _values(kafka_server, topic) == [value]
+        _keep(kafka_server, f"{topic_prefix}large", value)
+        assert _kept(kafka_server, f"{topic_prefix}large") == value
 
     def test_a_topic_is_not_made_by_a_typing_error(
         self, kafka_server: str, topic_prefix: str
@@ -242,17 +217,11 @@ class TestKafka:
             producer.close()
             admin.close()
 
-    def test_a_folder_that_java_would_split_is_refused(
-        self, kafka_jars: tuple[Path, ...], tmp_path: Path
-    ) -> None:
-        server = KafkaServer(tmp_path / "a,b", kafka_jars, log=tmp_path / "log")
-        with pytest.raises(ServerUnavailable, match="comma"):
-            server.start()
-
     def test_a_broker_that_cannot_start_says_why(self, tmp_path: Path) -> None:
-        server = KafkaServer(tmp_path / "kafka", [tmp_path / "no.jar"], log=tmp_path / "log")
-        with pytest.raises(ServerUnavailable, match="ClassNotFoundException"):
-            server.start()
+        for folder, said in (("a,b", "comma"), ("kafka", "ClassNotFoundException")):
+            server = KafkaServer(tmp_path / folder, [tmp_path / "no.jar"], log=tmp_path / "log")
+            with pytest.raises(ServerUnavailable, match=said):
+                server.start()
 
     @pytest.mark.slow
     def test_a_port_taken_at_the_last_moment_is_replaced(
@@ -261,20 +230,17 @@ class TestKafka:
         with socket.create_server((ports.HOST, 0)) as other:
             taken = other.getsockname()[1]
             monkeypatch.setattr(ports, "is_free", lambda _: True)
-            with ValkeyServer(
-                tmp_path / "valkey", log=tmp_path / "valkey.log", remembered=taken
-            ) as valkey:
+            monkeypatch.setattr(ports, "usual", lambda _: taken)
+            with ValkeyServer(tmp_path / "valkey", log=tmp_path / "valkey.log") as valkey:
                 assert valkey.port != taken
-            with KafkaServer(
-                tmp_path / "kafka", kafka_jars, log=tmp_path / "kafka.log", remembered=taken
-            ) as kafka:
+            with KafkaServer(tmp_path / "kafka", kafka_jars, log=tmp_path / "kafka.log") as kafka:
                 assert kafka.port != taken
             given = ValkeyServer(tmp_path / "valkey", log=tmp_path / "valkey.log", port=taken)
             with pytest.raises(ServerUnavailable, match="ddress already in use"):
                 given.start()
 
     def test_paths_are_escaped_for_java(self) -> None:
-        assert _escaped("/a b/ü\\🙂") == "/a b/\\u00fc\\\\\\ud83d\\ude42"
+        assert escaped("/a b/ü\\🙂") == "/a b/\\u00fc\\\\\\ud83d\\ude42"
 
 
 class TestValkey:
@@ -296,11 +262,11 @@ class TestValkey:
             assert store.dbsize() == 0
         assert not list((tmp_path / "valkey").glob("*aof*"))
 
-    def test_a_server_that_cannot_start_says_why(self, tmp_path: Path) -> None:
-        program = tmp_path / "valkey-server"
-        program.write_text("#!/bin/sh\nexit 1\n")
-        program.chmod(0o700)
-        server = ValkeyServer(tmp_path / "valkey", log=tmp_path / "log", program=program)
+    def test_a_server_that_cannot_start_says_why(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(valkey_server, "find_valkey", lambda: Path("/bin/false"))
+        server = ValkeyServer(tmp_path / "valkey", log=tmp_path / "log")
         with pytest.raises(ServerUnavailable, match="stopped while starting") as refused:
             server.start()
         assert str(tmp_path / "log") in str(refused.value)
@@ -322,12 +288,10 @@ class TestFolders:
 
     def test_a_file_left_by_a_crash_names_no_running_servers(self, tmp_path: Path) -> None:
         assert running(tmp_path / "never") is None
-        left = {"version": 1, "pid": os.getpid(), "bootstrap_servers": "a", "redis_url": "b"}
+        left = {"pid": os.getpid(), "bootstrap_servers": "a", "redis_url": "b"}
         (tmp_path / "servers.json").write_text(json.dumps(left))
         (tmp_path / "lock").touch()
         assert running(tmp_path) is None
-        assert stop_running(tmp_path) is None
-
         folder = StateFolder(tmp_path)
         folder.lock(timeout_s=0)
         assert running(tmp_path) is None  # what is starting has no address yet

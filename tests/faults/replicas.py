@@ -83,18 +83,17 @@ class _Sentinel(EmbeddedServer):
         super().__init__(folder, log=folder.with_suffix(".log"))
         self._primary = primary
 
-    def _start(self, port: int) -> None:
-        self.port = port
+    def _start(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         settings = self._folder / "sentinel.conf"  # it notes there what it has found out
         settings.write_text(
-            f"port {port}\nbind {ports.HOST}\ndir {self._folder}\n"
+            f"port {self.port}\nbind {ports.HOST}\ndir {self._folder}\n"
             f"sentinel monitor {NAME} {ports.HOST} {self._primary.port} 1\n"
             f"sentinel down-after-milliseconds {NAME} {_DOWN_AFTER_MS}\n"
             f"sentinel failover-timeout {NAME} {_FAILOVER_MS}\n"
         )
         command = [str(find_valkey()), str(settings), "--sentinel"]
-        self._wait(self._run(command), lambda: ports.accepts(port), 30)
+        self._run(command, lambda: ports.accepts(self.port), 30)
 
     def command(self, *words: str | int) -> Any:
         with redis.Redis(host=ports.HOST, port=self.port) as client:

@@ -8,13 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core.kinds.prefix_batch.batch_law import BatchConditions
 from stream_dp.lab.tracing_attack import (
     Answer,
     deviation_outside,
     expected_inside,
-    most_queries,
-    prefix_queries,
     trace,
 )
 
@@ -86,27 +83,3 @@ def test_a_mechanism_that_ignores_the_data_gives_nobody_away() -> None:
     deviation = 0.4 * math.sqrt(3000 * 2 / 3)
     assert abs(np.mean(scores)) < 4.9 * deviation / math.sqrt(20 * 40)
     assert 4.9 * deviation / math.sqrt(20 * 40) < expected_inside(20, 3000) / 10
-
-
-def test_the_bound_on_queries_is_the_one_of_the_derivation() -> None:
-    n = 1000
-    assert most_queries(n, epsilon=1.0, delta=1 / (30 * n)) == pytest.approx(
-        (60 * math.e / 11) ** 2 * n**2
-    )
-    assert most_queries(n, epsilon=1.0, delta=1 / (8 * n)) == math.inf
-
-
-def test_as_prefix_queries_they_ask_for_the_share_of_ones_and_hide_the_column_asked_about() -> None:
-    rows = np.array([[1, -1, 1], [-1, -1, 1], [1, 1, -1], [1, 1, 1]], dtype=np.int8)
-    queries = prefix_queries(rows)
-    cells = BatchConditions.of_prefixes(queries, 5)
-    codes = [
-        int(f"{i:02b}" + "".join("1" if s == 1 else "0" for s in row), 2)
-        for i, row in enumerate(rows)
-    ]
-    counts = np.bincount(codes, minlength=32)
-    assert (cells.holds @ cells.count(counts)).tolist() == (rows == 1).sum(axis=0).tolist()
-    flipped = rows.copy()
-    flipped[:, 1] *= -1
-    assert prefix_queries(flipped)[:2] == queries[:2]
-    assert prefix_queries(flipped)[2] != queries[2]

@@ -17,14 +17,7 @@ from stream_dp.lab.seeded_noise import SeededNoise
 from stream_dp.lab.singles import singles
 from stream_dp.lab.synthetic_stream import queries, resampled_rows, synthetic_rows
 from stream_dp.lab.trial import Driven, drawn_block, trial
-from stream_dp.profiles.advice import (
-    Name,
-    Need,
-    Workload,
-    estimates,
-    made_calibrated,
-    recommended,
-)
+from stream_dp.profiles.advice import Name, Need, Workload, made_calibrated
 
 FLIGHTS = Universe(
     (
@@ -43,27 +36,11 @@ FEW = Need(
 )
 
 
-def best(need: Need, *names: Name, most: int = 240) -> Name:
-    trials = trial(need, names, most=most)
-    return recommended(
-        [e.tried(trials[e.name], need) if e.name in trials else e for e in estimates(need)]
-    ).name
-
-
-def test_a_year_of_flights_is_for_calibrated() -> None:
-    assert best(YEAR, Name.CALIBRATED, Name.WITHOUT_BASE) is Name.CALIBRATED
-
-
 def test_a_few_queries_need_no_tables_beforehand() -> None:
     found = trial(replace(YEAR, queries=60), (Name.CALIBRATED, Name.WITHOUT_BASE))
     assert found[Name.CALIBRATED].opening == 0.0
     assert found[Name.CALIBRATED].spent == pytest.approx(found[Name.WITHOUT_BASE].spent, rel=0.1)
     assert trial(YEAR, (Name.CALIBRATED,), most=12)[Name.CALIBRATED].opening > 0.0
-
-
-def test_any_predicates_on_a_small_universe_with_few_rows_are_for_the_whole_table() -> None:
-    assert best(FEW, Name.CALIBRATED, Name.WITHOUT_BASE, Name.TABLE, most=400) is Name.TABLE
-    assert best(replace(FEW, n_rows=20_000), Name.CALIBRATED, Name.WITHOUT_BASE) is not Name.TABLE
 
 
 def test_tiles_are_asked_after_each_phase_and_counts_answer_no_tables() -> None:

@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from stream_dp.cli.files.reading_options import FileReading
 from stream_dp.cli.files.row_files import RowFile
 from stream_dp.client.kafka.topic_documents import to_json
 from stream_dp.client.rows.frames import arrow_stream, frame_columns
@@ -110,7 +111,7 @@ async def test_one_person_is_the_same_in_every_form_of_a_batch(world: Any, tmp_p
         writer.writerows([[who, "a", "true"] for who in ("17", " 17", "17", "")])
     frame.to_parquet(tmp_path / "clicks.parquet")
     for path, person in ((file, "who"), (tmp_path / "clicks.parquet", "user_id")):
-        (read,) = RowFile(path, definition, 100, person=person).batches()
+        (read,) = RowFile(path, definition, 100, FileReading(person=person)).batches()
         batch(path.name, columns=read.columns)
     spelt = [b'{"id":{"of":"17"}}', b'{"id":{"of":17}}', b'{"id":{"of":17.0}}', b'{"id":[17]}']
     world.produce("batches", off_source(spelt), key="clicks")

@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from stream_dp.cli.use.ask_command import ask_file, ask_text
+from stream_dp.cli.files.statement_files import FileQuery, read_statements
+from stream_dp.cli.use.ask_command import AskOptions, ask_statements
 from stream_dp.client import AsyncClient
 from stream_dp.dbapi import ProgrammingError
 from stream_dp.dbapi.connections import Connection
@@ -53,6 +54,18 @@ STATEMENTS = [
 PRICED = {*STATEMENTS[:2], *STATEMENTS[3:20]}
 
 Told = tuple[tuple[str, ...], list[tuple[Any, ...]]]
+
+
+def ask_text(client: Any, text: str, *, quote: bool = False) -> bool:
+    """Asks a text as ``stream-dp ask --json`` does."""
+    options = AskOptions(quote=quote, as_json=True)
+    return ask_statements(client, "flights", [FileQuery(1, text)], options)
+
+
+def ask_file(client: Any, file: Path) -> bool:
+    """The same for a file."""
+    options = AskOptions(as_json=True)
+    return ask_statements(client, "flights", read_statements(file), options, file)
 
 
 class OfWorld(AsyncClient):
@@ -131,7 +144,7 @@ async def test_all_ways_tell_the_same_of_all_statements(
     connection = Connection(world, dataset="flights")
     file = tmp_path / "tiles.sql"
     file.write_text(";\n".join(STATEMENTS))
-    assert await asyncio.to_thread(ask_file, world, "flights", file, as_json=True)
+    assert await asyncio.to_thread(ask_file, world, file)
     of_file = [told(json.loads(line)) for line in capsys.readouterr().out.splitlines()]
     assert len(of_file) == len(STATEMENTS)
     for text, from_file in zip(STATEMENTS, of_file, strict=True):
@@ -141,7 +154,7 @@ async def test_all_ways_tell_the_same_of_all_statements(
         drawn = whole if alone is None else alone
         assert from_file == drawn, text
 
-        assert await asyncio.to_thread(ask_text, world, "flights", text, as_json=True)
+        assert await asyncio.to_thread(ask_text, world, text)
         assert told(json.loads(capsys.readouterr().out)) == drawn, text
 
         page = await asking.reply({"dataset": "flights", "sql": text}, lambda _: None)
@@ -166,7 +179,7 @@ async def test_all_ways_quote_the_same_price_for_all_statements(
         page = await asking.reply(
             {"dataset": "flights", "sql": text, "quote": True}, lambda _: None
         )
-        await asyncio.to_thread(ask_text, world, "flights", text, quote=True, as_json=True)
+        await asyncio.to_thread(ask_text, world, text, quote=True)
         printed = capsys.readouterr().out
         if quote is None:
             assert page == {"said": NOTHING_ASKED, "price": "free"}
@@ -195,9 +208,9 @@ async def test_a_fault_is_pointed_at_everywhere(
     file.write_text(text)
     pointed = r"did you mean carrier\?\n  SELECT carier"
     with pytest.raises(StreamDPError, match=pointed):
-        ask_text(fresh, "flights", text)
+        ask_text(fresh, text)
     with pytest.raises(StreamDPError, match=pointed):
-        ask_file(fresh, "flights", file)
+        ask_file(fresh, file)
     with pytest.raises(ProgrammingError, match=r"line 1, column 8: .* did you mean carrier"):
         Connection(fresh, dataset="flights").cursor().execute(text)
     page = await Asking(lambda: OfWorld(fresh)).reply(

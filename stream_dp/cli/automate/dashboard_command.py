@@ -10,6 +10,7 @@ import click
 from pydantic import BeforeValidator, Field, model_validator
 
 from stream_dp.cli.server_options import GivenServers, connected
+from stream_dp.cli.shared_options import FILE, analyst_option
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.client import Client, Query
 from stream_dp.errors import InvalidInput
@@ -46,6 +47,18 @@ class _Tile(Request):
             raise ValueError("window and series go with sql: write them into the query")
         return self
 
+    def item(self, client: Client, dataset: str) -> dict[str, Any]:
+        """Returns the fields of the query's message."""
+        if self.query is not None:
+            item = {**self.query, "query_id": self.id}
+        else:
+            window = None if self.window is None else self.window.model_dump(exclude_none=True)
+            asked = Query(self.sql, window=window, series=self.series, query_id=self.id)
+            item = client.as_message(dataset, asked)
+        if self.alert is not None:
+            item["alert"] = self.alert.model_dump(exclude_none=True)
+        return item
+
 
 class _Tiles(Request):
     """A file of tiles."""
@@ -63,20 +76,11 @@ def command() -> None:
 @command.command("apply")
 @connected()
 @click.argument("dataset")
-@click.argument(
-    "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
-)
+@click.argument("file", type=FILE, required=False)
 @click.option("--prune", is_flag=True, help="End your standing queries that are not in the file.")
-@click.option(
-    "--analyst",
-    help="The name of the analyst.  [default: the one in STREAM_DP_TOKEN, or your login name]",
-)
+@analyst_option
 def apply(
-    connection: GivenServers,
-    dataset: str,
-    file: Path | None,
-    prune: bool,  # noqa: FBT001 - click
-    analyst: str | None,
+    connection: GivenServers, dataset: str, file: Path | None, prune: bool, analyst: str | None
 ) -> None:
     """Begin the tiles of FILE as standing queries of DATASET. Tiles that stand already stay as they are.
 
@@ -95,65 +99,45 @@ def apply(
             for one in client.standing(dataset)
             if one.analyst == client.analyst
         }
-        done = dict.fromkeys(wanted, "stands already")
         gone = [name for name in before if name not in wanted] if prune else []
         changed = [name for name in wanted if name in before and before[name] != wanted[name]]
+        begins = [name for name in wanted if name in changed or name not in before]
         # First all that end: another query may stand under an id only after that.
         ending = [{"query_id": name, "standing": False} for name in [*gone, *changed]]
-        begins = [name for name in wanted if name in changed or name not in before]
         for change in (ending, [{**wanted[name], "standing": True} for name in begins]):
             if change:
                 client.change_standing(dataset, change)
-        for name in begins:
-            done[name] = "begins again, from the next phase on" if name in before else "begins"
-        done |= dict.fromkeys(gone, "has ended")
-    for name, what in done.items():
+    done = dict.fromkeys(wanted, "stands already") | dict.fromkeys(begins, "begins")
+    done |= dict.fromkeys(changed, "begins again, from the next phase on")
+    for name, what in (done | dict.fromkeys(gone, "has ended")).items():
         click.echo(f"{name}: {what}")
 
 
-def _items(client: Client, dataset: str, file: Path | None) -> Iterator[Mapping[str, Any]]:
+def _items(client: Client, dataset: str, file: Path | None) -> list[Mapping[str, Any]]:
     """The fields of each tile's query. All are checked before the first one is sent."""
+    tiles: list[Mapping[str, Any]]
     if file is None:
         tiles = list(_of_definition(client.definition(dataset)))
     else:
         document = read_json(file.read_bytes(), max_bytes=_MOST_BYTES)
-        tiles = [
-            _item(client, dataset, tile)
-            for tile in validated(_Tiles, document, InvalidInput, quoting=True).tiles
-        ]
+        read = validated(_Tiles, document, InvalidInput, quoting=True)
+        tiles = [tile.item(client, dataset) for tile in read.tiles]
     names = [tile["query_id"] for tile in tiles]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InvalidInput("tiles", f"the id {twice} appears twice", "use an id for one tile")
     for tile in tiles:
         QueryFields.read({**tile, "standing": True})
-    yield from tiles
-
-
-def _item(client: Client, dataset: str, tile: _Tile) -> dict[str, Any]:
-    if tile.query is not None:
-        item = {**tile.query, "query_id": tile.id}
-    else:
-        window = None if tile.window is None else tile.window.model_dump(exclude_none=True)
-        asked = Query(tile.sql, window=window, series=tile.series, query_id=tile.id)
-        item = client.as_message(dataset, asked)
-    if tile.alert is not None:
-        item["alert"] = tile.alert.model_dump(exclude_none=True)
-    return item
+    return tiles
 
 
 def _of_definition(definition: Definition) -> Iterator[dict[str, Any]]:
     """The tiles of a definition's workload, as queries."""
     workload = getattr(definition.mechanism, "workload", None)
     if workload is None:
-        raise InvalidInput(
-            "file", "the definition has no workload", "name a file with tiles instead"
-        )
+        fix = "name a file with tiles instead"
+        raise InvalidInput("file", "the definition has no workload", fix)
     for number, tile in enumerate(_tiles(workload), start=1):
-        kind = "predicate"
-        if tile.get("group_by"):
-            kind = "table"
-        if tile.get("attribute"):
-            kind = "sum"
+        kind = "sum" if tile.get("attribute") else "table" if tile.get("group_by") else "predicate"
         yield {"query_id": f"tile-{number}", "kind": kind, **tile}
 
 

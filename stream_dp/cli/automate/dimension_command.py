@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,13 @@ from typing import Final, Self, TypeAlias, get_args
 import click
 from rich.markup import escape
 
+from stream_dp.cli.files.file_columns import mark_of
+from stream_dp.cli.files.reading_options import delimiter_option
 from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.text.reply_text import bare_table, busy, output
-from stream_dp.cli.use.ingest_command import delimiter_option
-from stream_dp.errors import InvalidInput, StreamDPError
+from stream_dp.cli.shared_options import FILE
+from stream_dp.cli.terminal import confirm, show
+from stream_dp.cli.text.reply_text import bare_table, busy
+from stream_dp.errors import InvalidInput
 from stream_dp.messages import DimensionTable, DimensionType
 
 _SHOWN = 20
@@ -36,18 +39,15 @@ _PADDED: Final = re.compile(r"[+-]?0[0-9]+")
 
 
 def _types(
-    context: click.Context, option: click.Parameter, given: Sequence[str]
+    context: click.Context, parameter: click.Parameter, given: Sequence[str]
 ) -> dict[str, DimensionType]:
-    del context, option
-    found: dict[str, DimensionType] = {}
+    known: dict[str, DimensionType] = {kind: kind for kind in get_args(DimensionType)}
+    found = {}
     for pair in given:
-        column, _, said = pair.rpartition("=")
-        known: list[DimensionType] = [kind for kind in get_args(DimensionType) if kind == said]
-        if not column or not known:
-            raise click.BadParameter(
-                f"write COLUMN=TYPE with one of the types {', '.join(get_args(DimensionType))}"
-            )
-        found[column] = known[0]
+        column, _, kind = pair.rpartition("=")
+        if not column or kind not in known:
+            raise click.BadParameter(f"write COLUMN=TYPE with one of the types {', '.join(known)}")
+        found[column] = known[kind]
     return found
 
 
@@ -63,7 +63,7 @@ def command() -> None:
 
 @command.command()
 @connected()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 @click.option("--key", required=True, help="The column whose values the attribute has.")
 @click.option("--name", help="The name of the table.  [default: the name of the file]")
 @click.option(
@@ -84,7 +84,7 @@ def put(
     name: str | None,
     types: dict[str, DimensionType],
     delimiter: str | None,
-    yes: bool,  # noqa: FBT001 - click
+    yes: bool,
 ) -> None:
     """Publish the CSV table FILE. It replaces an earlier one of its name.
 
@@ -98,8 +98,9 @@ def put(
         for column, kind in zip(table.columns, table.types, strict=True):
             examples = [entry for entry in read.entries[column] if entry][:_EXAMPLES]
             shown.add_row(escape(column), kind, escape(", ".join(examples)))
-        output().print(shown)
-        _confirm(yes=yes)
+        show(shown)
+        if not yes:
+            confirm("Publish the table with these types?", _UNATTENDED)
     with busy("Publishing"), connection.client() as client:
         client.put_dimension(table)
     click.echo(
@@ -107,20 +108,10 @@ def put(
     )
 
 
-def _confirm(*, yes: bool) -> None:
-    """Asks whether the types that were shown are right.
-
-    Raises:
-        StreamDPError: Nobody is at a terminal to answer.
-    """
-    if yes:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise StreamDPError(
-            "nothing was published: nobody is at a terminal to confirm the types; pass --type COLUMN=TYPE "
-            "for each column, or --yes to publish the table with the types above"
-        )
-    click.confirm("Publish the table with these types?", abort=True, err=True)
+_UNATTENDED: Final = (
+    "nothing was published: nobody is at a terminal to confirm the types; pass --type COLUMN=TYPE for each "
+    "column, or --yes to publish the table with the types above"
+)
 
 
 @command.command("list")
@@ -138,20 +129,20 @@ def list_tables(connection: GivenServers) -> None:
     for name, each in sorted(found.items()):
         others = ", ".join(column for column in each.columns if column != each.key)
         table.add_row(name, escape(each.key), escape(others), f"{len(each.rows):,}")
-    output().print(table)
+    show(table)
 
 
-@command.command()
+@command.command("show")
 @connected()
 @click.argument("name")
-def show(connection: GivenServers, name: str) -> None:
+def show_table(connection: GivenServers, name: str) -> None:
     """Show the first rows of the public table NAME."""
     with busy("Reading"), connection.client() as client:
         found = client.dimension(name)
     table = bare_table(*map(escape, found.columns))
     for row in found.rows[:_SHOWN]:
         table.add_row(*("" if entry is None else escape(str(entry)) for entry in row))
-    output().print(table)
+    show(table)
     if len(found.rows) > _SHOWN:
         click.echo(f"... and {len(found.rows) - _SHOWN:,} more rows")
 
@@ -189,27 +180,26 @@ class TableFile:
         Raises:
             InvalidInput: The file is not such a file.
         """
-        rows, lines = [], [1]
+        kept: list[tuple[int, list[str]]] = []
         try:
             with file.open(newline="", encoding="utf-8-sig") as text:
-                reader = csv.reader(text, delimiter=delimiter or ",")
+                first = next(text, "")
+                mark = delimiter or mark_of(first, [key])
+                reader = csv.reader(itertools.chain([first], text), delimiter=mark)
+                header = [name.strip() for name in next(reader, [])]
+                line = reader.line_num + 1
                 for row in reader:
-                    rows.append([entry.strip() for entry in row])
-                    lines.append(reader.line_num + 1)
+                    if row:
+                        kept.append((line, [entry.strip() for entry in row]))
+                    line = reader.line_num + 1
         except (UnicodeDecodeError, csv.Error):
-            raise InvalidInput(
-                file.name, "this is not CSV in UTF-8", "save it as CSV in UTF-8"
-            ) from None
-        header = rows[0] if rows else []
+            fix = "save it as CSV in UTF-8"
+            raise InvalidInput(file.name, "this is not CSV in UTF-8", fix) from None
         if key not in header:
-            raise InvalidInput(
-                "--key",
-                f"{file.name} has no column {key} (found: {', '.join(header)})",
-                "name one of them",
-            )
+            problem = f"{file.name} has no column {key} (found: {', '.join(header)})"
+            raise InvalidInput("--key", problem, "name one of them")
         if len({name.lower() for name in header}) < len(header):
             raise InvalidInput(file.name, "two columns have the same name", "rename one of them")
-        kept = [(line, row) for line, row in zip(lines[1:], rows[1:], strict=False) if row]
         for line, row in kept:
             if len(row) != len(header):
                 raise InvalidInput(
@@ -228,15 +218,11 @@ class TableFile:
         """
         for column, kind in declared.items():
             if column not in self.entries:
-                raise InvalidInput(
-                    "--type",
-                    f"{self.file} has no column {column}",
-                    f"name one of {', '.join(self.entries)}",
-                )
+                problem = f"{self.file} has no column {column}"
+                raise InvalidInput("--type", problem, f"name one of {', '.join(self.entries)}")
             if column == self.key and kind != "text":
-                raise InvalidInput(
-                    "--type", f"{column} is the key, which is a text", "leave it out"
-                )
+                problem = f"{column} is the key, which is a text"
+                raise InvalidInput("--type", problem, "leave it out")
         return {
             column: _guessed(entries)
             for column, entries in self.entries.items()
@@ -250,8 +236,8 @@ class TableFile:
             InvalidInput: Entries do not fit their types, or it is not a public table.
         """
         columns: list[list[_Entry]] = []
-        for column, entries in self.entries.items():
-            kind = types.get(column, "text")
+        kinds = [types.get(column, "text") for column in self.entries]
+        for kind, (column, entries) in zip(kinds, self.entries.items(), strict=True):
             read = [_entry(entry, kind) for entry in entries]
             unfit = [
                 f"line {line}: {entry!r:.40}"
@@ -272,7 +258,7 @@ class TableFile:
             "dimension": name,
             "key": self.key,
             "columns": list(self.entries),
-            "types": [types.get(column, "text") for column in self.entries],
+            "types": kinds,
             "rows": [list(row) for row in zip(*columns, strict=True)],
         }
         return DimensionTable.read(document, quoting=True)

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 import click
 
 from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.text.reply_text import bare_table, busy, output
+from stream_dp.cli.shared_options import json_option
+from stream_dp.cli.terminal import show
+from stream_dp.cli.text.reply_text import bare_table, busy
 from stream_dp.display.figure_text import share
 from stream_dp.messages import StandingQuery
 from stream_dp.web.page_data.query_words import words_of_standing
@@ -21,8 +23,8 @@ def command() -> None:
 @command.command("list")
 @connected()
 @click.argument("dataset", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON message a line.")
-def list_(connection: GivenServers, dataset: str | None, as_json: bool) -> None:  # noqa: FBT001 - click
+@json_option("Print one JSON message a line.")
+def list_(connection: GivenServers, dataset: str | None, as_json: bool) -> None:
     """List the standing queries of DATASET, or of all data sets, with what their newest answers cost."""
     with busy("Reading standing queries"), connection.client() as client:
         found = client.standing(dataset)
@@ -37,16 +39,11 @@ def list_(connection: GivenServers, dataset: str | None, as_json: bool) -> None:
         return
     table = bare_table("data set", "id", "analyst", "since", "newest", "next costs", "query")
     for one in found:
-        table.add_row(
-            one.dataset,
-            one.query_id,
-            one.analyst,
-            _since(one),
-            "none yet" if one.phase is None else f"phase {one.phase}",
-            "not known" if one.next_loss is None else share(one.next_loss.share),
-            words_of_standing(one),
-        )
-    output().print(table)
+        newest = "none yet" if one.phase is None else f"phase {one.phase}"
+        costs = "not known" if one.next_loss is None else share(one.next_loss.share)
+        whose = (one.dataset, one.query_id, one.analyst)
+        table.add_row(*whose, _since(one), newest, costs, words_of_standing(one))
+    show(table)
 
 
 @command.command("end")

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from stream_dp.cli.server_options import GivenServers, connected
+from stream_dp.cli.shared_options import json_option
 from stream_dp.cli.text.reply_text import answer_line
 from stream_dp.display.event_words import event_line, rejection_line
 from stream_dp.messages import Answer, Event, NoisyAnswer, QuotedAnswer, QuotedBundle, Rejected
@@ -17,8 +18,8 @@ from stream_dp.messages import Answer, Event, NoisyAnswer, QuotedAnswer, QuotedB
 @click.command()
 @connected()
 @click.argument("dataset", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document a line.")
-def command(connection: GivenServers, dataset: str | None, as_json: bool) -> None:  # noqa: FBT001
+@json_option("Print one JSON document a line.")
+def command(connection: GivenServers, dataset: str | None, as_json: bool) -> None:
     """Follow the answers, events and rejections of one DATASET, or of all, until Ctrl-C."""
     console = Console(highlight=False, soft_wrap=True)
     with connection.client() as client:
@@ -36,22 +37,22 @@ def command(connection: GivenServers, dataset: str | None, as_json: bool) -> Non
             return
 
 
+def _line(reply: Answer | Event | Rejected) -> Text:
+    match reply:
+        case Event():
+            colour, words = "cyan" if reply.reason is None else "red", event_line(reply)
+        case Rejected():
+            colour, words = "red", rejection_line(reply)
+        case _:
+            words = f"{reply.analyst}/{reply.query_id[:12]}  {answer_line(reply)}"
+            colour = _colour(reply)
+    now, dataset = time.strftime("%H:%M:%S"), reply.dataset or "-"
+    return Text.assemble((now, "dim"), "  ", (dataset, "bold"), "  ", (words, colour))
+
+
 def _colour(answer: Answer) -> str:
     if isinstance(answer, NoisyAnswer | QuotedAnswer):
         return "green" if answer.difficulty == "easy" else "yellow"
     if isinstance(answer, QuotedBundle):
         return "yellow" if answer.together.high else "green"
     return "red"
-
-
-def _line(reply: Answer | Event | Rejected) -> Text:
-    now = time.strftime("%H:%M:%S")
-    if isinstance(reply, Answer):
-        colour = _colour(reply)
-        words = f"{reply.analyst}/{reply.query_id[:12]}  {answer_line(reply)}"
-    elif isinstance(reply, Event):
-        colour = "cyan" if reply.reason is None else "red"
-        words = event_line(reply)
-    else:
-        colour, words = "red", rejection_line(reply)
-    return Text.assemble((now, "dim"), "  ", (reply.dataset or "-", "bold"), "  ", (words, colour))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from queue import Empty, SimpleQueue
 from statistics import median
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -23,9 +19,9 @@ from rich.text import Text
 
 from stream_dp.audit import Report
 from stream_dp.audit.numbers import UNITS
-from stream_dp.client import Client
+from stream_dp.cli.demo.demo_deployment import DemoDeployment
+from stream_dp.cli.demo.exact_flights import ExactFlights
 from stream_dp.display.answer_cells import MainFigure, main_figures, newest
-from stream_dp.embedded.child import Child
 from stream_dp.errors import RequestTimeout, StreamDPError
 from stream_dp.messages import (
     Answer,
@@ -38,7 +34,7 @@ from stream_dp.messages import (
 from stream_dp.samples import FLIGHTS_DEFINITION, Flights
 
 FIRST_DAY: Final = date(2013, 1, 1)
-_DAYS: Final = 59
+DAYS: Final = 59
 _KILLED_ON: Final = 30
 _KILLED_S: Final = 0.05  # after the batch was sent: the worker is opening the phase, or answering
 _ALERT_ABOVE: Final = 0.2
@@ -66,14 +62,9 @@ DEFINITION: Final[dict[str, Any]] = {
     "phase": {"every": "1 day", "timezone": "America/New_York", "min_rows": 500},
 }
 
-_Column = npt.NDArray[Any]
-_Rows = Mapping[str, _Column]
-_Exact = Callable[[_Rows], Sequence[float]]
-"""What a tile asks, worked out from the public file: one number for each cell."""
-
 
 @dataclass(frozen=True)
-class _Tile:
+class DemoTile:
     """A standing query of the demo.
 
     Attributes:
@@ -81,185 +72,120 @@ class _Tile:
         title: What it shows.
         fields: The fields of its message.
         days: The number of days that the newest figures are about.
-        exact: Computes the newest figures from the rows of these days.
+        exact: The SQL that works the newest figures out from the rows of these days.
+        group_by: The attribute that has a figure for each cell, if there is one.
     """
 
     name: str
     title: str
     fields: Mapping[str, Any]
     days: int
-    exact: _Exact
+    exact: str
+    group_by: tuple[str, ...] = ()
 
 
-def _tiles() -> Iterator[_Tile]:
-    cancelled = {"attribute": "arr_delay", "is_missing": True}
-    late = {"attribute": "arr_delay", "ge": 30}
-    day, week = {"last": "1 day"}, {"last": "7 days"}
-    precise = {"error": 0.04, "window": week}
-    yield _Tile(
+_CANCELLED: Final = {"where": {"attribute": "arr_delay", "is_missing": True}}
+_LATE: Final = {"attribute": "arr_delay", "ge": 30}
+_VERY_LATE_AT_JFK: Final = [
+    {"attribute": "origin", "eq": "JFK"},
+    {"attribute": "arr_delay", "ge": 60},
+]
+_DAY: Final = {"window": {"last": "1 day"}}
+_WEEK: Final = {"error": 0.04, "window": {"last": "7 days"}}
+_BY_DAY: Final = {"window": {"last": "14 days"}, "series": "day"}
+
+_IS_LATE: Final = "IFNULL(arr_delay >= 30, 0)"  # one that is cancelled is not late
+_PART_CANCELLED: Final = "AVG(arr_delay IS NULL)"
+_PART_LATE: Final = f"AVG({_IS_LATE})"
+_PART_EARLY: Final = "AVG(IFNULL(arr_delay < 0, 0))"
+_PART_LATE_AT_JFK: Final = "AVG(IFNULL(origin = 'JFK' AND arr_delay >= 60, 0))"
+_CHANGE: Final = " - ".join(
+    f"{_PART_LATE} FILTER (WHERE phase {sign} :last - 7)" for sign in (">", "<=")
+)
+_MEAN: Final = f"AVG(MIN(MAX(arr_delay, {_LOW}), {_HIGH}))"
+_PARTS: Final = "1.0 * COUNT(*) / SUM(COUNT(*)) OVER ()"
+
+
+def _table_of(name: str, title: str, attribute: str) -> DemoTile:
+    fields = {"kind": "table", "group_by": [attribute], **_WEEK}
+    return DemoTile(name, title, fields, 7, _PARTS, (attribute,))
+
+
+TILES: Final = (
+    DemoTile(
         "cancelled",
         "cancelled, this day",
-        {"where": cancelled, "window": day, "alert": {"above": _ALERT_ABOVE}},
+        {**_CANCELLED, **_DAY, "alert": {"above": _ALERT_ABOVE}},
         1,
-        lambda rows: [_share(_is_cancelled(rows))],
-    )
-    yield _Tile(
-        "late",
-        "30 minutes late, this day",
-        {"where": late, "window": day},
-        1,
-        lambda rows: [_share(_is_late(rows))],
-    )
-    yield _Tile(
+        _PART_CANCELLED,
+    ),
+    DemoTile("late", "30 minutes late, this day", {"where": _LATE, **_DAY}, 1, _PART_LATE),
+    DemoTile(
         "early",
         "early, this day",
-        {"where": {"attribute": "arr_delay", "lt": 0}, "window": day},
+        {"where": {"attribute": "arr_delay", "lt": 0}, **_DAY},
         1,
-        lambda rows: [_share(rows["arr_delay"] < 0)],
-    )
-    series = {"window": {"last": "14 days"}, "series": "day"}
-    yield _Tile(
-        "cancelled-by-day",
-        "cancelled, by day",
-        {"where": cancelled, **series},
-        1,
-        lambda rows: [_share(_is_cancelled(rows))],
-    )
-    yield _Tile(
-        "late-by-day",
-        "30 minutes late, by day",
-        {"where": late, **series},
-        1,
-        lambda rows: [_share(_is_late(rows))],
-    )
-    yield _Tile(
+        _PART_EARLY,
+    ),
+    DemoTile(
+        "cancelled-by-day", "cancelled, by day", {**_CANCELLED, **_BY_DAY}, 1, _PART_CANCELLED
+    ),
+    DemoTile("late-by-day", "30 minutes late, by day", {"where": _LATE, **_BY_DAY}, 1, _PART_LATE),
+    DemoTile(
         "late-change",
         "late: 7 days against the 7 before",
-        {"kind": "difference", "where": late, "minus_window": {"previous": "7 days"}, **precise},
+        {"kind": "difference", "where": _LATE, "minus_window": {"previous": "7 days"}, **_WEEK},
         14,
-        _change_of_late,
-    )
-    yield _Tile(
-        "carriers",
-        "top carriers, 7 days",
-        {"kind": "table", "group_by": ["carrier"], **precise},
-        7,
-        lambda rows: _table(rows, "carrier"),
-    )
-    yield _Tile(
+        _CHANGE,
+    ),
+    _table_of("carriers", "top carriers, 7 days", "carrier"),
+    DemoTile(
         "delay",
         "average delay in minutes, 7 days",
-        {"kind": "sum", "attribute": "arr_delay", **precise},
+        {"kind": "sum", "attribute": "arr_delay", **_WEEK},
         7,
-        lambda rows: [float(np.nanmean(rows["arr_delay"].clip(_LOW, _HIGH)))],
-    )
-    yield _Tile(
+        _MEAN,
+    ),
+    DemoTile(
         "late-by-hour",
         "30 minutes late by hour, 7 days",
-        {"kind": "share", "share_of": late, "group_by": ["hour"], **precise},
+        {"kind": "share", "share_of": _LATE, "group_by": ["hour"], **_WEEK},
         7,
-        _late_by_hour,
-    )
-    yield _Tile(
-        "origins",
-        "by airport, 7 days",
-        {"kind": "table", "group_by": ["origin"], **precise},
-        7,
-        lambda rows: _table(rows, "origin"),
-    )
-    yield _Tile(
+        _PART_LATE,
+        ("hour",),
+    ),
+    _table_of("origins", "by airport, 7 days", "origin"),
+    DemoTile(
         "jfk-very-late",
         "from JFK and an hour late, 7 days",
-        {
-            "where": {
-                "all": [{"attribute": "origin", "eq": "JFK"}, {"attribute": "arr_delay", "ge": 60}]
-            },
-            **precise,
-        },
+        {"where": {"all": _VERY_LATE_AT_JFK}, **_WEEK},
         7,
-        lambda rows: [_share((rows["origin"] == "JFK") & (rows["arr_delay"] >= 60))],
-    )
-    yield _Tile(
-        "distances",
-        "by distance, 7 days",
-        {"kind": "table", "group_by": ["distance"], **precise},
-        7,
-        lambda rows: _table(rows, "distance"),
-    )
+        _PART_LATE_AT_JFK,
+    ),
+    _table_of("distances", "by distance, 7 days", "distance"),
+)
 
 
-def _share(rows: _Column) -> float:
-    return float(np.mean(rows))
+def date_of(day: int) -> date:
+    """Returns the date of a day of the demo, of which the first is day 1."""
+    return FIRST_DAY + timedelta(days=day - 1)
 
 
-def _is_cancelled(rows: _Rows) -> _Column:
-    return np.isnan(rows["arr_delay"])
-
-
-def _is_late(rows: _Rows) -> _Column:
-    return np.asarray(rows["arr_delay"] >= 30)
-
-
-def _change_of_late(rows: _Rows) -> list[float]:
-    """The share of late flights of the last 7 days, minus that of the days before."""
-    late, new = _is_late(rows), rows["day"] > rows["day"].max() - 7
-    return [_share(late[new]) - _share(late[~new])]
-
-
-def _cells(rows: _Rows, name: str) -> list[_Column]:
-    """Marks the rows of each cell of an attribute."""
-    (attribute,) = (each for each in DEFINITION["attributes"] if each["name"] == name)
-    if "values" in attribute:
-        return [rows[name] == value for value in attribute["values"]]
-    cells = np.searchsorted(attribute["edges"], rows[name], side="right")
-    return [cells == number for number in range(len(attribute["edges"]) + 1)]
-
-
-def _table(rows: _Rows, name: str) -> list[float]:
-    return [_share(cell) for cell in _cells(rows, name)]
-
-
-def _late_by_hour(rows: _Rows) -> list[float]:
-    late = _is_late(rows)
-    return [_share(late[cell]) if cell.any() else 0.0 for cell in _cells(rows, "hour")]
-
-
-TILES: Final = tuple(_tiles())
-
-
-class _File:
-    """The public file, from which the demo knows what is true."""
+class TileTruth:
+    """What is true of the tiles, from the public file."""
 
     def __init__(self, sample: Flights) -> None:
-        days = [_date_of(number) for number in range(1, _DAYS + 1)]
-        self.batches = [sample.of_day(day.month, day.day) for day in days]
-        self._days = [
-            {name: np.array(column, dtype=_dtype(name)) for name, column in batch.items()}
-            for batch in self.batches
-        ]
-        for number, rows in enumerate(self._days, start=1):
-            rows["day"] = np.full(len(rows["hour"]), number)
+        dates = zip(sample.month.tolist(), sample.day.tolist(), strict=True)
+        days = [(date(2013, *each) - FIRST_DAY).days + 1 for each in dates]
+        self._exact = ExactFlights(sample, days)
 
-    def exact(self, tile: _Tile, day: int) -> Sequence[float]:
+    def of(self, tile: DemoTile, day: int) -> list[float]:
         """What a tile asks, with the rows of the days that end with this one."""
-        some = self._days[max(0, day - tile.days) : day]
-        return tile.exact({name: np.concatenate([one[name] for one in some]) for name in some[0]})
+        return self._exact.values(tile.exact, (max(1, day - tile.days + 1), day), tile.group_by)
 
     def storms(self) -> list[int]:
         """The days on which the alert is due."""
-        return [
-            day
-            for day, rows in enumerate(self._days, start=1)
-            if _share(_is_cancelled(rows)) > _ALERT_ABOVE
-        ]
-
-
-def _dtype(name: str) -> Any:
-    return {"arr_delay": np.float64, "carrier": np.str_, "origin": np.str_}.get(name, np.int64)
-
-
-def _date_of(number: int) -> date:
-    return FIRST_DAY + timedelta(days=number - 1)
+        return [day for day in range(1, DAYS + 1) if self.of(TILES[0], day)[0] > _ALERT_ABOVE]
 
 
 @dataclass
@@ -270,88 +196,104 @@ class _Shown:
     history: list[float | None] = field(default_factory=list)
 
 
-@dataclass
-class Daily:
+class DailyDemo:
     """Two months of flights, a phase a day, and what the tiles said."""
 
-    client: Client
-    worker: Child
-    sample: Flights
-    console: Console
-    alerts: list[int] = field(default_factory=list)
-    recovered_s: float = 0.0
-    checked: int = 0
-    outside: int = 0
-    unverified: int = 0
-    spent: float = 0.0
-    _shown: dict[str, _Shown] = field(default_factory=lambda: defaultdict(_Shown))
-    _killed: float = 0.0
-    _arrived: dict[str, bytes] = field(default_factory=dict)
-    _replies: SimpleQueue[Any] = field(default_factory=SimpleQueue)
-
-    @property
-    def answers(self) -> int:
-        """The number of answers that arrived."""
-        return len(self._arrived)
+    def __init__(self, deployment: DemoDeployment, sample: Flights, console: Console) -> None:
+        self._deployment, self._client = deployment, deployment.client
+        self._console, self._live = console, Live(console=console)
+        self._truth = TileTruth(sample)
+        days = map(date_of, range(1, DAYS + 1))
+        self._batches = [sample.of_day(day.month, day.day) for day in days]
+        self._began, self._recovered_s = time.monotonic(), 0.0
+        self._alerts: list[int] = []
+        self._checked = self._outside = self._unverified = 0
+        self._spent = 0.0
+        self._shown: dict[str, _Shown] = defaultdict(_Shown)
+        self._arrived: dict[str, bytes] = {}
+        self._replies: SimpleQueue[Any] = SimpleQueue()
 
     def run(self) -> None:
         """Streams the days. Raises if an answer is missing, or comes again with other bytes."""
-        self._file = _File(self.sample)
-        self.client.define(DEFINITION, timeout_s=60)
+        self._client.define(DEFINITION, timeout_s=60)
         tiles = [{**tile.fields, "query_id": tile.name, "standing": True} for tile in TILES]
-        self.client.change_standing("flights", tiles, timeout_s=60)
-        with self.client.subscribe(self._replies.put), Live(console=self.console) as live:
-            self._live = live if self.console.is_terminal else None
-            for day, batch in enumerate(self._file.batches, start=1):
-                killing = threading.Timer(_KILLED_S, self._kill)
+        self._client.change_standing("flights", tiles, timeout_s=60)
+        with self._client.subscribe(self._replies.put), self._live:
+            for day, batch in enumerate(self._batches, start=1):
+                killing = threading.Timer(_KILLED_S, self._deployment.kill_worker)
                 if day == _KILLED_ON:
+                    killed = time.monotonic()
                     killing.start()
-                name = _date_of(day).isoformat()
-                self.client.send("flights", columns=batch, batch_id=name, at=name, timeout_s=60)
+                name = date_of(day).isoformat()
+                self._client.send("flights", columns=batch, batch_id=name, at=name, timeout_s=60)
                 if day > 1:
                     self._day(day - 1)
                 if day == _KILLED_ON:
                     killing.join()
-                    self.recovered_s = time.monotonic() - self._killed
-            self.client.close_phase("flights", timeout_s=60)
-            self._day(_DAYS)
+                    self._recovered_s = time.monotonic() - killed
+            self._client.close_phase("flights", timeout_s=60)
+            self._day(DAYS)
 
     @property
-    def rows(self) -> int:
-        """The number of rows that were streamed."""
-        return sum(len(batch["hour"]) for batch in self._file.batches)
+    def kept(self) -> bool:
+        """Whether alerts came when they were due, and few figures lie outside their own error bar."""
+        is_right = self._alerts == self._truth.storms()
+        return is_right and self._outside <= _MOST_OUTSIDE * self._checked
 
-    @property
-    def storms(self) -> list[int]:
-        """The days on which the alert is due."""
-        return self._file.storms()
+    def summary(self, report: Report) -> Iterator[str]:
+        """Says what the demo has shown."""
+        spent = [max(block.spent) / UNITS for block in report.blocks]
+        found, wanted = (
+            ", ".join(f"{date_of(day):%d %B}" for day in days)
+            for days in (self._alerts, self._truth.storms())
+        )
+        yield (
+            f"[b]{sum(len(batch['hour']) for batch in self._batches):,} rows[/b] in {DAYS} phases, one for "
+            f"each day; [b]{len(self._arrived)} answers[/b] to {len(TILES)} tiles, each once; "
+            f"{time.monotonic() - self._began:.0f} s in all"
+        )
+        yield (
+            f"alerts on [b]{found or 'no day'}[/b]; more than {100 * _ALERT_ABOVE:.0f}% of the flights "
+            f"were cancelled on {wanted}"
+        )
+        yield (
+            f"{self._outside} of {self._checked:,} figures lie outside their own error bar; 1 in 100 may. "
+            f"{self._unverified} of the answers were unverified"
+        )
+        yield (
+            f"spent of the lifetime budget of a day's rows (epsilon 1): [b]{100 * median(spent):.0f}%[/b] on "
+            f"a typical day, {100 * max(spent):.0f}% on the first ones, when seven days were one or two"
+        )
+        yield (
+            f"kill -9 of the worker on day {_KILLED_ON}: {self._recovered_s:.1f} s later all of the day's "
+            "tiles were answered"
+        )
 
     def _day(self, day: int) -> None:
         """Waits for the answers of one day, and checks and shows them."""
         due = {id_in_phase(tile.name, day): tile for tile in TILES}
         deadline = time.monotonic() + _PATIENCE_S
-        while any(name not in self._arrived for name in due):
+        while missing := [name for name in due if name not in self._arrived]:
             try:
                 reply = self._replies.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
-                missing = next(name for name in due if name not in self._arrived)
-                raise RequestTimeout(f"no answer {missing} within {_PATIENCE_S:g} s") from None
+                said = f"no answer {missing[0]} within {_PATIENCE_S:g} s"
+                raise RequestTimeout(said) from None
             if isinstance(reply, Event) and reply.event == "alert" and reply.phase is not None:
-                self.alerts += [reply.phase] if reply.phase not in self.alerts else []
+                self._alerts += [reply.phase] if reply.phase not in self._alerts else []
             elif isinstance(reply, Rejected):
                 raise StreamDPError(f"the demo's tile was rejected: {reply.reason.message}")
-            elif isinstance(reply, Answer) and reply.analyst == self.client.analyst:
+            elif isinstance(reply, Answer) and reply.analyst == self._client.analyst:
                 self._take(reply, due)
         self._show(day)
 
-    def _take(self, answer: Answer, due: Mapping[str, _Tile]) -> None:
+    def _take(self, answer: Answer, due: Mapping[str, DemoTile]) -> None:
         name, value = answer.query_id, answer.to_bytes()
         if self._arrived.setdefault(name, value) is not value:  # sent again after the kill
             if self._arrived[name] != value:
                 raise StreamDPError(f"{name} was answered in two ways; please report this")
             return
-        tile, day = due.get(answer.query_id), answer.query_id.rpartition("@")[2]
-        if tile is None:
+        if (tile := due.get(name)) is None:
             return
         shown = self._shown[tile.name]
         if isinstance(answer, RefusedAnswer):
@@ -360,81 +302,66 @@ class Daily:
         assert isinstance(answer, NoisyAnswer), "a standing query asks for an answer"
         last = newest(answer)
         assert isinstance(last, NoisyAnswer), "the newest day has an answer"
-        shown.newest = last
         found = list(main_figures(last))
+        shown.newest = last
         shown.history.append(found[0].value if len(found) == 1 else None)
-        self.spent = max(self.spent, answer.budget.spent)
-        self.unverified += last.path == "unverified"
-        self._check(tile, int(day), last, found)
+        self._spent = max(self._spent, answer.budget.spent)
+        if last.path == "unverified":
+            self._unverified += 1  # its bar is for this answer alone, and it promises nothing
+        else:
+            self._check(tile, int(name.rpartition("@")[2]), last, found)
 
     def _check(
-        self, tile: _Tile, day: int, answer: NoisyAnswer, found: Sequence[MainFigure]
+        self, tile: DemoTile, day: int, answer: NoisyAnswer, found: Sequence[MainFigure]
     ) -> None:
         """Counts the figures that lie further from the truth than their own error bars."""
-        if answer.path == "unverified":
-            return  # its bar is for this answer alone, and it promises nothing
         table = getattr(answer, "table", None)
         labels = [""] if table is None else table.labels[0]
-        exact = dict(zip(labels, self._file.exact(tile, day), strict=True))
+        exact = dict(zip(labels, self._truth.of(tile, day), strict=True))
         for one in found:
             if one.error_bar is not None:
-                self.checked += 1
-                self.outside += abs(one.value - exact[one.cell]) > one.error_bar
-
-    def _kill(self) -> None:
-        """Kills the worker while it opens a phase, and starts another one."""
-        self._killed = time.monotonic()
-        os.kill(self.worker.pid, signal.SIGKILL)
-        self.worker.stop()
-        self.worker.start()
+                self._checked += 1
+                self._outside += abs(one.value - exact[one.cell]) > one.error_bar
 
     def _show(self, day: int) -> None:
-        if self._live is not None:
+        if self._console.is_terminal:
             self._live.update(self._view(day), refresh=True)
         else:
-            alert = "  ALERT" if day in self.alerts else ""
+            alert = "  ALERT" if day in self._alerts else ""
+            shown = [(tile, self._shown[tile.name].newest) for tile in TILES[:2]]
             numbers = ", ".join(
-                f"{tile.title} {_written(list(main_figures(shown.newest)), tile)}"
-                for tile in TILES[:2]
-                if (shown := self._shown[tile.name]).newest is not None
+                f"{tile.title} {_written(newest, tile)}" for tile, newest in shown if newest
             )
-            self.console.print(f"{_date_of(day):%b %d}: {numbers}{alert}", markup=False)
+            self._console.print(f"{date_of(day):%b %d}: {numbers}{alert}", markup=False)
 
     def _view(self, day: int) -> Table:
-        table = Table(
-            title=f"Twelve tiles on {_date_of(day):%A, %d %B %Y}: phase {day}", title_justify="left"
-        )
+        title = f"Twelve tiles on {date_of(day):%A, %d %B %Y}: phase {day}"
+        table = Table(title=title, title_justify="left")
         for name in ("tile", "newest", f"the last {_HISTORY} days"):
             table.add_column(name, no_wrap=True)
         for tile in TILES:
-            shown = self._shown[tile.name]
-            found = [] if shown.newest is None else list(main_figures(shown.newest))
-            alarm = tile.name == "cancelled" and day in self.alerts
-            style = "bold red" if alarm else ""
-            table.add_row(
-                tile.title,
-                Text(_written(found, tile) + (" ALERT" if alarm else ""), style),
-                _sparkline(shown.history[-_HISTORY:]),
-            )
-        days = ", ".join(f"{_date_of(each):%d %b}" for each in self.alerts) or "none"
+            shown, alarm = self._shown[tile.name], tile.name == "cancelled" and day in self._alerts
+            words = _written(shown.newest, tile) + " ALERT" * alarm
+            newest = Text(words, "bold red" if alarm else "")
+            table.add_row(tile.title, newest, _sparkline(shown.history[-_HISTORY:]))
+        days = ", ".join(f"{date_of(each):%d %b}" for each in self._alerts) or "none"
         table.caption = (
-            f"alerts: {days}; spent at most {100 * self.spent:.0f}% of any row's lifetime budget"
+            f"alerts: {days}; spent at most {100 * self._spent:.0f}% of any row's lifetime budget"
         )
         return table
 
 
-def _written(found: Sequence[MainFigure], tile: _Tile) -> str:
+def _written(answer: NoisyAnswer | None, tile: DemoTile) -> str:
     """The newest figures of a tile: its largest cells, if it has some."""
-    if not found:
+    if answer is None:
         return "no answer yet"
-    top = sorted(found, key=lambda one: -one.value)[:_SHOWN_CELLS]
+    top = sorted(main_figures(answer), key=lambda one: -one.value)[:_SHOWN_CELLS]
     return "  ".join(f"{one.cell} {_number(one, tile)}".strip() for one in top)
 
 
-def _number(one: MainFigure, tile: _Tile) -> str:
+def _number(one: MainFigure, tile: DemoTile) -> str:
     if tile.fields.get("kind") == "sum":
-        bar = "" if one.error_bar is None else f" ± {one.error_bar:.1f}"
-        return f"{one.value:.1f}{bar}"
+        return f"{one.value:.1f}" + ("" if one.error_bar is None else f" ± {one.error_bar:.1f}")
     bar = "" if one.error_bar is None else f" ± {100 * one.error_bar:.0f}"
     return f"{100 * one.value:.0f}{bar}%"
 
@@ -442,42 +369,8 @@ def _number(one: MainFigure, tile: _Tile) -> str:
 def _sparkline(values: Sequence[float | None]) -> str:
     """Draws numbers as bars of one line. A gap has no number."""
     known = [value for value in values if value is not None]
-    if not known:
-        return ""
-    low, high = min(known), max(known)
-    steps = len(_BLOCKS) - 1
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    scale = (len(_BLOCKS) - 1) / ((high - low) or 1.0)
     return "".join(
-        " " if value is None else _BLOCKS[round(steps * (value - low) / ((high - low) or 1.0))]
-        for value in values
+        " " if value is None else _BLOCKS[round(scale * (value - low))] for value in values
     )
-
-
-def summarise(console: Console, daily: Daily, report: Report, elapsed_s: float) -> None:
-    """Prints what the demo showed, and raises if a promise did not hold."""
-    spent = [max(block.spent) / UNITS for block in report.blocks]
-    days = [f"{_date_of(day):%d %B}" for day in daily.alerts]
-    wanted = [f"{_date_of(day):%d %B}" for day in daily.storms]
-    rows = daily.rows
-    console.print()
-    console.print(
-        f"[b]{rows:,} rows[/b] in {_DAYS} phases, one for each day; [b]{daily.answers} answers[/b] to "
-        f"{len(TILES)} tiles, each once; {elapsed_s:.0f} s in all"
-    )
-    console.print(
-        f"alerts on [b]{', '.join(days) or 'no day'}[/b]; more than {100 * _ALERT_ABOVE:.0f}% of the flights "
-        f"were cancelled on {', '.join(wanted)}"
-    )
-    console.print(
-        f"{daily.outside} of {daily.checked:,} figures lie outside their own error bar; 1 in 100 may. "
-        f"{daily.unverified} of the answers were unverified"
-    )
-    console.print(
-        f"spent of the lifetime budget of a day's rows (epsilon 1): [b]{100 * median(spent):.0f}%[/b] on a "
-        f"typical day, {100 * max(spent):.0f}% on the first ones, when seven days were one or two"
-    )
-    console.print(
-        f"kill -9 of the worker on day {_KILLED_ON}: {daily.recovered_s:.1f} s later all of the day's "
-        "tiles were answered"
-    )
-    if days != wanted or daily.outside > _MOST_OUTSIDE * daily.checked:
-        raise StreamDPError("the demo did not keep its promises; please report this")

@@ -41,32 +41,28 @@ def periods_of(column: Sequence[Any], calendar: Calendar) -> list[int | None]:
 
 
 def by_period(
-    chunks: Iterable[tuple[_Columns, int]], batch_rows: int, *, in_order: bool
-) -> Iterator[tuple[_Columns, int, int]]:
+    chunks: Iterable[_Columns], batch_rows: int, *, in_order: bool
+) -> Iterator[tuple[_Columns, int]]:
     """Cuts rows into parts of one period each, the periods in order.
 
     Args:
-        chunks: Columns, of which ``TIME`` holds the periods, and how much of the file was read for them.
+        chunks: Columns, of which ``TIME`` holds the periods.
         batch_rows: The most rows of a part, where rows are put in order here.
         in_order: Whether the periods never fall. Otherwise all rows are held in memory.
     """
-    for columns, read_bytes in chunks if in_order else _in_order(chunks, batch_rows):
+    for columns in chunks if in_order else _in_order(chunks, batch_rows):
         start = 0
         for period, group in groupby(columns[TIME]):
             stop = start + sum(1 for _ in group)
             part = {name: column[start:stop] for name, column in columns.items() if name != TIME}
-            yield part, read_bytes, period
+            yield part, period
             start = stop
 
 
-def _in_order(
-    chunks: Iterable[tuple[_Columns, int]], batch_rows: int
-) -> Iterator[tuple[_Columns, int]]:
+def _in_order(chunks: Iterable[_Columns], batch_rows: int) -> Iterator[_Columns]:
     """The same rows in the order of their periods, and of the file within one."""
     held: dict[int, _Columns] = {}
-    all_bytes = 0
-    for columns, read_bytes in chunks:
-        all_bytes = read_bytes
+    for columns in chunks:
         for row, period in enumerate(columns[TIME]):
             one = held.setdefault(period, {name: [] for name in columns})
             for name, column in columns.items():
@@ -74,5 +70,4 @@ def _in_order(
     for period in sorted(held):
         columns = held.pop(period)
         for start in range(0, len(columns[TIME]), batch_rows):
-            part = {name: column[start : start + batch_rows] for name, column in columns.items()}
-            yield part, all_bytes
+            yield {name: column[start : start + batch_rows] for name, column in columns.items()}

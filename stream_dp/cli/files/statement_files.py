@@ -32,11 +32,12 @@ class FileQuery:
     def in_one_line(self) -> str:
         return " ".join(self.text.split())
 
-    def fault(self, file: Path, error: InvalidQuery) -> StreamDPError:
+    def fault(self, file: Path | None, error: InvalidQuery) -> StreamDPError:
         """Returns the error of the SQL reader, with the line of the file and the piece that is wrong."""
         found = re.fullmatch(r"line (\d+), column \d+", error.field)
         line = self.line + (int(found[1]) - 1 if found else 0)
-        return StreamDPError(f"{file}, line {line}: {pointed_error(self.text, error)}")
+        where = "" if file is None else f"{file}, line {line}: "
+        return StreamDPError(f"{where}{pointed_error(self.text, error)}")
 
 
 def read_statements(file: Path) -> list[FileQuery]:
@@ -48,15 +49,11 @@ def read_statements(file: Path) -> list[FileQuery]:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise InvalidInput(
-            "file", f"{file} is not in UTF-8", "save it as a text in UTF-8"
-        ) from None
-    found = statements(text)
-    if not found:
-        raise InvalidInput(
-            "file", f"{file} holds no query", "write a condition or SQL on each line"
-        )
-    return found
+        fix = "save it as a text in UTF-8"
+        raise InvalidInput("file", f"{file} is not in UTF-8", fix) from None
+    if found := statements(text):
+        return found
+    raise InvalidInput("file", f"{file} holds no query", "write a condition or SQL on each line")
 
 
 def statements(text: str) -> list[FileQuery]:

@@ -17,6 +17,8 @@ from stream_dp.audit import Report
 from stream_dp.broker import Broker
 from stream_dp.cli.operate.ledger_command import published, reports
 from stream_dp.cli.server_options import GivenServers, connected, unreachable, without_password
+from stream_dp.cli.shared_options import json_option
+from stream_dp.cli.terminal import many
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.kafka.deployment_topics import (
@@ -43,6 +45,7 @@ from stream_dp.state.schema import State
 from stream_dp.state.view import View
 
 if TYPE_CHECKING:
+    from stream_dp.pipeline.journal.journal import Journal
     from stream_dp.pipeline.journal.owned_partition import Owned
     from stream_dp.pipeline.repair.offline import Offline
 
@@ -53,6 +56,8 @@ _MOST_SHOWN = 5  # faults of one ledger
 _DAY_MS = 86_400_000
 
 _ANOTHER = "under another --topic-prefix: the number can never be lowered"
+_REPAIR = "stop all workers and run: stream-dp journal repair"
+_RESTART = "find out what it is doing, then restart it"
 _DELETES = "Kafka deletes records that must be kept for ever"
 _DISK = "a lost disk could take acknowledged records with it"
 _LOSES = {
@@ -67,9 +72,6 @@ _LOSES = {
 """setting of a topic -> what a wrong value does."""
 
 
-_COLOURS = {"good": "green", "note": "yellow", "bad": "red"}
-
-
 class _Finding(NamedTuple):
     health: Literal["good", "note", "bad"]
     finding: str
@@ -77,18 +79,19 @@ class _Finding(NamedTuple):
 
 
 _good, _note, _bad = (partial(_Finding, health) for health in ("good", "note", "bad"))
+_COLOURS = {"good": "green", "note": "yellow", "bad": "red"}
 
 
-def _split(problem: str) -> tuple[str, str]:
-    """Splits a sentence into the fault and its fix."""
-    fault, _, fix = problem.partition("; ")
-    return fault, fix
+def _fault(error: StreamDPError) -> _Finding:
+    """Splits the sentence of an error into the fault and its fix."""
+    fault, _, fix = str(error).partition("; ")
+    return _bad(fault, fix)
 
 
 @click.command()
 @connected(operator=True)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each finding.")
-def command(connection: GivenServers, as_json: bool) -> None:  # noqa: FBT001 - click
+@json_option("Print JSON, a line for each finding.")
+def command(connection: GivenServers, as_json: bool) -> None:
     """Check broker, topics, Redis and data sets, and print a fix for each fault.
 
     The command changes nothing. The exit code is 1 if it finds a fault.
@@ -100,32 +103,24 @@ def command(connection: GivenServers, as_json: bool) -> None:  # noqa: FBT001 - 
             faults += finding.health == "bad"
             if as_json:
                 click.echo(json.dumps(finding._asdict()))
-            else:
-                _print(console, finding)
+                continue
+            colour = _COLOURS[finding.health]
+            console.print(f"[{colour}]{finding.health:4}[/{colour}]  {escape(finding.finding)}")
+            if finding.fix:
+                console.print(f"      fix: [b]{escape(finding.fix)}[/b]")
     if not as_json:
-        console.print(
-            f"[red]{faults} fault{'s' * (faults > 1)} to fix[/red]"
-            if faults
-            else "[green]all checks passed[/green]"
-        )
+        passed = "[green]all checks passed[/green]"
+        console.print(f"[red]{many(faults, 'fault')} to fix[/red]" if faults else passed)
     sys.exit(1 if faults else 0)
-
-
-def _print(console: Console, finding: _Finding) -> None:
-    colour = _COLOURS[finding.health]
-    console.print(f"[{colour}]{finding.health:4}[/{colour}]  {escape(finding.finding)}")
-    if finding.fix:
-        console.print(f"      fix: [b]{escape(finding.fix)}[/b]")
 
 
 def _examine(connection: GivenServers) -> Iterator[_Finding]:
     settings = worker_settings(topic_prefix=connection.topic_prefix)
     try:
         servers = connection.broker
-        broker = describe_broker(servers)
-        topics = describe_topics(servers, connection.topics)
+        broker, topics = describe_broker(servers), describe_topics(servers, connection.topics)
     except StreamDPError as error:
-        yield _bad(*_split(str(error)))
+        yield _fault(error)
         return
     version = ".".join(map(str, broker.version))
     yield _good(f"Kafka {version} answers at {servers}")
@@ -139,55 +134,58 @@ def _examine(connection: GivenServers) -> Iterator[_Finding]:
         try:
             yield from _datasets(connection, topics["queries"], states)
         except StreamDPError as error:
-            yield _bad(*_split(str(error)))
+            yield _fault(error)
 
 
 # ---------------------------------------------------------------- Kafka
 
 
 def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> Iterator[_Finding]:
-    missing = [state.name for state in topics.values() if state.partitions == 0]
-    if missing:
+    if missing := [state.name for state in topics.values() if state.partitions == 0]:
         yield _bad(f"topics are missing: {', '.join(missing)}", creating)
+    else:
+        yield from _partitions(topics)
     for role, state in topics.items():
-        for setting, (found, wanted) in state.wrong.items():
-            text = f"{state.name} has {setting} {found}, not {wanted}"
-            if setting in state.needed(role):
-                stops = ", and no worker runs" if role in PRIVATE else ""
-                yield _bad(f"{text}: {_LOSES[setting]}{stops}", creating)
-            else:
-                yield (_bad if setting == "cleanup.policy" else _note)(
-                    text, _set(state, setting, wanted)
-                )
-    counts = {topics[role].name: topics[role].partitions for role in INPUTS}
-    if not missing and len(set(counts.values())) > 1:
-        shown = ", ".join(f"{name} {count}" for name, count in counts.items())
-        yield _bad(
-            f"the input topics differ in their number of partitions: {shown}",
-            f"create them again {_ANOTHER}",
-        )
-    elif not missing:
-        count = topics["queries"].partitions
-        yield _good(f"all {len(topics)} topics exist; the inputs have {count} partitions each")
-        for state in (topics[role] for role in PRIVATE):
-            if state.partitions != count:
-                yield _bad(
-                    f"{state.name} has {state.partitions} partitions and the inputs have {count}, so no "
-                    "worker serves them",
-                    f"kafka-topics.sh --alter --topic {state.name} --partitions {count}"
-                    if state.partitions < count
-                    else f"create the topics again {_ANOTHER}",
-                )
-    single = [
-        topics[role].name
-        for role in ("journal", "blocks", "ledger", "batches")
-        if topics[role].replicas == 1
-    ]
+        yield from _settings_of(role, state, creating)
+    kept = (topics[role] for role in ("journal", "blocks", "ledger", "batches"))
+    single = [state.name for state in kept if state.replicas == 1]
     if brokers > 1 and single:
         yield _note(
             f"{', '.join(single)} have one replica on {brokers} brokers: a lost disk loses them",
             "raise their replication with kafka-reassign-partitions.sh",
         )
+
+
+def _settings_of(role: str, state: TopicState, creating: str) -> Iterator[_Finding]:
+    for setting, (found, wanted) in state.wrong.items():
+        text = f"{state.name} has {setting} {found}, not {wanted}"
+        if setting in state.needed(role):
+            stops = ", and no worker runs" if role in PRIVATE else ""
+            yield _bad(f"{text}: {_LOSES[setting]}{stops}", creating)
+        else:
+            kind = _bad if setting == "cleanup.policy" else _note
+            yield kind(text, _set(state, setting, wanted))
+
+
+def _partitions(topics: Mapping[str, TopicState]) -> Iterator[_Finding]:
+    counts = {topics[role].name: topics[role].partitions for role in INPUTS}
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+        yield _bad(
+            f"the input topics differ in their number of partitions: {shown}",
+            f"create them again {_ANOTHER}",
+        )
+        return
+    count = topics["queries"].partitions
+    yield _good(f"all {len(topics)} topics exist; the inputs have {count} partitions each")
+    for state in (topics[role] for role in PRIVATE):
+        if state.partitions != count:
+            more = f"kafka-topics.sh --alter --topic {state.name} --partitions {count}"
+            yield _bad(
+                f"{state.name} has {state.partitions} partitions and the inputs have {count}, so no "
+                "worker serves them",
+                more if state.partitions < count else f"create the topics again {_ANOTHER}",
+            )
 
 
 def _set(topic: TopicState, setting: str, value: object) -> str:
@@ -200,12 +198,12 @@ def _workers(servers: Broker, settings: WorkerSettings) -> _Finding:
         found = workers(servers, settings.group_id)
     except StreamDPError as error:
         return _note(f"the broker does not say whether a worker runs: {error}")
-    if not found:
-        return _note(
-            f"no worker runs: nobody has joined the group {settings.group_id}",
-            "run `stream-dp worker` or `stream-dp up`",
-        )
-    return _good(f"{len(found)} worker{'s' * (len(found) > 1)} in the group {settings.group_id}")
+    if found:
+        return _good(f"{many(len(found), 'worker')} in the group {settings.group_id}")
+    return _note(
+        f"no worker runs: nobody has joined the group {settings.group_id}",
+        "run `stream-dp worker` or `stream-dp up`",
+    )
 
 
 # ---------------------------------------------------------------- Redis
@@ -239,12 +237,12 @@ def _inside(
         asyncio.run(asyncio.wait_for(read(url), _READING_S))
     except TimeoutError:
         fault = f"the broker has not given the journal for {_READING_S:g} seconds"
-        findings.append(_bad(fault, "find out what it is doing, then restart it"))
+        findings.append(_bad(fault, _RESTART))
     except UnsafeTopics:
         fault = "the journal and Redis were not checked, for a setting of a topic is not safe"
         findings.append(_note(fault))
     except StreamDPError as error:
-        findings.append(_bad(*_split(str(error))))
+        findings.append(_fault(error))
     return findings
 
 
@@ -264,7 +262,7 @@ async def _redis(
                     findings.append(await _followed(redis, name, state))
     except TimeoutError:
         fault = f"Redis accepted the connection but has not answered for {_PATIENCE_S:g} seconds"
-        findings.append(_bad(fault, "find out what it is doing, then restart it"))
+        findings.append(_bad(fault, _RESTART))
     except StoreUnavailable:
         fault, fix = unreachable(url, cluster=settings.redis_cluster)
         fault = f"{fault}; workers go on, and read from the topics what they would read there"
@@ -279,15 +277,14 @@ async def _followed(opened: View, name: str, state: State) -> _Finding:
     place = (await opened.place([name])).get(name)
     if place is None:
         return _note(f"{name}: Redis has nothing of it; a worker that serves it writes it there")
-    number, _ = place
     if await opened.state(name) is None:
         return _note(
             f"{name}: what Redis has of it is wrong, and a repair of the journal could not begin with it",
             "delete its key of that name, and a worker writes it again within a minute: redis-cli --scan "
             f"--pattern '*:{name}}}:state'",
         )
-    if number < state.number:
-        return _note(f"{name}: Redis is {state.number - number:,} commits behind the journal")
+    if (behind := state.number - place[0]) > 0:
+        return _note(f"{name}: Redis is {behind:,} commits behind the journal")
     return _good(f"{name}: Redis has the {state.number:,} commits of the journal")
 
 
@@ -296,41 +293,49 @@ async def _followed(opened: View, name: str, state: State) -> _Finding:
 
 async def _journal(tools: Offline, states: dict[str, State], findings: list[_Finding]) -> None:
     """Reads the journal as it is now, and says what of it cannot be served."""
-    from stream_dp.pipeline.journal.owned_partition import JournalCut, OtherTopics
+    from stream_dp.pipeline.journal.owned_partition import OtherTopics
 
     journal = tools.journal()
     for partition in range(journal.partitions):
-        for is_last in (False, True):  # a worker may delete entries meanwhile
-            try:
-                owned = await journal.look(partition)
-            except OtherTopics as error:
-                findings.append(_bad(*str(error).split(". ", 1)))
-                return  # all partitions say the same
-            cut, problems = "", dict[str, str]()
-            try:
-                await journal.check(owned)
-            except JournalCut as error:
-                cut = str(error).partition(" Restore the topic")[0]
-            for name, chain in sorted(owned.chains.items()):
-                try:
-                    states[name] = chain.build()
-                except CorruptState as error:
-                    problems[name] = str(error)
-            if is_last or not (cut or problems):
-                break
+        try:
+            owned, cut, problems = await _looked(journal, partition, states)
+        except OtherTopics as error:
+            findings.append(_bad(*str(error).split(". ", 1)))
+            return  # all partitions say the same
         if cut:
-            findings.append(
-                _bad(
-                    cut,
-                    "put the topic back if you can, or stop all workers and run: stream-dp journal repair "
-                    f"--partition {partition}",
-                )
-            )
+            fix = "put the topic back if you can, or stop all workers and run: stream-dp journal repair"
+            findings.append(_bad(cut, f"{fix} --partition {partition}"))
         findings += _cut_inputs(owned)
         for name, why in problems.items():
             fault = f"the journal has {name}, and it is not whole: {why}"
             findings.append(_bad(fault, _way_on(why)))
         findings.append(_length(owned))
+
+
+async def _looked(
+    journal: Journal, partition: int, states: dict[str, State]
+) -> tuple[Owned, str, dict[str, str]]:
+    """Looks at a partition, twice if something is wrong: a worker may delete entries meanwhile.
+
+    Returns:
+        What it holds, why it counts as cut, and what is wrong with each data set.
+    """
+    from stream_dp.pipeline.journal.owned_partition import JournalCut
+
+    for _ in range(2):
+        owned, cut, problems = await journal.look(partition), "", dict[str, str]()
+        try:
+            await journal.check(owned)
+        except JournalCut as error:
+            cut = str(error).partition(" Restore the topic")[0]
+        for name, chain in sorted(owned.chains.items()):
+            try:
+                states[name] = chain.build()
+            except CorruptState as error:
+                problems[name] = str(error)
+        if not (cut or problems):
+            break
+    return owned, cut, problems
 
 
 def _cut_inputs(owned: Owned) -> Iterator[_Finding]:
@@ -360,15 +365,14 @@ def _length(owned: Owned) -> _Finding:
 
 def _stopped(name: str, why: str) -> _Finding:
     """Says why nobody serves a data set here. That is as it should be if it has moved away."""
-    if MOVED in why:
-        return _note(f"{name} is stopped: {why}")
-    return _bad(f"{name} is stopped: {why}", _way_on(why))
+    said = f"{name} is stopped: {why}"
+    return _note(said) if MOVED in why else _bad(said, _way_on(why))
 
 
 def _way_on(why: str) -> str:
     """What to do next about a data set that is stopped."""
     if "journal repair" in why or "commit" in why or "decode" in why:
-        return "stop all workers and run: stream-dp journal repair"
+        return _REPAIR
     return "restore what it names, and start its worker again; the next event of the data set clears this"
 
 
@@ -417,7 +421,7 @@ def _compared(on_topic: Sequence[bytes], state: State) -> _Finding:
             "if that does not change, start its worker again, which sends them",
         )
     if why := unlike(state, on_topic):
-        return _bad(f"{name}: {why}", "stop all workers and run: stream-dp journal repair")
+        return _bad(f"{name}: {why}", _REPAIR)
     return _good(
         f"{name}: the sums on the journal match its ledger, which has every entry of the topic"
     )
@@ -438,8 +442,8 @@ def _answers(name: str, definition: Definition, queries: TopicState) -> Iterator
 
 def _spent(name: str, entries: Sequence[bytes]) -> _Finding:
     odometer = Odometer.read([json.loads(entry) for entry in entries])
-    phases, most = len(odometer.blocks), share(odometer.most_spent)
+    phases, most = many(len(odometer.blocks), "phase"), share(odometer.most_spent)
     return _good(
-        f"{name}: {phases} phase{'s' * (phases != 1)}, {odometer.rows:,} rows, at most {most} of a phase's "
-        f"budget spent; its ledger is intact ({len(entries):,} entries), and every price is right"
+        f"{name}: {phases}, {odometer.rows:,} rows, at most {most} of a phase's budget spent; its ledger is "
+        f"intact ({len(entries):,} entries), and every price is right"
     )

@@ -58,7 +58,6 @@ def repair(
     partition: int | None,
     writes_off: tuple[str, ...],
     place: str | None,
-    *,
     restored: bool,
     applies: bool,
 ) -> None:
@@ -122,7 +121,7 @@ async def _repair_journal(
         if plan.needed or is_lost or len(wanted) == 1:
             _say(one, plan)
         if plan.needed and applies:
-            plan = await repair.apply()
+            await repair.apply()
             click.echo(f"partition {one} is repaired; start a worker, which serves it from now on")
         needed, whole = needed or plan.needed, whole and not is_lost
     if not needed:
@@ -137,28 +136,27 @@ async def _repair_journal(
 def _say(partition: int, plan: RepairPlan) -> None:
     click.echo(f"partition {partition} of the journal:{' ' * bool(plan.problem)}{plan.problem}")
     for one in plan.datasets:
-        click.echo(f"  {_said(one)}")
+        click.echo(f"  {one.dataset}: {_verdict(one)}")
 
 
-def _said(judged: Judged) -> str:
+def _verdict(judged: Judged) -> str:
     """What was found of a data set, and what becomes of it."""
-    name = judged.dataset
     match judged.verdict:
         case "whole":
-            return f"{name}: whole; the journal has its {judged.journaled:,} commits"
+            return f"whole; the journal has its {judged.journaled:,} commits"
         case "redis":
             return (
-                f"{name}: {judged.why}. It begins again with the {judged.stored:,} commits that Redis has; "
-                "no topic shows more"
+                f"{judged.why}. It begins again with the {judged.stored:,} commits that Redis has; no topic "
+                "shows more"
             )
         case "written off":
             return (
-                f"{name}: all rows that have come up to now are written off: no query looks at them again, "
-                "and they never count. Rows that come later open new phases. Send queries again that have no "
-                "answer, under the same ids, and no row again"
+                "all rows that have come up to now are written off: no query looks at them again, and they "
+                "never count. Rows that come later open new phases. Send queries again that have no answer, "
+                "under the same ids, and no row again"
             )
         case _:
-            return f"{name}: lost: {judged.why}. It stays stopped. {judged.ways}"
+            return f"lost: {judged.why}. It stays stopped. {judged.ways}"
 
 
 async def _repair_input(tools: Offline, place: str, *, is_restored: bool) -> int:
@@ -175,11 +173,8 @@ async def _repair_input(tools: Offline, place: str, *, is_restored: bool) -> int
     topic, _, number = place.rpartition(":")
     roles = {name: role for role, name in tools.names.items()}
     if topic not in roles or not number.isdigit():
-        raise InvalidInput(
-            "--input",
-            f"{place} is not a partition of an input topic",
-            f"write it as {tools.names['queries']}:0",
-        )
+        problem = f"{place} is not a partition of an input topic"
+        raise InvalidInput("--input", problem, f"write it as {tools.names['queries']}:0")
     if int(number) >= (count := tools.log.partitions):
         raise InvalidInput("--input", f"{topic} has {count} partitions", "pass one of them")
     return await read_again(tools, roles[topic], place, is_restored=is_restored)

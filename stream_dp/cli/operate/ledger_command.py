@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from typing import Any, Final
 
 import click
 from rich.markup import escape
 from rich.table import Table
 
-from stream_dp.audit import BlockReport, Report, verify
+from stream_dp.audit import Report, verify
 from stream_dp.cli.server_options import GivenServers, connected
+from stream_dp.cli.shared_options import json_option
+from stream_dp.cli.terminal import many, show, show_json
 from stream_dp.cli.text.progress_bar import bar
-from stream_dp.cli.text.reply_text import bare_table, busy, output
+from stream_dp.cli.text.reply_text import bare_table, busy
 from stream_dp.cli.text.share_tables import changes
 from stream_dp.client import Client
 from stream_dp.client.budget.odometer import Odometer
@@ -22,6 +25,13 @@ from stream_dp.client.budget.share_position import OWNER, UNITS, ShareRules
 from stream_dp.display.figure_text import share
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition
+
+_OWN_LOOKS: Final[Mapping[object, str]] = {
+    "base": ": tables of an opening",
+    "rows": ": rows that count",
+    "growth": ": tables of the opening extended (growth)",
+}
+"""What a data set measures unasked, by the reason or the kind of its looks."""
 
 
 @click.group()
@@ -40,13 +50,9 @@ def command() -> None:
     show_default=True,
     help="The most entries to show, newest last.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the entries as JSON, one a line.")
+@json_option("Print the entries as JSON, one a line.")
 def show_command(
-    connection: GivenServers,
-    name: str,
-    analyst: str | None,
-    last: int,
-    as_json: bool,  # noqa: FBT001 - click
+    connection: GivenServers, name: str, analyst: str | None, last: int, as_json: bool
 ) -> None:
     """Show who charged what to data set NAME, and who may, entry by entry."""
     with busy("Reading the ledger"), connection.client() as client:
@@ -55,10 +61,9 @@ def show_command(
             client.definition(name)  # it says which data sets there are
     shown = [entry for entry in entries if analyst in (None, entry.get("analyst"))][-last:]
     if as_json:
-        for entry in shown:
-            click.echo(json.dumps(entry))
+        show_json(shown)
     else:
-        output().print(entries_table(entries, [entry["seq"] for entry in shown]))
+        show(entries_table(entries, [entry["seq"] for entry in shown]))
 
 
 def entries_table(entries: Sequence[Mapping[str, Any]], shown: Collection[int]) -> Table:
@@ -71,89 +76,40 @@ def entries_table(entries: Sequence[Mapping[str, Any]], shown: Collection[int]) 
     table = bare_table("entry", "what", "who", numbers=("of each line", "looks"))
     rules: ShareRules | None = None
     for entry in entries:
-        lines, rules = _in_words(entry, rules)
+        changed: list[str] = []
+        if entry["kind"] in ("dataset", "analysts"):
+            before, rules = rules, Odometer.read([entry]).rules
+            changed = [] if rules is None else list(changes(before, rules))
         if entry["seq"] in shown:
-            for line in lines:
-                table.add_row(*line)
+            table.add_row(str(entry["seq"]), *_in_words(entry))
+            for line in changed:
+                table.add_row("", line)
     return table
 
 
-@command.command("verify")
-@connected()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each data set.")
-def verify_command(
-    connection: GivenServers,
-    names: tuple[str, ...],
-    as_json: bool,  # noqa: FBT001 - click
-) -> None:
-    """Recompute every charge of the data sets NAME, or of all, from the topics alone.
-
-    It checks the hash chain, the price of each look (a noisy measurement), the sum of every line (the privacy
-    budget of a phase), and the share of every analyst. The exit code is 1 if there is a fault.
-    """
-    with busy("Reading the ledgers"), connection.client() as client:
-        catalog, entries = published(client)
-    known = sorted(catalog.keys() | entries.keys())
-    for name in names:
-        if name not in known:
-            raise InvalidInput("NAME", f"there is no ledger of {name}", "see: stream-dp status")
-    faults = charges = 0
-    for report in reports(catalog, entries, names or known):
-        faults += len(report.faults)
-        charges += report.charges
-        if as_json:
-            click.echo(json.dumps(_document(report)))
-        else:
-            _print(report)
-    if not as_json:
-        _conclude(len(names or known), charges, faults)
-    sys.exit(1 if faults else 0)
-
-
-_Line = tuple[str, str, str, str, str]
-
-
-def _in_words(
-    entry: Mapping[str, Any], rules: ShareRules | None
-) -> tuple[list[_Line], ShareRules | None]:
-    """The lines of a table for an entry, and the rules in force from it on."""
-    number, kind = str(entry["seq"]), entry["kind"]
-    if kind == "charge":
-        return [(number, *_charge(entry))], rules
-    if kind in ("dataset", "analysts"):
-        after = Odometer.read([entry]).rules
-        said = "defined" if kind == "dataset" else "shares changed"
-        listed = [] if after is None else changes(rules, after)
-        return [(number, said, "", "", ""), *(("", line, "", "", "") for line in listed)], after
-    if kind == "phase":
-        said = f"phase {entry['phase']} opened with {entry['rows']:,} rows"
-    elif kind == "written_off":
-        said = f"phases 1 to {entry['phases']} written off"
-    else:
-        said = escape(kind)
-    return [(number, said, "", "", "")], rules
-
-
-def _charge(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """What a charge is about, who pays, the largest share of a line, and the number of looks."""
-    blocks = [block + 1 for block, *_ in entry["charges"]]
-    most = max((max(rho, delta) for _, rho, delta in entry["charges"]), default=0)
-    who = escape(entry.get("analyst", OWNER))
-    if entry.get("paid_by") == "owner":
-        who += f", paid by {OWNER}"
-    reasons = {look.get("reason", look.get("kind")) for look in entry["looks"]}
-    own = _OWN_LOOKS.get(reasons.pop()) if len(reasons) == 1 else None
-    what = f"charge to {_phases(blocks)}" + (f": {own}" if own else "")
-    return what, who, share(most / UNITS), f"{len(entry['looks']):,}"
-
-
-_OWN_LOOKS: Final[Mapping[object, str]] = {
-    "base": "tables of an opening",
-    "rows": "rows that count",
-    "growth": "tables of the opening extended (growth)",
-}
-"""What a data set measures unasked, by the reason or the kind of its looks."""
+def _in_words(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """What an entry is about; of a charge also who pays, the largest share of a line, and the looks."""
+    match entry["kind"]:
+        case "dataset":
+            return ("defined",)
+        case "analysts":
+            return ("shares changed",)
+        case "phase":
+            return (f"phase {entry['phase']} opened with {entry['rows']:,} rows",)
+        case "written_off":
+            return (f"phases 1 to {entry['phases']} written off",)
+        case "charge":
+            most = max((max(rho, delta) for _, rho, delta in entry["charges"]), default=0)
+            by_owner = f", paid by {OWNER}" * (entry.get("paid_by") == "owner")
+            reasons = {look.get("reason", look.get("kind")) for look in entry["looks"]}
+            own = _OWN_LOOKS.get(next(iter(reasons)), "") if len(reasons) == 1 else ""
+            return (
+                f"charge to {_phases([block + 1 for block, *_ in entry['charges']])}{own}",
+                escape(entry.get("analyst", OWNER)) + by_owner,
+                share(most / UNITS),
+                f"{len(entry['looks']):,}",
+            )
+    return (escape(entry["kind"]),)
 
 
 def _phases(numbers: Sequence[int]) -> str:
@@ -170,6 +126,37 @@ def _phases(numbers: Sequence[int]) -> str:
     return f"phase{'' if len(numbers) == 1 else 's'} {', '.join(said)}"
 
 
+@command.command("verify")
+@connected()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@json_option("Print JSON, a line for each data set.")
+def verify_command(connection: GivenServers, names: tuple[str, ...], as_json: bool) -> None:
+    """Recompute every charge of the data sets NAME, or of all, from the topics alone.
+
+    It checks the hash chain, the price of each look (a noisy measurement), the sum of every line (the privacy
+    budget of a phase), and the share of every analyst. The exit code is 1 if there is a fault.
+    """
+    with busy("Reading the ledgers"), connection.client() as client:
+        catalog, entries = published(client)
+    known = sorted(catalog.keys() | entries.keys())
+    for name in names:
+        if name not in known:
+            raise InvalidInput("NAME", f"there is no ledger of {name}", "see: stream-dp status")
+    faults = charges = 0
+    for report in reports(catalog, entries, names or known):
+        faults += len(report.faults)
+        charges += report.charges
+        if as_json:
+            show_json([_document(report)])
+        else:
+            show(*_report_lines(report))
+    if not as_json:
+        some = many(len(names or known), "data set")
+        right = f"no fault in {some} with {many(charges, 'charge')}"
+        click.echo(f"{many(faults, 'fault')} in {some}" if faults else right)
+    sys.exit(1 if faults else 0)
+
+
 def published(client: Client) -> tuple[dict[str, Definition], dict[str, list[bytes]]]:
     """Reads the current definitions and then all ledgers, because a definition enters its ledger first."""
     return client.catalog(), client.ledger_entries()
@@ -179,84 +166,60 @@ def reports(
     catalog: Mapping[str, Definition], entries: Mapping[str, Sequence[bytes]], names: Sequence[str]
 ) -> Iterator[Report]:
     """Checks each data set and draws a progress bar, because long ledgers take a while."""
+    total = sum(len(entries.get(name, ())) for name in names)
     with bar() as progress:
-        task = progress.add_task(
-            "Checking prices", total=sum(len(entries.get(n, ())) for n in names)
-        )
+        task = progress.add_task("Checking prices", total=total)
         for name in names:
-            records = entries.get(name, ())
-            yield verify(
-                name,
-                records,
-                catalog=catalog.get(name),
-                progress=lambda: progress.advance(task),
-            )
+            records, definition = entries.get(name, ()), catalog.get(name)
+            tick = partial(progress.advance, task)
+            yield verify(name, records, catalog=definition, progress=tick)
 
 
-def _print(report: Report) -> None:
-    console = output()
+def _report_lines(report: Report) -> Iterator[str | Table]:
     promise = ""
     if report.promised is not None:
         promise = " guarantees epsilon {:g} at delta {:g};".format(*report.promised)
-    many = "entry" if report.entries == 1 else "entries"
-    retired = ", retired" if report.retired else ""
-    console.print(f"[b]{report.dataset}[/b]{promise} {report.entries:,} {many}{retired}")
-    console.print(f"head {report.head}")
+    entries = f"{many(report.entries, 'entry')}{', retired' * report.retired}"
+    yield f"[b]{report.dataset}[/b]{promise} {entries}"
+    yield f"head {report.head}"
     if report.blocks:
-        table = bare_table(
-            numbers=(
-                "phase",
-                "rows",
-                "spent",
-                "recomputed",
-                "difference",
-                "epsilon by dp-accounting",
-            )
-        )
+        heads = ("phase", "rows", "spent", "recomputed", "difference", "epsilon by dp-accounting")
+        table = bare_table(numbers=heads)
         for number, block in enumerate(report.blocks, start=1):
+            difference = max(block.difference, key=abs)
             table.add_row(
                 str(number),
                 f"{block.rows:,}",
                 share(max(block.spent) / UNITS),
                 share(max(block.recomputed) / UNITS),
-                _difference(block),
+                f"{difference:+,} units" if difference else "0",
                 "-" if block.epsilon is None else f"{block.epsilon:.4f}",
             )
-        console.print(table)
+        yield table
     for finding in report.notes:
-        console.print(f"[yellow]note[/yellow]   {escape(str(finding))}")
+        yield f"[yellow]note[/yellow]   {escape(str(finding))}"
     for finding in report.faults:
-        console.print(f"[red]fault[/red]  {escape(str(finding))}")
+        yield f"[red]fault[/red]  {escape(str(finding))}"
     if not report.faults:
-        console.print(f"[green]right[/green]  {_verdict(report)}")
-    console.print()
-
-
-def _difference(block: BlockReport) -> str:
-    """Formats the largest difference between the sums, in units."""
-    difference = max(block.difference, key=abs)
-    return f"{difference:+,} units" if difference else "0"
-
-
-def _verdict(report: Report) -> str:
-    charges = f"{report.charges:,} charge{'' if report.charges == 1 else 's'}"
-    if report.full is None:
-        return f"{charges}, and nothing differs"
-    return (
-        f"{charges}, and nothing differs; a full line is epsilon {report.full:.6g} by dp-accounting"
-    )
-
-
-def _conclude(datasets: int, charges: int, faults: int) -> None:
-    some = f"{datasets} data set{'' if datasets == 1 else 's'}"
-    if faults:
-        click.echo(f"{faults} fault{'' if faults == 1 else 's'} in {some}")
-    else:
-        click.echo(f"no fault in {some} with {charges:,} charge{'' if charges == 1 else 's'}")
+        full = report.full
+        line = "" if full is None else f"; a full line is epsilon {full:.6g} by dp-accounting"
+        yield f"[green]right[/green]  {many(report.charges, 'charge')}, and nothing differs{line}"
+    yield ""
 
 
 def _document(report: Report) -> dict[str, object]:
     epsilon, delta = report.promised or (None, None)
+    phases = [
+        {
+            "phase": number,
+            "rows": block.rows,
+            "spent": list(block.spent),
+            "recomputed": list(block.recomputed),
+            "difference": list(block.difference),
+            "epsilon": block.epsilon,
+        }
+        for number, block in enumerate(report.blocks, start=1)
+    ]
     return {
         "dataset": report.dataset,
         "epsilon": epsilon,
@@ -266,17 +229,7 @@ def _document(report: Report) -> dict[str, object]:
         "head": report.head,
         "retired": report.retired,
         "epsilon_of_a_full_line": report.full,
-        "phases": [
-            {
-                "phase": number,
-                "rows": block.rows,
-                "spent": list(block.spent),
-                "recomputed": list(block.recomputed),
-                "difference": list(block.difference),
-                "epsilon": block.epsilon,
-            }
-            for number, block in enumerate(report.blocks, start=1)
-        ],
-        "notes": [{"entry": found.entry, "text": found.text} for found in report.notes],
-        "faults": [{"entry": found.entry, "text": found.text} for found in report.faults],
+        "phases": phases,
+        "notes": [asdict(found) for found in report.notes],
+        "faults": [asdict(found) for found in report.faults],
     }

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stream_dp.cli.server_options import GivenServers, connected, unreachable, without_password
+from stream_dp.cli.shared_options import FILE
 from stream_dp.client.kafka.deployment_topics import check_reachable
 from stream_dp.errors import InvalidInput, ServerUnavailable, StoreUnavailable, StreamDPError
 from stream_dp.messages import Definition, read_json
 
 if TYPE_CHECKING:
     from stream_dp.cli.operate.worker_log import Log
+    from stream_dp.pipeline.app import StreamApp
     from stream_dp.pipeline.intake.sources import TopicSource
     from stream_dp.settings import WorkerSettings
     from stream_dp.web.access import Access
@@ -47,7 +49,7 @@ _MAX_SOURCE = 1 << 20
 @click.option(
     "--source",
     "sources",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     multiple=True,
     help="Read rows from your own topic, as this file says. May be repeated.",
 )
@@ -74,132 +76,82 @@ _MAX_SOURCE = 1 << 20
 )
 def command(
     connection: GivenServers,
-    web_port: int,
-    instance_id: str | None,
     sources: tuple[Path, ...],
     role: str,
     log_level: str,
-    log_format: str,
+    **given: Any,
 ) -> None:
     """Run a worker until it is stopped. docs/configuration.md has more settings."""
     # Threads make small linear systems on busy cores many times slower. numpy reads this at its import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     from stream_dp.cli.operate.worker_log import Log
+    from stream_dp.pipeline.intake.sources import run_sources
 
-    log = Log(log_level, as_json=log_format == "json")
+    log = Log(log_level, as_json=given["log_format"] == "json")
     with log.complaining():
-        settings = _settings(connection, web_port, instance_id, log_format, role)
+        settings = _settings(connection, given, serves=role == "owner")
         log.audit(on=settings.audit_log)
-        _run(log, connection, settings, sources, role)
+        log.take_uncaught()
+        if sys.platform != "win32":
+            from stream_dp.cli.operate.event_loop import LoopPolicy
+
+            asyncio.set_event_loop_policy(LoopPolicy())
+        read = [source_of(path) for path in sources]
+        if role == "counter" and not read:
+            raise InvalidInput("--role", "a counter needs a source", "pass --source FILE")
+        _say_begins(log, settings, "a worker" if role == "owner" else "a counter", read)
+        reading = partial(run_sources, settings, read, partial(_definition_of, connection))
+        if role == "counter":
+            asyncio.run(reading())
+        else:
+            app, access = _app(settings)
+            if read:
+                app.side_tasks.append(reading)
+            _serve(log, settings, app, access)
 
 
-def _settings(
-    connection: GivenServers, web_port: int, instance_id: str | None, log_format: str, role: str
-) -> WorkerSettings:
-    """Reads the settings, and checks that the worker can keep to them."""
+def _settings(connection: GivenServers, given: dict[str, Any], *, serves: bool) -> WorkerSettings:
+    """Reads the settings, and checks that the worker can keep to them.
+
+    Args:
+        connection: The servers.
+        given: Settings that are options.
+        serves: Whether the worker serves pages.
+    """
     from stream_dp.settings import worker_settings
 
     settings = worker_settings(
         bootstrap_servers=connection.bootstrap_servers,
         redis_url=connection.redis_url,
         topic_prefix=connection.topic_prefix,
-        web_port=web_port,
-        instance_id=instance_id,
-        log_format=log_format,
+        **given,
     )
     if "://" not in settings.redis_url:
-        raise InvalidInput(
-            "--redis-url", "it is not a URL", "write redis://HOST:PORT/0, rediss:// or unix://"
-        )
-    if role == "owner":
-        _check_port(settings.web_bind, web_port, "pass a free --web-port")
-        if settings.metrics_port == web_port:
-            raise InvalidInput(
-                "STREAM_DP_METRICS_PORT", "it is the port of the pages", "choose another port"
-            )
-        if settings.metrics_port is not None:
-            fix = "set another STREAM_DP_METRICS_PORT"
-            _check_port(settings.web_bind, settings.metrics_port, fix)
+        fix = "write redis://HOST:PORT/0, rediss:// or unix://"
+        raise InvalidInput("--redis-url", "it is not a URL", fix)
+    if serves:
+        metrics, other = settings.metrics_port, "STREAM_DP_METRICS_PORT"
+        _check_port(settings.web_bind, settings.web_port, "pass a free --web-port")
+        if metrics == settings.web_port:
+            raise InvalidInput(other, "it is the port of the pages", "choose another port")
+        if metrics is not None:
+            _check_port(settings.web_bind, metrics, f"set another {other}")
     check_reachable(settings.broker)
     return settings
 
 
-def _run(
-    log: Log, connection: GivenServers, settings: WorkerSettings, sources: Sequence[Path], role: str
-) -> None:
-    """Runs a worker until it is stopped."""
-    if sys.platform != "win32":
-        from stream_dp.cli.operate.event_loop import LoopPolicy
-
-        asyncio.set_event_loop_policy(LoopPolicy())
-    log.take_uncaught()
-    read = [source_of(path) for path in sources]
-    if role == "counter" and not read:
-        raise InvalidInput("--role", "a counter needs a source", "pass --source FILE")
-    log.say(
-        f"starting a {'worker' if role == 'owner' else role}: topics {settings.topic_prefix}* at "
-        f"{settings.bootstrap_servers}, Redis at {without_password(settings.redis_url)}"
-    )
-    for source in read:
-        log.say(f"reading {source.topic} for {source.dataset}")
-
-    from stream_dp.pipeline.intake.sources import run_sources
-
-    definition_of = partial(_definition_of, connection)
-    if role == "counter":
-        asyncio.run(run_sources(settings, read, definition_of))
-        return
-
-    import faust
-
-    from stream_dp.messages import Topics
-    from stream_dp.pipeline.app import create_app
-    from stream_dp.web.access import Access
-    from stream_dp.web.metrics_port import serve_metrics
-    from stream_dp.web.page_server import Runner
-    from stream_dp.web.pages import Pages
-
-    tokens = (settings.web_operator_token, settings.web_analyst_token)
-    operator, analyst = (token.get_secret_value() if token else None for token in tokens)
-    app = create_app(settings)
-    access = Access(
-        settings.web_bind,
-        settings.web_port,
-        operator_token=operator,
-        analyst_token=analyst,
-        verifier=app.runtime.verifier,
-        token_header=settings.web_token_header,
-    )
-    if read:
-        app.side_tasks.append(lambda: run_sources(settings, read, definition_of))
-    if settings.metrics_port is not None:
-        figures = app.runtime.context.metrics.exposition
-        app.side_tasks.append(
-            partial(serve_metrics, access, settings.web_bind, settings.metrics_port, figures)
-        )
-    Pages(
-        access,
-        broker=settings.broker,
-        topics=Topics(settings.topic_prefix),
-        health=app.health,
-    ).install(app.web.web_app)
-    app.web._runner = Runner(app.web.web_app)  # noqa: SLF001 - Faust has no setting for it
-
-    def say_failure() -> None:
-        if isinstance(app.failure, StreamDPError):
-            log.complain(_words(app.failure, settings))
-
-    app.say_failure = say_failure
-    worker = faust.Worker(app, override_logging=False, redirect_stdouts=False, quiet=True)
-    worker.spinner = None
-    threading.Thread(target=_say_when_ready, args=(log, app, settings, access), daemon=True).start()
-    try:
-        worker.execute_from_commandline()
-    finally:
-        say_failure()
-        if isinstance(app.failure, StreamDPError):
-            sys.exit(1)
+def _check_port(host: str, port: int, fix: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ServerUnavailable(
+                f"the worker's pages cannot be served on port {port} of {host} ({error.strerror}): another "
+                f"program listens there, perhaps another worker; {fix}"
+            ) from None
 
 
 def source_of(path: Path) -> TopicSource:
@@ -221,26 +173,70 @@ def _definition_of(connection: GivenServers, dataset: str) -> Definition | None:
         return client.catalog().get(dataset)
 
 
-def _words(failure: StreamDPError, settings: WorkerSettings) -> str:
-    if isinstance(failure, StoreUnavailable):
-        return "; ".join(unreachable(settings.redis_url, cluster=settings.redis_cluster))
-    return str(failure)
+def _say_begins(
+    log: Log, settings: WorkerSettings, what: str, sources: Sequence[TopicSource]
+) -> None:
+    log.say(
+        f"starting {what}: topics {settings.topic_prefix}* at {settings.bootstrap_servers}, Redis at "
+        f"{without_password(settings.redis_url)}"
+    )
+    for source in sources:
+        log.say(f"reading {source.topic} for {source.dataset}")
 
 
-def _check_port(host: str, port: int, fix: str) -> None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ServerUnavailable(
-                f"the worker's pages cannot be served on port {port} of {host} ({error.strerror}): another "
-                f"program listens there, perhaps another worker; {fix}"
-            ) from None
+def _app(settings: WorkerSettings) -> tuple[StreamApp, Access]:
+    """Makes a worker with its pages."""
+    from stream_dp.messages import Topics
+    from stream_dp.pipeline.app import create_app
+    from stream_dp.web.access import Access
+    from stream_dp.web.metrics_port import serve_metrics
+    from stream_dp.web.page_server import Runner
+    from stream_dp.web.pages import Pages
+
+    app, tokens = create_app(settings), (settings.web_operator_token, settings.web_analyst_token)
+    operator, analyst = (token.get_secret_value() if token else None for token in tokens)
+    access = Access(
+        settings.web_bind,
+        settings.web_port,
+        operator_token=operator,
+        analyst_token=analyst,
+        verifier=app.runtime.verifier,
+        token_header=settings.web_token_header,
+    )
+    if (port := settings.metrics_port) is not None:
+        figures = app.runtime.context.metrics.exposition
+        app.side_tasks.append(partial(serve_metrics, access, settings.web_bind, port, figures))
+    names = Topics(settings.topic_prefix)
+    pages = Pages(access, broker=settings.broker, topics=names, health=app.health)
+    pages.install(app.web.web_app)
+    app.web._runner = Runner(app.web.web_app)  # noqa: SLF001 - Faust has no setting for it
+    return app, access
 
 
-def _say_when_ready(log: Log, app: Any, settings: WorkerSettings, access: Access) -> None:
+def _serve(log: Log, settings: WorkerSettings, app: StreamApp, access: Access) -> None:
+    """Runs a worker until it is stopped, and says why it failed."""
+    import faust
+
+    def say_failure() -> None:
+        if isinstance(app.failure, StoreUnavailable):
+            said = unreachable(settings.redis_url, cluster=settings.redis_cluster)
+            log.complain("; ".join(said))
+        elif isinstance(app.failure, StreamDPError):
+            log.complain(str(app.failure))
+
+    app.say_failure = say_failure
+    worker = faust.Worker(app, override_logging=False, redirect_stdouts=False, quiet=True)
+    worker.spinner = None
+    threading.Thread(target=_say_when_ready, args=(log, app, settings, access), daemon=True).start()
+    try:
+        worker.execute_from_commandline()
+    finally:
+        say_failure()
+        if isinstance(app.failure, StreamDPError):
+            sys.exit(1)
+
+
+def _say_when_ready(log: Log, app: StreamApp, settings: WorkerSettings, access: Access) -> None:
     while not app.runtime.ready:
         time.sleep(0.1)
     host = f"[{settings.web_bind}]" if ":" in settings.web_bind else settings.web_bind

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 import numpy as np
 import numpy.typing as npt
+from rich.markup import escape
 from rich.table import Table
 
+from stream_dp.cli.terminal import show
 from stream_dp.cli.text.progress_bar import bar
-from stream_dp.cli.text.reply_text import bare_table, output
+from stream_dp.cli.text.reply_text import bare_table
 from stream_dp.core.kinds.correlated_vector.vector_law import ResponsePlan
 from stream_dp.errors import InvalidInput
-from stream_dp.lab import conjecture, median_search, reconstruction_attack, tracing_attack
+from stream_dp.lab import conjecture, median_search, tracing_attack
+from stream_dp.lab.reconstruction_attack import (
+    Respond,
+    agreement,
+    expected_agreement,
+    majority_attack,
+)
 from stream_dp.lab.seeded_noise import SeededNoise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 T = TypeVar("T")
-Outside: TypeAlias = dict[tuple[float, int], tuple[list[float], list[float]]]
 
 _SEED: Final = 1
 _TRACED_ROWS, _TRACED_RUNS = 20, 15
@@ -37,7 +43,11 @@ _BITS: Final = 20_000
 _EPSILONS: Final = (Fraction(1), Fraction(1, 2), Fraction(1, 5))
 _ASKED: Final = (1, 3, 11, 31, 101, 301)
 _SIZES: Final = tuple(2**exponent for exponent in range(4, 25, 4))
-_ALPHA, _EPSILON, _BETA = 0.05, 1.0, 0.1
+_TERMS: Final[median_search.SearchTerms] = {
+    "alpha": 0.05,
+    "epsilon": 1.0,
+    "failure_probability": 0.1,
+}
 
 _out = click.option(
     "--out",
@@ -56,10 +66,8 @@ def command() -> None:
 @_out
 def tracing_command(out: Path) -> None:
     """Infer from answers to prefix queries whose row is in the data."""
-    plots = _plots()
-    rng = np.random.default_rng(_SEED)
-    n = _TRACED_ROWS
-    scores: Outside = {}
+    plots, rng, n = _plots(), np.random.default_rng(_SEED), _TRACED_ROWS
+    scores: dict[tuple[float, int], tuple[list[float], list[float]]] = {}
     settings = [(scale, k) for scale in _TRACED_SCALES for k in _TRACED_QUERIES]
     for scale, k in _progress(settings, "Tracing rows"):
         inside, outside = scores[scale, k] = ([], [])
@@ -73,74 +81,70 @@ def tracing_command(out: Path) -> None:
     table = bare_table(numbers=(*names, "rows found"))
     for (scale, k), (inside, outside) in scores.items():
         expected = tracing_attack.expected_inside(n, k)
+        deviation = tracing_attack.deviation_outside(n, k, scale)
+        figures = (np.mean(inside), expected, np.std(outside), deviation)
         found = np.mean(np.array(inside) > expected / 2)
-        table.add_row(
-            f"{scale:g}",
-            f"{k:,}",
-            f"{np.mean(inside):.1f}",
-            f"{expected:.1f}",
-            f"{np.std(outside):.1f}",
-            f"{tracing_attack.deviation_outside(n, k, scale):.1f}",
-            f"{found:.0%}",
-        )
+        table.add_row(f"{scale:g}", f"{k:,}", *(f"{one:.1f}" for one in figures), f"{found:.0%}")
     _show(table, plots.tracing(scores, n_rows=n), out / "tracing")
+
+
+def _noisy_shares(rng: np.random.Generator, scale: float) -> tracing_attack.Answer:
+    def answer(counts: npt.NDArray[np.int64], n_rows: int) -> tracing_attack.Floats:
+        return np.asarray(counts / n_rows + rng.laplace(0.0, scale, len(counts)))
+
+    return answer
 
 
 @command.command("reconstruction")
 @_out
 def reconstruction_command(out: Path) -> None:
     """Reconstruct private bits by the majority of answers to queries made of earlier answers."""
-    plots = _plots()
-    rng = np.random.default_rng(_SEED)
-    noise = SeededNoise(rng)
-    bits = rng.choice([-1, 1], _BITS)
+    plots, rng = _plots(), np.random.default_rng(_SEED)
+    noise, bits = SeededNoise(rng), rng.choice([-1, 1], _BITS)
     kept = ResponsePlan(_EPSILONS[0]).respond(bits, noise)
-    found: dict[float, list[tuple[int, float, float]]] = defaultdict(list)
+
+    def fresh(plan: ResponsePlan) -> Respond:
+        return lambda _: plan.respond(bits, noise)
+
+    found: dict[float, list[tuple[int, float, float]]] = {
+        float(epsilon): [] for epsilon in _EPSILONS
+    }
     once: list[tuple[int, float]] = []
     for k in _progress(_ASKED, "Reconstructing"):
         for epsilon in _EPSILONS:
             plan = ResponsePlan(epsilon)
-            guess = reconstruction_attack.majority_attack(
-                _fresh(plan, bits, noise), n_rows=_BITS, n_queries=k
-            )
-            expected = reconstruction_attack.expected_agreement(float(plan.agreement), k)
-            found[float(epsilon)].append(
-                (k, reconstruction_attack.agreement(guess, bits), expected)
-            )
-        guess = reconstruction_attack.majority_attack(
-            lambda vectors: kept, n_rows=_BITS, n_queries=k
-        )
-        once.append((k, reconstruction_attack.agreement(guess, bits)))
+            guess = majority_attack(fresh(plan), n_rows=_BITS, n_queries=k)
+            expected = expected_agreement(float(plan.agreement), k)
+            found[float(epsilon)].append((k, agreement(guess, bits), expected))
+        guess = majority_attack(lambda _: kept, n_rows=_BITS, n_queries=k)
+        once.append((k, agreement(guess, bits)))
     table = bare_table(numbers=("epsilon an answer", "answers", "bits guessed right", "expected"))
     for each, rows in found.items():
         for k, agreed, expected in rows:
             table.add_row(f"{each:g}", str(k), _right(agreed), _right(expected))
     for k, agreed in once:
         table.add_row("1, one response", str(k), _right(agreed), "")
-    _show(table, plots.reconstruction(dict(found), once, n_rows=_BITS), out / "reconstruction")
+    _show(table, plots.reconstruction(found, once, n_rows=_BITS), out / "reconstruction")
+
+
+def _right(agreed: float) -> str:
+    """Converts an agreement in [-1, 1] to the share of bits guessed right."""
+    return f"{(1 + agreed) / 2:.1%}"
 
 
 @command.command("median-search")
 @_out
 def median_search_command(out: Path) -> None:
     """Count the rows that a private search for the median needs."""
-    plots = _plots()
-    steps = median_search.experiment(
-        np.random.default_rng(_SEED),
-        sizes=_SIZES,
-        alpha=_ALPHA,
-        epsilon=_EPSILON,
-        failure_probability=_BETA,
-        n_searches=2_000,
-    )
+    plots, rng = _plots(), np.random.default_rng(_SEED)
+    steps = median_search.experiment(rng, sizes=_SIZES, n_searches=2_000, **_TERMS)
     needed = list(_progress(steps, "Searching", total=len(_SIZES)))
     names = ("values", "queries", "packing bound", "rows used", "proved enough")
     table = bare_table(numbers=names)
     for row in needed:
         cells = (row.size, row.queries, round(row.bound), row.used, round(row.enough))
         table.add_row(*(f"{cell:,}" for cell in cells))
-    figure = plots.median_search(needed, alpha=_ALPHA, epsilon=_EPSILON, failure_probability=_BETA)
-    _show(table, figure, out / "median-search")
+    _show(table, plots.median_search(needed, **_TERMS), out / "median-search")
 
 
 @command.command("conjecture")
@@ -154,45 +158,20 @@ def median_search_command(out: Path) -> None:
 @_out
 def conjecture_command(seeds: int, out: Path) -> None:
     """Count the hard queries that a memory saves (Kim 2017, conjecture 5.3)."""
-    plots = _plots()
-    setting = conjecture.Setting()
+    plots, setting = _plots(), conjecture.Setting()
     total = seeds * len(conjecture.DATA) * len(conjecture.MECHANISMS) * setting.phases
-    steps = conjecture.experiment(setting, seeds=seeds)
-    results = list(_progress(steps, "Asking", total=total))
+    results = list(_progress(conjecture.experiment(setting, seeds=seeds), "Asking", total=total))
     table = bare_table("data", "mechanism", numbers=("answered", "hard", "too far off"))
+    asked = seeds * setting.phases * setting.queries
     for data in conjecture.DATA:
         for mechanism in conjecture.MECHANISMS:
             rows = [p for p in results if (p.data, p.mechanism) == (data, mechanism)]
             answered, hard, missed = (
-                sum(getattr(p, name) for p in rows) for name in ("answered", "hard", "missed")
+                f"{sum(getattr(p, name) for p in rows):,}"
+                for name in ("answered", "hard", "missed")
             )
-            asked = seeds * setting.phases * setting.queries
-            table.add_row(
-                data,
-                plots.NAMES[mechanism],
-                f"{answered:,} of {asked:,}",
-                f"{hard:,}",
-                f"{missed:,}",
-            )
+            table.add_row(data, plots.NAMES[mechanism], f"{answered} of {asked:,}", hard, missed)
     _show(table, plots.conjecture(results, setting, seeds=seeds), out / "conjecture")
-
-
-def _noisy_shares(rng: np.random.Generator, scale: float) -> tracing_attack.Answer:
-    def answer(counts: npt.NDArray[np.int64], n_rows: int) -> tracing_attack.Floats:
-        return np.asarray(counts / n_rows + rng.laplace(0.0, scale, len(counts)))
-
-    return answer
-
-
-def _fresh(
-    plan: ResponsePlan, bits: reconstruction_attack.Signs, noise: SeededNoise
-) -> reconstruction_attack.Respond:
-    return lambda vectors: plan.respond(bits, noise)
-
-
-def _right(agreement: float) -> str:
-    """Converts an agreement in [-1, 1] to the share of bits guessed right."""
-    return f"{(1 + agreement) / 2:.1%}"
 
 
 def _plots() -> ModuleType:
@@ -209,10 +188,8 @@ def _progress(steps: Iterable[T], what: str, total: int | None = None) -> Iterat
 
 def _show(table: Table, figure: Figure, file: Path) -> None:
     """Prints the table, writes ``file`` with both endings, and prints the names."""
-    console = output()
-    console.print(table)
     file.parent.mkdir(parents=True, exist_ok=True)
     names = [file.with_suffix(ending) for ending in (".png", ".svg")]
     for name in names:
         figure.savefig(name, dpi=150, metadata={"Date": None} if name.suffix == ".svg" else None)
-    console.print(f"wrote the plot to {names[0]} and {names[1]}", markup=False)
+    show(table, escape(f"wrote the plot to {names[0]} and {names[1]}"))

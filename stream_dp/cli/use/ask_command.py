@@ -5,25 +5,27 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import click
 from rich.text import Text
 
-from stream_dp.cli.files.statement_files import read_statements
+from stream_dp.cli.files.statement_files import FileQuery, read_statements
 from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.text.reply_text import answer_lines, busy, output, rows_of_a_phase, view_lines
+from stream_dp.cli.shared_options import FILE, analyst_option, json_option
+from stream_dp.cli.terminal import show
+from stream_dp.cli.text.reply_text import answer_lines, busy, rows_of_a_phase, view_lines
 from stream_dp.cli.text.sql_error import pointed_error, pointed_refusal
 from stream_dp.cli.text.statement_tables import in_json, quoted_lines
-from stream_dp.client import Client, Query, Refusal, Rejection, ResultTable
+from stream_dp.client import Client, Query, Refusal, ResultTable
 from stream_dp.client.statements.statement import Statement
 from stream_dp.errors import InvalidQuery, StreamDPError
 from stream_dp.messages import (
     FIELDS,
-    Answer,
     NoisyAnswer,
     QuotedAnswer,
     QuotedBundle,
@@ -31,13 +33,11 @@ from stream_dp.messages import (
     Series,
 )
 from stream_dp.periods import Length, span_of, zone_of
-from stream_dp.within import as_at_most, as_error
+from stream_dp.within import as_at_most
 
-_KINDS = [
-    kind
-    for kind in FIELDS
-    if kind not in ("predicate", "table", "share", "difference", "correlation")
-]
+_IN_SQL = {"predicate", "table", "share", "difference", "correlation", "sum", "quantile"}
+_KINDS = [kind for kind in FIELDS if kind not in _IN_SQL]
+"""The kinds of queries that SQL cannot say."""
 
 
 def _window(_: click.Context, __: click.Parameter, text: str | None) -> dict[str, Any] | None:
@@ -46,28 +46,151 @@ def _window(_: click.Context, __: click.Parameter, text: str | None) -> dict[str
         return None
     if (both := re.fullmatch(r"([1-9]\d*)-([1-9]\d*)", text)) is not None:
         return {"phases": [int(both[1]), int(both[2])]}
-    if re.fullmatch(r"[1-9]\d*", text):
-        return {"last_phases": int(text)}
-    return {"last": _length(text)}
+    return _length(text, "last")
 
 
 def _previous(_: click.Context, __: click.Parameter, text: str | None) -> dict[str, Any] | None:
     """Reads a window right before another one: a number of phases, or a length of time."""
-    if text is None:
-        return None
+    return None if text is None else _length(text, "previous")
+
+
+def _length(text: str, field: str) -> dict[str, Any]:
     if re.fullmatch(r"[1-9]\d*", text):
-        return {"previous_phases": int(text)}
-    return {"previous": _length(text)}
-
-
-def _length(text: str) -> str:
+        return {f"{field}_phases": int(text)}
     try:
         Length.read(text)
     except ValueError:
         raise click.BadParameter(
             "write a number of phases such as 7, or a length of time such as '7 days'"
         ) from None
-    return text
+    return {field: text}
+
+
+def _at_most(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    try:
+        return None if text is None else as_at_most(text)
+    except InvalidQuery as error:
+        raise click.BadParameter(f"{text!r}: {error.problem}; {error.fix}") from None
+
+
+@dataclass(frozen=True)
+class AskOptions:
+    """What the options say of a query, or of the queries of a file."""
+
+    group_by: tuple[str, ...] = ()
+    kind: str | None = None
+    attribute: str | None = None
+    low: float | None = None
+    high: float | None = None
+    window: Mapping[str, Any] | None = None
+    since: str | None = None
+    until: str | None = None
+    series: Series | None = None
+    minus_previous: Mapping[str, Any] | None = None
+    at_most: float | None = None
+    quote: bool = False
+    query_id: str | None = None
+    standing: bool = False
+    alert_above: float | None = None
+    alert_below: float | None = None
+    timeout_s: float = 30.0
+    as_json: bool = False
+
+    @property
+    def kind_asked(self) -> str | None:
+        """The kind of query. None for one that SQL says."""
+        return self.kind if self.minus_previous is None else "difference"
+
+    @property
+    def is_sql(self) -> bool:
+        """Whether the query is a text in SQL and nothing else."""
+        return not (self.group_by or self.kind_asked or self.standing)
+
+    @property
+    def asked_window(self) -> Mapping[str, Any] | None:
+        """The window that the options name, as a message has it."""
+        ends = {"since": self.since, "until": self.until}
+        return {name: end for name, end in ends.items() if end is not None} or self.window
+
+    @property
+    def alert(self) -> dict[str, float] | None:
+        """The alert of a standing query, as a message has it."""
+        sides = {"above": self.alert_above, "below": self.alert_below}
+        return {side: number for side, number in sides.items() if number is not None} or None
+
+    def check(self, query: str | None, file: Path | None) -> None:
+        """Refuses options that do not go together, and names them as the command line does."""
+        for name, end in (("since", self.since), ("until", self.until)):
+            try:
+                span_of(end or "2026-11-01", zone_of(None))
+            except ValueError as error:
+                raise click.UsageError(f"--{name}: {error}") from None
+        dated = self.since is not None or self.until is not None
+        in_file, one = file is not None, "--file holds the queries: leave {} out"
+        tiles = "write the file's queries as tiles, and use `stream-dp dashboard apply`"
+        for wrong, said in (
+            (dated and self.window, "give --window, or --since and --until, not both"),
+            (len(self.alert or ()) > 1, "give --alert-above or --alert-below, not both"),
+            (self.alert and not self.standing, "an alert goes with --standing"),
+            (
+                self.standing and not self.query_id,
+                "--standing needs --id: the answers have the ids ID@1, ID@2, ...",
+            ),
+            (self.standing and self.quote, "--quote is for one answer: leave --standing out"),
+            (self.standing and in_file, f"--standing is for one query: {tiles}"),
+            (in_file and query, one.format("QUERY")),
+            (in_file and self.query_id, one.format("--id")),
+            (in_file and self.group_by, one.format("--group-by")),
+            (in_file and self.kind, one.format("--kind")),
+            (in_file and self.minus_previous, one.format("--minus-previous")),
+            (
+                in_file and self.quote and self.at_most,
+                "--quote spends nothing: leave --at-most out",
+            ),
+            (
+                self.minus_previous and self.kind,
+                f"--minus-previous needs no --kind: leave --kind {self.kind} out",
+            ),
+        ):
+            if wrong:
+                raise click.UsageError(said)
+        self._check_kind(query)
+
+    def _check_kind(self, query: str | None) -> None:
+        """Refuses what a kind of query lacks or has not."""
+        kind = self.kind_asked
+        shape, named = FIELDS[kind or "predicate"], f"--kind {kind}"
+        if kind == "difference":
+            named = "a difference"
+        if query is None and {"where", "wheres"} & {*shape.needs}:
+            raise click.UsageError(f'{named} needs a condition, such as "age < 30"')
+        for name in ("attribute", "low", "high", "at_most"):
+            value, option = getattr(self, name), name.replace("_", "-")
+            in_query = name == "attribute" and query is not None
+            if name in shape.needs and value is None and not in_query:
+                raise click.UsageError(f"{named} needs --{option}")
+            if name not in shape.names and value is not None:
+                raise click.UsageError(
+                    f"{named} has no --{option}" if kind else f"--{option} needs --kind"
+                )
+
+    def query(self, texts: Sequence[str]) -> Query[Any]:
+        """The query of some conditions: several for a batch, and at most one for others."""
+        is_batch = self.kind == "prefix_batch"
+        return Query(
+            condition=texts[0] if texts and not is_batch else None,
+            conditions=tuple(texts) if is_batch else (),
+            group_by=self.group_by,
+            kind=self.kind_asked,
+            attribute=self.attribute,
+            low=self.low,
+            high=self.high,
+            minus_window=self.minus_previous,
+            window=self.asked_window,
+            series=self.series,
+            at_most=self.at_most,
+            query_id=self.query_id,
+        )
 
 
 @click.command(context_settings={"allow_extra_args": True})
@@ -81,18 +204,12 @@ def _length(text: str) -> str:
     metavar="KIND",
     help="The kind of query: one of those above.",
 )
-@click.option(
-    "--share-of",
-    metavar="CONDITION",
-    help="Ask which share of the rows of QUERY satisfies this condition too.",
-)
 @click.option("--attribute", help="The attribute to analyse.  [default: the one in the condition]")
-@click.option("--rank", type=float, help="The rank of a quantile, such as 0.9.")
 @click.option("--low", type=float, help="The lower share, for --kind between.")
 @click.option("--high", type=float, help="The upper share, for --kind between.")
 @click.option(
     "--file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     help="Ask the queries of a file: one a line, or separated by semicolons.",
 )
 @click.option(
@@ -116,19 +233,9 @@ def _length(text: str) -> str:
     help="Ask for the share in the --window minus that right before it, in 7 phases (7) or '7 days'.",
 )
 @click.option(
-    "--minus-last",
-    type=click.IntRange(1),
-    help="The same, minus that of the last N phases.",
-)
-@click.option(
-    "--error",
-    metavar="ERROR",
-    help="How far off the answer may be, as WITHIN in SQL: 5%, '0.5% of rows', 50, or 0.01 for a share.  "
-    "[default: the data set decides]",
-)
-@click.option(
     "--at-most",
     metavar="SHARE",
+    callback=_at_most,
     help="The largest share of any phase's budget to spend, such as 2%, as COSTING AT MOST in SQL. With "
     "--file: on all answers together.  [default: the data set decides]",
 )
@@ -137,11 +244,6 @@ def _length(text: str) -> str:
     is_flag=True,
     help="Say what the answer would cost and how precise it would be, and spend nothing. With --file: all "
     "answers together.",
-)
-@click.option(
-    "--fresh",
-    is_flag=True,
-    help="Pay to measure the rows once more. Then the error bar holds even if answers led you to the query.",
 )
 @click.option(
     "--id",
@@ -165,10 +267,7 @@ def _length(text: str) -> str:
     metavar="X",
     help="With --standing: raise one when it is below X.",
 )
-@click.option(
-    "--analyst",
-    help="The name of the analyst.  [default: the one in STREAM_DP_TOKEN, or your login name]",
-)
+@analyst_option
 @click.option(
     "--timeout",
     "timeout_s",
@@ -177,36 +276,14 @@ def _length(text: str) -> str:
     show_default=True,
     help="The seconds to wait.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as a JSON message.")
+@json_option("Print the answer as a JSON message.")
 def command(
     connection: GivenServers,
     dataset: str,
     query: str | None,
-    group_by: tuple[str, ...],
-    kind: str | None,
-    share_of: str | None,
-    attribute: str | None,
-    rank: float | None,
-    low: float | None,
-    high: float | None,
     file: Path | None,
-    window: Mapping[str, Any] | None,
-    since: str | None,
-    until: str | None,
-    series: Series | None,
-    minus_previous: Mapping[str, Any] | None,
-    minus_last: int | None,
-    error: str | None,
-    at_most: str | None,
-    quote: bool,  # noqa: FBT001 - click
-    fresh: bool,  # noqa: FBT001 - click
-    query_id: str | None,
-    standing: bool,  # noqa: FBT001 - click
-    alert_above: float | None,
-    alert_below: float | None,
     analyst: str | None,
-    timeout_s: float,
-    as_json: bool,  # noqa: FBT001 - click
+    **given: Any,
 ) -> None:
     """Ask a QUERY about DATASET.
 
@@ -222,7 +299,6 @@ def command(
     prefix_batch        the shares of several conditions, with a QUERY for each
     between             whether a share is below --low, above --high, or between
     median, mode        the exact bin of the median, the exact most frequent value
-    sum, quantile       as in SQL
     correlated_vector   what each row said about a private yes or no
     interior_point      whether a value is below, above or among the rows
     adaptive_threshold  how many rows have a lower value, chosen after looking
@@ -234,382 +310,37 @@ def command(
     stream-dp ask people "SELECT city, AVG(income) GROUP BY city WITHIN 500 COSTING AT MOST 5%"
     stream-dp ask people smoker --since 2026-11-01 --until 2026-12-01 --series day
     """  # noqa: D301 - \b is the mark of click for lines that stay as they are
+    options = AskOptions(**given)
     more = click.get_current_context().args
-    named: str | None = dataset
-    if query is None and re.search(r"\s", dataset.strip()):  # no name holds a blank
-        named, query = None, dataset
-    window = _between(window, since, until)
-    alert = _alert(alert_above, alert_below)
-    _check_standing(alert, query_id, standing=standing, quote=quote, in_file=file is not None)
-    if file is not None:
-        alone = {
-            "QUERY": query,
-            "--group-by": group_by,
-            "--kind": kind,
-            "--share-of": share_of,
-            "--minus-previous": minus_previous,
-            "--minus-last": minus_last,
-            "--attribute": attribute,
-            "--rank": rank,
-            "--low": low,
-            "--high": high,
-            "--error": error,
-            "--id": query_id,
-        }
-        for name, value in alone.items():
-            if value not in (None, ()):
-                raise click.UsageError(f"--file holds the queries: leave {name} out")
-        if quote and at_most is not None:
-            raise click.UsageError("--quote spends nothing: leave --at-most out")
-        limit = _read("--at-most", as_at_most, at_most)
-        about: dict[str, Any] = {"window": window, "series": series, "timeout_s": timeout_s}
-        with connection.client(analyst) as client:
-            answered = ask_file(
-                client, dataset, file, at_most=limit, quote=quote, as_json=as_json, **about
-            )
-        sys.exit(0 if answered else 1)
-    minus = _minus_window(minus_previous, minus_last)
-    if share_of is not None and minus is not None:
-        raise click.UsageError("a share is about one window: ask about each window, and subtract")
-    for option, names_kind, wanted in (
-        ("--share-of", share_of is not None, "share"),
-        ("--minus-previous or --minus-last", minus is not None, "difference"),
-    ):
-        if names_kind and kind is not None:
-            raise click.UsageError(f"{option} needs no --kind: leave --kind {kind} out")
-        kind = wanted if names_kind else kind
-    is_batch = kind == "prefix_batch"
-    if more and not is_batch:
+    if more and options.kind != "prefix_batch":
         raise click.UsageError(
             f"the query ends before {more[0]!r}; put the whole query in quotes, so that the shell "
             "does not split it"
         )
-    given = {"attribute": attribute, "rank": rank, "low": low, "high": high}
-    _check_options(kind, {**given, "error": error, "at_most": at_most}, query)
     # The SQL reader takes half a second to load. The broker answers in the meantime.
     threading.Thread(target=__import__, args=("stream_dp.sql",), daemon=True).start()
-    precise = _Precise.of(error, at_most)
-    if not group_by and kind is None and query is None:
-        query = "SELECT COUNT(*)"
-    if query is not None and not is_batch:  # the SQL knows what the error is of
-        query, precise = precise.after(query), _Precise()
-    texts = [text for text in (query, *more, share_of) if text is not None]
-    asked = Query(
-        condition=None if is_batch else query,
-        group_by=group_by,
-        window=window,
-        series=series,
-        query_id=query_id,
-        kind=kind,
-        attribute=attribute,
-        conditions=tuple(texts) if is_batch else (),
-        rank=rank,
-        low=low,
-        high=high,
-        error=precise.error,
-        at_most=precise.at_most,
-        fresh=fresh,
-        share_of=share_of,
-        minus_window=minus,
-    )
-    if named is None:
-        dataset = _named_in(query or "")
+    if query is None and re.search(r"\s", dataset.strip()):  # no name holds a blank
+        dataset, query = _named_in(dataset), dataset
+    options.check(query, file)
+    texts = [text for text in (query, *more) if text is not None]
     with connection.client(analyst) as client:
-        if standing:
-            with busy("Asking"):
-                _stand(client, dataset, asked, alert, timeout_s, as_json=as_json)
-            return
-        if not group_by and kind is None:
-            text = f"FRESH {query}" if fresh else str(query)
-            about = {"window": window, "series": series, "timeout_s": timeout_s}
-            answered = ask_text(
-                client, dataset, text, query_id=query_id, quote=quote, as_json=as_json, **about
-            )
-            sys.exit(0 if answered else 1)
-        with busy("Asking"):
-            message = _message(client, dataset, asked, texts)
-            answer = client.ask_query(dataset, asked, quote=quote, timeout_s=timeout_s)
-            refusal = _refusal(client, answer, message, texts)
-    if as_json:
-        click.echo(answer.to_bytes().decode())
-    elif refusal:
-        click.echo(f"refused: {refusal}", err=True)
-    elif isinstance(answer, NoisyAnswer | QuotedAnswer):
-        console = output()
-        for piece in answer_lines(answer, texts if is_batch else ()):
-            console.print(piece)
-    if refusal:
-        sys.exit(1)
-
-
-def _between(
-    window: Mapping[str, Any] | None, since: str | None, until: str | None
-) -> Mapping[str, Any] | None:
-    """Returns the window that the options name, as a message has it."""
-    ends = {"since": since, "until": until}
-    by_date = {name: end for name, end in ends.items() if end is not None}
-    if window is not None and by_date:
-        raise click.UsageError("give --window, or --since and --until, not both")
-    for name, end in by_date.items():
-        try:
-            span_of(end, zone_of(None))
-        except ValueError as error:
-            raise click.UsageError(f"--{name}: {error}") from None
-    return by_date or window
-
-
-def _alert(above: float | None, below: float | None) -> dict[str, float] | None:
-    """Returns the alert of a standing query, as a message has it."""
-    given = {"above": above, "below": below}
-    alert = {side: number for side, number in given.items() if number is not None}
-    if len(alert) > 1:
-        raise click.UsageError("give --alert-above or --alert-below, not both")
-    return alert or None
-
-
-def _check_standing(
-    alert: object, query_id: str | None, *, standing: bool, quote: bool, in_file: bool
-) -> None:
-    if standing and query_id is None:
-        raise click.UsageError("--standing needs --id: the answers have the ids ID@1, ID@2, ...")
-    if standing and quote:
-        raise click.UsageError("--quote is for one answer: leave --standing out")
-    if standing and in_file:
-        raise click.UsageError(
-            "--standing is for one query: write the file's queries as tiles, and use `stream-dp "
-            "dashboard apply`"
-        )
-    if alert is not None and not standing:
-        raise click.UsageError("an alert goes with --standing")
-
-
-def _stand(
-    client: Client,
-    dataset: str,
-    asked: Query,
-    alert: Mapping[str, float] | None,
-    timeout_s: float,
-    *,
-    as_json: bool,
-) -> None:
-    """Begins a standing query, and says where its answers are."""
-    listed = client.stand(dataset, asked, alert=alert, timeout_s=timeout_s)
-    if as_json:
-        click.echo(listed.to_bytes().decode())
-        return
-    name = listed.query_id
-    click.echo(f"{name} is answered in each phase from now on, under the ids {name}@PHASE")
-    click.echo(
-        "see `stream-dp watch` for the answers, and `stream-dp standing list` for the prices"
-    )
-
-
-def _minus_window(previous: Mapping[str, Any] | None, last: int | None) -> Mapping[str, Any] | None:
-    """Returns the window that a difference takes away, as a message has it."""
-    if previous is not None and last is not None:
-        raise click.UsageError("give --minus-previous or --minus-last, not both")
-    return previous if last is None else {"last_phases": last}
-
-
-_Read = TypeVar("_Read")
-
-
-def _read(option: str, read: Callable[[str], _Read], text: str | None) -> _Read | None:
-    """Reads the text of an option, and names the option where it is wrong."""
-    if text is None:
-        return None
-    try:
-        return read(text)
-    except InvalidQuery as error:
-        raise click.UsageError(f"{option} {text!r}: {error.problem}; {error.fix}") from None
-
-
-def ask_text(
-    client: Client,
-    dataset: str,
-    text: str,
-    *,
-    window: Mapping[str, Any] | None = None,
-    series: Series | None = None,
-    query_id: str | None = None,
-    timeout_s: float = 30.0,
-    quote: bool = False,
-    as_json: bool = False,
-) -> bool:
-    """Asks, or quotes, one text in SQL, and prints what it gives.
-
-    Args:
-        client: The client.
-        dataset: The data set.
-        text: The text.
-        window: The phases to ask about, as a message names them. None asks about all phases.
-        series: The periods to group by as well.
-        query_id: The id of the query. None takes a new one.
-        timeout_s: The seconds to wait for a reply.
-        quote: Whether to print what it would cost.
-        as_json: Whether to print JSON.
-
-    Returns:
-        Whether it is, or would be, answered.
-
-    Raises:
-        StreamDPError: It cannot be asked. The error shows the piece that is wrong.
-    """
-    with busy("Asking"):
-        try:
-            read = client.statement(
-                text, dataset=dataset, window=window, series=series, query_id=query_id
-            )
-        except InvalidQuery as error:
-            raise StreamDPError(pointed_error(text, error)) from None
-        if quote:
-            price = client.quote_statements([read], timeout_s=timeout_s)
+        if file is not None:
+            answered = ask_statements(client, dataset, read_statements(file), options, file)
+        elif options.is_sql:
+            text = _with_price(query or "SELECT COUNT(*)", options.at_most)
+            answered = ask_statements(client, dataset, [FileQuery(1, text)], options)
+        elif options.standing:
+            answered = _stand(client, dataset, options, texts)
         else:
-            (found,) = client.ask_statements([read], timeout_s=timeout_s)
-    if quote:
-        return _show_quote(client, price, [("1", read)], as_json=as_json)
-    if isinstance(found, Rejection):
-        raise found
-    if as_json:
-        click.echo(in_json(found))
-    elif isinstance(found, Refusal):
-        click.echo(f"refused: {_explained(client, read, found.answer)}", err=True)
-    else:
-        _print(found)
-    return isinstance(found, ResultTable)
+            answered = _ask_query(client, dataset, options, texts)
+    sys.exit(0 if answered else 1)
 
 
-def ask_file(
-    client: Client,
-    dataset: str,
-    file: Path,
-    *,
-    window: Mapping[str, Any] | None = None,
-    series: Series | None = None,
-    at_most: float | None = None,
-    timeout_s: float = 30.0,
-    quote: bool = False,
-    as_json: bool = False,
-) -> bool:
-    """Asks, or quotes together, the statements of a file. What is not said here is as in ``ask_text``.
-
-    Args:
-        client: The client.
-        dataset: The data set.
-        file: The file.
-        window: The phases to ask about.
-        series: The periods to group by as well.
-        at_most: The largest share of any phase's budget that all statements together may take.
-        timeout_s: The seconds to wait for a reply.
-        quote: Whether to print what they would cost.
-        as_json: Whether to print JSON.
-
-    Returns:
-        Whether all of them are, or would be, answered.
-    """
-    written, read = read_statements(file), []
-    with busy("Asking"):
-        for each in written:
-            try:
-                read.append(
-                    client.statement(each.text, dataset=dataset, window=window, series=series)
-                )
-            except InvalidQuery as error:
-                raise each.fault(file, error) from None
-        if quote:
-            price = client.quote_statements(read, timeout_s=timeout_s)
-        else:
-            given = client.ask_statements(read, at_most=at_most, timeout_s=timeout_s)
-    if quote:
-        named = [(str(each.line), one) for each, one in zip(written, read, strict=True)]
-        return _show_quote(client, price, named, as_json=as_json)
-    for each, one, found in zip(written, read, given, strict=True):
-        if as_json:
-            click.echo(in_json(found))
-            continue
-        output().print(Text(f"{each.line}: {each.in_one_line}", "bold"))
-        if isinstance(found, ResultTable):
-            _print(found)
-            continue
-        why = found.reason.message
-        if isinstance(found, Refusal):
-            why = _explained(client, one, found.answer)
-        output().print(Text(f"refused: {why}", "red"))
-    return all(isinstance(found, ResultTable) for found in given)
-
-
-def _print(table: ResultTable) -> None:
-    console = output()
-    for piece in view_lines(table.view):
-        console.print(piece)
-
-
-def _show_quote(
-    client: Client,
-    quote: QuotedBundle | RefusedAnswer | None,
-    statements: Sequence[tuple[str, Statement]],
-    *,
-    as_json: bool,
-) -> bool:
-    """Prints a quote for statements; returns whether all of them would be answered."""
-    if as_json:
-        click.echo('{"status": "free"}' if quote is None else quote.to_bytes().decode())
-    elif isinstance(quote, RefusedAnswer):
-        click.echo(f"refused: {_explained(client, statements[0][1], quote)}", err=True)
-    else:
-        console = output()
-        for piece in quoted_lines(quote, statements):
-            console.print(piece)
-    if isinstance(quote, QuotedBundle):
-        return all(query.privacy_loss for query in quote.queries)
-    return quote is None
-
-
-def _explained(client: Client, statement: Statement, answer: RefusedAnswer) -> str:
-    """Explains a refusal, and points at the piece if the statement asks one query."""
-    message = statement.items[0] if len(statement.items) == 1 else {}
-    return _refusal(client, answer, message, [statement.text] if message else [])
-
-
-@dataclass(frozen=True, slots=True)
-class _Precise:
-    """The options ``--error`` and ``--at-most``, and the clauses that say the same in SQL."""
-
-    error: float | Mapping[str, float] | None = None
-    at_most: float | None = None
-    clauses: str = ""
-
-    @classmethod
-    def of(cls, error: str | None, at_most: str | None) -> _Precise:
-        clauses = f"\nWITHIN {error}" if error else ""
-        clauses += f"\nCOSTING AT MOST {at_most}" if at_most else ""
-        return cls(
-            _read("--error", as_error, error), _read("--at-most", as_at_most, at_most), clauses
-        )
-
-    def after(self, query: str) -> str:
-        """A query in SQL with the clauses at its end; the line break ends a comment."""
-        return f"{query.rstrip().removesuffix(';')}{self.clauses}" if self.clauses else query
-
-
-def _check_options(kind: str | None, given: Mapping[str, object], query: str | None) -> None:
-    """Checks the options of a kind and names a wrong one as the command line writes it."""
-    shape = FIELDS[kind or "predicate"]
-    if query is None and {"where", "wheres"} & {*shape.needs}:
-        raise click.UsageError(f'--kind {kind} needs a condition, such as "age < 30"')
-    for name, value in given.items():
-        named_in_query = (
-            name == "attribute" and query is not None and kind not in ("sum", "quantile")
-        )
-        option = name.replace("_", "-")
-        if name in shape.needs and value is None and not named_in_query:
-            raise click.UsageError(f"--kind {kind} needs --{option}")
-        if name not in shape.names and value is not None:
-            named = {"share": "--share-of", "difference": "a difference"}.get(
-                kind or "", f"--kind {kind}"
-            )
-            problem = f"{named} has no --{option}" if kind else f"--{option} needs --kind"
-            raise click.UsageError(problem)
+def _with_price(query: str, at_most: float | None) -> str:
+    """Returns a query in SQL with its limit at its end; the line break ends a comment."""
+    if at_most is None:
+        return query
+    return f"{query.rstrip().removesuffix(';')}\nCOSTING AT MOST {100 * Decimal(repr(at_most)):f}%"
 
 
 def _named_in(query: str) -> str:
@@ -627,7 +358,143 @@ def _named_in(query: str) -> str:
     return name.lower()  # as all names of data sets are
 
 
-def _message(client: Client, dataset: str, asked: Query, texts: Sequence[str]) -> Mapping[str, Any]:
+# ---------------------------------------------------------------- in SQL
+
+
+def ask_statements(
+    client: Client,
+    dataset: str,
+    written: Sequence[FileQuery],
+    options: AskOptions,
+    file: Path | None = None,
+) -> bool:
+    """Asks, or quotes together, texts in SQL, and prints what they give.
+
+    Args:
+        client: The client.
+        dataset: The data set.
+        written: The texts.
+        options: How they are asked. A limit is for all texts of a file together.
+        file: The file that they are from. None for a text of the command line.
+
+    Returns:
+        Whether all of them are, or would be, answered.
+
+    Raises:
+        StreamDPError: One cannot be asked. The error shows the piece that is wrong.
+    """
+    with busy("Asking"):
+        read = [_read(client, dataset, each, options, file) for each in written]
+        if options.quote:
+            price = client.quote_statements(read, timeout_s=options.timeout_s)
+        else:
+            limit = None if file is None else options.at_most
+            given = client.ask_statements(read, at_most=limit, timeout_s=options.timeout_s)
+    if options.quote:
+        named = [(str(each.line), one) for each, one in zip(written, read, strict=True)]
+        return _show_quote(client, price, named, as_json=options.as_json)
+    for each, one, found in zip(written, read, given, strict=True):
+        if options.as_json:
+            click.echo(in_json(found))
+            continue
+        if file is not None:
+            show(Text(f"{each.line}: {each.in_one_line}", "bold"))
+        if isinstance(found, ResultTable):
+            show(*view_lines(found.view))
+            continue
+        why = (
+            _explained(client, one, found.answer)
+            if isinstance(found, Refusal)
+            else found.reason.message
+        )
+        if file is None:
+            click.echo(f"refused: {why}", err=True)
+        else:
+            show(Text(f"refused: {why}", "red"))
+    return all(isinstance(found, ResultTable) for found in given)
+
+
+def _read(
+    client: Client, dataset: str, each: FileQuery, options: AskOptions, file: Path | None
+) -> Statement:
+    try:
+        return client.statement(
+            each.text,
+            dataset=dataset,
+            window=options.asked_window,
+            series=options.series,
+            query_id=options.query_id,
+        )
+    except InvalidQuery as error:
+        raise each.fault(file, error) from None
+
+
+def _show_quote(
+    client: Client,
+    quote: QuotedBundle | RefusedAnswer | None,
+    statements: Sequence[tuple[str, Statement]],
+    *,
+    as_json: bool,
+) -> bool:
+    """Prints a quote for statements; returns whether all of them would be answered."""
+    if as_json:
+        click.echo('{"status": "free"}' if quote is None else quote.to_bytes().decode())
+    elif isinstance(quote, RefusedAnswer):
+        click.echo(f"refused: {_explained(client, statements[0][1], quote)}", err=True)
+    else:
+        show(*quoted_lines(quote, statements))
+    if isinstance(quote, QuotedBundle):
+        return all(query.privacy_loss for query in quote.queries)
+    return quote is None
+
+
+def _explained(client: Client, statement: Statement, answer: RefusedAnswer) -> str:
+    """Explains a refusal, and points at the piece if the statement asks one query."""
+    message = statement.items[0] if len(statement.items) == 1 else {}
+    return _refusal(client, answer, message, [statement.text] if message else [])
+
+
+# ---------------------------------------------------------------- what SQL does not say
+
+
+def _stand(client: Client, dataset: str, options: AskOptions, texts: Sequence[str]) -> bool:
+    """Begins a standing query, and says where its answers are."""
+    with busy("Asking"):
+        listed = client.stand(
+            dataset, options.query(texts), alert=options.alert, timeout_s=options.timeout_s
+        )
+    if options.as_json:
+        click.echo(listed.to_bytes().decode())
+        return True
+    name = listed.query_id
+    click.echo(f"{name} is answered in each phase from now on, under the ids {name}@PHASE")
+    click.echo(
+        "see `stream-dp watch` for the answers, and `stream-dp standing list` for the prices"
+    )
+    return True
+
+
+def _ask_query(client: Client, dataset: str, options: AskOptions, texts: Sequence[str]) -> bool:
+    """Asks, or quotes, one query, and prints what it gives; returns whether there is an answer."""
+    asked = options.query(texts)
+    with busy("Asking"):
+        message = _message(client, dataset, asked, texts)
+        answer = client.ask_query(dataset, asked, quote=options.quote, timeout_s=options.timeout_s)
+        refusal = (
+            _refusal(client, answer, message, texts) if isinstance(answer, RefusedAnswer) else None
+        )
+    if options.as_json:
+        click.echo(answer.to_bytes().decode())
+    elif refusal is not None:
+        click.echo(f"refused: {refusal}", err=True)
+    elif isinstance(answer, NoisyAnswer | QuotedAnswer):
+        show(*answer_lines(answer, texts if asked.conditions else ()))
+    return refusal is None
+
+
+def _message(
+    client: Client, dataset: str, asked: Query[Any], texts: Sequence[str]
+) -> Mapping[str, Any]:
     """Writes the query as a message. An error in its SQL shows the piece that is wrong."""
     for text in texts:
         try:
@@ -638,32 +505,28 @@ def _message(client: Client, dataset: str, asked: Query, texts: Sequence[str]) -
 
 
 def _refusal(
-    client: Client, answer: Answer, message: Mapping[str, Any], texts: Sequence[str]
+    client: Client, answer: RefusedAnswer, message: Mapping[str, Any], texts: Sequence[str]
 ) -> str:
     """Explains a refusal to someone who asked in SQL at a terminal."""
-    if not isinstance(answer, RefusedAnswer):
-        return ""
     reason = answer.reason
     if reason.code == "no_phase":
-        definition = client.definition(answer.dataset)
-        rows = rows_of_a_phase(definition)
-        waiting = client.waiting().get(answer.dataset, 0)
-        if definition.phase.every is not None and waiting >= rows:
-            return (
-                f"no phase is open yet: {waiting:,} rows of {answer.dataset} wait for the end of their "
-                f"period; to end it now: stream-dp phase close {answer.dataset}"
-            )
-        return (
-            f"no phase is open yet: {waiting:,} rows of {answer.dataset} wait, and the first phase opens at "
-            f"{rows:,}; send more with: stream-dp ingest FILE --dataset {answer.dataset}"
-        )
-    if reason.message.startswith("share_of"):
-        within = reason.message.replace("share_of", "where", 1)
-        of_part = reason.model_copy(update={"message": within})
-        return pointed_refusal(texts[-1], message["share_of"], of_part)
+        return _waits(client, answer.dataset)
     found = re.match(r"wheres\[(\d+)\](.*)", reason.message, re.DOTALL)
     if found is None:
         return pointed_refusal(texts[0] if texts else "", message.get("where"), reason)
     index = int(found[1])
     of_one = reason.model_copy(update={"message": f"where{found[2]}"})
     return pointed_refusal(texts[index], message["wheres"][index], of_one)
+
+
+def _waits(client: Client, dataset: str) -> str:
+    """Says that no phase is open yet, and how to open one."""
+    definition = client.definition(dataset)
+    rows, waiting = rows_of_a_phase(definition), client.waiting().get(dataset, 0)
+    said = f"no phase is open yet: {waiting:,} rows of {dataset} wait"
+    if definition.phase.every is not None and waiting >= rows:
+        return f"{said} for the end of their period; to end it now: stream-dp phase close {dataset}"
+    return (
+        f"{said}, and the first phase opens at {rows:,}; send more with: stream-dp ingest FILE --dataset "
+        f"{dataset}"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -11,7 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.text.reply_text import bare_table, busy, kinds_table, output, spending_bar
+from stream_dp.cli.shared_options import json_option
+from stream_dp.cli.terminal import many, show, show_json
+from stream_dp.cli.text.reply_text import bare_table, busy, kinds_table, spending_bar
 from stream_dp.cli.text.share_tables import own_table, says_of, shares_table
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.budget.share_position import UNITS
@@ -29,99 +30,82 @@ from stream_dp.messages import Definition, KindsSpec
     metavar="NAME",
     help="Show what this analyst has spent and may still spend of each phase.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(
-    connection: GivenServers,
-    dataset: str,
-    analyst: str | None,
-    as_json: bool,  # noqa: FBT001 - click
-) -> None:
+@json_option("Print one JSON document.")
+def command(connection: GivenServers, dataset: str, analyst: str | None, as_json: bool) -> None:
     """Show what each phase of DATASET has spent of its lifetime budget, from the published ledger.
 
     Where analysts have shares, the command also shows what each has spent, and what is left to them.
     """
-    from stream_dp.profiles.builder import build
-    from stream_dp.profiles.line_units import prices_of
-
     with busy("Reading the ledger"), connection.client() as client:
         definition = client.definition(dataset)
         odometer = Odometer.read(client.ledger(dataset))
-    rules = odometer.rules
-    if analyst is not None and rules is None:
-        raise InvalidInput(
-            "--analyst", f"everybody may spend all of each line of {dataset}", "leave it out"
-        )
-    privacy, profile = definition.privacy, definition.mechanism.profile
-    _, mechanism = build(definition)
-    constants = mechanism.published_budget
+    if analyst is not None and odometer.rules is None:
+        problem = f"everybody may spend all of each line of {dataset}"
+        raise InvalidInput("--analyst", problem, "leave it out")
+    from stream_dp.profiles.builder import build
+
+    constants = build(definition)[1].published_budget
     if as_json:
-        phases = [
-            {
-                "phase": number,
-                "rows": block.rows,
-                "spent": block.spent,
-                "epsilon": epsilon,
-                "looks": block.looks,
-                **({} if block.since is None else {"since": block.since, "until": block.until}),
-                **({} if analyst is None else {"yours": _yours(odometer, analyst, number)}),
-            }
-            for number, (block, epsilon) in enumerate(
-                zip(odometer.blocks, epsilons_of(definition, odometer), strict=True), start=1
-            )
-        ]
-        document: dict[str, object] = {
-            "dataset": dataset,
-            "epsilon": privacy.epsilon,
-            "delta": privacy.delta,
-            "profile": profile,
-            "looks": odometer.looks,
-            "phases": phases,
-        }
-        if privacy.unit is not None:
-            document["unit"] = privacy.unit.model_dump()
-            document["in_every_phase"] = in_every_phase(definition, odometer)
-        if rules is not None:
-            document["shares"] = [holder.document() for holder in odometer.holders()]
-        if odometer.memory is not None:
-            document["memory"] = vars(odometer.memory)
-        if constants is not None:
-            document["constants"] = constants
-        if definition.kinds != KindsSpec():
-            prices = prices_of(definition)
-            document["kinds"] = {name: price._asdict() for name, price in prices.items()}
-        click.echo(json.dumps(document))
+        show_json([_document(definition, odometer, analyst, constants)])
         return
-    console = output()
-    console.print(f"[b]{dataset}[/b]: {promise(definition, odometer)}")
+    show(f"[b]{dataset}[/b]: {promise(definition, odometer)}")
     if constants is not None:
-        console.print(_tau_line(constants))
+        show(_tau_line(constants))
     if definition.kinds != KindsSpec():
-        console.print()
-        console.print(kinds_table(definition))
-        console.print()
+        show("", kinds_table(definition), "")
     if not odometer.blocks:
-        console.print("no phase is open yet, so nothing is spent")
-        return
-    if analyst is not None and rules is not None:
-        console.print(escape(says_of(rules, analyst)))
-        console.print(own_table(analyst, odometer))
-        return
-    for line in table_lines(definition, odometer):
-        console.print(line)
-    if rules is not None:
-        console.print()
-        console.print(shares_table(odometer.holders()))
-        console.print("each line shows the phase of which least is left")
-    if odometer.memory is not None:
-        memory = odometer.memory
-        limited = "in all phases so far" if profile == "memory" else "in this phase"
-        stage = f" of stage {memory.stage}" if constants and "stage" in constants else ""
-        console.print(
-            f"{profile} profile: a phase is paid for when it opens. Phase {memory.phase}: "
-            f"{memory.asked:,} of {memory.queries:,} queries{stage} asked; up to "
-            f"{memory.hard_limit:,} hard answers {limited}, "
-            f"each with noise of scale {memory.count_scale:,.0f} rows"
+        show("no phase is open yet, so nothing is spent")
+    elif analyst is not None and odometer.rules is not None:
+        show(escape(says_of(odometer.rules, analyst)), own_table(analyst, odometer))
+    else:
+        show(*table_lines(definition, odometer))
+        if odometer.rules is not None:
+            said = "each line shows the phase of which least is left"
+            show("", shares_table(odometer.holders()), said)
+        show(*_memory_lines(definition, odometer, constants))
+
+
+def _document(
+    definition: Definition,
+    odometer: Odometer,
+    analyst: str | None,
+    constants: dict[str, object] | None,
+) -> dict[str, object]:
+    """The same as JSON."""
+    from stream_dp.profiles.line_units import prices_of
+
+    privacy, kinds = definition.privacy, {}
+    if definition.kinds != KindsSpec():
+        kinds = {name: price._asdict() for name, price in prices_of(definition).items()}
+    phases = [
+        {
+            "phase": number,
+            "rows": block.rows,
+            "spent": block.spent,
+            "epsilon": epsilon,
+            "looks": block.looks,
+            **({} if block.since is None else {"since": block.since, "until": block.until}),
+            **({} if analyst is None else {"yours": _yours(odometer, analyst, number)}),
+        }
+        for number, (block, epsilon) in enumerate(
+            zip(odometer.blocks, epsilons_of(definition, odometer), strict=True), start=1
         )
+    ]
+    document: dict[str, object | None] = {
+        "dataset": definition.dataset,
+        "epsilon": privacy.epsilon,
+        "delta": privacy.delta,
+        "profile": definition.mechanism.profile,
+        "looks": odometer.looks,
+        "phases": phases,
+        "unit": privacy.unit and privacy.unit.model_dump(),
+        "in_every_phase": privacy.unit and in_every_phase(definition, odometer),
+        "shares": odometer.rules and [holder.document() for holder in odometer.holders()],
+        "memory": odometer.memory and vars(odometer.memory),
+        "constants": constants,
+        "kinds": kinds or None,
+    }
+    return {name: value for name, value in document.items() if value is not None}
 
 
 def _yours(odometer: Odometer, analyst: str, phase: int) -> dict[str, float]:
@@ -135,7 +119,7 @@ def promise(definition: Definition, odometer: Odometer) -> str:
     privacy = definition.privacy
     return (
         f"epsilon {privacy.epsilon:g} at delta {privacy.delta:g} is promised to {privacy.promised_to}; "
-        f"{odometer.looks:,} look{'' if odometer.looks == 1 else 's'} at the rows so far"
+        f"{many(odometer.looks, 'look')} at the rows so far"
     )
 
 
@@ -161,8 +145,7 @@ def table_lines(definition: Definition, odometer: Odometer) -> Iterator[Table | 
 
     Phases one after another that have spent the same are one line, with the rows of all of them.
     """
-    unit = definition.privacy.unit
-    blocks = odometer.blocks
+    unit, blocks = definition.privacy.unit, odometer.blocks
     dated = any(block.since is not None for block in blocks)
     if len(blocks) > 1:
         most = share(max(block.spent for block in blocks))
@@ -176,32 +159,41 @@ def table_lines(definition: Definition, odometer: Odometer) -> Iterator[Table | 
         for block, epsilon in zip(blocks, epsilons_of(definition, odometer), strict=True)
     ]
     for (spent, *others), run in groupby(range(len(blocks)), key=said.__getitem__):
-        indices = list(run)
-        first, last = indices[0], indices[-1]
+        first, *_, last = [*run] * 2
+        some = blocks[first : last + 1]
         table.add_row(
-            *([between(blocks[first].since, blocks[last].until)] if dated else []),
+            *([between(some[0].since, some[-1].until)] if dated else []),
             f"{first + 1}" if first == last else f"{first + 1} to {last + 1}",
-            f"{sum(block.rows for block in blocks[first : last + 1]):,}",
-            spending_bar(blocks[first].spent, width=30) + f" {spent}",
+            f"{sum(block.rows for block in some):,}",
+            f"{spending_bar(some[0].spent, width=30)} {spent}",
             *others,
         )
     yield table
     if unit is not None:
-        yield _of_person(definition, odometer)
+        lost = (
+            f"a person with {many(unit.rows_per_phase, 'row')} in every phase so far has lost at most "
+            f"epsilon {in_every_phase(definition, odometer):.3f}"
+        )
+        covered = unit.lifetime or len(blocks) <= unit.phases
+        promised = (
+            f"the promise is about any {unit.phases:,} of these {len(blocks):,} phases in a row"
+        )
+        yield lost if covered else f"{lost}: {promised}"
 
 
-def _of_person(definition: Definition, odometer: Odometer) -> str:
-    """Says what a person who was in every phase has lost."""
-    unit, phases = definition.privacy.unit, len(odometer.blocks)
-    assert unit is not None, "it protects persons"
-    rows = f"{unit.rows_per_phase:,} row{'' if unit.rows_per_phase == 1 else 's'}"
-    lost = (
-        f"a person with {rows} in every phase so far has lost at most epsilon "
-        f"{in_every_phase(definition, odometer):.3f}"
-    )
-    if unit.lifetime or phases <= unit.phases:
-        return lost
-    return f"{lost}: the promise is about any {unit.phases:,} of these {phases:,} phases in a row"
+def _memory_lines(
+    definition: Definition, odometer: Odometer, constants: dict[str, object] | None
+) -> Iterator[str]:
+    """Yields what a profile that pays for a phase when it opens still answers."""
+    if (memory := odometer.memory) is not None:
+        profile = definition.mechanism.profile
+        limited = "in all phases so far" if profile == "memory" else "in this phase"
+        stage = f" of stage {memory.stage}" if constants and "stage" in constants else ""
+        yield (
+            f"{profile} profile: a phase is paid for when it opens. Phase {memory.phase}: "
+            f"{memory.asked:,} of {memory.queries:,} queries{stage} asked; up to {memory.hard_limit:,} hard "
+            f"answers {limited}, each with noise of scale {memory.count_scale:,.0f} rows"
+        )
 
 
 def _tau_line(constants: dict[str, object]) -> str:

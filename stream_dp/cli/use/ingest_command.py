@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import re
 import shlex
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from stream_dp.cli.files.batch_ids import RowsDigest, batch_key
-from stream_dp.cli.files.row_files import FileBatch, RowFile, aligned, rows_a_batch
+from stream_dp.cli.files.cell_widths import rows_a_batch
+from stream_dp.cli.files.phase_cuts import BATCH_ROWS, aligned
+from stream_dp.cli.files.reading_options import FileReading, reading_options
+from stream_dp.cli.files.row_files import FileBatch, RowFile
 from stream_dp.cli.server_options import GivenServers, connected
+from stream_dp.cli.shared_options import FILE, json_option
+from stream_dp.cli.terminal import confirm, is_attended, many, note, show_json
 from stream_dp.cli.text.progress_bar import bar
-from stream_dp.cli.text.reply_text import rows_of_a_phase
+from stream_dp.cli.text.reply_text import busy, rows_of_a_phase
 from stream_dp.cli.use.phase_command import closed_line, small_phase
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable, StreamDPError
@@ -28,88 +33,13 @@ if TYPE_CHECKING:
     from stream_dp.cli.files.value_survey import Survey
     from stream_dp.client import Client
 
-BATCH_ROWS: Final = 20_000
-"""The most rows of a batch, unless the command is told otherwise."""
-
-
-def _encoding(_: click.Context, __: click.Parameter, name: str) -> str:
-    try:
-        "".encode(name)
-    except LookupError:
-        raise click.BadParameter(f"{name!r} is not an encoding that Python knows") from None
-    # Excel writes a byte order mark before its UTF-8.
-    return "utf-8-sig" if name.lower().replace("_", "-") in ("utf-8", "utf8") else name
-
-
-def _delimiter(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
-    if given is None:
-        return None
-    mark = {"\\t": "\t", "tab": "\t"}.get(given, given)
-    if len(mark) != 1:
-        raise click.BadParameter("the delimiter must be one character or the word tab")
-    return mark
-
-
-delimiter_option = click.option(
-    "--delimiter",
-    callback=_delimiter,
-    help="The separator of columns in a CSV file.  [default: a comma]",
-)
-decimal_option = click.option(
-    "--decimal",
-    type=click.Choice([".", ","]),
-    help="The decimal mark in numbers. The other one then separates thousands.  "
-    "[default: a point, and no thousands separator]",
-)
-encoding_option = click.option(
-    "--encoding",
-    default="utf-8",
-    show_default=True,
-    callback=_encoding,
-    help="The encoding of the file.",
-)
-
-
-def _columns(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    columns = {}
-    for pair in given:
-        attribute, mark, column = pair.partition("=")
-        if not (attribute and mark and column):
-            raise click.BadParameter("write ATTRIBUTE=COLUMN, such as hour=ordered_at")
-        columns[attribute] = column
-    return columns
-
-
-column_option = click.option(
-    "--column",
-    "columns",
-    multiple=True,
-    metavar="ATTRIBUTE=COLUMN",
-    callback=_columns,
-    help="Read an attribute from a column of another name, such as hour=ordered_at. May be repeated.",
-)
-skip_option = click.option(
-    "--skip-bad-rows",
-    is_flag=True,
-    help="Leave out lines that hold no row, such as a line of CSV with too few fields. Otherwise they are an "
-    "error.",
-)
-time_column_option = click.option(
-    "--time-column",
-    metavar="COLUMN",
-    help="The column that says when a row was, in ISO 8601. Where phases follow the calendar, the rows of "
-    "each period are sent on their own, in order.",
-)
-person_option = click.option(
-    "--person",
-    help="The column that says whose row it is, where persons are protected.  "
-    "[default: the name in the definition]",
-)
+_TIMEOUT_S = 60.0
+"""The seconds to wait for each batch."""
 
 
 @click.command()
 @connected()
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("file", type=FILE)
 @click.option("--dataset", help="The data set that receives the rows.  [default: the file's name]")
 @click.option(
     "--batch-rows",
@@ -122,21 +52,7 @@ person_option = click.option(
     help="The prefix of the batch ids. The same rows under the same prefix count once.  "
     "[default: made from the rows, with a key of this machine]",
 )
-@person_option
-@column_option
-@delimiter_option
-@decimal_option
-@skip_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end.")
-@encoding_option
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=float,
-    default=60.0,
-    show_default=True,
-    help="The seconds to wait for each batch.",
-)
+@reading_options()
 @click.option(
     "--time",
     "at",
@@ -144,7 +60,6 @@ person_option = click.option(
     help="The date of the rows, such as 2026-11-01, or a date and time with an offset, or now. If phases "
     "follow the calendar, the command asks for it.",
 )
-@time_column_option
 @click.option(
     "--late",
     is_flag=True,
@@ -162,25 +77,19 @@ person_option = click.option(
     metavar="ATTRIBUTE",
     help="Send this attribute although it seems to be misread. May be repeated.",
 )
+@json_option("Print one JSON document at the end.")
 def command(
     connection: GivenServers,
     file: Path,
     dataset: str | None,
     batch_rows: int | None,
     prefix: str | None,
-    person: str | None,
-    columns: dict[str, str],
-    delimiter: str | None,
-    decimal: str | None,
-    skip_bad_rows: bool,  # noqa: FBT001 - click
-    encoding: str,
-    timeout_s: float,
+    reading: FileReading,
     at: str | None,
-    time_column: str | None,
-    late: bool,  # noqa: FBT001 - click
-    close: bool,  # noqa: FBT001 - click
-    as_json: bool,  # noqa: FBT001 - click
+    late: bool,
+    close: bool,
     accepted: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Send the rows of FILE, which is CSV, TSV, NDJSON (each also as .gz) or Parquet.
 
@@ -188,89 +97,37 @@ def command(
     be misread. Columns that the definition does not name stay on this machine. After an interruption, run the
     same command again: it continues where it stopped, and each row counts once.
     """
-    from stream_dp.cli.files.value_survey import Survey, tell_unread
+    from stream_dp.cli.files.value_survey import surveyed, tell_unread
     from stream_dp.profiles.builder import universe_of
 
     name = dataset or file.name.split(".")[0].lower()
     with connection.client() as client:
         definition = _definition(client, name, given=dataset is not None)
         _check_accepted(definition, accepted)
-        at = _checked_time(definition, at, time_column)
+        at = _checked_time(definition, at, reading.time_column)
         most, ends_every = _batches(definition, batch_rows)
-        source = RowFile(
-            file,
-            definition,
-            most,
-            encoding=encoding,
-            delimiter=delimiter,
-            decimal=decimal,
-            person=person_column(definition, person),
-            renamed=columns,
-            skip_bad_rows=skip_bad_rows,
-            time=time_column,
-            ends_every=ends_every,
-        )
-        universe = universe_of(definition)
-        survey = Survey(universe, decimal=decimal)
+        source = RowFile(file, definition, most, reading, ends_every=ends_every)
         digest = None if prefix else RowsDigest(batch_key(connection.state_dir), name, source.names)
-        with bar() as progress:
-            task = progress.add_task(f"Reading {file.name}", total=file.stat().st_size)
-            for found, read_bytes in source.columns():
-                survey.take(found, source.values(found))
-                if digest is not None:
-                    digest.take(found)
-                progress.update(task, completed=read_bytes)
-            total = survey.rows
-            if total == 0:
-                progress.stop()
-                warn_of_left_out(source)
-                click.echo(f"{file.name} holds no rows")
-                return
-            progress.update(task, description="Checking which rows were counted before", total=None)
-            ids = prefix or (digest.prefix() if digest is not None else "")
+        also = None if digest is None else lambda columns, _: digest.take(columns)
+        survey = surveyed(source, universe_of(definition), also)
+        if (total := survey.rows) == 0:
+            click.echo(f"{file.name} holds no rows")
+            return
+        ids = str(prefix) if digest is None else digest.prefix()
+        with busy("Checking which rows were counted before"):
             done = _counted_before(client, name, ids)
-        warn_of_left_out(source)
         tell_unread(survey)
         if done < total:
-            _confirm(survey, accepted)
+            _confirm_misread(survey, accepted)
             if not late:
-                _confirm_late(definition, *_late(client, definition, source, total, at))
-        with bar() as progress:
-            task = progress.add_task(f"Sending {file.name}", total=total, completed=done)
-            event, at_row = None, done
-            try:
-                sent = _sent(client, name, source.batches(done), ids, at, timeout_s)
-                for stop, event in sent:
-                    progress.update(task, completed=stop)
-                    # One whose event the broker keeps no more, and whose outcome the store keeps no more.
-                    done += stop - at_row if event.event == "batch_known" else 0
-                    at_row = stop
-            except (KeyboardInterrupt, ServerUnavailable, RequestTimeout) as error:
-                progress.stop()
-                why = str(error) or "stopped"
-                raise StreamDPError(
-                    f"{why}; run the same command again to send the rest: each row counts once"
-                ) from None
+                _confirm_late(client, definition, source, total, at)
+        send = partial(_send, client, name, ids, at)
+        event, done = _send_all(source, send, done, total)
         if not as_json:
-            _report(definition, file, total, done, event, close=close)
-            if source.periods:
-                n_periods = len(source.periods)
-                click.echo(f"they are about {n_periods:,} period{'s' if n_periods > 1 else ''}")
+            _report(source, definition, total, done, event, close=close)
         closed = _closed(client, definition, event, close=close, ask=not as_json)
     if as_json:
-        facts: dict[str, object] = {
-            "dataset": name,
-            "rows": total,
-            "counted_before": done,
-            "left_out": source.left_out,
-            "unread": {unread.attribute: unread.rows for unread, _, _ in survey.unread()},
-        }
-        if event is not None:
-            facts.update(phase=event.phase, waiting=event.waiting)
-        if closed is not None:
-            dates = {"since": closed.since, "until": closed.until}
-            facts.update(phase=closed.phase, waiting=closed.waiting, **dates)
-        click.echo(json.dumps(facts))
+        show_json([_facts(source, name, survey, done, event, closed)])
     elif closed is not None:
         click.echo(closed_line(closed))
 
@@ -284,31 +141,6 @@ def _definition(client: Client, name: str, *, given: bool) -> Definition:
         raise StreamDPError(
             f"{error} (the name comes from the file's name; pass --dataset for another one)"
         ) from None
-
-
-def person_column(definition: Definition, given: str | None) -> str | None:
-    """Returns the column of the file that says whose row it is; None where rows are protected.
-
-    Raises:
-        InvalidInput: One is given, and rows are protected.
-    """
-    unit = definition.privacy.unit
-    if unit is not None:
-        return given or unit.key
-    if given is not None:
-        raise InvalidInput("--person", "this data set protects rows", "leave it out")
-    return None
-
-
-def warn_of_left_out(source: RowFile) -> None:
-    """Says on stderr how many lines of a file hold no row and are left out."""
-    if source.left_out:
-        words = (
-            "1 line that holds no row is"
-            if source.left_out == 1
-            else f"{source.left_out:,} lines that hold no row are"
-        )
-        click.echo(f"warning: {words} left out", err=True)
 
 
 def _batches(definition: Definition, batch_rows: int | None) -> tuple[int, int | None]:
@@ -325,12 +157,12 @@ def _check_accepted(definition: Definition, accepted: tuple[str, ...]) -> None:
         InvalidInput: One of them is none.
     """
     names = [attribute.name for attribute in definition.attributes]
-    if set(accepted) - set(names):
-        raise InvalidInput(
-            "--accept",
-            f"{definition.dataset} has no such attribute",
-            f"use {', '.join(names)}",
-        )
+    if not set(accepted) <= set(names):
+        problem = f"{definition.dataset} has no such attribute"
+        raise InvalidInput("--accept", problem, f"use {', '.join(names)}")
+
+
+# ---------------------------------------------------------------- before rows are sent
 
 
 def _checked_time(definition: Definition, at: str | None, column: str | None) -> str | None:
@@ -340,26 +172,18 @@ def _checked_time(definition: Definition, at: str | None, column: str | None) ->
         The time to send; None leaves it to Kafka, or to a column.
 
     Raises:
-        InvalidInput: The time cannot be read, or there are no periods.
+        InvalidInput: The time cannot be read, or a column says it too.
         StreamDPError: Nothing says when the rows were, and nobody is at a terminal to confirm that it is now.
     """
-    if column is not None:
-        check_time_column(definition, column)
-        if at is not None:
-            raise InvalidInput("--time-column", "--time is given too", "leave one of them out")
-        return None
-    if at is None and definition.phase.every is not None:
-        name = definition.dataset
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise StreamDPError(
-                f"nothing was sent: phases of {name} follow the calendar, and nothing says when these rows "
-                "were; pass --time with their date, --time-column with the column that says it, or --time now"
-            )
-        click.confirm(
+    name, calendar = definition.dataset, definition.phase.calendar
+    if column is not None and at is not None:
+        raise InvalidInput("--time-column", "--time is given too", "leave one of them out")
+    if column is None and at is None and calendar is not None:
+        confirm(
             f"Phases of {name} follow the calendar, and neither --time nor --time-column says when these "
             "rows were. Do they belong to the period of today?",
-            abort=True,
-            err=True,
+            f"nothing was sent: phases of {name} follow the calendar, and nothing says when these rows were; "
+            "pass --time with their date, --time-column with the column that says it, or --time now",
         )
     if at is None or at == "now":
         return None
@@ -369,95 +193,6 @@ def _checked_time(definition: Definition, at: str | None, column: str | None) ->
         problem, _, fix = str(error).partition(": ")
         raise InvalidInput("--time", problem, fix) from None
     return at
-
-
-def check_time_column(definition: Definition, column: str) -> None:
-    """Checks that there are periods, by which the rows of a file can be told apart.
-
-    Raises:
-        InvalidInput: Phases do not follow the calendar.
-    """
-    if definition.phase.every is None:
-        raise InvalidInput(
-            "--time-column",
-            f"phases of {definition.dataset} open by their number of rows, so {column} decides nothing",
-            "leave it out",
-        )
-
-
-def _late(
-    client: Client, definition: Definition, source: RowFile, total: int, at: str | None
-) -> tuple[int, str]:
-    """Returns how many rows are about periods that have ended, and the date up to which all have."""
-    blocks = Odometer.read(client.ledger(definition.dataset)).blocks
-    ended, calendar = blocks[-1].until if blocks else None, definition.phase.calendar
-    if ended is None or calendar is None:
-        return 0, ""
-    until, _ = span_of(ended, calendar.zone)
-    if at is not None:
-        since = calendar.start(calendar.period(span_of(at, calendar.zone)[0]))
-        return (total if since < until else 0), ended
-    periods = source.periods.items()
-    return sum(rows for period, rows in periods if calendar.start(period) < until), ended
-
-
-def _confirm_late(definition: Definition, rows: int, ended: str) -> None:
-    """Asks whether to send rows about periods that have ended.
-
-    Raises:
-        StreamDPError: There are such rows, and nobody is at a terminal to answer.
-    """
-    if not rows:
-        return
-    said = (
-        f"{rows:,} rows are about periods before {ended}, which have ended: they would count in the period "
-        f"of {definition.dataset} that is open"
-    )
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise StreamDPError(f"nothing was sent: {said}; fix --time, or pass --late to send them so")
-    click.echo(f"warning: {said}", err=True)
-    click.confirm("Rows that are counted stay counted. Send them anyway?", abort=True, err=True)
-
-
-def _closed(
-    client: Client, definition: Definition, event: Event | None, *, close: bool, ask: bool
-) -> Event | None:
-    """Ends the period if that was asked for, or is confirmed at a terminal; returns the event of it."""
-    name = definition.dataset
-    if definition.phase.every is None and not close:
-        return None
-    waiting = client.waiting().get(name, 0) if event is None else event.waiting or 0
-    enough = waiting >= rows_of_a_phase(definition)
-    if close and waiting and (said := small_phase(definition, waiting)) is not None:
-        click.echo(f"note: {said}", err=True)
-    if not close:
-        at_terminal = ask and sys.stdin.isatty() and sys.stderr.isatty()
-        question = f"{waiting:,} rows of {name} wait until their period ends. Close it now?"
-        if not (enough and at_terminal and click.confirm(question, err=True)):
-            return None
-    return client.close_phase(name) if waiting or event is not None else None
-
-
-def _confirm(survey: Survey, accepted: tuple[str, ...]) -> None:
-    """Warns of columns that are probably misread and asks whether to go on, unless all of them are accepted.
-
-    Raises:
-        StreamDPError: There are such columns, and nobody is at a terminal to answer.
-    """
-    from stream_dp.cli.files.value_survey import warn_of
-
-    complaints = survey.complaints()
-    warn_of(complaints)
-    left = {complaint.attribute for complaint in complaints if complaint.asks} - set(accepted)
-    if not left:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise StreamDPError(
-            "nothing was sent: columns seem to be misread, and nobody is at a terminal to confirm them; fix "
-            "the file or the options that say how to read it, or send them as they are with "
-            + " ".join(f"--accept {shlex.quote(name)}" for name in sorted(left))
-        )
-    click.confirm("Rows that are counted stay counted. Send them anyway?", abort=True, err=True)
 
 
 def _counted_before(client: Client, dataset: str, prefix: str) -> int:
@@ -473,85 +208,194 @@ def _counted_before(client: Client, dataset: str, prefix: str) -> int:
     return done
 
 
+def _confirm_misread(survey: Survey, accepted: tuple[str, ...]) -> None:
+    """Warns of columns that are probably misread and asks whether to go on, unless all of them are accepted.
+
+    Raises:
+        StreamDPError: There are such columns, and nobody is at a terminal to answer.
+    """
+    from stream_dp.cli.files.value_survey import warn_of
+
+    complaints = survey.complaints()
+    warn_of(complaints)
+    if left := {one.attribute for one in complaints if one.asks} - set(accepted):
+        confirm(
+            _SEND_ANYWAY,
+            "nothing was sent: columns seem to be misread, and nobody is at a terminal to confirm them; fix "
+            "the file or the options that say how to read it, or send them as they are with "
+            + " ".join(f"--accept {shlex.quote(name)}" for name in sorted(left)),
+        )
+
+
+_SEND_ANYWAY = "Rows that are counted stay counted. Send them anyway?"
+
+
+def _confirm_late(
+    client: Client, definition: Definition, source: RowFile, total: int, at: str | None
+) -> None:
+    """Asks whether to send rows about periods that have ended.
+
+    Raises:
+        StreamDPError: There are such rows, and nobody is at a terminal to answer.
+    """
+    blocks = Odometer.read(client.ledger(definition.dataset)).blocks
+    ended, calendar = blocks[-1].until if blocks else None, definition.phase.calendar
+    if ended is None or calendar is None:
+        return
+    until, _ = span_of(ended, calendar.zone)
+    periods: Mapping[int, int] = source.periods
+    if at is not None:
+        periods = {calendar.period(span_of(at, calendar.zone)[0]): total}
+    if rows := sum(rows for period, rows in periods.items() if calendar.start(period) < until):
+        said = (
+            f"{rows:,} rows are about periods before {ended}, which have ended: they would count in the "
+            f"period of {definition.dataset} that is open"
+        )
+        refusal = f"nothing was sent: {said}; fix --time, or pass --late to send them so"
+        confirm(f"{said}. {_SEND_ANYWAY}", refusal)
+
+
+# ---------------------------------------------------------------- sending
+
+
+def _send(client: Client, name: str, prefix: str, at: str | None, batch: FileBatch) -> Event:
+    batch_id = f"{prefix}-{batch.start}-{batch.stop}"
+    return client.send(
+        name, columns=batch.columns, batch_id=batch_id, at=batch.at or at, timeout_s=_TIMEOUT_S
+    )
+
+
+def _send_all(
+    source: RowFile, send: Callable[[FileBatch], Event], done: int, total: int
+) -> tuple[Event | None, int]:
+    """Sends the rows that were not counted before.
+
+    Returns:
+        The event of the last batch, and how many rows were counted before.
+    """
+    event, at_row = None, done
+    with bar() as progress:
+        task = progress.add_task(f"Sending {source.path.name}", total=total, completed=done)
+        try:
+            for stop, event in _sent(send, source.batches(done)):
+                progress.update(task, completed=stop)
+                # One whose event the broker keeps no more, and whose outcome the store keeps no more.
+                done += stop - at_row if event.event == "batch_known" else 0
+                at_row = stop
+        except (KeyboardInterrupt, ServerUnavailable, RequestTimeout) as error:
+            progress.stop()
+            why = str(error) or "stopped"
+            raise StreamDPError(
+                f"{why}; run the same command again to send the rest: each row counts once"
+            ) from None
+    return event, done
+
+
 def _sent(
-    client: Client,
-    dataset: str,
-    batches: Iterator[FileBatch],
-    prefix: str,
-    at: str | None,
-    timeout_s: float,
+    send: Callable[[FileBatch], Event], batches: Iterable[FileBatch]
 ) -> Iterator[tuple[int, Event]]:
     """Sends the batches in order. While the worker takes one in, the next one is read.
 
     Yields:
         The number of rows counted so far, and the event that reports it.
     """
-
-    def send(batch: FileBatch) -> Event:
-        return client.send(
-            dataset,
-            columns=batch.columns,
-            batch_id=f"{prefix}-{batch.start}-{batch.stop}",
-            at=batch.at or at,
-            timeout_s=timeout_s,
-        )
-
     sender = ThreadPoolExecutor(1)
-    waiting: tuple[FileBatch, Future[Event]] | None = None
+    waiting: tuple[int, Future[Event]] | None = None
     try:
-        for batch in batches:
+        for batch in itertools.chain(batches, [None]):
             if waiting is not None:
-                yield waiting[0].stop, waiting[1].result()
-            waiting = batch, sender.submit(send, batch)
-        if waiting is not None:
-            yield waiting[0].stop, waiting[1].result()
+                yield waiting[0], waiting[1].result()
+            waiting = None if batch is None else (batch.stop, sender.submit(send, batch))
     finally:
         # A user who stops the command need not wait for a reply: closing the client wakes up the thread.
         sender.shutdown(wait=False, cancel_futures=True)
 
 
+def _closed(
+    client: Client, definition: Definition, event: Event | None, *, close: bool, ask: bool
+) -> Event | None:
+    """Ends the period if that was asked for, or is confirmed at a terminal; returns the event of it."""
+    name = definition.dataset
+    if definition.phase.every is None and not close:
+        return None
+    waiting = client.waiting().get(name, 0) if event is None else event.waiting or 0
+    if close:
+        if waiting and (said := small_phase(definition, waiting)) is not None:
+            note(said)
+    elif not (
+        waiting >= rows_of_a_phase(definition)
+        and ask
+        and is_attended()
+        and click.confirm(
+            f"{waiting:,} rows of {name} wait until their period ends. Close it now?", err=True
+        )
+    ):
+        return None
+    return client.close_phase(name) if waiting or event is not None else None
+
+
+# ---------------------------------------------------------------- what is said then
+
+
+def _facts(
+    source: RowFile, name: str, survey: Survey, done: int, event: Event | None, closed: Event | None
+) -> dict[str, object]:
+    """What was sent, as a document."""
+    last = closed or event
+    return {
+        "dataset": name,
+        "rows": survey.rows,
+        "counted_before": done,
+        "left_out": source.left_out,
+        "unread": {unread.attribute: unread.rows for unread, _, _ in survey.unread()},
+        **({} if last is None else {"phase": last.phase, "waiting": last.waiting}),
+        **({} if closed is None else {"since": closed.since, "until": closed.until}),
+    }
+
+
 def _report(
-    definition: Definition, file: Path, total: int, done: int, event: Event | None, *, close: bool
+    source: RowFile,
+    definition: Definition,
+    total: int,
+    done: int,
+    event: Event | None,
+    *,
+    close: bool,
 ) -> None:
     """Says how many rows are counted, and what the others wait for unless they open a phase right now."""
-    if event is None:
-        click.echo(f"all {total:,} rows of {file.name} were counted before; nothing was sent")
-        return
-    before = f" ({done:,} were counted before)" if done else ""
+    file = source.path.name
     if done == total:
-        click.echo(f"all {total:,} rows of {file.name} were counted before; none counts again")
+        none = "nothing was sent" if event is None else "none counts again"
+        click.echo(f"all {total:,} rows of {file} were counted before; {none}")
     else:
-        click.echo(f"{total - done:,} rows of {file.name} are counted{before}")
-    if not close:
-        _report_waiting(definition, event)
-    if event.phase:
-        name = shlex.quote(definition.attributes[0].name)
-        click.echo(f"ask with: stream-dp ask {definition.dataset} --group-by {name}")
+        before = f" ({done:,} were counted before)" if done else ""
+        click.echo(f"{total - done:,} rows of {file} are counted{before}")
+    if event is not None:
+        if not close:
+            click.echo(_waits(definition, event))
+        if event.phase:
+            name = shlex.quote(definition.attributes[0].name)
+            click.echo(f"ask with: stream-dp ask {definition.dataset} --group-by {name}")
+    if source.periods:
+        click.echo(f"they are about {many(len(source.periods), 'period')}")
 
 
-def _report_waiting(definition: Definition, event: Event) -> None:
+def _waits(definition: Definition, event: Event) -> str:
+    """Says what the rows wait for that are in no phase yet."""
     waiting, need = event.waiting or 0, rows_of_a_phase(definition)
+    close = f"stream-dp phase close {definition.dataset}"
     if definition.phase.every is not None:
-        click.echo(_waits(definition, waiting, need))
-    elif event.phase:
-        click.echo(
-            f"{event.phase} phase{'s are' if event.phase > 1 else ' is'} open; {waiting:,} rows wait for the "
-            f"next phase, which opens at {need:,}"
+        said = f"{waiting:,} rows wait for the end of their period"
+        if waiting < need:
+            return f"{said}; a phase opens at {need:,} rows, and fewer join the next period"
+        return f"{said}, which ends with a batch of a later one; to end it now: {close}"
+    said = f"no phase is open yet: {waiting:,} rows wait, and the first phase opens at {need:,}"
+    if event.phase:
+        are = "is" if event.phase == 1 else "are"
+        said = (
+            f"{many(event.phase, 'phase')} {are} open; {waiting:,} rows wait for the next phase, which opens "
+            f"at {need:,}"
         )
-    else:
-        click.echo(
-            f"no phase is open yet: {waiting:,} rows wait, and the first phase opens at {need:,}"
-        )
-    if definition.phase.every is None and definition.least_to_close(waiting) <= waiting < need:
-        click.echo(f"to open a phase of these now: stream-dp phase close {definition.dataset}")
-
-
-def _waits(definition: Definition, waiting: int, need: int) -> str:
-    """Says what the waiting rows wait for, where phases follow the calendar."""
-    said = f"{waiting:,} rows wait for the end of their period"
-    if waiting < need:
-        return f"{said}; a phase opens at {need:,} rows, and fewer join the next period"
-    return (
-        f"{said}, which ends with a batch of a later one; to end it now: stream-dp phase close "
-        f"{definition.dataset}"
-    )
+    if definition.least_to_close(waiting) <= waiting < need:
+        said += f"\nto open a phase of these now: {close}"
+    return said

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from stream_dp.cli.server_options import GivenServers, connected
+from stream_dp.cli.shared_options import json_option
+from stream_dp.cli.terminal import confirm
 from stream_dp.cli.text.reply_text import busy, rows_of_a_phase
 from stream_dp.display.figure_text import share_range
 from stream_dp.display.phase_words import between
-from stream_dp.errors import StreamDPError
 from stream_dp.messages import Definition, Event
 
 
@@ -22,14 +21,9 @@ def command() -> None:
 @command.command("close")
 @connected()
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print the event as a JSON message.")
+@json_option("Print the event as a JSON message.")
 @click.option("--yes", is_flag=True, help="Skip the question about a phase of few rows.")
-def close(
-    connection: GivenServers,
-    name: str,
-    as_json: bool,  # noqa: FBT001 - click
-    yes: bool,  # noqa: FBT001 - click
-) -> None:
+def close(connection: GivenServers, name: str, as_json: bool, yes: bool) -> None:
     """Open a phase of the waiting rows of data set NAME now.
 
     Where phases follow the calendar, this ends the open period. Batches about it that come later join the
@@ -39,12 +33,9 @@ def close(
     more of its budget, so the command asks first.
     """
     with connection.client() as client:
-        definition = client.definition(name)
-        said = small_phase(definition, client.waiting().get(name, 0))
+        said = small_phase(client.definition(name), client.waiting().get(name, 0))
         if said is not None and not yes:
-            if not (sys.stdin.isatty() and sys.stderr.isatty()):
-                raise StreamDPError(f"{said}; pass --yes to open it")
-            click.confirm(f"{said[:1].upper()}{said[1:]}. Open it?", abort=True, err=True)
+            confirm(f"{said[:1].upper()}{said[1:]}. Open it?", f"{said}; pass --yes to open it")
         with busy("Closing"):
             event = client.close_phase(name)
     click.echo(event.to_bytes().decode() if as_json else closed_line(event))

@@ -10,7 +10,8 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,11 +29,10 @@ from stream_dp.cli.server_options import (
 from stream_dp.cli.text.progress_bar import StartProgress
 from stream_dp.embedded import ports
 from stream_dp.embedded.child import Child
-from stream_dp.embedded.folders import StateFolder, cache_folder, running
+from stream_dp.embedded.folders import Running, StateFolder, cache_folder, running
 from stream_dp.errors import ServerUnavailable
 
 if TYPE_CHECKING:
-    from stream_dp.embedded.folders import Running
     from stream_dp.embedded.stack import Addresses, Servers
 
 _WEB_PORT = 6066
@@ -61,16 +61,14 @@ def command(
     topic_prefix: str | None,
     state_dir: Path,
     web_port: int | None,
-    foreground: bool,  # noqa: FBT001 - click
-    no_worker: bool,  # noqa: FBT001 - click
+    foreground: bool,
+    no_worker: bool,
 ) -> None:
     """Start Kafka, Valkey and a worker on this machine. Use `stream-dp down` to stop them."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    folder = StateFolder(state_dir)
-    found = folder.running()
-    if found is not None and _ready(state_dir):
-        _check_prefix(found, topic_prefix)
-        _check_worker(state_dir, no_worker=no_worker)
+    folder, ready = StateFolder(state_dir), _ready_file(state_dir)
+    if folder.running() is not None and ready.exists():
+        found = _checked(state_dir, topic_prefix, no_worker=no_worker)
         console.print(f"already up: {_described(found, state_dir)}")
         return
     folder.prepare()
@@ -79,18 +77,15 @@ def command(
             say("Waiting for servers that are starting or stopping")
             _await_other(folder, say)
     if not folder.in_use():
-        _ready_file(state_dir).unlink(missing_ok=True)
-        web_port = None if no_worker else _web_port(web_port, state_dir, console)
-        prefix = topic_prefix or DEFAULT_PREFIX
+        ready.unlink(missing_ok=True)
+        port = None if no_worker else _web_port(web_port, state_dir, console)
+        up = _Up(state_dir, port, topic_prefix or DEFAULT_PREFIX)
         if foreground:
-            _foreground(state_dir, web_port, prefix, console)
+            up.run(console)
             return
         with _status(console) as say:
-            _detach(state_dir, web_port, prefix, say)
-    found = running(state_dir)
-    assert found is not None, "ready says that they run"
-    _check_prefix(found, topic_prefix)
-    _check_worker(state_dir, no_worker=no_worker)
+            up.detach(say)
+    found = _checked(state_dir, topic_prefix, no_worker=no_worker)
     console.print(f"up: {_described(found, state_dir)}")
     if no_worker:
         console.print("to go on with a worker: stream-dp down, then stream-dp up")
@@ -98,41 +93,40 @@ def command(
         console.print(f"data in {state_dir}; next: stream-dp dataset create DEFINITION.json")
 
 
-def _check_prefix(found: Running, wanted: str | None) -> None:
-    if wanted and wanted != found.topic_prefix:
+def _checked(state_dir: Path, prefix: str | None, *, no_worker: bool) -> Running:
+    """Returns the servers that run, if they are those that are wanted."""
+    found = running(state_dir)
+    assert found is not None, "ready says that they run"
+    if prefix and prefix != found.topic_prefix:
         raise ServerUnavailable(
-            f"the servers already run with the topics {found.topic_prefix}*, not {wanted}*; stop them first "
+            f"the servers already run with the topics {found.topic_prefix}*, not {prefix}*; stop them first "
             "with `stream-dp down`, or omit --topic-prefix and STREAM_DP_TOPIC_PREFIX"
         )
-
-
-def _check_worker(state_dir: Path, *, no_worker: bool) -> None:
     runs = _pages(state_dir) != _NO_WORKER
     if runs == no_worker:
-        found = "the servers already run with a worker"
-        if not runs:
-            found = "the servers already run without a worker"
-        raise ServerUnavailable(f"{found}; stop them first with `stream-dp down`")
+        raise ServerUnavailable(
+            f"the servers already run {'with' if runs else 'without'} a worker; stop them first with "
+            "`stream-dp down`"
+        )
+    return found
 
 
 def worker_child(
     addresses: Addresses, state_dir: Path, web_port: int, topic_prefix: str = DEFAULT_PREFIX
 ) -> Child:
     """Starts a worker on the embedded servers, as a child that ends with this process."""
-    arguments = ["worker", "--bootstrap-servers", addresses.bootstrap_servers]
-    arguments += ["--redis-url", addresses.redis_url, "--web-port", str(web_port)]
-    # Commands read the end of its log, whatever STREAM_DP_LOG_FORMAT says.
-    arguments += [
-        "--instance-id",
-        "embedded",
-        "--topic-prefix",
-        topic_prefix,
-        "--log-format",
-        "text",
-    ]
+    options = {
+        "bootstrap-servers": addresses.bootstrap_servers,
+        "redis-url": addresses.redis_url,
+        "web-port": str(web_port),
+        "instance-id": "embedded",
+        "topic-prefix": topic_prefix,
+        "log-format": "text",  # commands read the end of its log, whatever STREAM_DP_LOG_FORMAT says
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
     return Child(
         "the worker",
-        [sys.executable, "-m", "stream_dp", *arguments],
+        [sys.executable, "-m", "stream_dp", "worker", *words],
         log=state_dir / "logs" / "worker.log",
         folder=state_dir,
     )
@@ -159,87 +153,112 @@ def await_worker(
 
 def _web_port(given: int | None, state_dir: Path, console: Console) -> int:
     """Chooses the given port, or else the usual one, the previous one, or any free port."""
-    if given is not None:
-        if not ports.is_free(given):
-            raise ServerUnavailable(
-                f"port {given} is taken by another program; pass another --web-port for the worker's pages"
-            )
-        return given
-    if ports.is_free(_WEB_PORT):
-        return _WEB_PORT
-    memory = state_dir / "web-port"
-    remembered = None
-    with suppress(OSError, ValueError):
-        remembered = int(memory.read_text())
-    chosen = ports.choose("the worker's pages", None, remembered)
-    memory.write_text(str(chosen))
+    if given is not None and not ports.is_free(given):
+        raise ServerUnavailable(
+            f"port {given} is taken by another program; pass another --web-port for the worker's pages"
+        )
+    if given is not None or ports.is_free(_WEB_PORT):
+        return given or _WEB_PORT
+    chosen = ports.choose("the worker's pages", None, ports.usual(state_dir / "pages"))
     console.print(
         f"port {_WEB_PORT} is taken by another program, so the worker's pages are on {chosen}"
     )
     return chosen
 
 
-# ---------------------------------------------------------------- the process that stays
+@dataclass(frozen=True)
+class _Up:
+    """Servers and a worker to start.
 
-
-def _foreground(state_dir: Path, web_port: int | None, topic_prefix: str, console: Console) -> None:
-    stopping = threading.Event()
-    try:
-        _supervise(state_dir, web_port, topic_prefix, console, stopping)
-    except ServerUnavailable:
-        if not stopping.is_set():  # otherwise it was told to stop before it was up
-            raise
-    console.print(f"stopped; the data stays in {state_dir}")
-
-
-def _supervise(
-    state_dir: Path,
-    web_port: int | None,
-    topic_prefix: str,
-    console: Console,
-    stopping: threading.Event,
-) -> None:
-    """Runs the servers, and restarts the worker whenever it ends, until this process is told to stop.
-
-    Without a port for its pages there is no worker.
+    Attributes:
+        state_dir: The folder of their data.
+        web_port: The port of the worker's pages. None for no worker.
+        topic_prefix: The prefix of all topic names.
     """
-    from stream_dp.client.kafka.deployment_topics import create_topics
-    from stream_dp.embedded.stack import Servers
-    from stream_dp.messages import Topics
 
-    with _Steps(console, state_dir) as progress:
-        servers = Servers(
-            state_dir, cache_folder(os.environ), topic_prefix=topic_prefix, progress=progress
-        )
+    state_dir: Path
+    web_port: int | None
+    topic_prefix: str
 
-        def stop(*_: object) -> None:
-            stopping.set()
-            servers.cancel()
+    # ---------------------------------------------------------------- the process that stays
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stop)
-        with servers as addresses:
-            progress.step("Creating the topics")
-            create_topics(addresses.bootstrap_servers, Topics(topic_prefix))
-            with ExitStack() as children:
+    def run(self, console: Console) -> None:
+        """Runs all of it until this process is told to stop."""
+        stopping = threading.Event()
+        try:
+            self._supervise(console, stopping)
+        except ServerUnavailable:
+            if not stopping.is_set():  # otherwise it was told to stop before it was up
+                raise
+        console.print(f"stopped; the data stays in {self.state_dir}")
+
+    def _supervise(self, console: Console, stopping: threading.Event) -> None:
+        from stream_dp.client.kafka.deployment_topics import create_topics
+        from stream_dp.embedded.stack import Servers
+        from stream_dp.messages import Topics
+
+        state, prefix, port = self.state_dir, self.topic_prefix, self.web_port
+        with _Steps(console, state) as progress:
+            cache = cache_folder(os.environ)
+            servers = Servers(state, cache, topic_prefix=prefix, progress=progress)
+
+            def stop(*_: object) -> None:
+                stopping.set()
+                servers.cancel()
+
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, stop)
+            with servers as addresses:
+                progress.step("Creating the topics")
+                create_topics(addresses.bootstrap_servers, Topics(prefix))
                 worker = None
-                if web_port is not None:
+                if port is not None:
                     progress.step("Starting the worker")
-                    worker = children.enter_context(
-                        worker_child(addresses, state_dir, web_port, topic_prefix)
-                    )
-                try:
-                    if worker is not None and web_port is not None:
-                        await_worker(worker, web_port, stopping.is_set)
-                    _say_ready(
-                        state_dir,
-                        _NO_WORKER if web_port is None else f"http://127.0.0.1:{web_port}/",
-                    )
-                    progress.step(f"Running; Kafka is at {addresses.bootstrap_servers}")
-                    _keep(servers, worker, stopping)
-                finally:
-                    _ready_file(state_dir).unlink(missing_ok=True)
-                    progress.step("Stopping")
+                    worker = worker_child(addresses, state, port, prefix)
+                with worker or nullcontext():
+                    try:
+                        if worker is not None and port is not None:
+                            await_worker(worker, port, stopping.is_set)
+                        self._say_ready()
+                        progress.step(f"Running; Kafka is at {addresses.bootstrap_servers}")
+                        _keep(servers, worker, stopping)
+                    finally:
+                        _ready_file(state).unlink(missing_ok=True)
+                        progress.step("Stopping")
+
+    def _say_ready(self) -> None:
+        """Writes where the pages are, in one step for those who wait."""
+        new = self.state_dir / "ready.new"
+        page = f"http://127.0.0.1:{self.web_port}/"
+        new.write_text(_NO_WORKER if self.web_port is None else page)
+        new.replace(_ready_file(self.state_dir))
+
+    # ---------------------------------------------------------------- the process that returns
+
+    def detach(self, say: Callable[[str], None]) -> None:
+        """Starts a process that runs all of it, and returns when all servers answer."""
+        log = up_log(self.state_dir)
+        log.parent.mkdir(exist_ok=True)
+        (self.state_dir / "step").unlink(missing_ok=True)
+        words = ["up", "--foreground", "--state-dir", str(self.state_dir)]
+        words += ["--topic-prefix", self.topic_prefix]
+        words += ["--no-worker"] if self.web_port is None else ["--web-port", str(self.web_port)]
+        with log.open("wb") as output:
+            supervisor = subprocess.Popen(  # noqa: S603 - this program
+                [sys.executable, "-m", "stream_dp", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            _wait(self.state_dir, lambda: supervisor.poll() is not None, say)
+        except BaseException:
+            if supervisor.poll() is None:
+                say("Stopping")
+                supervisor.terminate()
+                supervisor.wait()
+            raise
 
 
 def _keep(servers: Servers, worker: Child | None, stopping: threading.Event) -> None:
@@ -280,40 +299,6 @@ class _Steps(StartProgress):
             self._file.write_text(text)
 
 
-# ---------------------------------------------------------------- the process that returns
-
-
-def _detach(
-    state_dir: Path, web_port: int | None, topic_prefix: str, say: Callable[[str], None]
-) -> None:
-    """Starts the supervisor in the background and returns when all servers answer."""
-    log = up_log(state_dir)
-    log.parent.mkdir(exist_ok=True)
-    (state_dir / "step").unlink(missing_ok=True)
-    arguments = ["up", "--foreground", "--state-dir", str(state_dir)]
-    arguments += ["--no-worker"] if web_port is None else ["--web-port", str(web_port)]
-    arguments += ["--topic-prefix", topic_prefix]
-    with log.open("wb") as output:
-        supervisor = subprocess.Popen(  # noqa: S603 - this program
-            [sys.executable, "-m", "stream_dp", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        _wait(state_dir, lambda: supervisor.poll() is not None, say)
-    except KeyboardInterrupt:
-        say("Stopping")
-        supervisor.terminate()
-        supervisor.wait()
-        raise
-    except BaseException:
-        supervisor.terminate()
-        supervisor.wait()
-        raise
-
-
 def _wait(state_dir: Path, ended: Callable[[], bool], say: Callable[[str], None]) -> None:
     """Returns when all servers answer and gives up if nothing happens for long.
 
@@ -321,7 +306,7 @@ def _wait(state_dir: Path, ended: Callable[[], bool], say: Callable[[str], None]
         ServerUnavailable: The supervisor ended. The error says why.
     """
     step, changed = "", time.monotonic()
-    while not _ready(state_dir):
+    while not _ready_file(state_dir).exists():
         if ended():
             raise ServerUnavailable(_why(state_dir))
         with suppress(OSError):
@@ -357,26 +342,16 @@ def _why(state_dir: Path) -> str:
 @contextmanager
 def _status(console: Console) -> Iterator[Callable[[str], None]]:
     """Shows the current step: in one line on a terminal, or else line by line."""
-    if not console.is_terminal:
-        yield lambda text: console.print(text)
-        return
-    with console.status("Starting") as status:
-        yield lambda text: status.update(text)
+    if console.is_terminal:
+        with console.status("Starting") as status:
+            yield status.update
+    else:
+        yield console.print
 
 
 def _ready_file(state_dir: Path) -> Path:
+    """The file that is there while all servers answer. It says where the pages are."""
     return state_dir / "ready"
-
-
-def _say_ready(state_dir: Path, pages: str) -> None:
-    """Writes where the pages are, in one step for those who wait."""
-    new = state_dir / "ready.new"
-    new.write_text(pages)
-    new.replace(_ready_file(state_dir))
-
-
-def _ready(state_dir: Path) -> bool:
-    return _ready_file(state_dir).exists()
 
 
 def _described(found: Running, state_dir: Path) -> str:

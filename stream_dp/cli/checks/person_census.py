@@ -4,54 +4,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final
+from dataclasses import asdict
 
 from rich.table import Table
 
+from stream_dp.cli.terminal import many
 from stream_dp.cli.text.reply_text import bare_table
 from stream_dp.core.budget.parameters import Unit
 from stream_dp.lab.person_counts import Census, CountingChoice
 from stream_dp.messages import Definition
 from stream_dp.profiles.line_units import epsilon_of_person
 
-NOISE: Final = "noise: as a share of the rows that count, compared with rows_per_phase 1"
-"""What the table of persons compares."""
-FOR_LIFE: Final = (
-    "this is about a first phase: a person who has used up what is kept for life counts no more"
-)
-"""What the table does not show where the promise is for life."""
 
-
-def census_lines(census: Census) -> Iterator[str]:
-    """Says in words how many persons there are, and what the table compares."""
-    n_rows = census.n_rows // census.n_phases
-    phases = "1 phase" if census.n_phases == 1 else f"{census.n_phases:,} phases"
-    yield f"{census.persons_a_phase:,.0f} persons have rows in a phase of {n_rows:,} rows (mean of {phases})"
-    if census.n_keyless:
-        part = _part(census.n_keyless / census.n_rows)
-        yield f"{part} of the rows say nobody's name, and never count"
-
-
-def persons_table(census: Census, own: int | None) -> Table:
-    """Compares numbers of rows a person.
+def persons_lines(census: Census, own: int | None, *, lifetime: bool) -> Iterator[str | Table]:
+    """Says how many persons there are, and compares numbers of rows a person.
 
     Args:
         census: What the rows are like.
         own: The ``rows_per_phase`` of the definition, which is marked; None if it has none.
+        lifetime: Whether the promise is for life.
     """
+    n_rows, phases = census.n_rows // census.n_phases, many(census.n_phases, "phase")
+    yield f"{census.persons_a_phase:,.0f} persons have rows in a phase of {n_rows:,} rows (mean of {phases})"
+    if census.n_keyless:
+        part = _part(census.n_keyless / census.n_rows)
+        yield f"{part} of the rows say nobody's name, and never count"
     table = bare_table(numbers=("rows_per_phase", "rows that count", "surplus", "noise"))
     table.add_column("")
     for k in census.shown(() if own is None else (own,)):
         counted, noise = census.counted(k) / census.n_rows, census.noise(k)
-        table.add_row(
-            f"{k:,}",
-            _part(counted),
-            _part(1.0 - counted),
-            f"{noise:.2f} times" if math.isfinite(noise) else "",
-            "the definition" if k == own else "",
-            style="green" if k == own else "",
-        )
-    return table
+        times = f"{noise:.2f} times" if math.isfinite(noise) else ""
+        marked, style = ("the definition", "green") if k == own else ("", "")
+        table.add_row(f"{k:,}", _part(counted), _part(1.0 - counted), times, marked, style=style)
+    yield table
+    yield "[dim]noise: as a share of the rows that count, compared with rows_per_phase 1[/dim]"
+    if lifetime:
+        said = "this is about a first phase: a person who has used up what is kept for life counts no more"
+        yield f"[dim]{said}[/dim]"
 
 
 def choices_table(
@@ -65,17 +54,17 @@ def choices_table(
         definition: The definition, of whose unit only the key is kept.
         phases: The phases in the life of the data set.
     """
-    after = "1 phase" if phases == 1 else f"{phases:,} phases"
-    heads = ("phases", "rows_per_phase", "rows that count", "answers", f"epsilon after {after}")
-    table = bare_table(numbers=heads)
+    after = f"epsilon after {many(phases, 'phase')}"
+    table = bare_table(numbers=("phases", "rows_per_phase", "rows that count", "answers", after))
     for choice in found:
         unit = choice.unit
+        lost = epsilon_of_person(with_unit(definition, unit), [1.0] * phases)
         table.add_row(
             f"{unit.phases:,}",
             f"{unit.rows_per_phase:,}",
             _part(choice.counted),
             _part(choice.answered),
-            f"{epsilon_of_person(with_unit(definition, unit), [1.0] * phases):.3g}",
+            f"{lost:.3g}",
             style="green" if choice is best else "",
         )
     return table
@@ -85,12 +74,7 @@ def with_unit(definition: Definition, unit: Unit) -> Definition:
     """The same definition of persons with other numbers in its unit."""
     spec = definition.privacy.unit
     assert spec is not None, "a column of persons is named"
-    numbers = {
-        "rows_per_phase": unit.rows_per_phase,
-        "phases": unit.phases,
-        "lifetime": unit.lifetime,
-    }
-    privacy = definition.privacy.model_copy(update={"unit": spec.model_copy(update=numbers)})
+    privacy = definition.privacy.model_copy(update={"unit": spec.model_copy(update=asdict(unit))})
     return definition.model_copy(update={"privacy": privacy})
 
 
