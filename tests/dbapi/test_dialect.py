@@ -20,7 +20,8 @@ from stream_dp import dbapi
 from stream_dp.dbapi.connections import Connection
 from stream_dp.dbapi.dialect import StreamDPDialect
 from stream_dp.errors import ServerUnavailable
-from tests.dbapi.conftest import WorldClient
+from tests.client.world_client import WorldClient
+from tests.pipeline.world import definition
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 WIDE = {
@@ -48,7 +49,7 @@ DATED = {
 def engine(client: WorldClient) -> Iterator[sa.Engine]:
     """An engine on ``flights`` and the data set ``people-2026``, of which no phase is open."""
     registry.register("streamdp", "stream_dp.dbapi.dialect", "StreamDPDialect")
-    client.define("people-2026", **WIDE)
+    client.define(definition("people-2026", **WIDE))
     made = sa.create_engine("streamdp://", creator=lambda: Connection(client))
     yield made
     made.dispose()
@@ -111,7 +112,7 @@ def test_comments_say_what_a_table_is_and_what_a_group_by_a_number_gives(
 def test_whose_row_it_is_and_names_that_attributes_have_are_listed_once(
     client: WorldClient, engine: sa.Engine
 ) -> None:
-    client.define(
+    visits = definition(
         "visits",
         attributes=[
             {"name": "day", "type": "category", "values": ["Mon", "Tue"]},
@@ -123,6 +124,7 @@ def test_whose_row_it_is_and_names_that_attributes_have_are_listed_once(
             "unit": {"key": "patient", "rows_per_phase": 1, "phases": 12},
         },
     )
+    client.define(visits)
     names = [column["name"] for column in sa.inspect(engine).get_columns("visits")]
     assert names == ["day", "ward", "week", "month", "phase", "patient"]
 
@@ -202,7 +204,7 @@ def test_conditions_are_written_so_that_they_can_be_asked(
 
 def where_of(engine: sa.Engine, client: WorldClient, table: sa.Table, condition: Any) -> Any:
     """The condition that a worker is asked; where nothing is asked, the rows that satisfy it."""
-    client.asked.clear()
+    client.session.sent.clear()
     with engine.connect() as connection:
         query = sa.select(sa.func.count().label("n")).select_from(table).where(condition)
         try:
@@ -259,7 +261,7 @@ def test_an_empty_list_of_a_public_table_is_no_row(
 
 
 def test_a_datetime_with_a_zone_is_an_instant(engine: sa.Engine, client: WorldClient) -> None:
-    client.define("trips-2026", **DATED)
+    client.define(definition("trips-2026", **DATED))
     trips = sa.Table("trips-2026", sa.MetaData(), autoload_with=engine)
     at = datetime(2026, 6, 30, 22, tzinfo=UTC)
     begins = {"attribute": "at", "ge": "2026-07-01T00:00:00"}

@@ -18,7 +18,7 @@ from stream_dp.client import Column, ResultTable
 from stream_dp.dbapi.connections import Connection
 from stream_dp.dbapi.literals import bound
 from stream_dp.messages import Definition
-from tests.dbapi.conftest import WorldClient
+from tests.client.world_client import WorldClient
 from tests.pipeline.world import definition
 
 BY_CARRIER = "SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier ORDER BY n DESC"
@@ -210,7 +210,7 @@ def test_what_is_closed_says_so(connection: Connection, client: WorldClient) -> 
     with connection:
         pass
     connection.close()
-    assert client.closed
+    assert client.session.closing
     for call in (connection.cursor, connection.commit, connection.rollback):
         with pytest.raises(dbapi.InterfaceError, match="this connection is closed"):
             call()
@@ -241,13 +241,13 @@ ORDERS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def orders(client: WorldClient) -> Connection:
-    client.define("orders", attributes=ORDERS)
+    client.define(definition("orders", attributes=ORDERS))
     cells = [
         {"at": day, "hour": hour, "count": 4_000}
         for day in ("2025-10-19", "2025-10-24", "2025-11-09")
         for hour in ("2025-10-20T00:30", "2025-10-20T01:30")
     ]
-    client._run(lambda world: world.batch("orders", "first", cells=cells))
+    client.send("orders", cells=cells)
     return Connection(client)
 
 
