@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +11,6 @@ from stream_dp.client.kafka.credentials import Credentials
 from stream_dp.client.kafka.server_discovery import token_of_environment
 from stream_dp.errors import InvalidInput
 from tests.signing import Issuer
-
-
-@pytest.fixture
-def issuer(tmp_path: Path) -> Issuer:
-    return Issuer(tmp_path)
 
 
 def test_the_name_is_that_of_the_token(issuer: Issuer) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -37,12 +39,15 @@ class QuietMailbox(Mailbox):
 
 
 class QuietSession(Session):
-    """A session whose records nobody reads.
+    """A session with a broker that listens, and whose records nobody reads.
 
     Attributes:
         sent: The topic, the key, the value and the headers of each record.
         records: What ``published`` reads, by the role of the topic.
+        takes_s: How long the broker takes for a record.
     """
+
+    takes_s = 0.0
 
     def __init__(self, analyst: str = "ann") -> None:
         self.analyst = analyst
@@ -58,7 +63,8 @@ class QuietSession(Session):
         self._sender: Any = self
         self._lock = threading.Lock()
         self._mailbox = self.mailbox
-        self._broker = Broker("127.0.0.1:1")
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._broker = Broker("{}:{}".format(*self._server.getsockname()))
 
     def read(self, role: str, *, latest: int | None = None) -> list[tuple[str, bytes | None]]:
         return self.records.get(role, [])[-(latest or 0) :]
@@ -72,12 +78,14 @@ class QuietSession(Session):
         *,
         timeout_s: float,
     ) -> tuple[str, int, int]:
+        time.sleep(self.takes_s)
         self.sent.append((topic, key, value, dict(headers)))
         return topic, 0, len(self.sent)
 
     def close(self) -> None:
         self.closing = True
         self.mailbox.close()
+        self._server.close()
 
     def worker_problem(self) -> str | None:
         return "no worker runs"
