@@ -13,22 +13,16 @@ from unittest import mock
 
 import pytest
 
-from stream_dp.client import AsyncClient, Query, Rejection
+from stream_dp.client import AsyncClient, Rejection
 from stream_dp.client.kafka.exchange import Exchange
 from stream_dp.client.kafka.mailbox import Reply
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable, StreamDPError
-from stream_dp.messages import Answer, Event
+from stream_dp.messages import Event
 from tests.client.world_client import AsyncSessionClient, QuietSession, WorldSession
 from tests.signing import Issuer
 from tests.waiting import PATIENCE_S
 
 EVENT = Event(dataset="people", event="repaired")
-
-
-@pytest.fixture
-async def client(session: WorldSession) -> AsyncIterator[AsyncClient]:
-    async with AsyncSessionClient(session) as made:
-        yield made
 
 
 @pytest.fixture
@@ -54,24 +48,19 @@ async def test_before_it_connects_it_says_how_to() -> None:
             pass
 
 
-async def test_a_data_set_from_definition_to_answers(
-    client: AsyncClient, definition: dict[str, Any]
+async def test_requests_are_answered_or_rejected(
+    session: WorldSession, definition: dict[str, Any]
 ) -> None:
-    people = (await client.define(definition)).dataset
-    await client.send(people, cells=[{"city": "Bonn", "age": 40, "count": 1000}])
-    assert people in await client.catalog()
-    answer: Any = await client.ask(people, "city = 'Bonn'", query_id="q")
-    assert answer.value == pytest.approx(1.0, abs=0.1)
-    assert await client.ask(people, "city = 'Bonn'", query_id="q") == answer
-    assert (await client.quote(people, "smoker")).status == "quoted"
-    table = await client.table(people, "SELECT city, COUNT(*) GROUP BY city")
-    assert list(table["city"]) == ["Bonn", "Graz", "other", "missing"]
-    replies = await client.ask_many(people, [Query("smoker"), Query("age < 18")])
-    assert all(isinstance(reply, Answer) for reply in replies)
-    with pytest.raises(Rejection, match="no data set 'no-such-data-set' is defined"):
-        await client.ask("no-such-data-set", {"attribute": "smoker", "eq": True})
-    await client.retire(people)
-    assert people not in await client.catalog()
+    async with AsyncSessionClient(session) as client:
+        people = (await client.define(definition)).dataset
+        await client.send(people, cells=[{"city": "Bonn", "age": 40, "count": 1000}])
+        answer: Any = await client.ask(people, "city = 'Bonn'", query_id="q")
+        assert answer.value == pytest.approx(1.0, abs=0.1)
+        assert (await client.quote(people, "smoker")).status == "quoted"
+        table = await client.table(people, "SELECT city, COUNT(*) GROUP BY city")
+        assert list(table["city"]) == ["Bonn", "Graz", "other", "missing"]
+        with pytest.raises(Rejection, match="no data set 'no-such-data-set' is defined"):
+            await client.ask("no-such-data-set", {"attribute": "smoker", "eq": True})
 
 
 async def test_a_twin_asks_under_the_name_of_its_token(
@@ -109,9 +98,7 @@ async def test_who_is_cancelled_leaves_nothing_behind_and_disturbs_nobody(
     waiter: AsyncClient, silent: QuietSession
 ) -> None:
     silent.takes_s = 0.1
-    tasks = [
-        asyncio.create_task(waiter.ask("people", {"all": []}, query_id="q")) for _ in range(20)
-    ]
+    tasks = [asyncio.create_task(waiter.ask("people", {}, query_id="q")) for _ in range(20)]
     for pause_s in (0.0, 0.002, 0.05, 0.3):  # before, while and after the query is sent
         await asyncio.sleep(pause_s)
         tasks.pop().cancel()
@@ -124,7 +111,7 @@ async def test_who_is_cancelled_leaves_nothing_behind_and_disturbs_nobody(
 
 
 async def test_an_error_that_meets_the_reply_and_the_sender_is_told_once(
-    waiter: AsyncClient, monkeypatch: pytest.MonkeyPatch
+    waiter: AsyncClient,
 ) -> None:
     def attempts(reply: Future[Reply]) -> Iterator[float]:
         reply.set_exception(StreamDPError("closed"))
@@ -135,9 +122,8 @@ async def test_an_error_that_meets_the_reply_and_the_sender_is_told_once(
     async def ask() -> None:
         reply: Future[Reply] = Future()
         exchange = Exchange(mock.Mock(), reply, attempts(reply), lambda found: found)
-        monkeypatch.setattr(QuietSession, "request", lambda *_, **__: exchange)
         with pytest.raises(StreamDPError, match="closed"):
-            await waiter.ask("people", {"all": []})
+            await waiter._reply(exchange)
 
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
