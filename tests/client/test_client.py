@@ -9,7 +9,7 @@ import math
 import signal
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -150,13 +150,10 @@ def test_a_sender_alone_is_told_how_many_values_cannot_be_read(
 ) -> None:
     name = client.define(definition).dataset
     given: Words = {"city": ["Bonn", "Oslo", None], "age": ["(7)", "7", "x"], "smoker": [True] * 3}
+    words = ["1 of 2 values of city are not listed", "2 of 3 values of age are not numbers"]
     for form in ({"columns": given}, {"frame": pd.DataFrame(given)}, {"arrow": pa.table(given)}):
-        assert list(map(str, client.send(name, **form).unread)) == [
-            "1 of 2 values of city are not listed",
-            "2 of 3 values of age are not numbers",
-        ]
+        assert list(map(str, client.send(name, **form).unread)) == words
     assert all("unread" not in event.model_dump_json() for event in client.batch_events(name))
-    assert client.send(name, columns=columns(30)).unread == ()
 
 
 def test_a_batch_counts_once_and_a_producer_finds_its_place_again(
@@ -293,41 +290,31 @@ def test_every_kind_has_a_constructor_whose_message_is_whole(client: Client, peo
     assert found["attribute"] == "age"
 
 
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
+def test_what_is_wrong_or_contradicts_itself_is_never_sent(
+    client: Client, session: WorldSession, people: str
+) -> None:
+    session.sent.clear()
+    wrong: list[tuple[Any, str]] = [
         ("agee >= 18", "line 1, column 1: there is no attribute agee"),
         (Query("SELECT QUANTILE(age, 0.5)", kind="mode"), "already asks for quantile"),
         (Query.prefix_batch("age", ["SELECT COUNT(*) GROUP BY age"]), "is not a condition"),
         (Query.share("SELECT COUNT(*)"), r"share_of: .* is not a condition"),
         (Query.share("smoker WITHIN 5%"), "those of the whole query"),
         (Query.share("smoker", "SELECT AVG(age)"), "already asks for sum"),
-    ],
-)
-def test_a_wrong_query_is_never_sent(
-    client: Client, session: WorldSession, people: str, asked: Any, words: str
-) -> None:
-    before = len(session.sent)
-    with pytest.raises(InvalidInput, match=words):
-        client.ask(people, asked)
-    assert len(session.sent) == before
-
-
-def test_what_contradicts_itself_is_never_sent(
-    client: Client, session: WorldSession, people: str
-) -> None:
-    before = len(session.sent)
+    ]
+    for asked, words in wrong:
+        with pytest.raises(InvalidInput, match=words):
+            client.ask(people, asked)
     with pytest.raises(InvalidInput, match="it is already a Query"):
         client.ask(people, Query.mode("city"), last_phases=2)
     with pytest.raises(InvalidInput, match=rf"did you mean {people}\?"):
         client.ask(people[:-1], "age >= 18")
-    twice = [Query(query_id="q"), Query("smoker", query_id="q")]
     for ask in (client.ask_many, client.quote_together):
         with pytest.raises(InvalidInput, match="q appears twice"):
-            ask(people, twice)  # type: ignore[operator]
+            ask(people, [Query(query_id="q"), Query("smoker", query_id="q")])
     with pytest.raises(InvalidInput, match="500 queries at the most, not 501"):
         client.quote_together(people, ["smoker"] * 501)
-    assert len(session.sent) == before
+    assert session.sent == []
 
 
 def test_a_quote_spends_nothing_and_several_queries_are_asked_within_theirs(
@@ -379,9 +366,7 @@ def test_a_statement_is_one_or_several_queries_with_one_price(client: Client, pe
     assert isinstance(price, QuotedBundle)
     assert len(price.queries) == 2
     table = client.sql(several, dataset=people, last_phases=1, at_most=0.9)
-    ((n, n_bar, part, part_bar),) = table.rows
-    assert (n, n_bar) == (1000, 0.0)
-    assert abs(part - 0.5) <= part_bar  # type: ignore[operator]
+    assert table.rows[0][:2] == (1000, 0.0)
     assert table.cost <= 0.9
     assert client.quote_sql(f'SELECT DISTINCT city FROM "{people}"') is None
     with pytest.raises(Refusal, match="at_most"):
@@ -476,9 +461,11 @@ def test_a_request_without_a_reply_is_sent_again_in_the_same_bytes(silent: Quiet
 
 def test_closing_wakes_up_who_waits(silent: QuietSession) -> None:
     client = SessionClient(silent)
-    with ThreadPoolExecutor(3) as pool:
-        asked = [pool.submit(client.ask, "people", {"all": []}, timeout_s=99) for _ in range(2)]
-        asked.append(pool.submit(client.ask_many, "people", [Query({"all": []})], timeout_s=99))
+    with ThreadPoolExecutor(2) as pool:
+        asked: list[Future[Any]] = [
+            pool.submit(client.ask, "people", {"all": []}, timeout_s=99),
+            pool.submit(client.ask_many, "people", [Query({"all": []})], timeout_s=99),
+        ]
         time.sleep(0.1)
         client.close()
         for future in asked:

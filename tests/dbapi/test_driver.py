@@ -79,22 +79,16 @@ def test_dates_become_dates(connection: Connection, monkeypatch: pytest.MonkeyPa
 ATTRIBUTES = [one.model_dump() for one in Definition.read(definition("flights")).attributes]
 
 
-def read_back(text: str, values: list[str]) -> Any:
-    carrier = {**ATTRIBUTES[0], "values": [text, *values]}
-    statement = bound("SELECT COUNT(*) FROM flights WHERE carrier = ?", [text])
-    (query,) = sql.plan(statement, [carrier], dataset="flights", unit=None).queries
-    return query["where"]
-
-
 @example("O'Hare")
+@example("a' OR 1 = 1 --")
+@example("\\'")
+@example("?")
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=50))
 def test_any_text_is_read_back_as_it_was(text: str) -> None:
-    assert read_back(text, ["a", "b"]) == {"attribute": "carrier", "eq": text}
-
-
-@pytest.mark.parametrize("text", ["'", "''", "a' OR 1 = 1 --", "\\", "\\'", "?", "/*", "%s", ":a"])
-def test_no_text_leaves_its_quotes(text: str) -> None:
-    assert read_back(text, ["x"]) == {"attribute": "carrier", "eq": text}
+    carrier = {**ATTRIBUTES[0], "values": [text, "a", "b"]}
+    statement = bound("SELECT COUNT(*) FROM flights WHERE carrier = ?", [text])
+    (query,) = sql.plan(statement, [carrier], dataset="flights", unit=None).queries
+    assert query["where"] == {"attribute": "carrier", "eq": text}
 
 
 @pytest.mark.parametrize(
@@ -122,13 +116,13 @@ def test_only_question_marks_outside_of_quotes_and_comments_are_parameters() -> 
     assert bound(statement, [1, "x"]) == "a = '?' AND \"?\" =  1 -- ?\nAND `?` = 'x' /* ? */"
 
 
+UNSAYABLE: list[Any] = [float("nan"), float("inf"), Decimal("NaN"), b"x", [], "a\0"]
+
+
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        *(
-            ([value], "cannot be written in SQL")
-            for value in (float("nan"), float("inf"), Decimal("NaN"), b"x", [], "a\0")
-        ),
+        *(([value], "cannot be written in SQL") for value in UNSAYABLE),
         ([], "0 are given for 1 question marks"),
         ([1, 2], "2 are given for 1 question marks"),
         ({"a": 1}, "they must be a list"),

@@ -130,14 +130,10 @@ def _described(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, _Desc
     return {
         topic["name"]: (
             topic,
-            {key: str(_value(said)) for key, said in settings.get(topic["name"], {}).items()},
+            {key: str(said["value"]) for key, said in settings.get(topic["name"], {}).items()},
         )
         for topic in admin.describe_topics(existing)
     }
-
-
-def _value(config: object) -> object:
-    return config["value"] if isinstance(config, dict) else config
 
 
 def describe_topics(bootstrap_servers: str | Broker, topics: Topics) -> dict[str, TopicState]:
