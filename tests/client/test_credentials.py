@@ -8,7 +8,6 @@ import pytest
 
 from stream_dp.client import AsyncClient
 from stream_dp.client.kafka.credentials import Credentials
-from stream_dp.client.kafka.server_discovery import token_of_environment
 from stream_dp.errors import InvalidInput
 from tests.signing import Issuer
 
@@ -57,12 +56,3 @@ def test_neither_a_repr_nor_a_log_shows_it(
         logging.getLogger("kafka.producer.kafka").debug("Sending (headers=%r)", token)
         logging.getLogger("kafka.protocol.parser").debug("Send: %r", token)
     assert not caplog.records
-
-
-def test_it_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("STREAM_DP_TOKEN", raising=False)
-    assert token_of_environment() is None
-    monkeypatch.setenv("STREAM_DP_TOKEN", "")
-    assert token_of_environment() is None
-    monkeypatch.setenv("STREAM_DP_TOKEN", "a.b.c")
-    assert token_of_environment() == "a.b.c"

@@ -12,7 +12,7 @@ from stream_dp.client import AsyncClient, Client
 from stream_dp.client.kafka.server_discovery import find
 from stream_dp.embedded import ports
 from stream_dp.embedded.folders import Running, StateFolder
-from stream_dp.errors import ServerUnavailable
+from stream_dp.errors import InvalidInput, ServerUnavailable
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_an_address_goes_before_the_environment_and_that_before_what_up_started(
 
 
 async def test_clients_without_an_address_go_there_or_say_what_to_do(
-    announce: Callable[..., str], tmp_path: Path
+    announce: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = rf"^no servers run in {tmp_path / 'stream-dp'}; start them with `stream-dp up`, or pass the "
     with pytest.raises(ServerUnavailable, match=words):
@@ -72,6 +72,10 @@ async def test_clients_without_an_address_go_there_or_say_what_to_do(
     with pytest.raises(ServerUnavailable, match=words):
         async with AsyncClient():
             pass
+    monkeypatch.setenv("STREAM_DP_TOKEN", "not a token")
+    with pytest.raises(InvalidInput, match="it is not a JSON Web Token"):
+        Client()
+    monkeypatch.setenv("STREAM_DP_TOKEN", "")
     address = announce(tmp_path / "stream-dp", "again.")
     with pytest.raises(ServerUnavailable, match=f"no Kafka broker answers at {address}"):
         Client()

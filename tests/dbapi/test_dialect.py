@@ -321,8 +321,12 @@ def arguments(url: str) -> dict[str, Any]:
         (
             "streamdp://ann@127.0.0.1:23566/?topic_prefix=a.&last_phases=7&at_most=0.01&timeout_s=5",
             {
-                "bootstrap_servers": "127.0.0.1:23566", "analyst": "ann", "topic_prefix": "a.",
-                "last_phases": 7, "at_most": 0.01, "timeout_s": 5.0,
+                "bootstrap_servers": "127.0.0.1:23566",
+                "analyst": "ann",
+                "topic_prefix": "a.",
+                "last_phases": 7,
+                "at_most": 0.01,
+                "timeout_s": 5.0,
             },
         ),
         ("streamdp://:a.b-c_d.e@h", {"bootstrap_servers": "h:9092", "token": "a.b-c_d.e"}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,7 +13,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_dp import dbapi, sql
-from stream_dp.client import Column, ResultTable
 from stream_dp.dbapi.connections import Connection
 from stream_dp.dbapi.literals import bound
 from stream_dp.messages import Definition
@@ -63,15 +61,6 @@ def test_a_statement_gives_rows_with_error_bars_next_to_the_values(connection: C
     assert [row[0] for row in cursor.execute(BY_CARRIER)] == ["AA", "UA", "other"]
     assert cursor.table is not None
     assert cursor.table.phases == (1, 1)
-
-
-def test_dates_become_dates(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = ResultTable("flights", (Column("day", "date"),), [("2026-11-01",), (None,)], None)
-    monkeypatch.setattr(connection, "ask", lambda _: table)
-    cursor = connection.cursor().execute("SELECT day")
-    assert cursor.fetchall() == [(date(2026, 11, 1),), (None,)]
-    assert cursor.description is not None
-    assert cursor.description[0][1] == dbapi.DATETIME
 
 
 # ---------------------------------------------------------------- parameters
@@ -208,15 +197,6 @@ def test_without_a_broker_there_is_no_connection() -> None:
         dbapi.connect("127.0.0.1:1")
 
 
-def test_pandas_reads_a_statement(connection: Connection) -> None:
-    with pytest.warns(UserWarning, match=re.escape("DBAPI2")):
-        frame = pd.read_sql(
-            BY_CARRIER.replace("GROUP", "WHERE delay >= ? GROUP"), connection, params=[0]
-        )  # type: ignore[call-overload]
-    assert list(frame.columns) == ["carrier", "n", "n_error_bar", "n_low", "n_high"]
-    assert list(frame["carrier"])[:2] == ["AA", "UA"]
-
-
 # ---------------------------------------------------------------- periods
 
 ORDERS: list[dict[str, Any]] = [
@@ -229,31 +209,32 @@ ORDERS: list[dict[str, Any]] = [
 @pytest.fixture
 def orders(client: WorldClient) -> Connection:
     client.define(definition("orders", attributes=ORDERS))
-    cells = [
-        {"at": day, "hour": hour, "count": 4_000}
-        for day in ("2025-10-19", "2025-10-24", "2025-11-09")
-        for hour in ("2025-10-20T00:30", "2025-10-20T01:30")
-    ]
+    hours = ("2025-10-20T00:30", "2025-10-20T01:30")
+    days = ("2025-10-19", "2025-10-24", "2025-11-09")
+    cells = [{"at": day, "hour": hour, "count": 4_000} for day in days for hour in hours]
     client.send("orders", cells=cells)
     return Connection(client)
 
 
 @pytest.mark.filterwarnings("ignore:pandas only supports SQLAlchemy")
-def test_periods_are_dates_and_times_for_pandas(orders: Connection) -> None:
-    weeks = "SELECT DATE_TRUNC('week', at) AS w, COUNT(*) AS n FROM orders GROUP BY 1 ORDER BY 1"
-    frame = pd.read_sql(weeks, orders, parse_dates=["w"])  # type: ignore[call-overload]
-    assert list(frame["w"].dt.strftime("%m-%d")[1:]) == ["10-20", "10-27", "11-03"]
-    assert pd.isna(frame["w"][0])
+def test_periods_are_dates_and_times_for_python_and_pandas(orders: Connection) -> None:
+    weeks = (
+        "SELECT DATE_TRUNC('week', at) AS w, COUNT(*) AS n FROM orders WHERE hour >= ? GROUP BY 1"
+    )
+    about: Any = {"params": ["2025-10-20T00:00"], "parse_dates": ["w"]}
+    frame = pd.read_sql(weeks, orders, **about)
+    assert sorted(frame["w"].dropna().dt.strftime("%m-%d")) == ["10-20", "10-27", "11-03"]
     cursor = orders.cursor()
-    hours = "SELECT DATE_TRUNC('hour', hour) AS h, COUNT(*) AS n FROM orders GROUP BY h"
-    rows = cursor.execute(hours).fetchall()
-    assert [row[0] and row[0].isoformat() for row in rows] == [
-        "2025-10-20T00:00:00", "2025-10-20T01:00:00", None,
-    ]  # fmt: skip
-    assert cursor.description is not None
-    assert cursor.description[0][1] == dbapi.DATETIME
+    for by, column, first in (
+        ("week", "at", date(2025, 10, 20)),
+        ("hour", "hour", datetime.fromisoformat("2025-10-20T00:00")),
+    ):
+        cursor.execute(f"SELECT DATE_TRUNC('{by}', {column}) AS p, COUNT(*) FROM orders GROUP BY 1")
+        assert {row[0] for row in cursor} >= {None, first}
+        assert cursor.description is not None
+        assert cursor.description[0][1] == dbapi.DATETIME
     assert cursor.table is not None
-    assert str(cursor.table.to_pandas()["h"].dtype) == "datetime64[s]"
+    assert str(cursor.table.to_pandas()["p"].dtype) == "datetime64[s]"
 
 
 def test_a_filter_on_a_virtual_table_is_one_of_dates(orders: Connection) -> None:
