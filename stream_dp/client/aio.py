@@ -10,11 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Self, TypeVar, cast
 
+from stream_dp.client.client_methods import ClientMethods
 from stream_dp.client.kafka.credentials import TokenSource
 from stream_dp.client.kafka.exchange import Exchange
 from stream_dp.client.kafka.mailbox import Reply
 from stream_dp.client.kafka.session import Session
-from stream_dp.client.offers import Offers
 from stream_dp.client.statements.written_query import AnswerT, Condition, Query, query_of
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import RefusedAnswer
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _THREADS: Final = 32
 
 
-class AsyncClient(Offers):
+class AsyncClient(ClientMethods):
     """A ``Client`` whose methods are awaited. Many tasks can share its one connection.
 
     ``async with AsyncClient() as client:`` connects and closes. It takes the arguments of ``Client``, and its

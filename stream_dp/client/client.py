@@ -8,16 +8,16 @@ from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from typing import Any, Self, cast
 
+from stream_dp.client.client_methods import ClientMethods
 from stream_dp.client.kafka.credentials import TokenSource
 from stream_dp.client.kafka.exchange import Exchange
 from stream_dp.client.kafka.mailbox import Reply
 from stream_dp.client.kafka.session import Session
-from stream_dp.client.offers import Offers
 from stream_dp.client.statements.written_query import AnswerT, Condition, Query, query_of
 from stream_dp.messages import RefusedAnswer
 
 
-class Client(Offers):
+class Client(ClientMethods):
     """A connection for one analyst or producer. It is thread-safe. Close it, or use it in a ``with``.
 
     Args:

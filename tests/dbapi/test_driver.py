@@ -222,7 +222,7 @@ def test_periods_are_dates_and_times_for_python_and_pandas(orders: Connection) -
         "SELECT DATE_TRUNC('week', at) AS w, COUNT(*) AS n FROM orders WHERE hour >= ? GROUP BY 1"
     )
     about: Any = {"params": ["2025-10-20T00:00"], "parse_dates": ["w"]}
-    frame = pd.read_sql(weeks, orders, **about)
+    frame = pd.read_sql(weeks, orders, **about)  # type: ignore[call-overload]
     assert sorted(frame["w"].dropna().dt.strftime("%m-%d")) == ["10-20", "10-27", "11-03"]
     cursor = orders.cursor()
     for by, column, first in (
