@@ -307,12 +307,6 @@ def test_errors_keep_their_class_and_a_lost_broker_invalidates_the_connection(
 # ---------------------------------------------------------------- addresses
 
 
-def arguments(url: str) -> dict[str, Any]:
-    positional, named = StreamDPDialect().create_connect_args(make_url(url))
-    assert list(positional) == []
-    return dict(named)
-
-
 @pytest.mark.parametrize(
     ("url", "named"),
     [
