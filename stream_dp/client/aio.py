@@ -5,44 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from functools import partial
+from typing import Any, Final, Self, TypeVar, cast
 
-from stream_dp.broker import Broker
-from stream_dp.client.client import Client
+from stream_dp.client.client_methods import ClientMethods
 from stream_dp.client.kafka.credentials import TokenSource
 from stream_dp.client.kafka.exchange import Exchange
 from stream_dp.client.kafka.mailbox import Reply
-from stream_dp.client.rows.frames import answer_frame
+from stream_dp.client.kafka.session import Session
 from stream_dp.client.statements.written_query import AnswerT, Condition, Query, query_of
 from stream_dp.errors import StreamDPError
-from stream_dp.messages import Answer, QuotedAnswer, RefusedAnswer
+from stream_dp.messages import RefusedAnswer
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-P = ParamSpec("P")
 T = TypeVar("T")
 
-_THREADS = 32
+_THREADS: Final = 32
 
 
-def _twin(
-    method: Callable[Concatenate[Client, P], T],
-) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
-    """Wraps a method of ``Client`` so that it runs in a thread."""
-
-    @functools.wraps(method)
-    async def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._run(functools.partial(method, self._connected(), *args, **kwargs))
-
-    return call
-
-
-class AsyncClient:
+class AsyncClient(ClientMethods):
     """A ``Client`` whose methods are awaited. Many tasks can share its one connection.
 
     ``async with AsyncClient() as client:`` connects and closes. It takes the arguments of ``Client``, and its
@@ -51,171 +33,46 @@ class AsyncClient:
     and it is safe to send it again under the same id. ``on_delay`` and ``on_answer`` are called in threads.
     """
 
-    def __init__(
-        self,
-        bootstrap_servers: str | Broker | None = None,
-        *,
-        analyst: str | None = None,
-        topic_prefix: str | None = None,
-        token: TokenSource | None = None,
-        kafka: Mapping[str, object] | None = None,
-        on_delay: Callable[[str], None] | None = None,
-    ) -> None:
-        self._connect = functools.partial(
-            Client,
-            bootstrap_servers,
-            analyst=analyst,
-            topic_prefix=topic_prefix,
-            token=token,
-            kafka=kafka,
-            on_delay=on_delay,
-        )
-        self._client: Client | None = None
+    def _begin(self, connect: Callable[[], Session]) -> None:
+        self._connect = connect
+        self._session: Session | None = None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stream-dp-client")
 
     async def __aenter__(self) -> Self:
-        self._client = await self._run(self._connect, undo=Client.close)
+        self._session = await self._run(self._connect, undo=Session.close)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def close(self) -> None:
         """Does the same as ``Client.close``."""
-        client, self._client = self._client, None
-        if client is not None:
+        session, self._session = self._session, None
+        if session is not None:
             # This needs another thread: all of ours may wait for something that only closing ends.
-            await asyncio.to_thread(client.close)
+            await asyncio.to_thread(session.close)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def with_token(self, token: TokenSource) -> AsyncClient:
         """Does the same as ``Client.with_token``."""
         twin = copy.copy(self)
-        twin._client = await self._run(functools.partial(self._connected().with_token, token))  # noqa: SLF001
+        twin._session = await self._run(partial(self._connected().with_token, token))  # noqa: SLF001
         return twin
 
-    define = _twin(Client.define)
-    retire = _twin(Client.retire)
-    close_phase = _twin(Client.close_phase)
-    change_analysts = _twin(Client.change_analysts)
-    catalog = _twin(Client.catalog)
-    definition = _twin(Client.definition)
-    ledger = _twin(Client.ledger)
-    ledgers = _twin(Client.ledgers)
-    ledger_entries = _twin(Client.ledger_entries)
-    synthetic = _twin(Client.synthetic)
-    dimension = _twin(Client.dimension)
-    dimensions = _twin(Client.dimensions)
-    put_dimension = _twin(Client.put_dimension)
-    delete_dimension = _twin(Client.delete_dimension)
-    difficulties = _twin(Client.difficulties)
-    standing = _twin(Client.standing)
-    stand = _twin(Client.stand)
-    end_standing = _twin(Client.end_standing)
-    change_standing = _twin(Client.change_standing)
-    answer = _twin(Client.answer)
-    waiting = _twin(Client.waiting)
-    batch_events = _twin(Client.batch_events)
-    next_sequence = _twin(Client.next_sequence)
-    stopped = _twin(Client.stopped)
-    worker_problem = _twin(Client.worker_problem)
-    send = _twin(Client.send)
-    as_message = _twin(Client.as_message)
-    ask_many = _twin(Client.ask_many)
-    quote_together = _twin(Client.quote_together)
-    sql = _twin(Client.sql)
-    quote_sql = _twin(Client.quote_sql)
-    statement = _twin(Client.statement)
-    ask_statements = _twin(Client.ask_statements)
-    quote_statements = _twin(Client.quote_statements)
-    open = _twin(Client.open)
-
-    @overload
-    async def ask(
-        self, dataset: str, query: Query[AnswerT], *, timeout_s: float = 30.0
-    ) -> AnswerT | RefusedAnswer: ...
-
-    @overload
     async def ask(
         self,
         dataset: str,
-        query: Condition | None = None,
+        query: Query[AnswerT] | Condition | None = None,
         *,
         group_by: Sequence[str] = (),
         last_phases: int | None = None,
         query_id: str | None = None,
         timeout_s: float = 30.0,
-    ) -> Answer: ...
-
-    async def ask(
-        self,
-        dataset: str,
-        query: Query[Any] | Condition | None = None,
-        *,
-        group_by: Sequence[str] = (),
-        last_phases: int | None = None,
-        query_id: str | None = None,
-        timeout_s: float = 30.0,
-    ) -> Answer:
-        """Does the same as ``Client.ask``."""
+    ) -> AnswerT | RefusedAnswer:
+        """Does the same as ``Client.ask``. No thread waits for the answer."""
         asked = query_of(query, group_by, last_phases, query_id)
-        return await self.ask_query(dataset, asked, timeout_s=timeout_s)
-
-    async def quote(
-        self,
-        dataset: str,
-        query: Query[Any] | Condition | None = None,
-        *,
-        group_by: Sequence[str] = (),
-        last_phases: int | None = None,
-        timeout_s: float = 30.0,
-    ) -> QuotedAnswer | RefusedAnswer:
-        """Does the same as ``Client.quote``."""
-        asked = query_of(query, group_by, last_phases, None)
-        answer = await self.ask_query(dataset, asked, quote=True, timeout_s=timeout_s)
-        assert isinstance(answer, QuotedAnswer | RefusedAnswer)
-        return answer
-
-    async def ask_query(
-        self, dataset: str, query: Query[Any], *, quote: bool = False, timeout_s: float = 30.0
-    ) -> Answer:
-        """Does the same as ``Client.ask_query``. No thread waits for the answer."""
-        prepare = functools.partial(
-            self._connected().prepare, dataset, query, quote=quote, timeout_s=timeout_s
-        )
-        exchange = await self._run(prepare, undo=Exchange.forget)
-        try:
-            reply = asyncio.wrap_future(exchange.future)
-            reply.add_done_callback(_heard)
-            while not reply.done():
-                wait_s = await self._run(
-                    functools.partial(next, exchange.attempts), undo=lambda _: exchange.forget()
-                )
-                await asyncio.wait([reply], timeout=wait_s)
-            await reply
-        finally:
-            exchange.forget()
-        answer = exchange.reply()
-        assert isinstance(answer, Answer)
-        return answer
-
-    async def table(
-        self,
-        dataset: str,
-        query: Query[Any] | str,
-        *,
-        last_phases: int | None = None,
-        timeout_s: float = 60.0,
-    ) -> pd.DataFrame:
-        """Does the same as ``Client.table``."""
-        asked = query_of(query, (), last_phases, None)
         answer = await self.ask_query(dataset, asked, timeout_s=timeout_s)
-        return answer_frame(answer, asked.conditions)
+        return cast("AnswerT | RefusedAnswer", answer)
 
     async def follow(self, dataset: str | None = None) -> AsyncIterator[Reply]:
         """Does the same as ``Client.follow``."""
@@ -232,10 +89,30 @@ class AsyncClient:
                 if dataset is None or reply.dataset == dataset:
                     yield reply
 
-    def _connected(self) -> Client:
-        if self._client is None:
+    def _connected(self) -> Session:
+        if self._session is None:
             raise StreamDPError("this client is not connected; use it in `async with`")
-        return self._client
+        return self._session
+
+    async def _do(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        begin = partial(work, self._connected(), *args, **kwargs)
+        found = await self._run(begin, undo=_forget)
+        return await self._reply(found) if isinstance(found, Exchange) else found
+
+    async def _reply(self, exchange: Exchange[T]) -> T:
+        """Does the same as ``Exchange.wait``. A thread is taken to send the request, and not to wait."""
+        try:
+            reply = asyncio.wrap_future(exchange.future)
+            reply.add_done_callback(_heard)
+            while not reply.done():
+                wait_s = await self._run(
+                    partial(next, exchange.attempts), undo=lambda _: exchange.forget()
+                )
+                await asyncio.wait([reply], timeout=wait_s)
+            await reply
+        finally:
+            exchange.forget()
+        return exchange.reply()
 
     async def _run(self, work: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
         """Runs work in a thread. If the caller is cancelled, ``undo`` receives the result later."""
@@ -244,8 +121,14 @@ class AsyncClient:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             if undo is not None:
-                future.add_done_callback(functools.partial(_undo, undo))
+                future.add_done_callback(partial(_undo, undo))
             raise
+
+
+def _forget(found: Any) -> None:
+    """Gives up a request that nobody waits for any more."""
+    if isinstance(found, Exchange):
+        found.forget()
 
 
 def _heard(reply: asyncio.Future[Any]) -> None:

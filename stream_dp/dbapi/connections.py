@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
-from types import TracebackType
-from typing import Any, Final, NoReturn, Self, TypeAlias
+from typing import Any, Final, NoReturn, Self, TypeAlias, TypedDict, Unpack
 
 from stream_dp.broker import Broker
 from stream_dp.client import Client, Column, ResultTable
@@ -22,6 +21,14 @@ from stream_dp.dbapi.literals import bound
 Description: TypeAlias = list[tuple[str, str, None, None, None, None, bool]]
 Row: TypeAlias = tuple[Any, ...]
 
+
+class _Asked(TypedDict, total=False):
+    dataset: str | None
+    last_phases: int | None
+    at_most: float | None
+    timeout_s: float
+
+
 # What tools ask to see whether a connection lives. No data set is asked.
 _PING: Final = re.compile(r"\s*select\s+1\s*;?\s*", re.IGNORECASE)
 _PONG: Final = ResultTable("", (Column("1", "integer"),), [(1,)], None)
@@ -34,7 +41,6 @@ def connect(
     analyst: str | None = None,
     topic_prefix: str | None = None,
     token: TokenSource | None = None,
-    kafka: Mapping[str, object] | None = None,
     last_phases: int | None = None,
     at_most: float | None = None,
     timeout_s: float = 60.0,
@@ -48,7 +54,6 @@ def connect(
         analyst: The name of the analyst. Default: the name in the token, or else the login name.
         topic_prefix: The prefix of the topic names. Default: as in ``Client``.
         token: The signed token that says who asks, or a function that returns a fresh one, as in ``Client``.
-        kafka: Further settings for kafka-python.
         last_phases: The number of latest phases to ask about. None asks about all phases.
         at_most: The largest share of any phase's budget that one statement may take. None for no limit.
         timeout_s: The longest wait for the next reply, in seconds.
@@ -57,13 +62,7 @@ def connect(
         OperationalError: No broker answers.
     """
     with translated():
-        client = Client(
-            bootstrap_servers,
-            analyst=analyst,
-            topic_prefix=topic_prefix,
-            token=token,
-            kafka=kafka,
-        )
+        client = Client(bootstrap_servers, analyst=analyst, topic_prefix=topic_prefix, token=token)
     return Connection(
         client, dataset=dataset, last_phases=last_phases, at_most=at_most, timeout_s=timeout_s
     )
@@ -74,36 +73,17 @@ class Connection:
 
     Args:
         client: The client that asks.
-        dataset: The data set that statements ask. None for the one in their FROM.
-        last_phases: The number of latest phases to ask about. None asks about all phases.
-        at_most: The largest share of any phase's budget that one statement may take. None for no limit.
-        timeout_s: The longest wait for the next reply, in seconds.
+        **asked: How statements are asked, as ``connect`` explains.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        dataset: str | None = None,
-        last_phases: int | None = None,
-        at_most: float | None = None,
-        timeout_s: float = 60.0,
-    ) -> None:
+    def __init__(self, client: Client, **asked: Unpack[_Asked]) -> None:
         self._client: Client | None = client
-        self._dataset = dataset
-        self._last_phases = last_phases
-        self._at_most = at_most
-        self._timeout_s = timeout_s
+        self._asked = asked
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
@@ -147,13 +127,7 @@ class Connection:
         if _PING.fullmatch(statement):
             return _PONG
         with translated():
-            return client.sql(
-                statement,
-                dataset=self._dataset,
-                last_phases=self._last_phases,
-                at_most=self._at_most,
-                timeout_s=self._timeout_s,
-            )
+            return client.sql(statement, **self._asked)
 
 
 class Cursor:
@@ -176,12 +150,7 @@ class Cursor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property

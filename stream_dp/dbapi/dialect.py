@@ -9,6 +9,7 @@ The last columns say which rows are sure, where LIMIT or HAVING chooses them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn, cast
 
 from sqlalchemy import Connection, types
@@ -138,12 +139,11 @@ class StreamDPDialect(default.DefaultDialect):
         Raises:
             NoSuchTableError: There is none of that name.
         """
-        if schema:
-            raise NoSuchTableError(f"{schema}.{table_name}")
-        definition = _definition(connection, table_name)
-        if isinstance(definition, DimensionTable):
-            return _columns_of(definition)
-        return [*_attributes_of(definition), *_others_of(definition)]
+        found = _definition(connection, table_name, schema)
+        if isinstance(found, Definition):
+            return _columns_of(found)
+        kinds = zip(found.columns, found.types, strict=True)
+        return [_column(name, _KINDS[kind](), name != found.key) for name, kind in kinds]
 
     @reflection.cache
     def get_table_comment(
@@ -154,9 +154,7 @@ class StreamDPDialect(default.DefaultDialect):
         Raises:
             NoSuchTableError: There is none of that name.
         """
-        if schema:
-            raise NoSuchTableError(f"{schema}.{table_name}")
-        if isinstance(_definition(connection, table_name), DimensionTable):
+        if isinstance(_definition(connection, table_name, schema), DimensionTable):
             return {"text": "A public table. Answers about it are exact and free."}
         return {
             "text": "A private data set. Each answer is noisy, and stands next to its error bar; rows are "
@@ -221,12 +219,16 @@ def _client(connection: Connection) -> Client:
     return cast("Client", connection.connection.dbapi_connection.client)  # type: ignore[union-attr]
 
 
-def _definition(connection: Connection, name: str) -> Definition | DimensionTable:
-    """Returns the definition of a data set, or a public table.
+def _definition(
+    connection: Connection, name: str, schema: str | None
+) -> Definition | DimensionTable:
+    """Returns the definition of a data set, or a public table. None is in a schema.
 
     Raises:
         NoSuchTableError: There is none of that name.
     """
+    if schema:
+        raise NoSuchTableError(f"{schema}.{name}")
     client = _client(connection)
     try:
         return client.definition(name)
@@ -237,53 +239,49 @@ def _definition(connection: Connection, name: str) -> Definition | DimensionTabl
         return table
 
 
-def _attributes_of(definition: Definition) -> list[ReflectedColumn]:
-    """Returns the attributes of a data set as columns."""
-    return [
-        {
-            "name": attribute.name,
-            "type": _type(attribute),
-            "nullable": attribute.missing,
-            "default": None,
-            "comment": _BINS if attribute.type == "number" else None,
-        }
-        for attribute in definition.attributes
+def _columns_of(definition: Definition) -> list[ReflectedColumn]:
+    """Returns the attributes of a data set, and what statements may name besides them.
+
+    That is the time of rows, and whose row it is.
+    """
+    found = [
+        _column(one.name, _type(one), one.missing, _BINS if one.type == "number" else None)
+        for one in definition.attributes
     ]
-
-
-def _others_of(definition: Definition) -> list[ReflectedColumn]:
-    """Returns what statements may name besides attributes: the time of rows, and whose row it is."""
     taken = {attribute.name.lower() for attribute in definition.attributes}
-    unit = definition.privacy.unit
-    names: list[tuple[str, types.TypeEngine[Any], str]] = [
-        (name, types.Integer() if name == "phase" else types.Date(), _TIME) for name in PERIODS
+    others = [
+        _column(name, types.Integer() if name == "phase" else types.Date(), False, _TIME)
+        for name in PERIODS
     ]
-    if unit is not None:
-        names.append((unit.key, types.String(), _WHOSE))
-    return [
-        {"name": name, "type": kind, "nullable": False, "default": None, "comment": comment}
-        for name, kind, comment in names
-        if name.lower() not in taken
-    ]
+    if definition.privacy.unit is not None:
+        others.append(_column(definition.privacy.unit.key, types.String(), False, _WHOSE))
+    return found + [one for one in others if one["name"].lower() not in taken]
 
 
 _BINS: Final = "Grouped by, a result has the names of its bins, which are texts."
 _TIME: Final = "The time of rows: group by it for a series, or compare it for a window."
 _WHOSE: Final = "Whose row it is: COUNT(DISTINCT ...) counts persons, and nothing else names it."
+_KINDS: Final[Mapping[DimensionType, type[types.TypeEngine[Any]]]] = {
+    "text": types.String,
+    "integer": types.Integer,
+    "real": types.Float,
+    "boolean": types.Boolean,
+}
 
 
-def _columns_of(table: DimensionTable) -> list[ReflectedColumn]:
-    """Returns the columns of a public table."""
-    kinds: dict[DimensionType, type[types.TypeEngine[Any]]] = {
-        "text": types.String,
-        "integer": types.Integer,
-        "real": types.Float,
-        "boolean": types.Boolean,
+def _column(
+    name: str,
+    kind: types.TypeEngine[Any],
+    nullable: bool,  # noqa: FBT001 - as SQLAlchemy calls it
+    comment: str | None = None,
+) -> ReflectedColumn:
+    return {
+        "name": name,
+        "type": kind,
+        "nullable": nullable,
+        "default": None,
+        "comment": comment,
     }
-    return [
-        {"name": one, "type": kinds[kind](), "nullable": one != table.key, "default": None}
-        for one, kind in zip(table.columns, table.types, strict=True)
-    ]
 
 
 def _type(attribute: AttributeSpec) -> types.TypeEngine[Any]:

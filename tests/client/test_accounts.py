@@ -57,81 +57,60 @@ def left(book: Book, who: str, phase: int = 1) -> int:
     return book.read().position(who, phase).left
 
 
-def test_before_anything_is_charged_everybody_has_their_share() -> None:
-    book = Book(RULES)
-    shares = {"finance": 0.4, "team-a": 0.1, "team-b": 0.1, "nightly": 0.2, "ann": 0.05, OWNER: 0.2}
-    assert {who: left(book, who) for who in shares} == {
-        who: part(share) for who, share in shares.items()
-    }
-
-
-def test_what_one_spends_is_taken_from_nobody_for_whom_a_part_is_kept() -> None:
+@pytest.mark.parametrize(
+    ("charged", "leaves"),
+    [
+        ("", "finance 0.4, team-a 0.1, team-b 0.1, nightly 0.2, ann 0.05, the-owner 0.2"),
+        # What is kept for one is taken by nobody else.
+        ("finance 0.4, ann 0.05", "finance 0, ann 0, bob 0.05, team-a 0.1, the-owner 0.2"),
+        # Who matches a pattern has a share of their own, and one together.
+        ("team-a 0.1, team-b 0.1", "team-c 0.05, team-a 0, finance 0.4"),
+        # The rest is shared by all for whom nothing is kept.
+        ("ann 0.05, bob 0.05, cid 0.04", "cid 0.01, dora 0.01, finance 0.4"),
+        # The owner pays for openings and tiles, and for queries of the owner.
+        (
+            "the-owner 0.1, ann/owner 0.04, nightly 0.03",
+            "the-owner 0.03, nightly 0.03, ann 0.05, finance 0.4",
+        ),
+    ],
+)
+def test_what_is_left_is_what_the_rules_allow_less_what_was_charged(
+    charged: str, leaves: str
+) -> None:
     book = Book(RULES, phases=2)
-    book.charge("finance", (0, part(0.4), 0))
-    book.charge("ann", (0, part(0.05), 0))
-    assert left(book, "finance") == 0
-    assert left(book, "ann") == 0
-    assert left(book, "bob") == part(0.05)
-    assert left(book, "team-a") == part(0.1)
-    assert left(book, OWNER) == part(0.2)
+    for who, share in pairs(charged):
+        name, _, as_owner = who.partition("/")
+        account = None if name == OWNER else name
+        book.charge(account, (0, part(share), 0), owner=bool(as_owner))
+    for who, share in pairs(leaves):
+        assert left(book, who) / UNITS == pytest.approx(share, abs=1e-12), who
     assert left(book, "finance", phase=2) == part(0.4), "each phase has its own line"
 
 
-def test_who_matches_a_pattern_has_a_share_of_their_own_and_one_together() -> None:
-    book = Book(RULES)
-    book.charge("team-a", (0, part(0.1), 0))
-    book.charge("team-b", (0, part(0.1), 0))
-    together = part(0.25) - 2 * part(0.1)
-    assert book.read().position("team-c", 1) == Position(
-        0, part(0.1), together, UNITS - 2 * part(0.1)
-    )
-    assert left(book, "team-c") == together
-    assert left(book, "team-a") == 0
-    assert left(book, "finance") == part(0.4)
+def pairs(text: str) -> list[tuple[str, float]]:
+    """Names and shares, as ``finance 0.4, ann 0.05`` says them."""
+    said = (one.split() for one in filter(None, text.split(", ")))
+    return [(who.replace("the-owner", OWNER), float(share)) for who, share in said]
 
 
-def test_the_rest_is_shared_by_all_for_whom_nothing_is_kept() -> None:
-    book = Book(RULES)
-    rest = UNITS - part(0.4) - part(0.25) - part(0.2)
-    for name in ("ann", "bob"):
-        book.charge(name, (0, part(0.05), 0))
-    assert left(book, "cid") == part(0.05)
-    book.charge("cid", (0, part(0.04), 0))
-    assert left(book, "dora") == rest - 2 * part(0.05) - part(0.04) < part(0.05)
-
-
-def test_what_is_kept_for_the_owner_pays_for_openings_tiles_and_queries_of_the_owner() -> None:
+def test_a_position_says_what_was_spent_and_what_bounds_the_rest() -> None:
     book = Book(RULES)
     book.charge(None, (0, part(0.1), 0))
-    book.charge("ann", (0, part(0.04), 0), owner=True)
-    book.charge("nightly", (0, part(0.03), 0))
-    together, kept = part(0.1) + part(0.04) + part(0.03), part(0.2)
-    assert book.read().position(OWNER, 1) == Position(
-        part(0.1) + part(0.04), None, kept - together, UNITS - together
-    )
-    assert book.read().position("nightly", 1).spent == part(0.03)
-    assert book.read().position("nightly", 1).left == kept - together
-    assert book.read().position("ann", 1).spent == 0
-    assert left(book, "finance") == part(0.4)
+    book.charge("team-a", (0, 10, part(0.07)))
+    book.charge("team-a", (0, part(0.05), 0))
+    position = book.read().position
+    whole = UNITS - part(0.1) - part(0.05) - 10
+    assert position(OWNER, 1) == Position(part(0.1), None, part(0.2) - part(0.1), whole)
+    assert position("team-c", 1) == Position(0, part(0.1), part(0.25) - part(0.07), whole)
+    fuller = position("team-a", 1)
+    assert (fuller.spent, fuller.left) == (part(0.07), part(0.1) - part(0.07)), "the fuller sum"
 
 
 def test_without_a_share_the_owner_takes_from_the_rest() -> None:
     book = Book({"analysts": {"finance": {"share": 0.4}, "*": {}}})
     book.charge(None, (0, part(0.5), 0))
     rest = UNITS - part(0.4) - part(0.5)
-    assert {who: left(book, who) for who in (OWNER, "ann", "finance")} == {
-        OWNER: rest,
-        "ann": rest,
-        "finance": part(0.4),
-    }
-
-
-def test_the_sum_of_which_less_is_left_decides() -> None:
-    book = Book(RULES)
-    book.charge("finance", (0, 10, part(0.3)))
-    book.charge("finance", (0, part(0.05), 0))
-    assert book.read().position("finance", 1).spent == part(0.3)
-    assert left(book, "finance") == part(0.4) - part(0.3)
+    assert [left(book, who) for who in (OWNER, "ann", "finance")] == [rest, rest, part(0.4)]
 
 
 def test_the_line_bounds_what_shares_would_allow() -> None:
@@ -152,8 +131,7 @@ def test_a_change_keeps_what_was_spent() -> None:
     assert left(book, "finance") == 0
     assert left(book, "ann") == part(0.5) - part(0.05)
     assert left(book, "bob") == 0, "nobody may ask who has no entry"
-    rest = UNITS - part(0.2) - part(0.5)
-    assert left(book, OWNER) == rest, "the owner has no share of its own any more"
+    assert left(book, OWNER) == UNITS - part(0.2) - part(0.5), "it has no share of its own any more"
 
 
 def test_a_phase_that_is_written_off_has_nothing_left() -> None:

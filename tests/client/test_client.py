@@ -1,14 +1,15 @@
+"""What the methods of a client do, on a worker of this process."""
+
 from __future__ import annotations
 
 import datetime as dt
+import inspect
+import json
 import math
-import os
 import signal
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from stream_dp.client import Client, Query, Refusal, Rejection
-from stream_dp.client import client as client_module
-from stream_dp.client.kafka import mailbox
-from stream_dp.client.kafka.deployment_topics import create_topics
-from stream_dp.client.statements.result_table import BAR
+from stream_dp.client import AsyncClient, Client, Query, Refusal, Rejection
+from stream_dp.client.kafka import record_sender
 from stream_dp.embedded import ports
-from stream_dp.embedded.kafka_server import KafkaServer
 from stream_dp.errors import (
     InvalidDefinition,
     InvalidInput,
@@ -35,67 +32,103 @@ from stream_dp.messages import (
     FIELDS,
     Answer,
     CountAnswer,
+    Definition,
     DimensionTable,
     QueryFields,
     QuotedBundle,
-    SeriesAnswer,
-    Topics,
 )
-from tests.waiting import PATIENCE_S, until
-
-pytestmark = pytest.mark.kafka
+from tests.client.conftest import columns
+from tests.client.world_client import QuietSession, SessionClient, WorldSession
 
 Words = dict[str, Any]
-
-
-def columns(n: int, *, bonn: float = 0.5) -> dict[str, list[object]]:
-    """Of n rows, a share in Bonn and the rest in Graz; ages 10, 40 and 70 by turns; half smoke."""
-    return {
-        "city": ["Bonn" if i < bonn * n else "Graz" for i in range(n)],
-        "age": [(10, 40, 70)[i % 3] for i in range(n)],
-        "smoker": [i % 2 == 0 for i in range(n)],
-    }
 
 
 @pytest.fixture
 def people(client: Client, definition: Words) -> str:
     """A data set with one open phase of 1,000 rows."""
-    client.define(definition)
-    name: str = definition["dataset"]
+    name = client.define(definition).dataset
     assert client.send(name, columns=columns(1000, bonn=0.75)).phase == 1
     return name
+
+
+# ---------------------------------------------------------------- data sets
 
 
 def test_a_data_set_is_defined_once_and_never_changed(client: Client, definition: Words) -> None:
     defined = client.define(definition)
     assert client.define({"version": 1, **definition}) == defined
-    assert client.catalog()[defined.dataset] == defined
+    assert client.catalog() == {defined.dataset: defined}
     with pytest.raises(Rejection, match="definitions never change") as caught:
         client.define({**definition, "phase": {"min_rows": 7}})
     assert caught.value.reason.code == "dataset_exists"
 
 
-def test_a_delta_that_may_give_rows_away_is_refused_before_anything_is_sent(
-    client: Client, definition: Words
+def test_a_large_delta_is_refused_before_anything_is_sent_or_a_warning_where_it_was_written(
+    client: Client, session: WorldSession, definition: Words
 ) -> None:
-    privacy = {"epsilon": 10.0, "delta": 1.1e-3}
     with pytest.raises(InvalidDefinition, match=r"privacy\.delta: it is above 1/phase\.min_rows"):
-        client.define({**definition, "privacy": privacy}, timeout_s=1.0)
-    assert definition["dataset"] not in client.catalog()
+        client.define({**definition, "privacy": {"epsilon": 10.0, "delta": 1.1e-3}})
+    assert session.sent == []
+    definition["privacy"] = {"epsilon": 10.0, "delta": 1e-3}
+    words = r"privacy.delta 0.001 is large for phases of 1,000 rows"
+    with pytest.warns(UserWarning, match=words) as told:
+        client.define(definition)
+    assert [one.filename for one in told] == [__file__]
 
 
-def test_the_workers_note_about_a_definition_is_a_warning(
+def test_a_retired_data_set_is_gone_even_if_its_definition_comes_late(
+    client: Client, session: WorldSession, people: str
+) -> None:
+    defined = client.definition(people)
+    client.retire(people)
+    session.records["catalog"].append((people, defined.to_bytes()))
+    assert client.catalog() == {}
+
+
+def test_a_day_is_closed_by_the_next_one_or_by_a_message(client: Client, definition: Words) -> None:
+    phase = {"min_rows": 500, "every": "1 day", "timezone": "Europe/Berlin"}
+    name = client.define({**definition, "phase": phase}).dataset
+    client.send(name, columns=columns(500), at="2026-11-01")
+    client.send(name, columns=columns(500, bonn=0.75), at=dt.date(2026, 11, 2))
+    with pytest.raises(InvalidInput, match="at: it is neither a date"):
+        client.send(name, columns=columns(500), at="tomorrow")
+    closed = client.close_phase(name)
+    assert (closed.phase, closed.since, closed.until) == (2, "2026-11-02", "2026-11-03")
+    with pytest.raises(Rejection, match="fewer rows wait"):
+        client.close_phase(name)
+    answer = client.ask(name, Query("day >= DATE '2026-11-02'"))
+    assert isinstance(answer, CountAnswer)
+    assert (answer.n, answer.since, answer.until) == (500, "2026-11-02", "2026-11-03")
+
+
+def test_who_may_ask_changes_from_the_next_query_on(client: Client, people: str) -> None:
+    event = client.change_analysts(people, {"bob": {"share": 0.3}}, owner={"share": 0.1})
+    assert event.event == "analysts_changed"
+    with pytest.raises(Rejection, match="allows nothing to 'ann'"):
+        client.ask(people)
+    assert [entry["kind"] for entry in client.ledger(people)][-1] == "analysts"
+
+
+def test_synthetic_rows_come_with_a_phase_and_go_with_the_data_set(
     client: Client, definition: Words
 ) -> None:
-    definition["privacy"] = {"epsilon": 10.0, "delta": 1e-3}
-    with pytest.warns(UserWarning, match=r"privacy.delta 0.001 is large for phases of 1,000 rows"):
-        client.define(definition)
-    assert definition["dataset"] in client.catalog()
+    name = client.define({**definition, "synthetic_rows": 200}).dataset
+    with pytest.raises(StreamDPError, match="no synthetic rows yet: 200 come"):
+        client.synthetic(name)
+    client.send(name, columns=columns(1000, bonn=0.75))
+    found = client.synthetic(name)
+    assert (found.phase, found.window, found.n, found.rows) == (1, (1, 1), 1000, 200)
+    assert list(pd.DataFrame(found.values())) == ["city", "age", "smoker"]
+    client.retire(name)
+    with pytest.raises(StreamDPError, match="retired just now"):
+        client.synthetic(name)
+
+
+# ---------------------------------------------------------------- batches
 
 
 def test_every_form_of_a_batch_counts_the_same_rows(client: Client, definition: Words) -> None:
-    client.define(definition)
-    name, given = definition["dataset"], columns(90)
+    name, given = client.define(definition).dataset, columns(90)
     frame = pd.DataFrame({"id": range(90), **given})
     rows = [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
     forms: list[Words] = [
@@ -108,152 +141,98 @@ def test_every_form_of_a_batch_counts_the_same_rows(client: Client, definition: 
     ]
     events = [client.send(name, **form, batch_id=f"form-{i}") for i, form in enumerate(forms)]
     assert [event.rows for event in events] == [90] * 6
-    assert events[-1].waiting == 540
+    assert events[-1].waiting == client.waiting()[name] == 540
 
 
 def test_a_sender_alone_is_told_how_many_values_cannot_be_read(
     client: Client, definition: Words
 ) -> None:
-    client.define(definition)
-    name = definition["dataset"]
+    name = client.define(definition).dataset
     given: Words = {"city": ["Bonn", "Oslo", None], "age": ["(7)", "7", "x"], "smoker": [True] * 3}
+    words = ["1 of 2 values of city are not listed", "2 of 3 values of age are not numbers"]
     for form in ({"columns": given}, {"frame": pd.DataFrame(given)}, {"arrow": pa.table(given)}):
-        assert list(map(str, client.send(name, **form).unread)) == [
-            "1 of 2 values of city are not listed",
-            "2 of 3 values of age are not numbers",
-        ]
+        assert list(map(str, client.send(name, **form).unread)) == words
     assert all("unread" not in event.model_dump_json() for event in client.batch_events(name))
-    assert client.send(name, columns=columns(30)).unread == ()
 
 
-def test_a_batch_sent_again_under_its_id_counts_once(client: Client, definition: Words) -> None:
-    client.define(definition)
-    name = definition["dataset"]
-    first = client.send(name, columns=columns(90), batch_id="b")
-    assert client.send(name, columns=columns(30), batch_id="b") == first
-    assert client.send(name, columns=columns(30), batch_id="c").waiting == 120
-
-
-def test_a_producer_counts_its_batches_and_finds_its_place_again(
+def test_a_batch_counts_once_and_a_producer_finds_its_place_again(
     client: Client, definition: Words
 ) -> None:
-    client.define(definition)
-    name, arrow = definition["dataset"], pa.table(columns(90))
+    name, arrow = client.define(definition).dataset, pa.table(columns(90))
     assert client.next_sequence(name, "till-7") is None
-    first = client.send(name, columns=columns(90), producer="till-7", sequence=4)
+    first = client.send(name, columns=columns(90), batch_id="b")
+    assert client.send(name, columns=columns(30), batch_id="b") == first
+    client.send(name, columns=columns(90), producer="till-7", sequence=4)
     second = client.send(name, arrow=arrow, producer="till-7", sequence=5)
-    assert [event.event for event in (first, second)] == ["batch_accepted"] * 2
-    assert (first.batch, second.batch_id, second.waiting) == ("till-7 4", None, 180)
+    assert (second.event, second.batch, second.batch_id) == ("batch_accepted", "till-7 5", None)
+    assert second.waiting == 270
     client.send(name, columns=columns(30), producer="till-8", sequence=70)
     client.send(name, columns=columns(30), batch_id="till-7")
     assert client.next_sequence(name, "till-7") == 6
     again = client.send(name, columns=columns(30), producer="till-7", sequence=5)
-    assert (again.event, again.waiting, again.next_sequence) == ("batch_known", 240, 6)
+    assert (again.event, again.waiting, again.next_sequence) == ("batch_known", 330, 6)
     with pytest.raises(Rejection, match="6 is the next number of producer till-7") as refused:
         client.send(name, columns=columns(30), producer="till-7", sequence=9)
     assert refused.value.rejected.next_sequence == 6
     with pytest.raises(Rejection, match="there is no column") as broken:
         client.send(name, columns={"smoker": [True]}, producer="till-7", sequence=6)
     assert broken.value.reason.code == "invalid_batch"
+    assert broken.value.rejected.topic == "in.batches"
     assert client.next_sequence(name, "till-7") == 6
-    assert len(client.batch_events(name)) == 6
+    assert len(client.batch_events(name)) == 8
 
 
 @pytest.mark.parametrize(
-    "names",
+    ("given", "words"),
     [
-        {"producer": "till-7"},
-        {"sequence": 0},
-        {"batch_id": "b", "producer": "till-7", "sequence": 0},
-        {"batch_id": "b", "sequence": 0},
+        ({"rows": [], "producer": "till-7"}, "pass batch_id, or producer and sequence"),
+        ({"rows": [], "sequence": 0}, "pass batch_id, or producer and sequence"),
+        ({"rows": [], "batch_id": "b", "producer": "p", "sequence": 0}, "no name, or two"),
+        ({"rows": [], "batch_id": "b", "sequence": 0}, "it has no name, or two"),
+        ({}, "none of rows, columns, cells, frame and arrow given; pass exactly one"),
+        ({"rows": [], "cells": []}, "rows and cells of rows"),
+        ({"cells": [{"city": "x" * 9_000_000, "count": 1}]}, "send fewer rows a batch"),
     ],
 )
-def test_a_batch_has_one_name(client: Client, names: Words) -> None:
-    with pytest.raises(InvalidInput, match="pass batch_id, or producer and sequence"):
-        client.send("people", rows=[], **names)
-
-
-def test_exactly_one_form_is_given(client: Client) -> None:
-    with pytest.raises(InvalidInput, match="none of rows, columns, cells, frame and arrow given"):
-        client.send("people")
-    with pytest.raises(InvalidInput, match="rows and cells of rows"):
-        client.send("people", rows=[], cells=[])
-
-
-def test_a_refused_batch_says_why_and_takes_no_row(client: Client, definition: Words) -> None:
-    client.define(definition)
-    name = definition["dataset"]
-    with pytest.raises(Rejection, match="there is no column age"):
-        client.send(name, columns={"city": ["Bonn"], "smoker": [True]})
-    assert client.send(name, columns=columns(1)).waiting == 1
-
-
-def test_synthetic_rows_come_with_a_phase_and_go_with_the_data_set(
-    client: Client, definition: Words
+def test_a_batch_has_one_form_one_name_and_one_record(
+    client: Client, given: Words, words: str
 ) -> None:
-    client.define({**definition, "synthetic_rows": 200})
-    name = definition["dataset"]
-    with pytest.raises(StreamDPError, match="no synthetic rows yet: 200 come"):
-        client.synthetic(name)
-    client.send(name, columns=columns(1000, bonn=0.75))
-    client.ask(name)  # answered after the rows were sent
-    found = client.synthetic(name)
-    assert (found.phase, found.window, found.n, found.rows) == (1, (1, 1), 1000, 200)
-    frame = pd.DataFrame(found.values())
-    assert list(frame.columns) == ["city", "age", "smoker"]
-    assert (frame["city"] == "Bonn").mean() == pytest.approx(0.75, abs=found.error)
-    assert found.error is not None
-    assert found.error < 0.2
-    client.retire(name)
-    with pytest.raises(StreamDPError, match="retired just now"):
-        client.synthetic(name)
+    with pytest.raises(InvalidInput, match=words):
+        client.send("people", **given)
 
 
-def test_a_definition_that_comes_late_does_not_bring_a_retired_data_set_back(
-    client: Client, served_deployment: Any, people: str
+@pytest.mark.parametrize("form", ["frame", "arrow"])
+def test_where_persons_are_protected_the_column_of_their_keys_goes_along(
+    silent: QuietSession, definition: Words, form: str
 ) -> None:
-    definition = client.catalog()[people]
-    client.retire(people)
-    served_deployment.produce("catalog", definition.to_bytes(), key=people)
-    assert people not in client.catalog()
+    definition["privacy"] |= {"unit": {"key": "id", "rows_per_phase": 1, "phases": 12}}
+    read = Definition.read({"version": 1, **definition})
+    silent.definitions[read.dataset] = read
+    frame = pd.DataFrame({"x": 1, "id": ["a", "b"], **columns(2)})
+    given = {"frame": frame, "arrow": pa.Table.from_pandas(frame)}
+    with pytest.raises(RequestTimeout):
+        SessionClient(silent).send(read.dataset, **{form: given[form]}, timeout_s=0.01)
+    _, _, value, headers = silent.sent[0]
+    assert value is not None
+    if form == "frame":
+        sent = json.loads(value)["columns"]
+    else:
+        assert headers["content-type"] == b"application/vnd.apache.arrow.stream"
+        sent = pa.ipc.open_stream(value).read_all().to_pydict()
+    assert list(sent) == ["city", "age", "smoker", "id"]
+    assert sent["id"] == ["a", "b"]
 
 
-def test_nothing_waits_once_the_rows_of_a_data_set_are_written_off(
-    client: Client, served_deployment: Any
-) -> None:
-    accepted = {"version": 1, "dataset": "closed", "event": "batch_accepted", "waiting": 7}
-    served_deployment.produce("events", accepted, key="closed")
-    assert client.waiting()["closed"] == 7
-    written_off = {"version": 1, "dataset": "closed", "event": "written_off", "batches": 1}
-    served_deployment.produce("events", written_off, key="closed")
-    assert client.waiting()["closed"] == 0
-
-
-def test_records_of_another_program_on_the_public_topics_are_left_out(
-    client: Client, served_deployment: Any, people: str
-) -> None:
-    waiting, rows = client.waiting(), len(client.ledger(people))
-    for role in ("catalog", "ledger", "events", "answers"):
-        for forged in (b"not JSON", b"[1]", b"3", b"\xff", b'{"version": 1}'):
-            served_deployment.produce(role, forged, key=people)
-    served_deployment.produce("catalog", b"not JSON", key="nobody")
-    assert people in client.catalog()
-    assert "nobody" not in client.catalog()
-    assert len(client.ledger(people)) == rows
-    assert client.waiting() == waiting
-    assert client.stopped() == {}
-    assert client.difficulties()[0][people] >= 0
+# ---------------------------------------------------------------- queries
 
 
 def test_a_data_frame_goes_round(client: Client, definition: Words) -> None:
-    client.define(definition)
-    name = definition["dataset"]
+    name = client.define(definition).dataset
     rng = np.random.default_rng(7)
+    cities = np.array(["Bonn", "Graz", "Oslo", None])
     frame = pd.DataFrame(
         {
-            "city": rng.choice(
-                np.array(["Bonn", "Graz", "Oslo", None]), 4000, p=[0.5, 0.3, 0.1, 0.1]
-            ),
+            "city": rng.choice(cities, 4000, p=[0.5, 0.3, 0.1, 0.1]),
             "age": np.where(rng.random(4000) < 0.2, math.nan, rng.integers(0, 90, 4000)),
             "smoker": rng.random(4000) < 0.25,
         }
@@ -262,70 +241,16 @@ def test_a_data_frame_goes_round(client: Client, definition: Words) -> None:
     table = client.table(name, "SELECT city, COUNT(*) GROUP BY city")
     assert list(table.columns) == ["city", "value", "error_bar", "count", "count_bar"]
     assert list(table["city"]) == ["Bonn", "Graz", "other", "missing"]
-    exact = [(frame["city"] == c).mean() for c in ("Bonn", "Graz", "Oslo")]
+    exact = [(frame["city"] == city).mean() for city in cities[:3]]
     exact.append(frame["city"].isna().mean())
-    assert table["error_bar"].dtype == np.float64
-    # A bar is 2.6 times the noise, so that this alarm is false in fewer than one of 10^9 runs.
-    assert np.all(np.abs(table["value"] - exact) <= 2.5 * table["error_bar"])
+    assert np.all(np.abs(table["value"] - exact) <= table["error_bar"].to_numpy(np.float64))
 
 
-def test_many_threads_get_each_their_own_answer(client: Client, people: str) -> None:
-    cities = ["Bonn", "Graz"] * 20
-
-    def ask(number: int) -> Any:
-        return client.ask(people, f"city = '{cities[number]}'", query_id=f"q{number}")
-
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(ask, range(40)))
-    assert [answer.query_id for answer in answers] == [f"q{number}" for number in range(40)]
-    values = {answer.value for city, answer in zip(cities, answers, strict=True) if city == "Bonn"}
-    others = {answer.value for city, answer in zip(cities, answers, strict=True) if city == "Graz"}
-    assert all(abs((value or 0) - 0.75) < 0.1 for value in values)
-    assert all(abs((value or 0) - 0.25) < 0.1 for value in others)
-
-
-def test_threads_that_ask_under_one_id_both_get_the_one_answer(client: Client, people: str) -> None:
-    with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(client.ask, people, "smoker", query_id="same") for _ in range(2)]
-    assert len({future.result().to_bytes() for future in asked}) == 1
-
-
-def test_a_rejection_reaches_who_caused_it_and_nobody_else(client: Client, people: str) -> None:
-    client.ask(people, "smoker", query_id="mine")
-    outcomes: dict[str, object] = {}
-
-    def note(name: str, ask: Callable[[], object]) -> None:
-        try:
-            outcomes[name] = ask()
-        except Rejection as error:
-            outcomes[name] = error.reason.code
-
-    tree = {"attribute": "smoker", "eq": True}
-    calls: dict[str, Callable[[], object]] = {
-        "good": lambda: client.ask(people, "age >= 18").status,
-        "reused": lambda: client.ask(people, "age >= 65", query_id="mine"),
-        "nowhere": lambda: client.ask("no-such-data-set", tree),
-        "batch": lambda: client.send("no-such-data-set", columns=columns(1)),
-        "again": lambda: client.ask(people, "smoker", query_id="mine").status,
-    }
-    threads = [threading.Thread(target=note, args=call) for call in calls.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    # The answer under this id is sent once more, and may come before the rejection.
-    reused = outcomes.pop("reused")
-    assert reused == "id_reused" or isinstance(reused, Answer)
-    assert outcomes == {
-        "good": "answered",
-        "nowhere": "unknown_dataset",
-        "batch": "unknown_dataset",
-        "again": "answered",
-    }
-
-
-def test_many_queries_share_records_and_come_back_in_order(client: Client, people: str) -> None:
+def test_many_queries_share_records_and_come_back_in_order(
+    client: Client, session: WorldSession, people: str
+) -> None:
     client.ask(people, "age >= 65", query_id="taken")
+    before = len(session.sent)
     asked = [Query("age >= 18", query_id=f"m{i}") for i in range(205)]
     asked[150] = Query("age >= 18", query_id="taken")
     told: list[int] = []
@@ -334,24 +259,7 @@ def test_many_queries_share_records_and_come_back_in_order(client: Client, peopl
     answers = [reply for reply in replies if isinstance(reply, Answer)]
     assert [answer.query_id for answer in answers] == [q.query_id for q in asked if q != asked[150]]
     assert told == [index for index in range(205) if index != 150]
-
-
-def test_two_queries_of_one_call_have_two_ids(client: Client, people: str) -> None:
-    with pytest.raises(InvalidInput, match="q appears twice"):
-        client.ask_many(people, [Query(query_id="q"), Query("smoker", query_id="q")])
-
-
-def test_large_queries_are_spread_over_records_that_are_served(client: Client, people: str) -> None:
-    long = {"any": [{"attribute": "city", "in": ["Bonn"] * 900} for _ in range(10)]}
-    replies = client.ask_many(people, [Query(long) for _ in range(9)])
-    assert {reply.status for reply in replies if isinstance(reply, Answer)} == {"answered"}
-
-
-def test_a_wrong_query_is_never_sent(client: Client, people: str) -> None:
-    with pytest.raises(InvalidQuery, match="line 1, column 1: there is no attribute agee"):
-        client.ask(people, "agee >= 18")
-    with pytest.raises(InvalidInput, match=rf"did you mean {people}\?"):
-        client.ask(people[:-1], "age >= 18")
+    assert len(session.sent) - before == 3, "a hundred in a record"
 
 
 def test_every_kind_has_a_constructor_whose_message_is_whole(client: Client, people: str) -> None:
@@ -382,139 +290,34 @@ def test_every_kind_has_a_constructor_whose_message_is_whole(client: Client, peo
     assert found["attribute"] == "age"
 
 
-def test_a_query_that_says_two_things_is_never_sent(client: Client, people: str) -> None:
-    with pytest.raises(InvalidInput, match="already asks for quantile"):
-        client.ask(people, Query("SELECT QUANTILE(age, 0.5)", kind="mode"))
+def test_what_is_wrong_or_contradicts_itself_is_never_sent(
+    client: Client, session: WorldSession, people: str
+) -> None:
+    session.sent.clear()
+    wrong: list[tuple[Any, str]] = [
+        ("agee >= 18", "line 1, column 1: there is no attribute agee"),
+        (Query("SELECT QUANTILE(age, 0.5)", kind="mode"), "already asks for quantile"),
+        (Query.prefix_batch("age", ["SELECT COUNT(*) GROUP BY age"]), "is not a condition"),
+        (Query.share("SELECT COUNT(*)"), r"share_of: .* is not a condition"),
+        (Query.share("smoker WITHIN 5%"), "those of the whole query"),
+        (Query.share("smoker", "SELECT AVG(age)"), "already asks for sum"),
+    ]
+    for asked, words in wrong:
+        with pytest.raises(InvalidInput, match=words):
+            client.ask(people, asked)
     with pytest.raises(InvalidInput, match="it is already a Query"):
-        client.ask(people, Query.mode("city"), last_phases=2)  # type: ignore[call-overload]
-    with pytest.raises(InvalidInput, match="is not a condition"):
-        client.ask(people, Query.prefix_batch("age", ["SELECT COUNT(*) GROUP BY age"]))
-    with pytest.raises(InvalidInput, match=r"share_of: .* is not a condition"):
-        client.ask(people, Query.share("SELECT COUNT(*)"))
-    with pytest.raises(InvalidInput, match="those of the whole query"):
-        client.ask(people, Query.share("smoker WITHIN 5%"))
-    with pytest.raises(InvalidInput, match="already asks for sum"):
-        client.ask(people, Query.share("smoker", "SELECT AVG(age)"))
+        client.ask(people, Query.mode("city"), last_phases=2)
+    with pytest.raises(InvalidInput, match=rf"did you mean {people}\?"):
+        client.ask(people[:-1], "age >= 18")
+    for ask in (client.ask_many, client.quote_together):
+        with pytest.raises(InvalidInput, match="q appears twice"):
+            ask(people, [Query(query_id="q"), Query("smoker", query_id="q")])
+    with pytest.raises(InvalidInput, match="500 queries at the most, not 501"):
+        client.quote_together(people, ["smoker"] * 501)
+    assert session.sent == []
 
 
-def test_sums_come_as_a_data_frame_too(client: Client, people: str) -> None:
-    frame = client.table(people, "SELECT city, AVG(age) GROUP BY city")
-    assert list(frame.columns)[-4:] == ["total", "total_bar", "mean", "mean_bar"]
-    assert frame.loc[frame["city"] == "Bonn", "count"].item() == pytest.approx(750, abs=100)
-
-
-def test_shares_come_as_a_data_frame_too(client: Client, people: str) -> None:
-    share = "AVG(CASE WHEN smoker THEN 1 ELSE 0 END)"
-    frame = client.table(people, f"SELECT city, {share} GROUP BY city")
-    assert list(frame.columns)[-4:] == ["share", "share_bar", "both", "both_bar"]
-    one: Any = client.ask(people, f"SELECT {share} WHERE city = 'Bonn' WITHIN 0.2")
-    same: Any = client.ask(people, Query.share("smoker", "city = 'Bonn'", error={"value": 0.2}))
-    assert one.share_bar <= 0.2
-    assert (same.share, same.path) == (one.share, "certified")
-
-
-def test_one_statement_counts_all_rows_and_averages_those_that_have_a_value(
-    client: Client, definition: Words
-) -> None:
-    """Half of the rows have no age: before, their number was what COUNT(*) got for an answer."""
-    client.define(definition)
-    name = definition["dataset"]
-    cells = [{"city": "Bonn", "age": 40, "count": 3000}, {"city": "Graz", "count": 3000}]
-    assert client.send(name, cells=cells).phase == 1
-    both: Any = client.ask(name, "SELECT COUNT(*), COUNT(age), AVG(age)")
-    assert (both.rows, both.rows_bar, both.n) == (6000, 0.0, 6000)
-    assert both.count == pytest.approx(3000, abs=600)
-    assert both.mean == pytest.approx(41.0, abs=15)
-    some: Any = client.ask(name, "SELECT COUNT(*), AVG(age) WHERE city = 'Graz'")
-    assert some.rows == pytest.approx(3000, abs=some.rows_bar)
-    assert some.count == pytest.approx(0, abs=600)
-    asked = Query.sum("age", "city = 'Graz'", count_rows=True)
-    again: Any = client.ask(name, asked)
-    assert again.rows == some.rows
-    frame = client.table(name, "SELECT city, COUNT(*), AVG(age) GROUP BY city")
-    assert list(frame.columns)[-3:] == ["mean_bar", "rows", "rows_bar"]
-    graz = frame[frame["city"] == "Graz"]
-    assert graz["rows"].item() == pytest.approx(3000, abs=graz["rows_bar"].item())
-    assert graz["count"].item() == pytest.approx(0, abs=600)
-    counted: Any = client.ask(name, "SELECT COUNT(age)")
-    assert counted.count == pytest.approx(3000, abs=600)
-
-
-def test_a_whole_statement_is_a_table_of_one_or_several_queries(
-    client: Client, people: str
-) -> None:
-    one = f'SELECT city, COUNT(*) AS n FROM "{people.upper()}" GROUP BY 1 ORDER BY n DESC LIMIT 2;'
-    found = client.sql(one, query_id=f"one-{people}")
-    assert found.dataset == people
-    assert found.column("city") == ["Bonn", "Graz"]
-    assert abs(found.column("n")[0] - 750) <= found.column(f"n{BAR}")[0]  # type: ignore[operator]
-    assert client.sql(one, query_id=f"one-{people}").rows == found.rows, "its id repeats its answer"
-    several = "SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE smoker) / COUNT(*) AS part"
-    price = client.quote_sql(several, dataset=people)
-    assert isinstance(price, QuotedBundle)
-    assert len(price.queries) == 2
-    table = client.sql(several, dataset=people, last_phases=1, at_most=0.9)
-    ((n, n_bar, part, part_bar),) = table.rows
-    assert (n, n_bar) == (1000, 0.0)
-    assert abs(part - 0.5) <= part_bar  # type: ignore[operator]
-    assert table.cost <= 0.9
-    assert client.quote_sql(f'SELECT DISTINCT city FROM "{people}"') is None
-    with pytest.raises(InvalidInput, match="names no data set"):
-        client.sql(several)
-    with pytest.raises(InvalidInput, match="the SQL says it too"):
-        client.sql(f"{several} COSTING AT MOST 2%", dataset=people, at_most=0.1)
-    with pytest.raises(Refusal, match="at_most"):
-        client.sql("FRESH SELECT city, COUNT(*) GROUP BY 1", dataset=people, at_most=1e-9)
-
-
-def test_a_public_table_is_joined_until_it_is_deleted(client: Client, people: str) -> None:
-    name = f"cities-{people}"
-    document = {
-        "dimension": name, "key": "town", "columns": ["town", "country"],
-        "types": ["text", "text"], "rows": [["Bonn", "DE"], ["Graz", "AT"], ["Linz", "AT"]],
-    }  # fmt: skip
-    client.put_dimension(DimensionTable.read(document))
-    assert client.dimension(name).lines()["Linz"] == {"country": "AT"}
-    asked = (
-        f'SELECT c.country, COUNT(*) AS n FROM "{people}" p JOIN "{name}" c ON p.city = c.town '
-        "GROUP BY 1 ORDER BY 1 DESC"
-    )
-    found = client.sql(asked)
-    assert found.column("country") == ["DE", "AT"]
-    for count, bar, true in zip(
-        found.column("n"), found.column(f"n{BAR}"), (750, 250), strict=True
-    ):
-        assert abs(count - true) <= bar  # type: ignore[operator]
-    client.delete_dimension(name)
-    assert name not in client.dimensions()
-    with pytest.raises(InvalidQuery, match="is not a public table"):
-        client.sql(asked)
-    with pytest.raises(InvalidInput, match="there is no public table"):
-        client.delete_dimension(name)
-    wide = {**document, "rows": [[f"c{i}", "x" * 250] for i in range(5000)]}
-    with pytest.raises(InvalidInput, match="bytes are more than"):
-        client.put_dimension(DimensionTable.read(wide))
-
-
-def test_a_fresh_answer_is_asked_for_in_sql_or_in_python(client: Client, people: str) -> None:
-    one: Any = client.ask(people, "FRESH city = 'Bonn'")
-    other: Any = client.ask(people, Query("city = 'Bonn'", fresh=True))
-    for answer in (one, other):
-        assert answer.path == "measured"
-        assert answer.privacy_loss.share > 0
-        assert answer.error_bar_anytime is None
-    plain: Any = client.ask(people, "city = 'Bonn'")
-    assert plain.error_bar <= plain.error_bar_anytime
-
-
-def test_a_quote_spends_nothing(client: Client, people: str) -> None:
-    quoted = client.quote(people, "smoker AND age >= 65 AND city = 'Bonn'")
-    assert quoted.status == "quoted"
-    again = client.quote(people, "smoker AND age >= 65 AND city = 'Bonn'")
-    assert again.budget == quoted.budget
-
-
-def test_several_queries_are_quoted_together_and_asked_within_that_price(
+def test_a_quote_spends_nothing_and_several_queries_are_asked_within_theirs(
     client: Client, people: str
 ) -> None:
     tiles: list[Any] = [
@@ -522,171 +325,162 @@ def test_several_queries_are_quoted_together_and_asked_within_that_price(
         {"attribute": "smoker", "eq": True},
         Query("smoker", ("city",), last_phases=1),
     ]
+    single: Any = client.quote(people, tiles[0])
+    assert single.status == "quoted"
     quoted: Any = client.quote_together(people, tiles)
     assert (quoted.status, len(quoted.queries), quoted.phase) == ("quoted", 3, 1)
-    assert client.quote_together(people, tiles).budget == quoted.budget
+    assert client.quote_together(people, tiles).budget == quoted.budget == single.budget
     queries = [tile if isinstance(tile, Query) else Query(tile) for tile in tiles]
     high = max(quoted.together.high, 1e-12)
     for answer in client.ask_many(people, queries, at_most=high):
         assert not isinstance(answer, Rejection)
         assert answer.status == "answered"
-    with pytest.raises(InvalidInput, match="500 queries at the most, not 501"):
-        client.quote_together(people, ["smoker"] * 501)
-    with pytest.raises(InvalidInput, match="twice"):
-        client.quote_together(people, [Query("smoker", query_id="q")] * 2)
     (refused,) = client.ask_many(people, [Query("smoker")], at_most=2.0)
     assert isinstance(refused, Rejection)
 
 
-def test_batch_events_tell_what_became_of_batches(client: Client, people: str) -> None:
-    before = int(time.time() * 1000)
-    client.send(people, columns=columns(5), batch_id="late")
-    assert [event.batch_id for event in client.batch_events(people, since_ms=before)] == ["late"]
-    assert len(client.batch_events(people)) == 2
-    assert client.waiting()[people] == 5
+def test_a_query_stands_until_it_ends(client: Client, people: str) -> None:
+    stands = client.stand(people, "smoker", query_id="late", last_phases=1, alert={"above": 0.2})
+    assert client.standing(people) == [stands] == client.standing()
+    assert client.standing("others") == []
+    answer = client.answer(people, "late@1")
+    assert answer is not None
+    assert answer == client.ask(people, "smoker", last_phases=1, query_id="late@1")
+    with pytest.raises(Rejection, match="another standing query of this analyst has this id"):
+        client.stand(people, "age < 18", query_id="late")
+    client.end_standing(people, "late")
+    assert client.standing(people) == []
+    assert client.answer(people, "late@2") is None
 
 
-def test_a_data_set_is_stopped_until_another_event_follows(
-    client: Client, make_deployment: Any
+# ---------------------------------------------------------------- statements
+
+
+def test_a_statement_is_one_or_several_queries_with_one_price(client: Client, people: str) -> None:
+    one = f'SELECT city, COUNT(*) AS n FROM "{people.upper()}" GROUP BY 1 ORDER BY n DESC LIMIT 2;'
+    found = client.sql(one, query_id="one")
+    assert found.column("city") == ["Bonn", "Graz"]
+    assert client.sql(one, query_id="one").rows == found.rows, "its id repeats its answer"
+    several = "SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE smoker) / COUNT(*) AS part"
+    price = client.quote_sql(several, dataset=people)
+    assert isinstance(price, QuotedBundle)
+    assert len(price.queries) == 2
+    table = client.sql(several, dataset=people, last_phases=1, at_most=0.9)
+    assert table.rows[0][:2] == (1000, 0.0)
+    assert table.cost <= 0.9
+    assert client.quote_sql(f'SELECT DISTINCT city FROM "{people}"') is None
+    with pytest.raises(Refusal, match="at_most"):
+        client.sql("FRESH SELECT city, COUNT(*) GROUP BY 1", dataset=people, at_most=1e-9)
+
+
+def test_statements_are_about_one_data_set_and_say_a_limit_once(
+    client: Client, definition: Words, people: str
 ) -> None:
-    deployment = make_deployment()
-    reason = {"code": "stopped", "message": "the journal was cut"}
+    other = client.define({**definition, "dataset": "other"}).dataset
+    count, limited = "SELECT COUNT(*) AS n", "SELECT COUNT(*) AS n COSTING AT MOST 2%"
+    with pytest.raises(InvalidInput, match="names no data set"):
+        client.sql(count)
+    with pytest.raises(InvalidInput, match="the SQL says it too"):
+        client.sql(limited, dataset=people, at_most=0.1)
+    read = [client.statement(count, dataset=name) for name in (people, other)]
+    with pytest.raises(InvalidInput, match=f"are about other and {people}"):
+        client.ask_statements(read)
+
+
+def test_a_public_table_can_be_joined_until_it_is_deleted(client: Client, people: str) -> None:
+    document = {
+        "dimension": "cities", "key": "town", "columns": ["town", "country"],
+        "types": ["text", "text"], "rows": [["Bonn", "DE"], ["Graz", "AT"], ["Linz", "AT"]],
+    }  # fmt: skip
+    client.put_dimension(DimensionTable.read(document))
+    assert client.dimension("cities").lines()["Linz"] == {"country": "AT"}
+    joined = (
+        f'SELECT c.country, COUNT(*) FROM "{people}" p JOIN cities c ON p.city = c.town GROUP BY 1'
+    )
+    assert {*client.sql(joined).column("country")} == {"AT", "DE"}
+    assert client.sql("SELECT town FROM cities WHERE country = 'DE'").rows == [("Bonn",)]
+    client.delete_dimension("cities")
+    assert client.dimensions() == {}
+    with pytest.raises(InvalidQuery, match="is not a public table"):
+        client.sql(joined)
+    with pytest.raises(InvalidInput, match="there is no public table"):
+        client.delete_dimension("cities")
+    wide = {**document, "rows": [[f"c{i}", "x" * 250] for i in range(5000)]}
+    with pytest.raises(InvalidInput, match="bytes are more than"):
+        client.put_dimension(DimensionTable.read(wide))
+
+
+# ---------------------------------------------------------------- what the topics tell
+
+
+def test_events_tell_what_waits_and_what_is_stopped(silent: QuietSession) -> None:
+    client = SessionClient(silent)
+
+    def say(dataset: str, event: str, **more: Any) -> None:
+        value = json.dumps({"version": 1, "dataset": dataset, "event": event, **more}).encode()
+        silent.records.setdefault("events", []).append((dataset, value))
+
     for name in ("people", "shops"):
-        stopped = {"version": 1, "dataset": name, "event": "stopped", "reason": reason}
-        deployment.produce("events", stopped, key=name)
-    repaired = {"version": 1, "dataset": "shops", "event": "repaired"}
-    deployment.produce("events", repaired, key="shops")
-    with deployment.client() as reading:
-        assert reading.stopped() == {"people": "the journal was cut"}
+        say(name, "batch_accepted", waiting=7)
+        say(name, "stopped", reason={"code": "stopped", "message": "the journal was cut"})
+    assert client.waiting() == {"people": 7, "shops": 7}
+    say("shops", "repaired")
+    assert client.stopped() == {"people": "the journal was cut"}
+    say("shops", "written_off", batches=1)
+    assert client.waiting() == {"people": 7, "shops": 0}
 
 
-def test_followers_see_what_happens_until_the_client_closes(
-    kafka_server: str, served_prefix: str, client: Client, people: str
+def test_records_of_another_program_on_the_public_topics_are_left_out(
+    client: Client, session: WorldSession, people: str
 ) -> None:
-    watcher = Client(kafka_server, topic_prefix=served_prefix)
-    watcher.open()
-    seen: SimpleQueue[str] = SimpleQueue()
-
-    def watch() -> None:
-        for reply in watcher.follow(people):
-            seen.put(type(reply).__name__)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    until(lambda: watcher._mailbox is not None and watcher._mailbox._followers)
     client.ask(people, "smoker")
-    client.send(people, columns=columns(1))
-    assert [seen.get(timeout=PATIENCE_S), seen.get(timeout=PATIENCE_S)] == [
-        "PredicateAnswer",
-        "Event",
-    ]
-    watcher.close()
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive()
-    assert seen.empty()
+    easy, hard = client.difficulties()
+    assert (easy + hard)[people] == 1
+    before = client.waiting(), client.ledger(people), client.difficulties()
+    for role in ("catalog", "ledger", "events", "answers", "standing", "dimensions"):
+        for forged in (b"not JSON", b"[1]", b"3", b"\xff", b'{"version": 1}'):
+            session.records.setdefault(role, []).append((people, forged))
+    session.records["catalog"].append(("nobody", b"not JSON"))
+    assert client.catalog().keys() == {people}
+    assert (client.waiting(), client.ledger(people), client.difficulties()) == before
+    assert client.stopped() == client.dimensions() == {}
+    assert client.standing() == []
 
 
 # ---------------------------------------------------------------- nobody replies
 
 
-def test_without_a_worker_the_timeout_says_so_and_what_to_do(
-    kafka_server: str, silent_prefix: str
-) -> None:
-    told: list[str] = []
-    with Client(kafka_server, topic_prefix=silent_prefix, on_delay=told.append) as client:
-        with pytest.raises(RequestTimeout) as caught:
-            client.ask("people", {"all": []}, query_id="q", timeout_s=9.5)
-        assert client.worker_problem() == told[0]
-    assert f"nobody has joined the group {silent_prefix[:-1]}-worker" in told[0]
-    assert f"no reply to query q within 9.5 s: {told[0]}" in str(caught.value)
-    assert "safe to send it again under the same id" in str(caught.value)
-    assert len(told) == 1
+def test_a_request_without_a_reply_is_sent_again_in_the_same_bytes(silent: QuietSession) -> None:
+    words = "no reply to query q within 0.1 s: no worker runs. It is safe to send it again under"
+    with pytest.raises(RequestTimeout, match=words):
+        SessionClient(silent).ask("people", {"all": []}, query_id="q", timeout_s=0.1)
+    assert len(silent.sent) == 3
+    assert len({value for _, _, value, _ in silent.sent}) == 1
+    assert silent.mailbox._waiters == {}
 
 
-def test_a_request_without_a_reply_is_sent_again_under_the_same_id(deployment: Any) -> None:
-    with deployment.client() as client, pytest.raises(RequestTimeout):
-        client.ask("people", {"all": []}, query_id="q", timeout_s=1.5)
-    values = [record.value for record in deployment.read("queries")]
-    assert len(values) == 3
-    assert len(set(values)) == 1
-
-
-def test_a_worker_that_starts_late_still_answers_and_one_that_ended_is_missed(
-    deployment: Any, definition: Words
-) -> None:
-    with deployment.client() as client, ThreadPoolExecutor(1) as pool:
-        defined = pool.submit(client.define, definition, timeout_s=PATIENCE_S)
-        worker = deployment.worker().wait_ready()
-        assert defined.result().dataset == definition["dataset"]
-        assert client.worker_problem() is None
-        worker.stop()
-        worker.until(client.worker_problem)  # the broker takes a while to forget a member
-
-
-def test_closing_wakes_up_who_waits(kafka_server: str, silent_prefix: str) -> None:
-    client = Client(kafka_server, topic_prefix=silent_prefix)
-    client.open()
-    with ThreadPoolExecutor(3) as pool:
-        longer = 2 * PATIENCE_S
-        asked = [pool.submit(client.ask, "people", {"all": []}, timeout_s=longer) for _ in range(3)]
-        time.sleep(0.5)
+def test_closing_wakes_up_who_waits(silent: QuietSession) -> None:
+    client = SessionClient(silent)
+    with ThreadPoolExecutor(2) as pool:
+        asked: list[Future[Any]] = [
+            pool.submit(client.ask, "people", {"all": []}, timeout_s=99),
+            pool.submit(client.ask_many, "people", [Query({"all": []})], timeout_s=99),
+        ]
+        time.sleep(0.1)
         client.close()
         for future in asked:
-            with pytest.raises(StreamDPError, match="closed"):
-                future.result(PATIENCE_S)
-    with pytest.raises(StreamDPError, match="closed"):
+            with pytest.raises(StreamDPError, match="closed before the reply came"):
+                future.result(60)
+    with pytest.raises(StreamDPError, match="this client is closed"):
         client.ask("people", {"all": []})
 
 
 def test_without_a_broker_the_error_says_where_it_looked() -> None:
-    port = ports.choose("nobody", None)
-    where = f"127.0.0.1:{port}"
+    where = f"127.0.0.1:{ports.choose('nobody', None)}"
     with pytest.raises(ServerUnavailable, match=rf"answers at {where} \(Connection refused\)"):
         Client(where)
     with pytest.raises(ServerUnavailable, match="'localhost' is not host:port"):
         Client("localhost")
-
-
-@pytest.mark.slow
-def test_when_the_broker_dies_whoever_asks_reads_or_listens_is_told_and_closing_ends(
-    own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mailbox, "_LOOK_S", 0.5)
-    monkeypatch.setattr(mailbox, "_AWAY_S", 8.0)  # longer than who asks waits to send again
-    where = own_kafka.bootstrap_servers
-    create_topics(where, Topics(), partitions=1)
-    told: SimpleQueue[str] = SimpleQueue()
-    with ThreadPoolExecutor(3) as pool, Client(where, on_delay=told.put) as client:
-
-        def read_on() -> None:
-            while True:
-                client.catalog()
-
-        asked = pool.submit(client.ask, "people", {"all": []}, timeout_s=12)
-        reading = pool.submit(read_on)
-        listening = pool.submit(lambda: next(client.follow()))
-        assert "no worker runs" in told.get(timeout=PATIENCE_S)
-        os.kill(own_kafka.pid, signal.SIGKILL)
-        assert told.get(timeout=PATIENCE_S).startswith(f"no Kafka broker answers at {where}")
-        # On a busy machine nobody may have time to send it again, or it is on its way as the broker dies.
-        told_so = f"no Kafka broker answers at {where}|the broker at {where} took no record"
-        with pytest.raises((ServerUnavailable, RequestTimeout), match=told_so):
-            asked.result(PATIENCE_S)
-        with pytest.raises(ServerUnavailable, match=f"answers at {where}"):
-            reading.result(PATIENCE_S)
-        with pytest.raises(ServerUnavailable, match=f"lost: no Kafka broker answers at {where}"):
-            listening.result(PATIENCE_S)
-        assert (client.worker_problem() or "").startswith(f"no Kafka broker answers at {where}")
-
-
-def test_without_topics_the_error_says_how_to_make_them(
-    kafka_server: str, topic_prefix: str
-) -> None:
-    with Client(kafka_server, topic_prefix=topic_prefix) as client:
-        for reach in (client.open, client.catalog, lambda: client.ask("people", "smoker")):
-            with pytest.raises(ServerUnavailable) as caught:
-                reach()
-            assert str(caught.value).endswith(f"topics create --topic-prefix {topic_prefix}")
 
 
 def test_an_interrupt_while_a_client_connects_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -699,8 +493,8 @@ def test_an_interrupt_while_a_client_connects_is_not_lost(monkeypatch: pytest.Mo
         except KeyboardInterrupt:  # as kafka-python does where it meets one in a task of its own
             finish.wait(0.1)
 
-    monkeypatch.setattr(client_module, "check_reachable", lambda _: None)
-    monkeypatch.setattr(client_module, "KafkaProducer", deaf)
+    monkeypatch.setattr(record_sender, "check_reachable", lambda _: None)
+    monkeypatch.setattr(record_sender, "KafkaProducer", deaf)
     try:
         with pytest.raises(KeyboardInterrupt):
             Client("127.0.0.1:1")
@@ -708,24 +502,9 @@ def test_an_interrupt_while_a_client_connects_is_not_lost(monkeypatch: pytest.Mo
         finish.set()
 
 
-def test_a_day_is_closed_by_the_next_one_or_by_a_message(client: Client, definition: Words) -> None:
-    phase = {"min_rows": 500, "every": "1 day", "timezone": "Europe/Berlin"}
-    client.define({**definition, "phase": phase})
-    name = definition["dataset"]
-    client.send(name, columns=columns(500), at="2026-11-01")
-    client.send(name, columns=columns(500, bonn=0.75), at=dt.date(2026, 11, 2))
-    with pytest.raises(InvalidInput, match="at: it is neither a date"):
-        client.send(name, columns=columns(500), at="tomorrow")
-    closed = client.close_phase(name)
-    assert (closed.phase, closed.since, closed.until) == (2, "2026-11-02", "2026-11-03")
-    with pytest.raises(Rejection, match="fewer rows wait"):
-        client.close_phase(name)
-    answer = client.ask(name, Query("day >= DATE '2026-11-02'"))
-    assert isinstance(answer, CountAnswer)
-    assert (answer.n, answer.since, answer.until) == (500, "2026-11-02", "2026-11-03")
-    asked = Query("SELECT city, COUNT(*) GROUP BY city", series="day")
-    frame = client.table(name, asked)
-    assert frame["since"].unique().tolist() == ["2026-11-01", "2026-11-02"]
-    series = client.ask(name, Query("city = 'Bonn'", series="phase", window={"last": "1 day"}))
-    assert isinstance(series, SeriesAnswer)
-    assert [part.window for part in series.parts] == [(2, 2)]
+def test_each_method_says_what_it_does_and_both_clients_have_it(client: Client) -> None:
+    for name, method in inspect.getmembers(Client, inspect.isfunction):
+        if not name.startswith("_"):
+            assert method.__doc__, name
+            assert hasattr(AsyncClient, name) or name == "subscribe"
+    assert list(inspect.signature(client.retire).parameters) == ["dataset", "timeout_s"]

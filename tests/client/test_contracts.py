@@ -40,17 +40,12 @@ def test_what_is_committed_is_what_the_models_make(tmp_path: Path) -> None:
     assert committed == made, "run: stream-dp contracts docs/contracts"
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_a_schema_is_one(name: str) -> None:
-    Draft202012Validator.check_schema(SCHEMAS[name])
-
-
 def test_every_example_of_the_page_fits_and_every_schema_has_one() -> None:
-    seen = set()
+    for schema in SCHEMAS.values():
+        Draft202012Validator.check_schema(schema)
     for name, document in examples():
         assert faults(name, document) == [], document
-        seen.add(name)
-    assert seen == set(SCHEMAS)
+    assert {name for name, _ in examples()} == set(SCHEMAS)
 
 
 @pytest.mark.parametrize(
@@ -78,20 +73,9 @@ def test_the_document_describes_every_topic_of_clients_and_its_references_lead_s
     assert set(document["channels"]) == TOPICS.keys() - set(PRIVATE)
     assert document["channels"]["queries"]["address"] == "other.queries"
 
-    def references(node: Any) -> Iterator[str]:
-        if isinstance(node, dict):
-            for name, inner in node.items():
-                if name == "$ref":
-                    yield inner
-                else:
-                    yield from references(inner)
-        elif isinstance(node, list):
-            for inner in node:
-                yield from references(inner)
-
-    found = set(references(document))
+    found = set(re.findall(r'"\$ref": "#/(.+?)"', json.dumps(document)))
     assert len(found) > len(TOPICS)
     for reference in found:
         node: Any = document
-        for step in reference.removeprefix("#/").split("/"):
+        for step in reference.split("/"):
             node = node[step]

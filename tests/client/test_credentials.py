@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import pytest
 
 from stream_dp.client import AsyncClient
 from stream_dp.client.kafka.credentials import Credentials
-from stream_dp.client.kafka.server_discovery import token_of_environment
 from stream_dp.errors import InvalidInput
 from tests.signing import Issuer
-
-
-@pytest.fixture
-def issuer(tmp_path: Path) -> Issuer:
-    return Issuer(tmp_path)
 
 
 def test_the_name_is_that_of_the_token(issuer: Issuer) -> None:
@@ -63,12 +56,3 @@ def test_neither_a_repr_nor_a_log_shows_it(
         logging.getLogger("kafka.producer.kafka").debug("Sending (headers=%r)", token)
         logging.getLogger("kafka.protocol.parser").debug("Send: %r", token)
     assert not caplog.records
-
-
-def test_it_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("STREAM_DP_TOKEN", raising=False)
-    assert token_of_environment() is None
-    monkeypatch.setenv("STREAM_DP_TOKEN", "")
-    assert token_of_environment() is None
-    monkeypatch.setenv("STREAM_DP_TOKEN", "a.b.c")
-    assert token_of_environment() == "a.b.c"

@@ -37,8 +37,8 @@ def test_delta_is_at_most_one_in_the_rows_of_a_phase(min_rows: int) -> None:
         most = float(caught.value.fix.split(";")[0].removeprefix("use at most "))
         definition(most, min_rows).check_new()
         assert Fraction(1, 2 * min_rows) < Fraction(str(most)) <= Fraction(1, min_rows)
-    definition(0.9999 / min_rows, min_rows).check_new()
-    definition(0, min_rows).check_new()
+    for delta in (0.9999 / min_rows, 0):
+        definition(delta, min_rows).check_new()
 
 
 @pytest.mark.parametrize(("delta", "min_rows"), [(0.1, 10), (0.01, 100), (5e-5, 20_000)])
@@ -46,7 +46,6 @@ def test_exactly_one_in_the_rows_is_accepted_however_floats_round(
     delta: float, min_rows: int
 ) -> None:
     definition(delta, min_rows).check_new()
-    assert large_delta(delta / 100, min_rows) is None
 
 
 @given(n_rows=st.integers(1, 2**62))
@@ -84,7 +83,4 @@ def test_a_large_epsilon_is_said_in_odds_of_guessing(epsilon: float, odds: str, 
     assert f"right {right} of the time; with epsilon 1 it is 2.7 to 1" in said
     unit = UnitSpec(key="user", rows_per_phase=1, phases=1)
     assert "about a person" in (large_epsilon(row.model_copy(update={"unit": unit})) or "")
-
-
-def test_nothing_is_said_of_an_epsilon_below_3() -> None:
     assert large_epsilon(PrivacySpec(epsilon=2.999, delta=1e-9)) is None

@@ -13,13 +13,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from stream_dp.client import Client, Rejection, answer_frame, answers_frame
+from stream_dp.client import Rejection, answer_frame, answers_frame
 from stream_dp.client.kafka import topic_documents
 from stream_dp.client.kafka.deployment_topics import worker_group
 from stream_dp.client.rows import frames
 from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput, StreamDPError
-from stream_dp.messages import Answer, Batched, Definition, FoundCell, Reason, Rejected, read_answer
+from stream_dp.messages import Answer, Batched, FoundCell, Reason, Rejected, read_answer
 from stream_dp.settings import WorkerSettings
 from tests.answers import noisy_answer
 
@@ -57,39 +57,6 @@ def test_columns_that_are_not_declared_stay_here() -> None:
     assert set(frames.frame_columns(FRAME, UNIVERSE.names)) == set(UNIVERSE.names)
     stream = frames.arrow_stream(pa.Table.from_pandas(FRAME), UNIVERSE.names)
     assert pa.ipc.open_stream(stream).read_all().column_names == list(UNIVERSE.names)
-
-
-@pytest.mark.parametrize(
-    ("form", "given"), [("frame", FRAME), ("arrow", pa.Table.from_pandas(FRAME))]
-)
-def test_where_persons_are_protected_the_column_of_their_keys_goes_along(
-    monkeypatch: pytest.MonkeyPatch, form: str, given: Any
-) -> None:
-    unit = {"key": "id", "rows_per_phase": 1, "phases": 12}
-    definition = Definition.read(
-        {
-            "version": 1,
-            "dataset": "people",
-            "attributes": [
-                {"name": "city", "type": "category", "values": ["Bonn", "Graz"]},
-                {"name": "smoker", "type": "boolean"},
-            ],
-            "privacy": {"epsilon": 1.0, "delta": 1e-9, "unit": unit},
-            "accuracy": {"error": 0.02},
-            "phase": {"min_rows": 20_000},
-        }
-    )
-    sent: list[bytes] = []
-    monkeypatch.setattr(Client, "definition", lambda *_: definition)
-    monkeypatch.setattr(Client, "_send_batch", lambda _, __, value, *___: sent.append(value))
-    object.__new__(Client).send("people", **{form: given})
-    (value,) = sent
-    if form == "frame":
-        columns = json.loads(value)["columns"]
-    else:
-        columns = pa.ipc.open_stream(value).read_all().to_pydict()
-    assert list(columns) == ["city", "smoker", "id"]
-    assert columns["id"] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("form", [frames.frame_columns, frames.arrow_stream])

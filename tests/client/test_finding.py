@@ -12,7 +12,7 @@ from stream_dp.client import AsyncClient, Client
 from stream_dp.client.kafka.server_discovery import find
 from stream_dp.embedded import ports
 from stream_dp.embedded.folders import Running, StateFolder
-from stream_dp.errors import ServerUnavailable
+from stream_dp.errors import InvalidInput, ServerUnavailable
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def announce() -> Iterator[Callable[..., str]]:
         folder.release()
 
 
-def test_what_up_started_is_found_with_its_prefix(
+def test_an_address_goes_before_the_environment_and_that_before_what_up_started(
     announce: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = announce(tmp_path / "stream-dp", "again.")
@@ -49,16 +49,10 @@ def test_what_up_started_is_found_with_its_prefix(
     assert find(None, "mine.") == (Broker(usual), "mine.")
     monkeypatch.setenv("STREAM_DP_TOPIC_PREFIX", "theirs.")
     assert find(None, None) == (Broker(usual), "theirs.")
+    monkeypatch.delenv("STREAM_DP_TOPIC_PREFIX")
     other = announce(tmp_path / "other", "stream-dp.")
     monkeypatch.setenv("STREAM_DP_STATE_DIR", str(tmp_path / "other"))
-    monkeypatch.delenv("STREAM_DP_TOPIC_PREFIX")
     assert find(None, None) == (Broker(other), "stream-dp.")
-
-
-def test_servers_named_by_the_environment_go_before_and_an_address_before_both(
-    announce: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    announce(tmp_path / "stream-dp", "again.")
     monkeypatch.setenv("STREAM_DP_BOOTSTRAP_SERVERS", "kafka:9093")
     monkeypatch.setenv("STREAM_DP_KAFKA_SECURITY_PROTOCOL", "SSL")
     assert find(None, None) == (Broker("kafka:9093", security_protocol="SSL"), "stream-dp.")
@@ -69,19 +63,8 @@ def test_servers_named_by_the_environment_go_before_and_an_address_before_both(
     assert find(given, "mine.") == (given, "mine.")
 
 
-def test_a_prefix_that_an_older_release_did_not_write_down_is_the_usual_one(
-    announce: Callable[..., str], tmp_path: Path
-) -> None:
-    announce(tmp_path / "stream-dp", "again.")
-    file = tmp_path / "stream-dp/servers.json"
-    text = file.read_text()
-    assert '"topic_prefix": "again."' in text
-    file.write_text(text.replace(',\n  "topic_prefix": "again."', ""))
-    assert find(None, None)[1] == "stream-dp."
-
-
 async def test_clients_without_an_address_go_there_or_say_what_to_do(
-    announce: Callable[..., str], tmp_path: Path
+    announce: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = rf"^no servers run in {tmp_path / 'stream-dp'}; start them with `stream-dp up`, or pass the "
     with pytest.raises(ServerUnavailable, match=words):
@@ -89,6 +72,10 @@ async def test_clients_without_an_address_go_there_or_say_what_to_do(
     with pytest.raises(ServerUnavailable, match=words):
         async with AsyncClient():
             pass
+    monkeypatch.setenv("STREAM_DP_TOKEN", "not a token")
+    with pytest.raises(InvalidInput, match="it is not a JSON Web Token"):
+        Client()
+    monkeypatch.setenv("STREAM_DP_TOKEN", "")
     address = announce(tmp_path / "stream-dp", "again.")
     with pytest.raises(ServerUnavailable, match=f"no Kafka broker answers at {address}"):
         Client()

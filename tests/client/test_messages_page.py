@@ -9,12 +9,14 @@ import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
+from unittest import mock
 
 import numpy as np
 import pytest
 from pydantic import BaseModel
 
 from stream_dp.audit import verify
+from stream_dp.client.statements.written_query import Query, as_message
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.outcome import RefusalCode
 from stream_dp.core.queries.conditions import compile_where
@@ -95,57 +97,65 @@ def test_every_profile_and_each_of_its_settings_is_named() -> None:
             assert re.search(rf"`\"?{name}\b", PAGE), (profile, name)
 
 
-def test_a_close_message_is_read() -> None:
-    (example,) = examples("close")
-    assert ClosePhase.read(example).dataset == "orders"
-
-
-def test_a_change_of_shares_is_read() -> None:
-    (example,) = examples("analysts")
-    assert ChangeAnalysts.read(example).analysts["finance"].share == 0.3
+def test_changes_and_ledger_entries_are_read() -> None:
+    assert [ClosePhase.read(one).dataset for one in examples("close")] == ["orders"]
+    shares = [ChangeAnalysts.read(one).analysts["finance"].share for one in examples("analysts")]
+    assert shares == [0.3]
+    for example in examples("ledger"):
+        entry = json.dumps(example, sort_keys=True, separators=(",", ":")).encode()
+        assert ledger.read(entry) == example
 
 
 def test_batches_fit_the_definition_beside_them() -> None:
     universe, _ = build(Definition.read(next(examples("definition"))))
     n_rows = []
-    for example in examples("batch"):
-        batch = Batch.read(example)
+    for batch in map(Batch.read, examples("batch")):
         if batch.columns is not None:
-            n_rows.append(universe.encode_columns(batch.columns).n_rows)
+            cells = universe.encode_columns(batch.columns)
         elif batch.rows is not None:
-            n_rows.append(universe.encode_rows(batch.rows).n_rows)
+            cells = universe.encode_rows(batch.rows)
         else:
             assert batch.cells is not None
-            n_rows.append(universe.encode_cells(batch.cells).n_rows)
+            cells = universe.encode_cells(batch.cells)
+        n_rows.append(cells.n_rows)
     assert n_rows == [3, 2, 12, 2]
 
 
 def test_queries_fit_the_definition_beside_them() -> None:
     universes = {d["dataset"]: build(Definition.read(d))[0] for d in examples("definition")}
-    ids = []
+    ids = set()
     for example in examples("query"):
         universe = universes[example["dataset"]]
         for query in queries_of(example):
             compile_where(universe, query.where)
             assert query.attribute in {None, *universe.names}
-            ids.append(query.query_id)
-    assert {"q-0", "q-1", "q-3", "q-4"} <= set(ids)
+            ids.add(query.query_id)
+    assert {f"q-{number}" for number in range(5)} <= ids
+
+
+def queries_of(example: dict[str, Any]) -> list[QueryFields]:
+    return [QueryFields.read(item) for item in QueryEnvelope.read(example).queries]
+
+
+ASKED = [query for example in examples("query") for query in queries_of(example)]
 
 
 def test_every_kind_of_query_has_an_example() -> None:
     of_counts = {"predicate", "table", "sum", "share", "difference", "quantile", "correlation"}
     of_others = {kind for answerer in ANSWERERS.values() for kind in answerer.kinds}
-    assert {query.kind for query in asked()} == of_counts | of_others
+    assert {query.kind for query in ASKED} == of_counts | of_others
     for name in KindsSpec.model_fields:
         assert f'`"{name}": {{"share": ' in PAGE, name
+    said = {name for fields in ASKED for name in fields.model_fields_set}
+    assert said >= QueryFields.model_fields.keys() - {"quote"}, "an example would show a lost field"
 
 
-def asked() -> list[QueryFields]:
-    return [query for example in examples("query") for query in queries_of(example)]
-
-
-def queries_of(example: dict[str, Any]) -> list[QueryFields]:
-    return [QueryFields.read(item) for item in QueryEnvelope.read(example).queries]
+@pytest.mark.parametrize("fields", ASKED, ids=lambda fields: fields.kind)
+def test_the_query_of_a_message_becomes_the_same_message(fields: QueryFields) -> None:
+    """All but what is done with it: whether it stands, and when it raises an alert."""
+    no_sql = mock.Mock(side_effect=AssertionError("a message has no SQL"))
+    again = QueryFields.read(as_message(Query.of_message(fields), no_sql))
+    assert again == fields.model_copy(update={"standing": None, "alert": None, "quote": False})
 
 
 def test_replies_are_what_the_models_write() -> None:
@@ -170,17 +180,11 @@ def test_an_example_with_a_fault_is_noticed() -> None:
         Definition.read({**first, "colour": "red"})
 
 
-def test_ledger_entries_are_read() -> None:
-    for example in examples("ledger"):
-        entry = json.dumps(example, sort_keys=True, separators=(",", ":")).encode()
-        assert ledger.read(entry) == example
-
-
 def test_the_charges_on_the_page_are_what_their_looks_cost() -> None:
     definition = {**next(examples("definition")), "kinds": {"threshold": {"share": 0.1}}}
     read = Definition.read(definition)
-    bodies: list[dict[str, Any]] = [{"kind": "dataset", "definition": json.loads(read.to_bytes())}]
-    bodies[0]["line"] = line_of(read)
+    first = {"definition": json.loads(read.to_bytes()), "line": line_of(read)}
+    bodies: list[dict[str, Any]] = [{"kind": "dataset", **first}]
     bodies += sorted(examples("ledger"), key=lambda example: example["seq"])
     entries, head = [], ledger.GENESIS
     for seq, body in enumerate(bodies):
@@ -194,15 +198,13 @@ def test_the_charges_on_the_page_are_what_their_looks_cost() -> None:
     assert report.charges == 2
 
 
-def test_every_topic_code_event_and_path_is_on_the_page() -> None:
+def test_every_topic_code_and_path_is_on_the_page() -> None:
     for role, settings in TOPICS.items():
         days = settings.retention_ms // 86_400_000
         kept = "for ever" if settings.retention_ms == -1 else f"{days} days"
         assert re.search(rf"^\| `{role}` \| .* \| {kept} \|$", PAGE, re.MULTILINE), role
-    for code in RefusalCode:
+    for code in (*RefusalCode, *AnswerPath):
         assert f"`{code.value}`" in PAGE, code
-    for path in AnswerPath:
-        assert f"`{path.value}`" in PAGE, path
     for field in NoisyAnswer.model_fields.keys() - {"version", "dataset", "query_id", "analyst"}:
         assert re.search(rf"`{field}[`.]", PAGE), field
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,11 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_dp import dbapi, sql
-from stream_dp.client import Column, ResultTable
 from stream_dp.dbapi.connections import Connection
 from stream_dp.dbapi.literals import bound
 from stream_dp.messages import Definition
-from tests.dbapi.conftest import WorldClient
+from tests.client.world_client import WorldClient
 from tests.pipeline.world import definition
 
 BY_CARRIER = "SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier ORDER BY n DESC"
@@ -52,33 +50,17 @@ def test_a_statement_gives_rows_with_error_bars_next_to_the_values(connection: C
     assert kinds == [dbapi.STRING, *[dbapi.NUMBER] * 4]
     assert kinds[0] != dbapi.NUMBER
     assert cursor.rowcount == 3
-    first = cursor.fetchone()
-    assert first is not None
+    (first,) = cursor.fetchmany()
     carrier, count, bar, low, high = first
     assert low <= count <= high
     assert carrier == "AA"
     assert abs(count - 9_000) <= bar < 1_000
-    assert len(cursor.fetchmany(5)) == 2
-    assert (cursor.fetchone(), cursor.fetchall()) == (None, [])
+    cursor.arraysize = 2
+    assert [row[0] for row in cursor.fetchmany()] == ["UA", "other"]
+    assert (cursor.fetchone(), cursor.fetchmany(5), cursor.fetchall()) == (None, [], [])
+    assert [row[0] for row in cursor.execute(BY_CARRIER)] == ["AA", "UA", "other"]
     assert cursor.table is not None
     assert cursor.table.phases == (1, 1)
-
-
-def test_rows_are_fetched_in_pieces_or_by_iteration(connection: Connection) -> None:
-    cursor = connection.cursor().execute(BY_CARRIER)
-    assert len(cursor.fetchmany()) == 1
-    cursor.arraysize = 2
-    assert len(cursor.fetchmany()) == 2
-    assert [row[0] for row in connection.cursor().execute(BY_CARRIER)] == ["AA", "UA", "other"]
-
-
-def test_dates_become_dates(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = ResultTable("flights", (Column("day", "date"),), [("2026-11-01",), (None,)], None)
-    monkeypatch.setattr(connection, "ask", lambda _: table)
-    cursor = connection.cursor().execute("SELECT day")
-    assert cursor.fetchall() == [(date(2026, 11, 1),), (None,)]
-    assert cursor.description is not None
-    assert cursor.description[0][1] == dbapi.DATETIME
 
 
 # ---------------------------------------------------------------- parameters
@@ -86,22 +68,16 @@ def test_dates_become_dates(connection: Connection, monkeypatch: pytest.MonkeyPa
 ATTRIBUTES = [one.model_dump() for one in Definition.read(definition("flights")).attributes]
 
 
-def read_back(text: str, values: list[str]) -> Any:
-    carrier = {**ATTRIBUTES[0], "values": [text, *values]}
-    statement = bound("SELECT COUNT(*) FROM flights WHERE carrier = ?", [text])
-    (query,) = sql.plan(statement, [carrier], dataset="flights", unit=None).queries
-    return query["where"]
-
-
 @example("O'Hare")
+@example("a' OR 1 = 1 --")
+@example("\\'")
+@example("?")
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=50))
 def test_any_text_is_read_back_as_it_was(text: str) -> None:
-    assert read_back(text, ["a", "b"]) == {"attribute": "carrier", "eq": text}
-
-
-@pytest.mark.parametrize("text", ["'", "''", "a' OR 1 = 1 --", "\\", "\\'", "?", "/*", "%s", ":a"])
-def test_no_text_leaves_its_quotes(text: str) -> None:
-    assert read_back(text, ["x"]) == {"attribute": "carrier", "eq": text}
+    carrier = {**ATTRIBUTES[0], "values": [text, "a", "b"]}
+    statement = bound("SELECT COUNT(*) FROM flights WHERE carrier = ?", [text])
+    (query,) = sql.plan(statement, [carrier], dataset="flights", unit=None).queries
+    assert query["where"] == {"attribute": "carrier", "eq": text}
 
 
 @pytest.mark.parametrize(
@@ -129,15 +105,23 @@ def test_only_question_marks_outside_of_quotes_and_comments_are_parameters() -> 
     assert bound(statement, [1, "x"]) == "a = '?' AND \"?\" =  1 -- ?\nAND `?` = 'x' /* ? */"
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("NaN"), b"x", [], "a\0"])
-def test_what_sql_cannot_say_is_refused(value: Any) -> None:
-    with pytest.raises(dbapi.DataError, match="cannot be written in SQL"):
-        bound("a = ?", [value])
+UNSAYABLE: list[Any] = [float("nan"), float("inf"), Decimal("NaN"), b"x", [], "a\0"]
 
 
-@pytest.mark.parametrize("parameters", [[], [1, 2], {"a": 1}, "x"])
-def test_each_question_mark_needs_its_parameter(parameters: Any) -> None:
-    with pytest.raises(dbapi.ProgrammingError, match="parameters: "):
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        *(([value], "cannot be written in SQL") for value in UNSAYABLE),
+        ([], "0 are given for 1 question marks"),
+        ([1, 2], "2 are given for 1 question marks"),
+        ({"a": 1}, "they must be a list"),
+        ("x", "they must be a list"),
+    ],
+)
+def test_what_sql_cannot_say_is_refused_and_each_question_mark_needs_its_parameter(
+    parameters: Any, words: str
+) -> None:
+    with pytest.raises(dbapi.DatabaseError, match=f"parameters: .*{words}"):
         bound("a = ?", parameters)
 
 
@@ -172,30 +156,22 @@ def test_errors_are_those_of_the_client_under_the_names_of_pep_249(
     assert isinstance(caught.value, dbapi.Error)
 
 
-def test_a_statement_may_take_no_more_than_the_connection_allows(client: WorldClient) -> None:
-    connection = Connection(client, at_most=1e-6)
-    with pytest.raises(dbapi.OperationalError, match="at_most"):
-        connection.cursor().execute(
-            "SELECT COUNT(*) FROM flights WHERE delay >= 30 WITHIN 0.1% OF ROWS"
-        )
-
-
 def test_the_settings_of_a_connection_hold_for_its_statements(client: WorldClient) -> None:
-    connection = Connection(client, dataset="flights", last_phases=1)
-    connection.cursor().execute("SELECT COUNT(*)")
+    connection = Connection(client, dataset="flights", last_phases=1, at_most=1e-6)
+    with pytest.raises(dbapi.OperationalError, match="at_most"):
+        connection.cursor().execute("SELECT COUNT(*) WHERE delay >= 30 WITHIN 0.1% OF ROWS")
     assert client.asked[-1]["window"] == {"last_phases": 1}
 
 
-def test_a_ping_asks_nothing(connection: Connection, client: WorldClient) -> None:
+def test_a_ping_asks_nothing_and_a_transaction_is_nothing_to_undo(
+    connection: Connection, client: WorldClient
+) -> None:
     assert connection.cursor().execute("select 1;").fetchall() == [(1,)]
-    assert client.asked == []
-
-
-def test_a_transaction_is_nothing_to_undo(connection: Connection) -> None:
     connection.commit()
     connection.rollback()
     with pytest.raises(dbapi.NotSupportedError, match="stream-dp ingest"):
         connection.cursor().executemany("INSERT INTO flights VALUES (?)", [])
+    assert client.asked == []
 
 
 def test_what_is_closed_says_so(connection: Connection, client: WorldClient) -> None:
@@ -210,7 +186,7 @@ def test_what_is_closed_says_so(connection: Connection, client: WorldClient) -> 
     with connection:
         pass
     connection.close()
-    assert client.closed
+    assert client.session.closing
     for call in (connection.cursor, connection.commit, connection.rollback):
         with pytest.raises(dbapi.InterfaceError, match="this connection is closed"):
             call()
@@ -219,15 +195,6 @@ def test_what_is_closed_says_so(connection: Connection, client: WorldClient) -> 
 def test_without_a_broker_there_is_no_connection() -> None:
     with pytest.raises(dbapi.OperationalError, match="no Kafka broker answers"):
         dbapi.connect("127.0.0.1:1")
-
-
-def test_pandas_reads_a_statement(connection: Connection) -> None:
-    with pytest.warns(UserWarning, match=re.escape("DBAPI2")):
-        frame = pd.read_sql(
-            BY_CARRIER.replace("GROUP", "WHERE delay >= ? GROUP"), connection, params=[0]
-        )  # type: ignore[call-overload]
-    assert list(frame.columns) == ["carrier", "n", "n_error_bar", "n_low", "n_high"]
-    assert list(frame["carrier"])[:2] == ["AA", "UA"]
 
 
 # ---------------------------------------------------------------- periods
@@ -241,41 +208,33 @@ ORDERS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def orders(client: WorldClient) -> Connection:
-    client.define("orders", attributes=ORDERS)
-    cells = [
-        {"at": day, "hour": hour, "count": 4_000}
-        for day in ("2025-10-19", "2025-10-24", "2025-11-09")
-        for hour in ("2025-10-20T00:30", "2025-10-20T01:30")
-    ]
-    client._run(lambda world: world.batch("orders", "first", cells=cells))
+    client.define(definition("orders", attributes=ORDERS))
+    hours = ("2025-10-20T00:30", "2025-10-20T01:30")
+    days = ("2025-10-19", "2025-10-24", "2025-11-09")
+    cells = [{"at": day, "hour": hour, "count": 4_000} for day in days for hour in hours]
+    client.send("orders", cells=cells)
     return Connection(client)
 
 
 @pytest.mark.filterwarnings("ignore:pandas only supports SQLAlchemy")
-def test_periods_are_dates_and_times_for_pandas(orders: Connection) -> None:
-    weeks = "SELECT DATE_TRUNC('week', at) AS w, COUNT(*) AS n FROM orders GROUP BY 1 ORDER BY 1"
-    frame = pd.read_sql(weeks, orders, parse_dates=["w"])  # type: ignore[call-overload]
-    assert [None if pd.isna(w) else str(w.date()) for w in frame["w"]] == [
-        None, "2025-10-20", "2025-10-27", "2025-11-03",
-    ]  # fmt: skip
-    days: Any = pd.to_datetime(pd.read_sql(weeks, orders)["w"])  # type: ignore[call-overload]
-    assert days.dt.day_of_week.max() == 0
-    cursor = orders.cursor()
-    hours = "SELECT DATE_TRUNC('hour', hour) AS h, COUNT(*) AS n FROM orders GROUP BY h"
-    rows = cursor.execute(hours).fetchall()
-    assert [row[0] for row in rows] == [
-        datetime.fromisoformat("2025-10-20T00:00"),
-        datetime.fromisoformat("2025-10-20T01:00"),
-        None,
-    ]
-    assert cursor.description is not None
-    assert cursor.description[0][1] == dbapi.DATETIME
-    assert cursor.table is not None
-    assert cursor.table.column("h")[0] == "2025-10-20T00:00:00"
-    assert str(cursor.table.to_pandas()["h"].dtype) == "datetime64[s]"
-    assert any(
-        "outside the declared range are one group, NULL" in note for note in cursor.table.notes
+def test_periods_are_dates_and_times_for_python_and_pandas(orders: Connection) -> None:
+    weeks = (
+        "SELECT DATE_TRUNC('week', at) AS w, COUNT(*) AS n FROM orders WHERE hour >= ? GROUP BY 1"
     )
+    about: Any = {"params": ["2025-10-20T00:00"], "parse_dates": ["w"]}
+    frame = pd.read_sql(weeks, orders, **about)  # type: ignore[call-overload]
+    assert sorted(frame["w"].dropna().dt.strftime("%m-%d")) == ["10-20", "10-27", "11-03"]
+    cursor = orders.cursor()
+    for by, column, first in (
+        ("week", "at", date(2025, 10, 20)),
+        ("hour", "hour", datetime.fromisoformat("2025-10-20T00:00")),
+    ):
+        cursor.execute(f"SELECT DATE_TRUNC('{by}', {column}) AS p, COUNT(*) FROM orders GROUP BY 1")
+        assert {row[0] for row in cursor} >= {None, first}
+        assert cursor.description is not None
+        assert cursor.description[0][1] == dbapi.DATETIME
+    assert cursor.table is not None
+    assert str(cursor.table.to_pandas()["p"].dtype) == "datetime64[s]"
 
 
 def test_a_filter_on_a_virtual_table_is_one_of_dates(orders: Connection) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -16,14 +14,13 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from stream_dp.cli.files.statement_files import FileQuery, read_statements
 from stream_dp.cli.use.ask_command import AskOptions, ask_statements
-from stream_dp.client import AsyncClient
 from stream_dp.dbapi import ProgrammingError
 from stream_dp.dbapi.connections import Connection
 from stream_dp.display.price_words import NOTHING_ASKED, quote_in_words
 from stream_dp.errors import StreamDPError
-from stream_dp.messages import Definition, QuotedBundle
+from stream_dp.messages import QuotedBundle
 from stream_dp.web.page_queries import Asking
-from tests.dbapi.conftest import WorldClient
+from tests.client.world_client import AsyncSessionClient, WorldClient
 from tests.web.in_process import api_of
 
 STATEMENTS = [
@@ -68,21 +65,14 @@ def ask_file(client: Any, file: Path) -> bool:
     return ask_statements(client, "flights", read_statements(file), options, file)
 
 
-class OfWorld(AsyncClient):
+class OfWorld(AsyncSessionClient):
     """A client for asyncio whose requests the worker of this process answers, one at a time."""
 
     def __init__(self, world: WorldClient) -> None:
-        self._client = self._world = world
-        self._threads = ThreadPoolExecutor(1)
-
-    async def __aenter__(self) -> Self:
-        return self
+        super().__init__(world.session)
 
     async def close(self) -> None:
-        pass
-
-    async def definition(self, dataset: str) -> Definition:
-        return await self._run(partial(self._world.definition, dataset))
+        """Does nothing, because others share the session."""
 
 
 @pytest.fixture

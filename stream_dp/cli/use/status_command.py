@@ -14,6 +14,8 @@ from stream_dp.cli.terminal import show, show_json
 from stream_dp.cli.text.reply_text import NONE_YET, bare_table, busy, output, spending_bar
 from stream_dp.client import Client
 from stream_dp.client.budget.odometer import Odometer
+from stream_dp.display.figure_text import share
+from stream_dp.display.phase_words import moment
 
 _Facts: TypeAlias = dict[str, Any]
 

@@ -58,14 +58,8 @@ class MemoryPhase:
 
 def _phase(look: Mapping[str, Any]) -> MemoryPhase:
     """The phase or stage that begins with a look."""
-    return MemoryPhase(
-        look["phase"],
-        0,
-        look["queries"],
-        look["hard_limit"],
-        look["count_scale"],
-        look.get("stage", 1),
-    )
+    said = {name: look[name] for name in ("phase", "queries", "hard_limit", "count_scale")}
+    return MemoryPhase(asked=0, stage=look.get("stage", 1), **said)
 
 
 @dataclass

@@ -121,6 +121,14 @@ class _Place(NamedTuple):
     share: int | None
 
 
+class _Phase(NamedTuple):
+    """What each account has paid of a line, what that takes of its parts, and what anybody has charged."""
+
+    paid: Line
+    taken: Mapping[str, Parts]
+    whole: Parts
+
+
 @dataclass(frozen=True)
 class ShareRules:
     """What is allowed to whom: ``analysts`` and ``owner`` of a definition, or of the last change."""
@@ -139,31 +147,25 @@ class ShareRules:
         """
         return self._place(account).pool
 
-    def pays_as_owner(self, account: str) -> bool:
-        """Returns whether an account takes from what is kept for the owner."""
-        entry = self.entry(account)
-        return account == OWNER or (entry != "" and self.analysts[entry].owner)
-
     def _place(self, account: str) -> _Place:
-        found = self._places.get(account)
-        if found is None:
+        if account not in self._places:
             entry = "" if account == OWNER else entry_of(self.analysts, account) or ""
+            holder, share = (
+                account,
+                None if account == OWNER else 0.0,
+            )  # nobody may ask without an entry
             if entry:
                 spec = self.analysts[entry]
-                share = None if spec.share is None else _units(spec.share)
-                found = _Place(entry, self._pool(OWNER if spec.owner else entry), share)
-            else:  # who has no entry may not ask
-                found = _Place(entry, self._pool(account), None if account == OWNER else 0)
-            self._places[account] = found
-        return found
+                holder, share = OWNER if spec.owner else entry, spec.share
+            pool = holder if holder in self._limits else REST
+            units = None if share is None else _units(share)
+            self._places[account] = _Place(entry, pool, units)
+        return self._places[account]
 
     @cached_property
     def _places(self) -> dict[str, _Place]:
         """What was looked up, by account."""
         return {}
-
-    def _pool(self, holder: str) -> str:
-        return holder if holder in self._limits else REST
 
     @cached_property
     def entries(self) -> tuple[str, ...]:
@@ -202,24 +204,20 @@ class ShareRules:
             line: What each account has paid of the line.
             whole: What anybody has charged to the line, with or without an account.
         """
-        return self._position(account, line, self._taken(line), whole)
+        return self._position(self._place(account), [account], self._phase(line, whole))
 
-    def _taken(self, line: Line) -> dict[str, Parts]:
-        """What was taken from each part of a line."""
+    def _phase(self, line: Line, whole: Parts) -> _Phase:
         by_pool: dict[str, list[Parts]] = {}
         for account, paid in line.items():
             by_pool.setdefault(self.pool(account), []).append(paid)
-        return {pool: _sum(paid) for pool, paid in by_pool.items()}
+        return _Phase(line, {pool: _sum(paid) for pool, paid in by_pool.items()}, whole)
 
-    def _position(
-        self, account: str, line: Line, taken: Mapping[str, Parts], whole: Parts
-    ) -> Position:
-        place, paid = self._place(account), line.get(account, _NOTHING)
+    def _position(self, place: _Place, accounts: Iterable[str], phase: _Phase) -> Position:
+        """Returns what accounts have spent together, and what is left to those of their place."""
+        paid = _sum(phase.paid.get(account, _NOTHING) for account in accounts)
         own = None if place.share is None else paid.left_of(place.share)
-        return Position(max(paid), own, self._left(place.pool, taken), whole.left_of(UNITS))
-
-    def _left(self, pool: str, taken: Mapping[str, Parts]) -> int:
-        return taken.get(pool, _NOTHING).left_of(self._limits[pool])
+        pool = phase.taken.get(place.pool, _NOTHING).left_of(self._limits[place.pool])
+        return Position(max(paid), own, pool, phase.whole.left_of(UNITS))
 
     def holders(
         self, lines: Sequence[Line], wholes: Sequence[Parts], *, first: int = 1
@@ -231,49 +229,34 @@ class ShareRules:
             wholes: What anybody has charged, for each phase.
             first: The number of the first of these phases.
         """
-        phases = [
-            (line, self._taken(line), whole) for line, whole in zip(lines, wholes, strict=True)
-        ]
+        phases = [self._phase(line, whole) for line, whole in zip(lines, wholes, strict=True)]
+        accounts = sorted({name for line in lines for name in line})
         paid_under: dict[str, list[str]] = {}
-        for name in sorted({name for line in lines for name in line} - {OWNER}):
+        for name in accounts:
             paid_under.setdefault(self.entry(name), []).append(name)
 
-        def one(who: str) -> Holder:
-            entry, as_owner = self.entry(who), self.pays_as_owner(who)
-            positions = [self._position(who, *phase) for phase in phases]
-            share = self.analysts[entry].share if entry else None
-            kept = self.kept_for(entry) if entry == who else None
-            if who == OWNER and self.owner is not None:
-                kept = self.owner.share
-            return Holder(who, entry, share, kept, as_owner, first, positions)
+        def holder(who: str, place: _Place, kept: float | None, *names: str) -> Holder:
+            spec = self.analysts.get(place.entry)
+            as_owner = who == OWNER or (spec is not None and spec.owner)
+            share = None if spec is None else spec.share
+            positions = [self._position(place, names, phase) for phase in phases]
+            return Holder(who, place.entry, share, kept, as_owner, first, positions)
 
-        def together(pool: str, names: Sequence[str]) -> list[Position]:
-            """What several have spent together, and what is left for them."""
-            return [
-                Position(
-                    max(_sum(line.get(name, _NOTHING) for name in names)),
-                    None,
-                    self._left(pool, taken),
-                    whole.left_of(UNITS),
-                )
-                for line, taken, whole in phases
-            ]
-
-        yield one(OWNER)
+        kept_for_owner = None if self.owner is None else self.owner.share
+        yield holder(OWNER, self._place(OWNER), kept_for_owner, OWNER)
         for entry in self.entries:
+            place, kept = self._place(entry), self.kept_for(entry)
             if not is_pattern(entry):
-                yield one(entry)
+                yield holder(entry, place, kept, entry)
                 continue
-            spec = self.analysts[entry]
-            pool = self._pool(OWNER if spec.owner else entry)
-            positions = together(pool, paid_under.get(entry, []))
-            kept = self.kept_for(entry)
-            yield Holder(entry, entry, spec.share, kept, spec.owner, first, positions)
-            yield from map(one, paid_under.get(entry, []))
-        yield from map(one, paid_under.get("", []))
-        every = {name for line in lines for name in line if self.pool(name) == REST}
-        rest = together(REST, [*every])
-        yield Holder(REST, "", None, self.rest, pays_as_owner=False, first=first, positions=rest)
+            payers = paid_under.get(entry, [])
+            yield holder(entry, place._replace(share=None), kept, *payers)
+            yield from (holder(name, self._place(name), None, name) for name in payers)
+        for name in paid_under.get("", []):
+            if name != OWNER:
+                yield holder(name, self._place(name), None, name)
+        of_rest = (name for name in accounts if self.pool(name) == REST)
+        yield holder(REST, _Place("", REST, None), self.rest, *of_rest)
 
 
 def _sum(parts: Iterable[Parts]) -> Parts:

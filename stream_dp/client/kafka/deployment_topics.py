@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import CoordinatorNotAvailableError, KafkaError
@@ -16,9 +16,10 @@ from stream_dp.broker import Broker
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, TIMES, TOPICS, Topics, wrong_settings
 
-_NOT_FOUND = "GroupIdNotFoundError"
-_COORDINATOR_S = 10.0
-_PARTITIONS = 4
+_NOT_FOUND: Final = "GroupIdNotFoundError"
+_COORDINATOR_S: Final = 10.0
+_PARTITIONS: Final = 4
+_PATIENCE_S: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,58 +94,64 @@ def check_reachable(bootstrap_servers: str | Broker, timeout_s: float = 5.0) -> 
 
 
 @contextmanager
-def _admin(
-    bootstrap_servers: str | Broker, kafka: Mapping[str, object] | None = None
-) -> Iterator[KafkaAdminClient]:
-    config = {
-        **Broker.of(bootstrap_servers).arguments(),
-        "bootstrap_timeout_ms": 20_000,
-        **(kafka or {}),
-    }
-    check_reachable(bootstrap_servers)
+def translating_errors(broker: Broker) -> Iterator[None]:
+    """Raises ``ServerUnavailable`` in place of an error of kafka-python."""
     try:
-        admin = KafkaAdminClient(**config)
-        try:
-            yield admin
-        finally:
-            admin.close()
+        yield
     except KafkaError as error:
-        raise no_broker(bootstrap_servers, _short(error)) from error
+        raise no_broker(broker, _short(error)) from error
 
 
-def describe_topics(
-    bootstrap_servers: str | Broker, topics: Topics, *, kafka: Mapping[str, object] | None = None
-) -> dict[str, TopicState]:
+@contextmanager
+def _admin(
+    bootstrap_servers: str | Broker, patience_s: float = _PATIENCE_S
+) -> Iterator[KafkaAdminClient]:
+    broker = Broker.of(bootstrap_servers)
+    check_reachable(broker)
+    patience = {"bootstrap_timeout_ms": round(1000 * patience_s)}
+    with (
+        translating_errors(broker),
+        closing(KafkaAdminClient(**broker.arguments(), **patience)) as admin,
+    ):
+        yield admin
+
+
+_Described: TypeAlias = tuple[Mapping[str, Any], Mapping[str, str]]
+"""A topic as the broker describes it, and its settings."""
+
+
+def _described(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, _Described]:
+    """Describes those of some topics that exist. One that is being deleted has no settings."""
+    existing = sorted({*admin.list_topics()}.intersection(names))
+    if not existing:
+        return {}
+    asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in existing]
+    settings = admin.describe_configs(asked, config_filter="all")["topic"]
+    return {
+        topic["name"]: (
+            topic,
+            {key: str(said["value"]) for key, said in settings.get(topic["name"], {}).items()},
+        )
+        for topic in admin.describe_topics(existing)
+    }
+
+
+def describe_topics(bootstrap_servers: str | Broker, topics: Topics) -> dict[str, TopicState]:
     """Returns the state of every topic of the deployment, by role.
 
     Raises:
         ServerUnavailable: No broker there.
     """
-    names = {topics.name(role): role for role in TOPICS}
-    with _admin(bootstrap_servers, kafka) as admin:
-        existing = set(admin.list_topics()) & names.keys()
-        described = {
-            found["name"]: found
-            for found in (admin.describe_topics(sorted(existing)) if existing else [])
-        }
-        configs = (
-            admin.describe_configs(
-                [ConfigResource(ConfigResourceType.TOPIC, name) for name in sorted(existing)],
-                config_filter="all",
-            )["topic"]
-            if existing
-            else {}
-        )
+    names = {role: topics.name(role) for role in TOPICS}
+    with _admin(bootstrap_servers) as admin:
+        described = _described(admin, names.values())
     states = {}
-    for name, role in names.items():
-        topic = described.get(name, {"partitions": [], "topic_id": ""})
-        replicas = min((len(part["replica_nodes"]) for part in topic["partitions"]), default=0)
-        said = configs.get(name, {})  # nothing of a topic that is being deleted
-        found = {key: str(_value(value)) for key, value in said.items()}
-        wrong = wrong_settings(TOPICS[role].config(replicas), found)
-        states[role] = TopicState(
-            name, len(topic["partitions"]), wrong, str(topic["topic_id"]), replicas
-        )
+    for role, name in names.items():
+        topic, settings = described.get(name, ({"partitions": [], "topic_id": ""}, {}))
+        parts = topic["partitions"]
+        replicas = min((len(part["replica_nodes"]) for part in parts), default=0)
+        wrong = wrong_settings(TOPICS[role].config(replicas), settings)
+        states[role] = TopicState(name, len(parts), wrong, str(topic["topic_id"]), replicas)
     return states
 
 
@@ -170,13 +177,11 @@ def describe_source(bootstrap_servers: str | Broker, topic: str) -> SourceTopic 
         ServerUnavailable: No broker there.
     """
     with _admin(bootstrap_servers) as admin:
-        if topic not in admin.list_topics():
-            return None
-        (described,) = admin.describe_topics([topic])
-        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
-        configs = admin.describe_configs([resource], config_filter="all")["topic"].get(topic, {})
-    dated_by = str(_value(configs[TIMES])) if TIMES in configs else ""
-    return SourceTopic(str(described["topic_id"]), dated_by)
+        described = _described(admin, [topic])
+    if topic not in described:
+        return None
+    found, settings = described[topic]
+    return SourceTopic(str(found["topic_id"]), settings.get(TIMES, ""))
 
 
 def dated_by_producers(topic: str, source: SourceTopic) -> tuple[str, str] | None:
@@ -196,10 +201,6 @@ def dated_by_producers(topic: str, source: SourceTopic) -> tuple[str, str] | Non
         problem,
         f"set {TIMES}=LogAppendTime for {topic}, or make sure that its times say when a message was written",
     )
-
-
-def _value(config: object) -> object:
-    return config["value"] if isinstance(config, dict) else config
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +243,7 @@ def create_topics(
     there = max(state.partitions for state in inputs)
     partitions = partitions or there or _PARTITIONS
     replication = replication or max(state.replicas for state in inputs) or 1
-    for state in inputs:
-        if state.partitions not in (0, partitions) and any(one.partitions == 0 for one in inputs):
-            raise InvalidInput(
-                "--partitions",
-                f"{state.name} exists with {state.partitions} partitions, but all inputs must have the same",
-                f"pass --partitions {state.partitions}, or another --topic-prefix",
-            )
+    _check_partitions(inputs, partitions)
     missing = {
         state.name: {
             "num_partitions": (there or partitions) if role in PRIVATE else partitions,
@@ -258,27 +253,44 @@ def create_topics(
         for role, state in states.items()
         if state.partitions == 0
     }
-    if missing:
-        with _admin(bootstrap_servers) as admin:
-            try:
-                admin.create_topics(missing, wait_for_metadata=True)
-            except KafkaError as error:
-                raise ServerUnavailable(
-                    f"the broker did not create the topics: {_short(error)}; if it has fewer servers than "
-                    f"--replication {replication}, pass a smaller one"
-                ) from error
     changed = {
         state.name: lost
         for role, state in states.items()
         if (lost := {key: v for key, v in state.needed(role).items() if key in state.wrong})
     }
-    if changed:
+    if missing or changed:
         with _admin(bootstrap_servers) as admin:
+            _create(admin, missing, replication)
             _restore(admin, changed)
     return Made(sorted(missing), changed)
 
 
+def _check_partitions(inputs: Sequence[TopicState], partitions: int) -> None:
+    """Checks that new inputs would have as many partitions as those that exist."""
+    for state in inputs:
+        if state.partitions not in (0, partitions) and any(one.partitions == 0 for one in inputs):
+            raise InvalidInput(
+                "--partitions",
+                f"{state.name} exists with {state.partitions} partitions, but all inputs must have the same",
+                f"pass --partitions {state.partitions}, or another --topic-prefix",
+            )
+
+
+def _create(admin: KafkaAdminClient, missing: Mapping[str, object], replication: int) -> None:
+    if not missing:
+        return
+    try:
+        admin.create_topics(missing, wait_for_metadata=True)
+    except KafkaError as error:
+        raise ServerUnavailable(
+            f"the broker did not create the topics: {_short(error)}; if it has fewer servers than "
+            f"--replication {replication}, pass a smaller one"
+        ) from error
+
+
 def _restore(admin: KafkaAdminClient, changed: Mapping[str, Mapping[str, str]]) -> None:
+    if not changed:
+        return
     done = admin.alter_configs(
         [ConfigResource(ConfigResourceType.TOPIC, name, dict(one)) for name, one in changed.items()]
     )["topic"]
@@ -301,21 +313,22 @@ def worker_group(topic_prefix: str) -> str:
 
 
 def workers(
-    bootstrap_servers: str | Broker, group: str, *, kafka: Mapping[str, object] | None = None
+    bootstrap_servers: str | Broker, group: str, *, patience_s: float = _PATIENCE_S
 ) -> Sequence[str]:
     """Returns the hosts of the workers in ``group``. A worker that died counts for some seconds more.
 
     Raises:
         ServerUnavailable: No broker there, or it does not tell.
     """
-    with _admin(bootstrap_servers, kafka) as admin:
-        found = _described(admin, group)
+    with _admin(bootstrap_servers, patience_s) as admin:
+        found = _group(admin, group)
         if _unknown(found):
             raise ServerUnavailable(f"the broker does not say who is in the group {group}")
         return [str(member["client_host"]).lstrip("/") for member in found["members"]]
 
 
-def _described(admin: KafkaAdminClient, group: str) -> dict[str, Any]:
+def _group(admin: KafkaAdminClient, group: str) -> dict[str, Any]:
+    """Describes a group. A broker that has just started cannot do so at once."""
     deadline = time.monotonic() + _COORDINATOR_S
     while True:
         try:
@@ -342,16 +355,13 @@ class BrokerFacts:
     version: tuple[int, ...]
 
 
-def describe_broker(
-    bootstrap_servers: str | Broker, *, kafka: Mapping[str, object] | None = None
-) -> BrokerFacts:
+def describe_broker(bootstrap_servers: str | Broker) -> BrokerFacts:
     """Describes the cluster that answers at the addresses.
 
     Raises:
         ServerUnavailable: No broker there.
     """
-    with _admin(bootstrap_servers, kafka) as admin:
+    with _admin(bootstrap_servers) as admin:
         nodes = [broker["broker_id"] for broker in admin.describe_cluster()["brokers"]]
-        return BrokerFacts(
-            len(nodes), tuple(admin.get_broker_version_data(nodes[0]).broker_version)
-        )
+        version = admin.get_broker_version_data(nodes[0]).broker_version
+        return BrokerFacts(len(nodes), tuple(version))

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
+from kafka import KafkaConsumer
 
 from stream_dp.broker import Broker
 from stream_dp.client.kafka import topic_documents
-from stream_dp.client.kafka.deployment_topics import check_reachable, no_broker, no_topic
+from stream_dp.client.kafka.deployment_topics import check_reachable, translating_errors
+from stream_dp.client.kafka.topic_reader import partitions_of
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import Answer, Event, Rejected, Topics
 
@@ -51,7 +51,7 @@ class Mailbox:
     def __init__(
         self,
         broker: Broker,
-        config: dict[str, object],
+        config: Mapping[str, object],
         topics: Topics,
         *,
         on_delay: Callable[[str], None] | None = None,
@@ -64,7 +64,7 @@ class Mailbox:
         self._keys: dict[Future[Reply], list[Key]] = {}
         self._rejections: dict[Key, Reply] = {}
         self._followers: list[Callable[[Reply | None], None]] = []
-        self._topics = topics
+        self.topics = topics
         self._roles = {topics.name(role): role for role in _READERS}
         self._stopping = threading.Event()
         self._end: StreamDPError | None = None
@@ -73,22 +73,22 @@ class Mailbox:
         self._thread = threading.Thread(target=self._read, name="stream-dp-mailbox", daemon=True)
         self._thread.start()
 
-    def _open(self, config: dict[str, object]) -> KafkaConsumer:
-        try:
+    def _open(self, config: Mapping[str, object]) -> KafkaConsumer:
+        with translating_errors(self._broker):
             consumer = KafkaConsumer(**config, enable_auto_commit=False, max_poll_records=2000)
-            assigned = []
-            for topic, role in self._roles.items():
-                partitions = consumer.partitions_for_topic(topic)
-                if not partitions:
-                    consumer.close()
-                    raise no_topic(self._topics, role)
-                assigned += [TopicPartition(topic, number) for number in partitions]
+            try:
+                assigned = [
+                    partition
+                    for role in _READERS
+                    for partition in partitions_of(consumer, self.topics, role)
+                ]
+            except ServerUnavailable:
+                consumer.close()
+                raise
             consumer.assign(assigned)
             consumer.seek_to_end(*assigned)
             for partition in assigned:
                 consumer.position(partition)
-        except KafkaError as error:
-            raise no_broker(self._broker, error) from error
         return consumer
 
     def _read(self) -> None:
@@ -202,17 +202,6 @@ class Mailbox:
     def _check_open(self) -> None:
         if self._end is not None:
             raise self._end
-
-    def receive(self, future: Future[Reply], timeout_s: float) -> Reply | None:
-        """Waits for an expected reply and returns None if it does not come in time.
-
-        Raises:
-            StreamDPError: The mailbox is closed, or the broker is lost.
-        """
-        try:
-            return future.result(timeout_s)
-        except TimeoutError:
-            return None
 
     def forget(self, future: Future[Reply]) -> None:
         """Stops waiting for this future. Others under the same key go on."""

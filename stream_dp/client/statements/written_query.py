@@ -48,7 +48,7 @@ Condition: TypeAlias = str | Mapping[str, Any]
 AnswerT_co = TypeVar("AnswerT_co", bound=Answer, default=Answer, covariant=True)
 """The class of the answers to a query, as far as the constructor tells."""
 
-AnswerT = TypeVar("AnswerT", bound=Answer)
+AnswerT = TypeVar("AnswerT", bound=Answer, default=Answer)
 
 
 ErrorOf: TypeAlias = float | Mapping[str, float]

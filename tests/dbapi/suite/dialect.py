@@ -14,47 +14,35 @@ from sqlalchemy import types
 from sqlalchemy.sql import compiler
 
 from stream_dp import dbapi
-from stream_dp.client import Client, ResultTable
+from stream_dp.client import ResultTable
 from stream_dp.dbapi.connections import Connection
 from stream_dp.dbapi.dialect import StreamDPDialect
-from stream_dp.errors import InvalidInput
-from stream_dp.messages import Definition, DimensionTable
+from stream_dp.messages import Definition
 from stream_dp.sql import PERIODS
+from tests.client.world_client import QuietSession, SessionClient
+from tests.pipeline.world import definition
 
 _NOTHING = ResultTable("", (), [], None)
 
 
-class Catalog(Client):
+class Catalog(SessionClient):
     """A client that knows definitions, and has no broker."""
 
     def __init__(self) -> None:
-        self._definitions = {}
-
-    def catalog(self) -> dict[str, Definition]:
-        return dict(self._definitions)
-
-    def dimensions(self) -> dict[str, DimensionTable]:
-        return {}
-
-    def definition(self, dataset: str) -> Definition:
-        if dataset not in self._definitions:
-            raise InvalidInput("dataset", "there is no such data set", "choose another")
-        return self._definitions[dataset]
+        self.session = QuietSession()
+        super().__init__(self.session)
 
     def create(self, name: str, attributes: list[dict[str, Any]]) -> None:
-        self._definitions[name] = Definition.read(
-            {
-                "version": 1,
-                "dataset": name,
-                "attributes": attributes,
-                "privacy": {"epsilon": 1.0, "delta": 1e-9},
-                "accuracy": {"error": 0.1, "failure_probability": 1e-7},
-                "phase": {"min_rows": 1000},
-            }
-        )
+        self.session.definitions[name] = Definition.read(definition(name, attributes=attributes))
+        self._publish()
 
     def drop(self, name: str) -> None:
-        del self._definitions[name]
+        del self.session.definitions[name]
+        self._publish()
+
+    def _publish(self) -> None:
+        known = self.session.definitions.items()
+        self.session.records["catalog"] = [(name, one.to_bytes()) for name, one in known]
 
     def close(self) -> None:
         """Does nothing, because all connections share it."""
