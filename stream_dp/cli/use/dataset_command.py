@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from stream_dp.lab.person_counts import Census
     from stream_dp.pipeline.intake.sources import TopicSource
     from stream_dp.profiles.advice import Need
-    from stream_dp.profiles.opening import Announced, Opening
+    from stream_dp.profiles.opening_price import Announced, Opening
 
 _MOST_BYTES = TOPICS["datasets"].max_value_bytes
 _CHECKED_ROWS = 10_000
@@ -321,7 +321,7 @@ def _say_persons(definition: Definition, universe: Universe, census: Census) -> 
     from stream_dp.cli.files.person_census import FOR_LIFE, NOISE, census_lines, persons_table
     from stream_dp.profiles.advice import least_error
     from stream_dp.profiles.builder import build
-    from stream_dp.profiles.opening import announced, opening_of
+    from stream_dp.profiles.opening_price import announced, opening_of
 
     unit = definition.privacy.unit
     assert unit is not None, "there are persons"
@@ -473,7 +473,7 @@ def _checked(file: Path) -> tuple[Definition, str]:
     with busy("Checking"):
         from stream_dp.core.budget.accountant import UNITS
         from stream_dp.profiles.builder import build
-        from stream_dp.profiles.opening import announced, counts_of, opening_of
+        from stream_dp.profiles.opening_price import announced, counts_of, opening_of
         from stream_dp.profiles.share_settings import check_opening
 
         universe, mechanism = build(definition)
