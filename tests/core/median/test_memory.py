@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +14,13 @@ from scipy import optimize, stats
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.parameters import Accuracy, Privacy
-from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.median.formulas import harmonic, last_threshold
 from stream_dp.core.median.memory import Memory, constants
 from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import Kind, NoiseSource
-from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.rows.universe import Category, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 from tests.core.conftest import Drive, block_of
@@ -412,13 +409,6 @@ def test_queries_beyond_k_are_refused_and_unused_ones_are_not_carried_over(
     assert "ask again in the next phase" in outcome.message
 
 
-def test_tables_are_refused_as_unsupported(seeded_noise: NoiseSource) -> None:
-    run = opened(small(), seeded_noise)
-    outcome = run.ask(LinearQuery(EVERYTHING, range(1), (0,)))
-    assert isinstance(outcome, Refused)
-    assert outcome.code is RefusalCode.UNSUPPORTED_KIND
-
-
 def test_a_window_needs_the_rows_that_the_phase_asks_of_the_whole(
     seeded_noise: NoiseSource,
 ) -> None:
@@ -472,18 +462,6 @@ def test_phases_open_from_n_min_rows_on_and_not_beyond_the_last(seeded_noise: No
     assert not memory.opens(2**62, 1)
     with pytest.raises(ValueError, match="opens"):
         memory.open_phase(2**55)
-
-
-def test_a_quote_is_free_and_changes_nothing(seeded_noise: NoiseSource) -> None:
-    memory = small()
-    query = LinearQuery(EVERYTHING, range(1))
-    assert isinstance(memory.quote(query).outcome, Refused)
-    opened(memory, seeded_noise)
-    quote = memory.quote(query)
-    assert quote.outcome is None
-    assert quote.charges == ()
-    assert memory.asked == 0
-    assert isinstance(memory.quote(LinearQuery(EVERYTHING, range(1), (0,))).outcome, Refused)
 
 
 # ---------------------------------------------------------------- looks
@@ -689,28 +667,6 @@ def story(noise: NoiseSource, memory: Memory, seed: int) -> Drive:
     return run
 
 
-@pytest.mark.parametrize(("representation", "rows"), [("entropic", 10**6), ("entropic", 3)])
-def test_a_replay_of_the_transcript_gives_the_same_state(
-    representation: str, rows: int, make_seeded_noise: MakeNoise
-) -> None:
-    run = story(make_seeded_noise(4), small(rows, representation=representation), 5)
-    again = run.replayed(small(rows, representation=representation))
-    assert (again.asked, again.hard) == (run.mechanism.asked, run.mechanism.hard)
-    assert run.mechanism.hard > 0
-    rng = np.random.default_rng(6)
-    for _ in range(30):
-        start = int(rng.integers(3))
-        query = random_query(rng, run.universe, range(start, int(rng.integers(start + 1, 4))))
-        before, after = run.mechanism.answer(query), again.answer(query)
-        assert isinstance(before, QueryLook)
-        assert isinstance(after, QueryLook)
-        assert before.description == after.description
-        assert before.easy_share == after.easy_share
-        assert before.gate == after.gate
-        count = 2**55 + 12_345
-        assert before.easiness(count) == after.easiness(count)
-
-
 def test_releases_out_of_order_are_refused(make_seeded_noise: MakeNoise) -> None:
     run = story(make_seeded_noise(4), small(10**6), 5)
     again = small(10**6)
@@ -720,30 +676,6 @@ def test_releases_out_of_order_are_refused(make_seeded_noise: MakeNoise) -> None
     again.open_phase(first)
     with pytest.raises(CorruptState, match="belongs"):
         again.absorb(again.release_from_bytes(queries[1]))
-
-
-def test_releases_survive_their_bytes(make_seeded_noise: MakeNoise) -> None:
-    run = story(make_seeded_noise(4), small(10**6), 5)
-    kinds = set()
-    for entry in run.transcript:
-        if isinstance(entry, bytes):
-            release = run.mechanism.release_from_bytes(entry)
-            assert release.to_bytes() == entry
-            kinds.add(type(release).__name__)
-    assert kinds == {"PhaseRelease", "QueryRelease"}
-
-
-def test_damaged_bytes_are_corrupt_state(make_seeded_noise: MakeNoise) -> None:
-    run = story(make_seeded_noise(4), small(10**6), 5)
-    memory = run.mechanism
-    query = max((e for e in run.transcript if isinstance(e, bytes)), key=len)
-    damaged = [b"", query[:1], query[:-1], query + b"\0", query[:20], b"\x07" + query[1:]]
-    damaged += [query[:1] + b"\x09" + query[2:]]
-    far = bytearray(query)
-    far[-2] = 200  # an attribute that the universe does not have
-    for data in (*damaged, bytes(far)):
-        with pytest.raises(CorruptState):
-            memory.release_from_bytes(data)
 
 
 # ---------------------------------------------------------------- what decides
@@ -769,26 +701,6 @@ def test_decisions_follow_from_published_values_alone(make_seeded_noise: MakeNoi
         for memory, look in ((first.mechanism, here), (other, there)):
             memory.absorb(release)
             memory.conclude(query, look, release)
-
-
-def test_neither_the_mechanism_nor_a_look_holds_the_data(make_seeded_noise: MakeNoise) -> None:
-    run = story(make_seeded_noise(4), small(10**6), 5)
-    look = run.mechanism.answer(random_query(np.random.default_rng(1), run.universe, range(3)))
-    reached: set[int] = set()
-    waiting: list[object] = [run.mechanism, look]
-    while waiting:
-        item = waiting.pop()
-        if id(item) in reached or isinstance(item, type | ModuleType) or callable(item):
-            continue
-        reached.add(id(item))
-        assert not isinstance(item, Blocks | Block)
-        waiting.extend(gc.get_referents(item))
-
-
-def test_memory_is_a_mechanism() -> None:
-    mechanism: Mechanism = small()
-    assert mechanism.remembered() == {}
-    mechanism.recall({})
 
 
 def test_no_repr_tells_a_count(make_seeded_noise: MakeNoise) -> None:
