@@ -22,6 +22,15 @@ from tests.noise import QuickNoise
 Draws = npt.NDArray[np.int64]
 
 
+def block_of(universe: Universe, counts: npt.ArrayLike) -> Block:
+    """A block with so many rows in each cell."""
+    cells = [
+        {name: f"v{v}" for name, v in zip(universe.names, place, strict=True)} | {"count": int(n)}
+        for place, n in np.ndenumerate(np.reshape(counts, universe.shape))
+    ]
+    return Block.seal(universe, universe.encode_cells(cells))
+
+
 class Drive:
     """``transcript`` holds sizes of blocks, releases and lost looks, ``lines`` what each block spent."""
 
@@ -36,12 +45,11 @@ class Drive:
         flat = np.asarray(shares, dtype=float).reshape(-1)
         counts = [int(share / flat.sum() * 2**40) * n_rows >> 40 for share in flat]
         counts[0] += n_rows - sum(counts)
-        names, shape = self.universe.names, self.universe.shape
-        cells = [
-            {name: f"v{v}" for name, v in zip(names, place, strict=True)} | {"count": count}
-            for place, count in zip(np.ndindex(*shape), counts, strict=True)
-        ]
-        sealed = Block.seal(self.universe, self.universe.encode_cells(cells))
+        self.open_counts(counts)
+
+    def open_counts(self, counts: npt.ArrayLike) -> None:
+        """Opens a phase with a block that has so many rows in each cell."""
+        sealed = block_of(self.universe, counts)
         assert self.mechanism.opens(sealed.n_rows, 1)
         self.data.append(sealed)
         self.lines.append((0, 0))

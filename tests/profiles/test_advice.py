@@ -43,7 +43,7 @@ from stream_dp.profiles.advice import (
     recommended,
     windows,
 )
-from stream_dp.profiles.opening import opening_of
+from stream_dp.profiles.opening_price import opening_of
 
 PRIVACY = Privacy(1.0, 1e-9)
 ACCURACY = Accuracy(0.05, 0.01)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType, ModuleType
 from typing import Any, get_args
 
 import numpy as np
@@ -425,9 +427,25 @@ def test_releases_round_trip_and_broken_ones_are_noticed(case: Case, run: Make) 
             continue
         mechanism = made.replayed(until=number).mechanism
         assert mechanism.release_from_bytes(stored).to_bytes() == stored
-        for broken in (b"", stored[:-1], b"\xfe" + stored[1:]):
+        for broken in (b"", stored[:4], stored[:-1], stored + b"\0", b"\xfe" + stored[1:]):
             with pytest.raises(CorruptState):
                 mechanism.absorb(mechanism.release_from_bytes(broken))
+
+
+@every_case
+def test_neither_the_mechanism_nor_a_look_holds_the_rows(case: Case, run: Make) -> None:
+    made = run(case)
+    reached, waiting = set[int](), [made.mechanism]
+    for message in case.asked:
+        waiting.append(made.mechanism.answer(made.query(message)))
+        made.ask(made.query(message))
+    while waiting:
+        item = waiting.pop()
+        if id(item) in reached or isinstance(item, type | ModuleType | FunctionType):
+            continue
+        reached.add(id(item))
+        assert not isinstance(item, Blocks | Block)
+        waiting.extend(gc.get_referents(item))
 
 
 @every_case

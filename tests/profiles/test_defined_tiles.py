@@ -12,7 +12,7 @@ from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
 from stream_dp.profiles.builder import build
-from stream_dp.profiles.opening import Opening, opening_of
+from stream_dp.profiles.opening_price import Opening, opening_of
 
 DEFINED: dict[str, Any] = {
     "version": 1,

@@ -19,7 +19,7 @@ from stream_dp.messages import Definition
 from stream_dp.profiles.advice import Need
 from stream_dp.profiles.builder import build
 from stream_dp.profiles.line_units import privacy_of
-from stream_dp.profiles.opening import Announced, announced
+from stream_dp.profiles.opening_price import Announced, announced
 
 ATTRIBUTES = [
     {"name": "ward", "type": "category", "values": [f"w{n}" for n in range(12)]},

@@ -17,7 +17,7 @@ from stream_dp.messages import Definition, large_delta, large_epsilon
 from stream_dp.profiles.advice import Need, least_error
 from stream_dp.profiles.builder import build
 from stream_dp.profiles.line_units import epsilon_of_person, privacy_of
-from stream_dp.profiles.opening import Announced, Opening, announced, counts_of, opening_of
+from stream_dp.profiles.opening_price import Announced, Opening, announced, counts_of, opening_of
 from stream_dp.profiles.planned_tiles import tiles_of
 from stream_dp.profiles.share_settings import check_opening
 

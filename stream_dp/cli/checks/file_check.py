@@ -19,7 +19,7 @@ from stream_dp.lab.person_counts import Census, Counting
 from stream_dp.messages import Definition
 from stream_dp.profiles.advice import least_error
 from stream_dp.profiles.builder import build
-from stream_dp.profiles.opening import announced, opening_of
+from stream_dp.profiles.opening_price import announced, opening_of
 
 
 def check_file(rows: RowFile, definition: Definition, universe: Universe) -> None:

@@ -46,7 +46,7 @@ def small_phase(definition: Definition, waiting: int) -> str | None:
     if not definition.least_to_close(waiting) <= waiting < rows_of_a_phase(definition):
         return None
     from stream_dp.profiles.builder import build
-    from stream_dp.profiles.opening import announced
+    from stream_dp.profiles.opening_price import announced
 
     said = f"{waiting:,} rows wait, fewer than the {definition.phase.min_rows:,} of phase.min_rows"
     takes = announced(build(definition)[1], waiting, waiting)

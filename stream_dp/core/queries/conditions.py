@@ -16,6 +16,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
+from operator import or_
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -343,6 +344,9 @@ _Region: TypeAlias = _Box | _Dense
 
 _Found = TypeVar("_Found")
 
+_Comparison: TypeAlias = Callable[[Any, Any], _CellSet]
+"""(attribute, constant) -> the cells for which it holds."""
+
 _CONNECTIVES = frozenset({"all", "any", "not"})
 
 _NOWHERE = _Dense((), np.zeros((), dtype=np.bool_))
@@ -529,13 +533,6 @@ def _check_cells(
     return ascending
 
 
-# Comparisons: (attribute, constant) -> the cells for which it holds.
-
-
-def _category_in(attribute: Category, values: object) -> _CellSet:
-    return _select(_each(partial(_category_cell, attribute), values))
-
-
 def _category_eq(attribute: Category, value: object) -> _CellSet:
     return 1 << _category_cell(attribute, value)
 
@@ -562,10 +559,6 @@ def _category_is_other(attribute: Category, wanted: object) -> _CellSet:
     return _is_cell(attribute, attribute.other_cell, wanted)
 
 
-def _boolean_in(attribute: Boolean, values: object) -> _CellSet:
-    return _select(_each(partial(_boolean_cell, attribute), values))
-
-
 def _boolean_eq(attribute: Boolean, value: object) -> _CellSet:
     return 1 << _boolean_cell(attribute, value)
 
@@ -578,34 +571,6 @@ def _boolean_cell(attribute: Boolean, value: object) -> int:
             f"{attribute.name} is true or false, and this is neither", "write true or false"
         )
     return cell
-
-
-def _number_ge(attribute: Number, value: object) -> _CellSet:
-    return _cells_from(attribute, _whole_from(attribute, _number(value)), "ge")
-
-
-def _number_lt(attribute: Number, value: object) -> _CellSet:
-    return _cells_below(attribute, _whole_from(attribute, _number(value)), "lt")
-
-
-def _number_gt(attribute: Number, value: object) -> _CellSet:
-    return _cells_from(attribute, _next_after(attribute, value, "gt"), "gt")
-
-
-def _number_le(attribute: Number, value: object) -> _CellSet:
-    return _cells_below(attribute, _next_after(attribute, value, "le"), "le")
-
-
-def _number_between(attribute: Number, bounds: object) -> _CellSet:
-    low, high = _each(_number, bounds, length=2)
-    if low > high:
-        return 0
-    start = _whole_from(attribute, low)
-    end = _next_after(attribute, high, "between")
-    if start == end:  # whole numbers: none lies between 2.1 and 2.9
-        return 0
-    from_low = _cells_from(attribute, start, "between")
-    return from_low & _cells_below(attribute, end, "between")
 
 
 def _number_eq(attribute: Number, value: object) -> _CellSet:
@@ -630,43 +595,7 @@ def _number_listed(attribute: Number, wanted: set[float]) -> _CellSet:
     return _select(listed)
 
 
-def _date_ge(attribute: Date, value: object) -> _CellSet:
-    return _cells_from(attribute, _span(value)[0], "ge")
-
-
-def _date_lt(attribute: Date, value: object) -> _CellSet:
-    return _cells_below(attribute, _span(value)[0], "lt")
-
-
-def _date_gt(attribute: Date, value: object) -> _CellSet:
-    return _cells_from(attribute, _span(value)[1], "gt")
-
-
-def _date_le(attribute: Date, value: object) -> _CellSet:
-    return _cells_below(attribute, _span(value)[1], "le")
-
-
-def _date_between(attribute: Date, bounds: object) -> _CellSet:
-    (start, _), (last, end) = _each(_span, bounds, length=2)
-    if start > last:
-        return 0
-    from_start = _cells_from(attribute, start, "between")
-    return from_start & _cells_below(attribute, end, "between")
-
-
-def _date_eq(attribute: Date, value: object) -> _CellSet:
-    start, end = _span(value)
-    return _cells_from(attribute, start, "between") & _cells_below(attribute, end, "between")
-
-
-def _date_in(attribute: Date, values: object) -> _CellSet:
-    found = 0
-    for cells in _each(partial(_date_eq, attribute), values):
-        found |= cells
-    return found
-
-
-def _span(value: object) -> tuple[int, int]:
+def _span(_: Date, value: object) -> tuple[int, int]:
     """The moments at which the period that a constant writes begins and ends."""
     span = span_of(value) if isinstance(value, str) else None
     if span is None:
@@ -698,84 +627,65 @@ def _is_missing(attribute: Attribute, wanted: object) -> _CellSet:
     return _is_cell(attribute, attribute.missing_cell, wanted)
 
 
-_LEAF_FORM = '{"attribute": ..., "eq": ...}, or all, any, not'
-
-_Comparison: TypeAlias = Callable[..., _CellSet]
-_COMPARISONS: Mapping[type, Mapping[str, _Comparison]] = {
-    Category: {
-        "eq": _category_eq,
-        "in": _category_in,
-        "is_other": _category_is_other,
-        "is_missing": _is_missing,
-    },
-    Number: {
-        "eq": _number_eq,
-        "in": _number_in,
-        "ge": _number_ge,
-        "gt": _number_gt,
-        "le": _number_le,
-        "lt": _number_lt,
-        "between": _number_between,
-        "is_missing": _is_missing,
-    },
-    Boolean: {"eq": _boolean_eq, "in": _boolean_in, "is_missing": _is_missing},
-    Date: {
-        "eq": _date_eq,
-        "in": _date_in,
-        "ge": _date_ge,
-        "gt": _date_gt,
-        "le": _date_le,
-        "lt": _date_lt,
-        "between": _date_between,
-        "is_missing": _is_missing,
-    },
-}
+def _any_of(equals: _Comparison) -> _Comparison:
+    """The comparison with a list: the cells that are equal to one of its values."""
+    return lambda attribute, values: reduce(or_, _each(partial(equals, attribute), values), 0)
 
 
-def _comparisons(attribute: Attribute) -> Mapping[str, _Comparison]:
-    """The comparisons that an attribute has."""
-    if isinstance(attribute, Category) and attribute.ordered:
-        return _ORDERED_CATEGORY
-    if isinstance(attribute, Date) and attribute.comes_again:
-        return _CYCLE
-    return _COMPARISONS[type(attribute)]
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The order of the values of a kind of attribute, in which each value takes the room up to the next one.
 
+    Attributes:
+        read: Reads a constant of a comparison.
+        start: The position at which what a constant stands for begins.
+        end: The position at which it ends; takes the name of the comparison too, for what it cannot say.
+        cell: The cell that begins at a position; takes the name of the comparison too.
+        n_cells: The number of cells that the order is about, which are the first ones.
+    """
 
-def _in_order(
-    cell_of: Callable[[Any, object], int], n_cells: Callable[[Any], int]
-) -> dict[str, _Comparison]:
-    """The comparisons by order of attributes whose first cells are values, of which none can be cut."""
+    read: Callable[[Any, object], Any]
+    start: Callable[[Any, Any], float]
+    end: Callable[[Any, Any, str], float]
+    cell: Callable[[Any, float, str], int]
+    n_cells: Callable[[Any], int]
 
-    def ge(attribute: Attribute, value: object) -> _CellSet:
-        return (1 << n_cells(attribute)) - (1 << cell_of(attribute, value))
+    @property
+    def comparisons(self) -> dict[str, _Comparison]:
+        """The comparisons that an order has."""
+        one_sided = {
+            operator: partial(self._one_sided, operator) for operator in ("ge", "gt", "le", "lt")
+        }
+        return {**one_sided, "between": self._between}
 
-    def lt(attribute: Attribute, value: object) -> _CellSet:
-        return (1 << cell_of(attribute, value)) - 1
+    def _one_sided(self, operator: str, attribute: Attribute, value: object) -> _CellSet:
+        constant = self.read(attribute, value)
+        if operator in ("ge", "lt"):
+            position = self.start(attribute, constant)
+        else:
+            position = self.end(attribute, constant, operator)
+        below = (1 << self.cell(attribute, position, operator)) - 1
+        every = (1 << self.n_cells(attribute)) - 1
+        return below if operator in ("le", "lt") else every ^ below
 
-    def gt(attribute: Attribute, value: object) -> _CellSet:
-        return (1 << n_cells(attribute)) - (2 << cell_of(attribute, value))
+    def equals(self, attribute: Attribute, value: object) -> _CellSet:
+        """The cells of what one constant stands for."""
+        return self._within(attribute, *(self.read(attribute, value),) * 2)
 
-    def le(attribute: Attribute, value: object) -> _CellSet:
-        return (2 << cell_of(attribute, value)) - 1
+    def _between(self, attribute: Attribute, bounds: object) -> _CellSet:
+        return self._within(attribute, *_each(partial(self.read, attribute), bounds, length=2))
 
-    def between(attribute: Attribute, bounds: object) -> _CellSet:
-        low, high = _each(partial(cell_of, attribute), bounds, length=2)
-        return (2 << high) - (1 << low) if low <= high else 0
-
-    return {"ge": ge, "gt": gt, "le": le, "lt": lt, "between": between}
-
-
-_ORDERED_CATEGORY: Final[Mapping[str, _Comparison]] = {
-    **_COMPARISONS[Category],
-    **_in_order(_category_cell, lambda attribute: len(attribute.values)),
-}
-
-_CYCLE: Final[Mapping[str, _Comparison]] = {
-    "eq": lambda attribute, value: 1 << _cycle_cell(attribute, value),
-    "in": lambda attribute, values: _select(_each(partial(_cycle_cell, attribute), values)),
-    **_in_order(_cycle_cell, lambda attribute: len(CYCLES[attribute.by])),
-    "is_missing": _is_missing,
-}
+    def _within(self, attribute: Attribute, low: Any, high: Any) -> _CellSet:
+        start = self.start(attribute, low)
+        if start > self.start(attribute, high):
+            return 0
+        end = self.end(attribute, high, "between")
+        if start == end:  # whole numbers: none lies between 2.1 and 2.9
+            return 0
+        below_start, below_end = (
+            (1 << self.cell(attribute, position, "between")) - 1 for position in (start, end)
+        )
+        return below_end ^ below_start
 
 
 def _whole_from(attribute: Number, number: float) -> float:
@@ -783,28 +693,20 @@ def _whole_from(attribute: Number, number: float) -> float:
     return math.ceil(number) if attribute.integer else number
 
 
-def _next_after(attribute: Number, value: object, operator: str) -> float:
-    """The least whole number above ``value``: where ``> value`` begins and ``<= value`` ends."""
-    number = _number(value)
+def _next_after(attribute: Number, number: float, operator: str) -> float:
+    """The least whole number above ``number``: where ``> number`` begins and ``<= number`` ends."""
     if not attribute.integer:
         # Bins are left-closed: the number itself and what follows it share one.
         raise _cuts_bin(attribute, number, operator)
     return math.floor(number) + 1
 
 
-def _cells_from(attribute: Number | Date, start: float, operator: str) -> _CellSet:
-    cell = _bin(attribute, start)
-    if cell == 0 or attribute.edges[cell - 1] != start:
-        raise _cuts_bin(attribute, start, operator)
-    n_bins = len(attribute.edges) + 1
-    return (1 << n_bins) - (1 << cell)
-
-
-def _cells_below(attribute: Number | Date, end: float, operator: str) -> _CellSet:
-    cell = _bin(attribute, end)
-    if cell == 0 or attribute.edges[cell - 1] != end:
-        raise _cuts_bin(attribute, end, operator)
-    return (1 << cell) - 1
+def _edge_cell(attribute: Number | Date, position: float, operator: str) -> int:
+    """The cell that begins at an edge."""
+    cell = _bin(attribute, position)
+    if cell == 0 or attribute.edges[cell - 1] != position:
+        raise _cuts_bin(attribute, position, operator)
+    return cell
 
 
 def _bin(attribute: Number | Date, number: float) -> int:
@@ -889,3 +791,71 @@ def _mask(size: int, cells: _CellSet) -> Mask:
     mask = np.unpackbits(packed, count=size, bitorder="little").view(np.bool_)
     mask.flags.writeable = False
     return mask
+
+
+def _listed(cell_of: Callable[[Any, object], int], n_cells: Callable[[Any], int]) -> _Order:
+    """The order of attributes whose first cells are values, of which none can be cut."""
+    return _Order(
+        cell_of,
+        lambda _, cell: cell,
+        lambda _, cell, __: cell + 1,
+        lambda _, cell, __: int(cell),
+        n_cells,
+    )
+
+
+def _n_bins(attribute: Number | Date) -> int:
+    return len(attribute.edges) + 1
+
+
+_NUMBERS: Final = _Order(
+    lambda _, value: _number(value), _whole_from, _next_after, _edge_cell, _n_bins
+)
+_PERIODS: Final = _Order(
+    _span, lambda _, span: span[0], lambda _, span, __: span[1], _edge_cell, _n_bins
+)
+_CATEGORIES: Final = _listed(_category_cell, lambda attribute: len(attribute.values))
+_CYCLE: Final = _listed(_cycle_cell, lambda attribute: len(CYCLES[attribute.by]))
+
+_LEAF_FORM = '{"attribute": ..., "eq": ...}, or all, any, not'
+
+_OF_CATEGORY: Final[Mapping[str, _Comparison]] = {
+    "eq": _category_eq,
+    "in": _any_of(_category_eq),
+    "is_other": _category_is_other,
+    "is_missing": _is_missing,
+}
+_OF_ORDERED_CATEGORY: Final = {**_OF_CATEGORY, **_CATEGORIES.comparisons}
+_OF_NUMBER: Final[Mapping[str, _Comparison]] = {
+    "eq": _number_eq,
+    "in": _number_in,
+    **_NUMBERS.comparisons,
+    "is_missing": _is_missing,
+}
+_OF_BOOLEAN: Final[Mapping[str, _Comparison]] = {
+    "eq": _boolean_eq,
+    "in": _any_of(_boolean_eq),
+    "is_missing": _is_missing,
+}
+_OF_DATE, _OF_CYCLE = (
+    {
+        "eq": order.equals,
+        "in": _any_of(order.equals),
+        **order.comparisons,
+        "is_missing": _is_missing,
+    }
+    for order in (_PERIODS, _CYCLE)
+)
+
+
+def _comparisons(attribute: Attribute) -> Mapping[str, _Comparison]:
+    """The comparisons that an attribute has."""
+    match attribute:
+        case Category():
+            return _OF_ORDERED_CATEGORY if attribute.ordered else _OF_CATEGORY
+        case Number():
+            return _OF_NUMBER
+        case Boolean():
+            return _OF_BOOLEAN
+        case Date():
+            return _OF_CYCLE if attribute.comes_again else _OF_DATE

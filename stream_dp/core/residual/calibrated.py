@@ -12,7 +12,7 @@ were published, the error is Gaussian with the published variance: ``error_bar``
 the promised probability. An analyst who chooses queries by looking at published answers can select noise;
 ``error_bar_simultaneous`` covers all conjunctions on the same attributes and window at once.
 
-Its parts are what is published (``public_state``), what queries may take of the lines (``line_spending``),
+Its parts are what is published (``public_state``), what queries may take of the lines (``line_rules``),
 what is measured as phases open and later unasked (``base_release``), and the ways of answering (``ways``).
 """
 
@@ -164,10 +164,10 @@ class Calibrated(LinearMechanism):
     def was_asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
         if not isinstance(query, LinearQuery):
             return ()
-        return self.openings.learning.was_asked(query, charges)
+        return self.openings.learned.was_asked(query, charges)
 
     def growth(self) -> Sequence[Look]:
-        return self.openings.learning.growth()
+        return self.openings.learned.growth()
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
         self.lines.charge(look_charges)
@@ -218,7 +218,7 @@ class Calibrated(LinearMechanism):
         quote = self.way(query).quote(query)
         if query.target.mean is not None and quote.most is not None:
             quote = self._with_looks_that_follow(query, quote)
-        looks = self.openings.learning.growth_after(query, quote.charges, paid=False)
+        looks = self.openings.learned.growth_after(query, quote.charges, paid=False)
         quote = replace(quote, growth=tuple(c for look in looks for c in look.charges))
         if self.state.counted is None:
             return quote
@@ -255,10 +255,10 @@ class Calibrated(LinearMechanism):
         self.openings.lost(look)
 
     def remembered(self) -> dict[bytes, bytes]:
-        return {**self.state.repeats.remembered(), **self.openings.learning.demand.remembered()}
+        return {**self.state.repeats.remembered(), **self.openings.learned.demand.remembered()}
 
     def recall(self, remembered: dict[bytes, bytes]) -> None:
-        self.openings.learning.demand.recall(remembered)
+        self.openings.learned.demand.recall(remembered)
         self.state.repeats.recall({k: v for k, v in remembered.items() if not is_name(k)})
 
     def release_from_bytes(self, data: bytes) -> Release:

@@ -27,7 +27,7 @@ from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.belief.measured_keys import MeasuredKeys
 from stream_dp.core.residual.belief.sums import SumEstimate, SumEvidence, form_of_total
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
-from stream_dp.core.residual.line_spending import LineSpending
+from stream_dp.core.residual.line_rules import LineRules
 from stream_dp.core.residual.looks.counted_rows import CountedRows, RowsLook, RowsRelease
 from stream_dp.core.residual.looks.sum_look import SumRelease
 from stream_dp.core.residual.looks.table_looks import BASE, QUERY, CountsRelease, TablesRelease
@@ -69,7 +69,7 @@ class PublicState:
         self.shape, self.prices, self.terms = promise.shape, promise.prices, promise.terms
         known = promise.total_known
         self.learns = settings.learns
-        self.spending = LineSpending(settings)
+        self.spending = LineRules(settings)
         self.bought = Bought(self.prices)
         self.counted = None if known else CountedRows(promise.accuracy)
         self.belief = Belief(self.shape, total_known=known)

@@ -12,7 +12,7 @@ from stream_dp.messages import AttributeSpec, Definition
 from stream_dp.pipeline.watch.health import Health
 from stream_dp.profiles.builder import build, epsilon_spent, rows_of_a_phase, rows_that_open
 from stream_dp.profiles.line_units import epsilon_of_person
-from stream_dp.profiles.opening import announced, opening_of
+from stream_dp.profiles.opening_price import announced, opening_of
 from stream_dp.web.page_data.published_state import PublishedDataset, PublishedState
 
 _MOST_PHASES: Final = 60

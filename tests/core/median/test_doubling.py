@@ -227,9 +227,6 @@ def test_a_transcript_out_of_order_is_refused(
     last = again.release_from_bytes(run.transcript[-1])
     with pytest.raises(CorruptState, match="stage 3"):
         again.absorb(last)
-    for damaged in (b"", b"\x07" + run.transcript[-1][1:], run.transcript[-1][:-1]):
-        with pytest.raises(CorruptState):
-            again.release_from_bytes(damaged)
 
 
 def test_the_first_stage_must_be_possible(cells: Universe) -> None:

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import optimize, stats
 
-from stream_dp.core.budget.accountant import UNITS, Charge
+from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.parameters import Accuracy, Privacy
-from stream_dp.core.mechanism import Look, Mechanism
 from stream_dp.core.median.formulas import harmonic, last_threshold
 from stream_dp.core.median.memory import Memory, constants
-from stream_dp.core.median.phase_looks import PhaseLook, QueryLook, QueryRelease
-from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
+from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
+from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import Kind, NoiseSource
-from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.rows.universe import Category, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
+from tests.core.conftest import Drive, block_of
 from tests.noise import FakeNoise
 from tests.slow import rest_is_slow
 
@@ -41,15 +39,6 @@ def universe(*sizes: int) -> Universe:
     )
 
 
-def block(universe: Universe, counts: npt.NDArray[np.int64]) -> Block:
-    """A block with ``counts``, shape of the universe."""
-    cells = [
-        {name: f"v{v}" for name, v in zip(universe.names, place, strict=True)} | {"count": int(n)}
-        for place, n in np.ndenumerate(counts)
-    ]
-    return Block.seal(universe, universe.encode_cells(cells))
-
-
 def random_counts(
     rng: np.random.Generator, universe: Universe, n_rows: int
 ) -> npt.NDArray[np.int64]:
@@ -62,60 +51,6 @@ def random_counts(
 def random_query(rng: np.random.Generator, universe: Universe, window: range) -> LinearQuery:
     attributes = tuple(range(len(universe.shape)))
     return LinearQuery(Predicate.of_mask(attributes, rng.random(universe.shape) < 0.5), window)
-
-
-def true_count(data: Blocks, query: LinearQuery) -> int:
-    tables = data.marginal(query.predicate.attributes, query.window)
-    return sum(int(table[query.predicate.mask].sum()) for table in tables)
-
-
-class Run:
-    """A mechanism beside its data, driven as the pipeline drives it."""
-
-    def __init__(self, universe: Universe, memory: Memory, noise: NoiseSource) -> None:
-        self.universe, self.memory, self.noise = universe, memory, noise
-        self.data = Blocks(universe)
-        self.lines: list[tuple[int, int]] = []
-        self.transcript: list[int | bytes | dict[str, object]] = []
-
-    def open(self, counts: npt.NDArray[np.int64]) -> None:
-        sealed = block(self.universe, counts)
-        assert self.memory.opens(sealed.n_rows, 1)
-        self.data.append(sealed)
-        self.lines.append((0, 0))
-        self.transcript.append(sealed.n_rows)
-        for look in self.memory.open_phase(sealed.n_rows):
-            self.look(look)
-
-    def look(self, look: Look) -> QueryRelease | None:
-        look.reserve(self.noise)
-        self.memory.charged(look.charges)
-        for charge in look.charges:
-            rho, delta = self.lines[charge.block]
-            self.lines[charge.block] = rho + charge.rho, delta + charge.delta
-        release = look.take(self.noise, self.data)
-        self.transcript.append(release.to_bytes())
-        self.memory.absorb(release)
-        return release if isinstance(release, QueryRelease) else None
-
-    def ask(self, query: LinearQuery) -> Outcome:
-        step = self.memory.answer(query)
-        if not isinstance(step, QueryLook):
-            assert isinstance(step, Refused)
-            return step
-        release = self.look(step)
-        assert release is not None
-        outcome = self.memory.conclude(query, step, release)
-        assert isinstance(outcome, Outcome)
-        return outcome
-
-    def lose(self, query: LinearQuery) -> None:
-        step = self.memory.answer(query)
-        assert isinstance(step, QueryLook)
-        description = json.loads(json.dumps(step.description))
-        step.take(self.noise, self.data)
-        self.transcript.append(description)
-        self.memory.lost(description)
 
 
 def small(rows: int = 1, **settings: object) -> Memory:
@@ -134,11 +69,11 @@ def small(rows: int = 1, **settings: object) -> Memory:
     )
 
 
-def opened(memory: Memory, noise: NoiseSource, phases: int = 1, seed: int = 1) -> Run:
+def opened(memory: Memory, noise: NoiseSource, phases: int = 1, seed: int = 1) -> Drive:
     rng, cells = np.random.default_rng(seed), universe(2, 2)
-    run = Run(cells, memory, noise)
+    run = Drive(cells, memory, noise)
     for _ in range(phases):
-        run.open(random_counts(rng, cells, 2**55))
+        run.open_counts(random_counts(rng, cells, 2**55))
     return run
 
 
@@ -234,7 +169,7 @@ def test_the_lines_are_theorem_5_1(seeded_noise: NoiseSource) -> None:
     whole = Fraction(1) + Fraction(1, 2) + Fraction(1, 3)
     rng = np.random.default_rng(1)
     for j in range(1, 4):
-        run.open(random_counts(rng, run.universe, 2**55))
+        run.open_counts(random_counts(rng, run.universe, 2**55))
         so_far = sum((Fraction(1, i) for i in range(1, j + 1)), Fraction(0))
         assert {rho for rho, _ in run.lines} == {math.ceil(UNITS * so_far / whole)}
         assert all(0 < delta <= UNITS for _, delta in run.lines)
@@ -363,22 +298,22 @@ def test_w6a_with_the_papers_constants_every_answer_is_within_the_error(
 ) -> None:
     cells = universe(*sizes)
     memory = Memory(cells, Privacy(1.0, 1e-9), Accuracy(0.1, 0.05), queries_per_phase=60, phases=3)
-    run = Run(cells, memory, make_seeded_noise(6))
+    run = Drive(cells, memory, make_seeded_noise(6))
     rng = np.random.default_rng(len(sizes))
     paths = []
     for j in range(1, 4):
-        run.open(random_counts(rng, cells, 2 * 10**17))
+        run.open_counts(random_counts(rng, cells, 2 * 10**17))
         for _ in range(60):
             query = random_query(rng, cells, range(j))
             outcome = run.ask(query)
             assert isinstance(outcome, Answered)
-            assert abs(outcome.count - true_count(run.data, query)) <= 0.1 * outcome.n
+            assert abs(outcome.count - run.truth(query) * outcome.n) <= 0.1 * outcome.n
             assert outcome.error_bar == 0.1
             assert outcome.confidence > 1.0 - 1e-6
             paths.append(outcome.path)
             if outcome.path is Path.MEASURED:
                 assert outcome.count == pytest.approx(
-                    true_count(run.data, query), abs=0.001 * outcome.n
+                    run.truth(query) * outcome.n, abs=0.001 * outcome.n
                 )
         assert isinstance(run.ask(query), Refused)
     facts = memory.published_budget
@@ -406,10 +341,10 @@ def test_w6b_with_few_rows_a_hypothesis_the_hard_limit_binds_and_refuses(
     )
     limits = [math.floor(20 * j * math.log(6)) for j in (1, 2, 3)]
     assert [phase.hard_limit for phase in memory.constants.phases] == limits
-    run = Run(cells, memory, make_seeded_noise(7))
+    run = Drive(cells, memory, make_seeded_noise(7))
     rng = np.random.default_rng(9)
     for j, limit in enumerate(limits, start=1):
-        run.open(random_counts(rng, cells, 10**17))
+        run.open_counts(random_counts(rng, cells, 10**17))
         for _ in range(200):
             query = random_query(rng, cells, range(j))
             outcome = run.ask(query)
@@ -417,7 +352,7 @@ def test_w6b_with_few_rows_a_hypothesis_the_hard_limit_binds_and_refuses(
                 break
             assert isinstance(outcome, Answered)
             assert outcome.error_bar == outcome.error_bar_simultaneous == 0.1
-            assert abs(outcome.count - true_count(run.data, query)) <= 0.1 * outcome.n
+            assert abs(outcome.count - run.truth(query) * outcome.n) <= 0.1 * outcome.n
         assert isinstance(outcome, Refused)
         assert outcome.code is RefusalCode.HARD_QUERIES_EXHAUSTED
         assert f"{limit}" in outcome.message
@@ -430,9 +365,9 @@ def test_w6b_with_few_rows_a_hypothesis_the_hard_limit_binds_and_refuses(
 def test_an_emptied_set_refuses_for_good(make_seeded_noise: MakeNoise) -> None:
     """Few rows listed one by one: no dataset of two rows is within eps/50 of a third."""
     memory = small(2, representation="exhaustive", phases=2, queries_per_phase=1_000)
-    run = Run(universe(2, 2), memory, make_seeded_noise(3))
+    run = Drive(universe(2, 2), memory, make_seeded_noise(3))
     counts = np.array([[1, 1], [1, 0]], dtype=np.int64) * 10**15
-    run.open(counts)
+    run.open_counts(counts)
     query = LinearQuery(
         Predicate.of_mask((0, 1), np.array([[True, False], [False, False]])), range(1)
     )
@@ -444,7 +379,7 @@ def test_an_emptied_set_refuses_for_good(make_seeded_noise: MakeNoise) -> None:
         assert isinstance(outcome, Refused)
         assert outcome.code is RefusalCode.INCONSISTENT
         if phase == 0:
-            run.open(counts)
+            run.open_counts(counts)
 
 
 # ---------------------------------------------------------------- refusals of queries
@@ -464,7 +399,7 @@ def test_queries_beyond_k_are_refused_and_unused_ones_are_not_carried_over(
     query = LinearQuery(EVERYTHING, range(1))
     for _ in range(15):
         assert isinstance(run.ask(query), Answered)
-    run.open(random_counts(np.random.default_rng(2), run.universe, 2**55))
+    run.open_counts(random_counts(np.random.default_rng(2), run.universe, 2**55))
     query = LinearQuery(EVERYTHING, range(2))
     for _ in range(20):
         assert isinstance(run.ask(query), Answered)
@@ -474,21 +409,14 @@ def test_queries_beyond_k_are_refused_and_unused_ones_are_not_carried_over(
     assert "ask again in the next phase" in outcome.message
 
 
-def test_tables_are_refused_as_unsupported(seeded_noise: NoiseSource) -> None:
-    run = opened(small(), seeded_noise)
-    outcome = run.ask(LinearQuery(EVERYTHING, range(1), (0,)))
-    assert isinstance(outcome, Refused)
-    assert outcome.code is RefusalCode.UNSUPPORTED_KIND
-
-
 def test_a_window_needs_the_rows_that_the_phase_asks_of_the_whole(
     seeded_noise: NoiseSource,
 ) -> None:
     memory, cells = small(50), universe(2, 2)
-    run = Run(cells, memory, seeded_noise)
+    run = Drive(cells, memory, seeded_noise)
     n_min = memory.rows_to_open
     for n_rows in (n_min, n_min, 2 * n_min):
-        run.open(np.array([[n_rows, 0], [0, 0]], dtype=np.int64))
+        run.open_counts(np.array([[n_rows, 0], [0, 0]], dtype=np.int64))
     codes = {}
     for start in range(3):
         for stop in range(start + 1, 4):
@@ -510,7 +438,7 @@ def test_nothing_is_asked_of_a_phase_that_is_not_paid_for(seeded_noise: NoiseSou
     run = opened(memory, seeded_noise)
     (look,) = memory.open_phase(2**55)
     run.data.append(
-        block(run.universe, random_counts(np.random.default_rng(3), run.universe, 2**55))
+        block_of(run.universe, random_counts(np.random.default_rng(3), run.universe, 2**55))
     )
     query = LinearQuery(EVERYTHING, range(2))
     outcome = memory.answer(query)
@@ -536,18 +464,6 @@ def test_phases_open_from_n_min_rows_on_and_not_beyond_the_last(seeded_noise: No
         memory.open_phase(2**55)
 
 
-def test_a_quote_is_free_and_changes_nothing(seeded_noise: NoiseSource) -> None:
-    memory = small()
-    query = LinearQuery(EVERYTHING, range(1))
-    assert isinstance(memory.quote(query).outcome, Refused)
-    opened(memory, seeded_noise)
-    quote = memory.quote(query)
-    assert quote.outcome is None
-    assert quote.charges == ()
-    assert memory.asked == 0
-    assert isinstance(memory.quote(LinearQuery(EVERYTHING, range(1), (0,))).outcome, Refused)
-
-
 # ---------------------------------------------------------------- looks
 
 
@@ -570,17 +486,17 @@ class Recorder(FakeNoise):
         self.calls.append(("reserve", kind, scale, size))
 
 
-def looked(run: Run, mask: list[list[bool]]) -> QueryLook:
+def looked(run: Drive, mask: list[list[bool]]) -> QueryLook:
     predicate = Predicate.of_mask((0, 1), np.array(mask))
-    look = run.memory.answer(LinearQuery(predicate, range(len(run.data))))
+    look = run.mechanism.answer(LinearQuery(predicate, range(len(run.data))))
     assert isinstance(look, QueryLook)
     return look
 
 
 def test_easy_and_hard_looks_draw_the_same_and_weigh_the_same(seeded_noise: NoiseSource) -> None:
     """The constant predicate is easy, one with a share far from the prediction hard."""
-    run = Run(universe(2, 2), small(1_000), seeded_noise)
-    run.open(np.array([[10**15, 10**15], [0, 0]], dtype=np.int64))
+    run = Drive(universe(2, 2), small(1_000), seeded_noise)
+    run.open_counts(np.array([[10**15, 10**15], [0, 0]], dtype=np.int64))
     bytes_of = []
     for mask in ([[True, False], [True, False]], [[True, True], [False, False]]):
         recorder, look = Recorder(), looked(run, mask)
@@ -599,27 +515,27 @@ def test_easy_and_hard_looks_draw_the_same_and_weigh_the_same(seeded_noise: Nois
 
 def test_a_hard_answer_is_the_exact_count_plus_its_noise(seeded_noise: NoiseSource) -> None:
     """Also above 2**53, where a float would be off."""
-    run = Run(universe(2, 2), small(1_000), seeded_noise)
-    run.open(np.array([[2**60 + 1, 2**59 + 3], [0, 1]], dtype=np.int64))
+    run = Drive(universe(2, 2), small(1_000), seeded_noise)
+    run.open_counts(np.array([[2**60 + 1, 2**59 + 3], [0, 1]], dtype=np.int64))
     look = looked(run, [[True, True], [False, False]])
     release = look.take(Recorder(draw=-12_345), run.data)
     assert release.hard
     assert release.noisy_count == 2**60 + 2**59 + 4 - 12_345
-    run.memory.absorb(release)
-    outcome = run.memory.conclude(look.query, look, release)
+    run.mechanism.absorb(release)
+    outcome = run.mechanism.conclude(look.query, look, release)
     assert isinstance(outcome, Answered)
     assert outcome.count == release.noisy_count
     assert outcome.path is Path.MEASURED
 
 
 def test_an_easy_answer_is_the_median_and_releases_no_count(seeded_noise: NoiseSource) -> None:
-    run = Run(universe(2, 2), small(1_000), seeded_noise)
-    run.open(np.array([[10**15, 10**15], [10**15 + 7, 10**15]], dtype=np.int64))
+    run = Drive(universe(2, 2), small(1_000), seeded_noise)
+    run.open_counts(np.array([[10**15, 10**15], [10**15 + 7, 10**15]], dtype=np.int64))
     look = looked(run, [[True, True], [False, False]])
     release = look.take(Recorder(draw=5), run.data)
     assert not release.hard
     assert release.noisy_count == 0
-    outcome = run.memory.conclude(look.query, look, release)
+    outcome = run.mechanism.conclude(look.query, look, release)
     assert isinstance(outcome, Answered)
     assert outcome.count == round(look.easy_share * outcome.n)
     assert outcome.value == pytest.approx(0.5)
@@ -629,12 +545,12 @@ def test_an_easy_answer_is_the_median_and_releases_no_count(seeded_noise: NoiseS
 def test_an_answer_is_clipped_to_what_a_count_can_be_but_the_release_is_not(
     seeded_noise: NoiseSource,
 ) -> None:
-    run = Run(universe(2, 2), small(1_000), seeded_noise)
-    run.open(np.array([[0, 0], [0, 10**15]], dtype=np.int64))
+    run = Drive(universe(2, 2), small(1_000), seeded_noise)
+    run.open_counts(np.array([[0, 0], [0, 10**15]], dtype=np.int64))
     look = looked(run, [[True, True], [False, False]])
     release = look.take(Recorder(draw=-9), run.data)
     assert release.noisy_count == -9
-    outcome = run.memory.conclude(look.query, look, release)
+    outcome = run.mechanism.conclude(look.query, look, release)
     assert isinstance(outcome, Answered)
     assert outcome.count == 0
 
@@ -646,8 +562,8 @@ def test_the_noise_of_a_hard_answer_has_its_scale_and_not_another(
     make_seeded_noise: MakeNoise, n_looks: int, factor: float
 ) -> None:
     """By the sum of magnitudes; false alarm 1e-6."""
-    run = Run(universe(2, 2), small(1), make_seeded_noise(1))
-    run.open(np.array([[10**15, 10**15], [0, 0]], dtype=np.int64))
+    run = Drive(universe(2, 2), small(1), make_seeded_noise(1))
+    run.open_counts(np.array([[10**15, 10**15], [0, 0]], dtype=np.int64))
     look, noise = looked(run, [[True, True], [False, False]]), make_seeded_noise(2)
     releases = [look.take(noise, run.data) for _ in range(n_looks)]
     assert all(release.hard for release in releases)
@@ -685,10 +601,10 @@ def test_the_gate_opens_as_often_as_its_law_says_and_not_with_noise_10_percent_o
     cells = universe(2, 2)
     memory = small(10**4)
     n_rows = memory.rows_to_open
-    run = Run(cells, memory, make_seeded_noise(1))
+    run = Drive(cells, memory, make_seeded_noise(1))
     # The prediction is 1/2: at a distance of eps ln(4/3) the easiness is 3/4.
     inside = round((0.5 + 0.1 * math.log(4 / 3)) * n_rows)
-    run.open(np.array([[inside, 0], [0, n_rows - inside]], dtype=np.int64))
+    run.open_counts(np.array([[inside, 0], [0, n_rows - inside]], dtype=np.int64))
     look = looked(run, [[True, True], [False, False]])
     gate = look.gate
     per_row = (
@@ -696,7 +612,7 @@ def test_the_gate_opens_as_often_as_its_law_says_and_not_with_noise_10_percent_o
     ) / 10**4
     inside -= round((gate.base + gate.scale - gate.units(look.easiness(inside))) / per_row)
     data = Blocks(cells)
-    data.append(block(cells, np.array([[inside, 0], [0, n_rows - inside]], dtype=np.int64)))
+    data.append(block_of(cells, np.array([[inside, 0], [0, n_rows - inside]], dtype=np.int64)))
     above = (gate.units(look.easiness(inside)) - gate.base) / gate.scale
     assert above == pytest.approx(1.0, abs=0.05)
 
@@ -735,12 +651,12 @@ def test_a_lost_phase_look_keeps_its_charge_and_costs_no_query(seeded_noise: Noi
     assert isinstance(memory.answer(LinearQuery(EVERYTHING, range(1))), QueryLook)
 
 
-def story(noise: NoiseSource, memory: Memory, seed: int) -> Run:
+def story(noise: NoiseSource, memory: Memory, seed: int) -> Drive:
     """Three phases of random queries over random windows, some of them lost."""
     rng, cells = np.random.default_rng(seed), universe(2, 2)
-    run = Run(cells, memory, noise)
+    run = Drive(cells, memory, noise)
     for j in range(1, 4):
-        run.open(random_counts(rng, cells, 2**57))
+        run.open_counts(random_counts(rng, cells, 2**57))
         for _ in range(12):
             start = int(rng.integers(j))
             query = random_query(rng, cells, range(start, int(rng.integers(start + 1, j + 1))))
@@ -749,40 +665,6 @@ def story(noise: NoiseSource, memory: Memory, seed: int) -> Run:
             else:
                 assert isinstance(run.ask(query), Answered)
     return run
-
-
-def replay(run: Run, memory: Memory) -> None:
-    for entry in run.transcript:
-        if isinstance(entry, int):
-            memory.open_phase(entry)
-        elif isinstance(entry, bytes):
-            memory.absorb(memory.release_from_bytes(entry))
-        else:
-            memory.lost(entry)
-    memory.charged(tuple(Charge(index, *line) for index, line in enumerate(run.lines)))
-
-
-@pytest.mark.parametrize(("representation", "rows"), [("entropic", 10**6), ("entropic", 3)])
-def test_a_replay_of_the_transcript_gives_the_same_state(
-    representation: str, rows: int, make_seeded_noise: MakeNoise
-) -> None:
-    run = story(make_seeded_noise(4), small(rows, representation=representation), 5)
-    again = small(rows, representation=representation)
-    replay(run, again)
-    assert (again.asked, again.hard) == (run.memory.asked, run.memory.hard)
-    assert run.memory.hard > 0
-    rng = np.random.default_rng(6)
-    for _ in range(30):
-        start = int(rng.integers(3))
-        query = random_query(rng, run.universe, range(start, int(rng.integers(start + 1, 4))))
-        before, after = run.memory.answer(query), again.answer(query)
-        assert isinstance(before, QueryLook)
-        assert isinstance(after, QueryLook)
-        assert before.description == after.description
-        assert before.easy_share == after.easy_share
-        assert before.gate == after.gate
-        count = 2**55 + 12_345
-        assert before.easiness(count) == after.easiness(count)
 
 
 def test_releases_out_of_order_are_refused(make_seeded_noise: MakeNoise) -> None:
@@ -796,83 +678,38 @@ def test_releases_out_of_order_are_refused(make_seeded_noise: MakeNoise) -> None
         again.absorb(again.release_from_bytes(queries[1]))
 
 
-def test_releases_survive_their_bytes(make_seeded_noise: MakeNoise) -> None:
-    run = story(make_seeded_noise(4), small(10**6), 5)
-    kinds = set()
-    for entry in run.transcript:
-        if isinstance(entry, bytes):
-            release = run.memory.release_from_bytes(entry)
-            assert release.to_bytes() == entry
-            kinds.add(type(release).__name__)
-    assert kinds == {"PhaseRelease", "QueryRelease"}
-
-
-def test_damaged_bytes_are_corrupt_state(make_seeded_noise: MakeNoise) -> None:
-    run = story(make_seeded_noise(4), small(10**6), 5)
-    memory = run.memory
-    query = max((e for e in run.transcript if isinstance(e, bytes)), key=len)
-    damaged = [b"", query[:1], query[:-1], query + b"\0", query[:20], b"\x07" + query[1:]]
-    damaged += [query[:1] + b"\x09" + query[2:]]
-    far = bytearray(query)
-    far[-2] = 200  # an attribute that the universe does not have
-    for data in (*damaged, bytes(far)):
-        with pytest.raises(CorruptState):
-            memory.release_from_bytes(data)
-
-
 # ---------------------------------------------------------------- what decides
 
 
 def test_decisions_follow_from_published_values_alone(make_seeded_noise: MakeNoise) -> None:
     """Other rows, the same releases: looks, refusals, easy answers and the empty set are the same."""
     first = story(make_seeded_noise(4), small(10**6), 5)
-    other = small(10**6)
-    replay(first, other)
+    other = first.replayed(small(10**6))
     rng = np.random.default_rng(8)
-    elsewhere = Run(first.universe, other, make_seeded_noise(9))
+    elsewhere = Drive(first.universe, other, make_seeded_noise(9))
     elsewhere.data = Blocks(first.universe)
     for n_rows in first.data.sizes:
-        elsewhere.data.append(block(first.universe, random_counts(rng, first.universe, n_rows)))
+        elsewhere.data.append(block_of(first.universe, random_counts(rng, first.universe, n_rows)))
     for _ in range(20):
         query = random_query(rng, first.universe, range(3))
-        here, there = first.memory.answer(query), other.answer(query)
+        here, there = first.mechanism.answer(query), other.answer(query)
         assert isinstance(here, QueryLook)
         assert isinstance(there, QueryLook)
         assert (here.description, here.easy_share) == (there.description, there.easy_share)
         # Only the release carries what the rows said; folding the same one keeps the two alike.
         release = here.take(first.noise, first.data)
-        for memory, look in ((first.memory, here), (other, there)):
+        for memory, look in ((first.mechanism, here), (other, there)):
             memory.absorb(release)
             memory.conclude(query, look, release)
 
 
-def test_neither_the_mechanism_nor_a_look_holds_the_data(make_seeded_noise: MakeNoise) -> None:
-    run = story(make_seeded_noise(4), small(10**6), 5)
-    look = run.memory.answer(random_query(np.random.default_rng(1), run.universe, range(3)))
-    reached: set[int] = set()
-    waiting: list[object] = [run.memory, look]
-    while waiting:
-        item = waiting.pop()
-        if id(item) in reached or isinstance(item, type | ModuleType) or callable(item):
-            continue
-        reached.add(id(item))
-        assert not isinstance(item, Blocks | Block)
-        waiting.extend(gc.get_referents(item))
-
-
-def test_memory_is_a_mechanism() -> None:
-    mechanism: Mechanism = small()
-    assert mechanism.remembered() == {}
-    mechanism.recall({})
-
-
 def test_no_repr_tells_a_count(make_seeded_noise: MakeNoise) -> None:
-    run = Run(universe(2, 2), small(1_000), make_seeded_noise(1))
+    run = Drive(universe(2, 2), small(1_000), make_seeded_noise(1))
     secret = 123_456_789_012_345
-    run.open(np.array([[secret, 10**15], [3_456, 10**15]], dtype=np.int64))
+    run.open_counts(np.array([[secret, 10**15], [3_456, 10**15]], dtype=np.int64))
     look = looked(run, [[True, False], [False, False]])
     release = look.take(make_seeded_noise(2), run.data)
-    run.memory.absorb(release)
+    run.mechanism.absorb(release)
     assert release.hard
-    for item in (run.memory, look, release):
+    for item in (run.mechanism, look, release):
         assert str(secret) not in repr(item)

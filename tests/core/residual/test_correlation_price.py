@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy, Unit
-from stream_dp.core.mechanism import Look
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Product
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
-from stream_dp.core.residual.looks.sum_look import exact_sums
-from stream_dp.core.residual.ways.correlations import ProductLook
+from stream_dp.core.residual.looks.staged_look import StagedLook
+from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
 from stream_dp.core.rows.universe import Category, Universe
 from stream_dp.lab.seeded_noise import SeededNoise
 from tests.core.conftest import Drive
@@ -36,7 +35,7 @@ SHARES = np.array([[4, 3, 1], [3, 9, 2], [1, 3, 6], [0.01, 0.02, 0.05]])
 SOME = Predicate.conjunction({2: np.array([True, False])})
 
 
-def product_look(where: Predicate, **privacy: Any) -> tuple[ProductLook, Drive]:
+def product_look(where: Predicate, **privacy: Any) -> tuple[SumLook, Drive]:
     aim = Aim(0.4, 0.5, 0.9, 0.9, 0.9)
     mechanism = Calibrated(
         UNIVERSE, Privacy(1.0, 1e-9, **privacy), Accuracy(0.1, 0.1), CalibratedSettings(aim=aim)
@@ -47,13 +46,14 @@ def product_look(where: Predicate, **privacy: Any) -> tuple[ProductLook, Drive]:
         drive.look(opening)
     query = LinearQuery(where, range(1), (), Product((0, 1), (X, Y)))
     step = mechanism.answer(query)
-    while not isinstance(step, ProductLook):
-        assert isinstance(step, Look)
+    while isinstance(step, StagedLook):
+        if isinstance(step.look, SumLook):
+            return step.look, drive
         step = mechanism.conclude(query, step, drive.look(step))
-    return step, drive
+    pytest.fail("products are looked at")
 
 
-def added(look: ProductLook, cell: tuple[int, ...]) -> tuple[int, int]:
+def added(look: SumLook, cell: tuple[int, ...]) -> tuple[int, int]:
     """What a row of a cell adds to the sum, and to the count."""
     total = look.query.total
     assert isinstance(total, Product)

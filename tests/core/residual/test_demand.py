@@ -10,8 +10,9 @@ import pytest
 
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Rank
 from stream_dp.core.residual.base_release.demand import MOST, PHASES, Asked, Demand, is_name
+from stream_dp.core.residual.belief.levels import axes_of
 
-SHAPE = (50, 40, 3)
+AXES = axes_of((50, 40, 3))
 
 
 def query(i: int, window: range = range(1), **options: object) -> LinearQuery:
@@ -25,7 +26,7 @@ def told(demand: Demand, phase: int) -> list[int]:
 
 
 def restored(stored: dict[bytes, bytes]) -> Demand:
-    other = Demand(SHAPE)
+    other = Demand(AXES)
     other.recall(stored)
     return other
 
@@ -33,11 +34,12 @@ def restored(stored: dict[bytes, bytes]) -> Demand:
 def test_a_quantile_counts_as_the_table_of_its_bins_with_what_its_ranks_need() -> None:
     """Rows up to half of four bins, less half of all rows: 1/4 of each cell, of a table by two groups."""
     query = LinearQuery(EVERYTHING, range(1), (1,), rank=Rank(0, 0.5, (0, 1, 2, 3)))
-    found = Asked.of(query, 1, 1.0, (4, 2), known=False)
+    axes = axes_of((4, 2), total_known=False)
+    found = Asked.of(query, 1, 1.0, axes)
     assert (found.attributes, found.table, found.cells) == ((0, 1), True, (b"", b""))
     # By hand: no noise has more than 4 * (1/2)^2 in one group. A row that becomes blank counts half.
     assert found.price == pytest.approx(0.5 * 4 * 0.25)
-    assert Asked.from_bytes(found.to_bytes(1), (4, 2)) == (1, found)
+    assert Asked.from_bytes(found.to_bytes(1), axes) == (1, found)
 
 
 @pytest.mark.parametrize("n", [5, MOST, 900])
@@ -45,7 +47,7 @@ def test_the_order_of_queries_does_not_matter(n: int) -> None:
     numbers, found = list(range(n)), []
     for seed in range(3):
         random.Random(seed).shuffle(numbers)
-        demand = Demand(SHAPE)
+        demand = Demand(AXES)
         for i in [*numbers, *numbers[: n // 2]]:
             demand.note(query(i), 1, 1.0)
         found.append((told(demand, 1), demand.total(1)))
@@ -54,7 +56,7 @@ def test_the_order_of_queries_does_not_matter(n: int) -> None:
 
 
 def test_how_many_were_asked_is_known_exactly_up_to_the_bound_and_about_beyond_it() -> None:
-    demand = Demand(SHAPE)
+    demand = Demand(AXES)
     for i in range(MOST - 1):
         demand.note(query(i), 1, 1.0)
     assert demand.total(1) == MOST - 1
@@ -65,7 +67,7 @@ def test_how_many_were_asked_is_known_exactly_up_to_the_bound_and_about_beyond_i
 
 
 def test_what_is_stored_is_bounded_and_gives_the_same_again() -> None:
-    demand, stored, sizes = Demand(SHAPE), dict[bytes, bytes](), []
+    demand, stored, sizes = Demand(AXES), dict[bytes, bytes](), []
     for phase in range(1, PHASES + 20):
         for i in range(0, 700 if phase % 2 else 90, 2):
             demand.note(query(i + phase % 3, range(phase)), phase, 1.0)
@@ -85,7 +87,7 @@ def test_what_is_stored_is_bounded_and_gives_the_same_again() -> None:
 
 
 def test_it_goes_on_after_a_restart_as_if_there_had_been_none() -> None:
-    demand, stored = Demand(SHAPE), dict[bytes, bytes]()
+    demand, stored = Demand(AXES), dict[bytes, bytes]()
     for phase, part in ((1, range(400)), (1, range(300, 500)), (3, range(450)), (4, range(10))):
         other = restored(stored)
         for one in (demand, other):
@@ -98,7 +100,7 @@ def test_it_goes_on_after_a_restart_as_if_there_had_been_none() -> None:
 
 
 def test_a_query_that_comes_again_in_each_phase_is_not_rare_and_a_new_one_is() -> None:
-    demand = Demand(SHAPE)
+    demand = Demand(AXES)
     for phase in range(1, 9):
         demand.note(query(0, range(phase - 1, phase)), phase, 1.0)
         demand.note(query(phase, range(phase - 1, phase)), phase, 1.0)
@@ -108,7 +110,7 @@ def test_a_query_that_comes_again_in_each_phase_is_not_rare_and_a_new_one_is() -
 
 def test_where_more_is_asked_than_is_remembered_a_tile_does_not_look_rare() -> None:
     """Of phases that may have dropped a query, nothing is said."""
-    demand = Demand(SHAPE)
+    demand = Demand(AXES)
     for phase in range(1, 7):
         for i in range(1500 if phase in (2, 5) else 250):
             demand.note(query(i, range(phase - 1, phase)), phase, 1.0)
@@ -116,7 +118,7 @@ def test_where_more_is_asked_than_is_remembered_a_tile_does_not_look_rare() -> N
 
 
 def test_the_same_question_with_another_error_or_length_is_another_one() -> None:
-    demand = Demand(SHAPE)
+    demand = Demand(AXES)
     for window, error in ((range(3), 1.0), (range(2, 3), 1.0), (range(2, 3), 0.5)):
         demand.note(query(0, window), 3, error)
     every, last, precise = sorted(
@@ -128,7 +130,7 @@ def test_the_same_question_with_another_error_or_length_is_another_one() -> None
 
 
 def test_what_no_table_answers_is_left_out() -> None:
-    demand = Demand(SHAPE)
+    demand = Demand(AXES)
     demand.note(query(0, fresh=True), 1, 1.0)
     demand.note(LinearQuery(Predicate.conjunction({}), range(1)), 1, 1.0)
     assert demand.last == 0
@@ -136,7 +138,7 @@ def test_what_no_table_answers_is_left_out() -> None:
 
 
 def test_a_copy_learns_apart() -> None:
-    demand = Demand(SHAPE)
+    demand = Demand(AXES)
     demand.note(query(0), 1, 1.0)
     other = copy.deepcopy(demand)
     other.note(query(1), 1, 1.0)

@@ -12,24 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.budget.accountant import UNITS, Budget, Charge, gaussian_rho, summed
-from stream_dp.core.budget.parameters import Accuracy, Privacy
-from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.budget.accountant import UNITS, Budget, gaussian_rho, summed
 from stream_dp.core.outcome import Answered, Outcome, Path, Quantiles
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Rank
 from stream_dp.core.randomness.noise_sources import grid_sigma
-from stream_dp.core.residual.base_release.base_plan import CAP, BaseRelease
-from stream_dp.core.residual.base_release.growth import PAID, PAID_AT_FIRST, Bought, Growth, is_time
+from stream_dp.core.residual.base_release.base_plan import CAP, NOTHING, BaseRelease
+from stream_dp.core.residual.base_release.growth import PAID, PAID_AT_FIRST, Bought, is_time
 from stream_dp.core.residual.base_release.replay import Choice, Replay
+from stream_dp.core.residual.belief.levels import Part
 from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.belief.rank_forms import rank_forms
-from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.table_looks import GROWTH, TablesLook
 from stream_dp.core.residual.plan.planner import Prices, certifies
-from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Category, Rows, Universe
-from tests.noise import RoundedNoise
+from stream_dp.core.rows.universe import Category, Universe
+from tests.core.residual.host import PRIVACY, Host, sealed
 
 SIZES = (16, 3, 6, 8, 4)
 UNIVERSE = Universe(
@@ -38,29 +34,24 @@ UNIVERSE = Universe(
 N_ROWS = 27_000
 ERROR = 0.005
 """At this error a line pays for so few of the queries below that far more is worth measuring."""
-PRIVACY = Privacy(1.0, 1e-9)
 
 
-class Host:
-    """A data set whose looks are taken, and whose state is stored, as the worker does it."""
+class Growing(Host):
+    """The data set, which also takes the looks that follow from what was asked.
 
-    def __init__(self, **options: Any) -> None:
-        self.options = options
-        self.mechanism = make(**options)
-        self.noise, self.data = RoundedNoise(1), Blocks(UNIVERSE)
-        self.stored: list[int | bytes] = []
-        self.remembered: dict[bytes, bytes] = {}
-        self.charges: tuple[Charge, ...] = ()
+    Attributes:
+        growths: What it measured of sealed blocks on its own account.
+    """
+
+    def __init__(self, *, error: float = 0.02, **options: Any) -> None:
         self.growths: list[TablesLook] = []
-        self.open()
+        super().__init__(UNIVERSE, error=error, **options)
+        self.open_next()
 
-    def open(self) -> None:
+    def open_next(self) -> None:
+        """Opens a phase, and takes the looks that follow at once."""
         draw = np.random.default_rng(len(self.stored))
-        codes = tuple(draw.integers(0, n, N_ROWS).astype(np.uint8) for n in SIZES)
-        self.data.append(Block.seal(UNIVERSE, Rows(codes, None)))
-        self.stored.append(N_ROWS)
-        for look in self.mechanism.open_phase(N_ROWS):
-            self.take(look)
+        self.open(sealed(UNIVERSE, *(draw.integers(0, n, N_ROWS) for n in SIZES)))
         self.grow(self.mechanism.growth())
 
     def grow(self, looks: Any) -> None:
@@ -70,44 +61,17 @@ class Host:
             self.growths.append(look)
             self.take(look)
 
-    def take(self, look: Look) -> Release:
-        look.reserve(self.noise)
-        self.mechanism.charged(look.charges)
-        self.charges = summed([*self.charges, *look.charges])
-        release = look.take(self.noise, self.data)
-        self.stored.append(release.to_bytes())
-        self.mechanism.absorb(release)
-        return release
-
     def ask(self, query: LinearQuery) -> Outcome:
-        step, paid = self.mechanism.answer(query), list[Charge]()
-        while isinstance(step, Look):
-            paid += step.charges
-            step = self.mechanism.conclude(query, step, self.take(step))
-        self.grow(self.mechanism.was_asked(query, summed(paid)))
+        outcome: Outcome = super().ask(query)
+        paid = summed(charge for look in self.looks for charge in look.charges)
+        self.grow(self.mechanism.was_asked(query, paid))
         self.remembered |= self.mechanism.remembered()
-        return step
+        return outcome
 
     def keeps(self, query: LinearQuery) -> bool:
         """Whether the answer keeps its promise."""
         outcome = self.ask(query)
         return isinstance(outcome, Answered) and outcome.path is not Path.UNVERIFIED
-
-    def restarted(self) -> Calibrated:
-        """A new process that knows only what was stored."""
-        other = make(**self.options)
-        for entry in self.stored:
-            if isinstance(entry, int):
-                other.open_phase(entry)
-            else:
-                other.absorb(other.release_from_bytes(entry))
-        other.charged(self.charges)
-        other.recall(self.remembered)
-        return other
-
-
-def make(error: float = 0.02, **options: Any) -> Calibrated:
-    return Calibrated(UNIVERSE, PRIVACY, Accuracy(error, 0.01), CalibratedSettings(**options))
 
 
 def stream(n: int, seed: int = 3, window: range = range(1)) -> list[LinearQuery]:
@@ -129,14 +93,14 @@ def stream(n: int, seed: int = 3, window: range = range(1)) -> list[LinearQuery]
 
 
 def test_few_queries_let_nothing_grow() -> None:
-    it = Host()
+    it = Growing()
     for query in stream(3):
         it.ask(query)
     assert it.growths == []
 
 
 def test_many_queries_let_it_grow_and_more_of_them_are_answered() -> None:
-    it, small = Host(error=ERROR), Host(error=ERROR, grows=False)
+    it, small = Growing(error=ERROR), Growing(error=ERROR, grows=False)
     kept = [0, 0]
     for query in stream(500):
         for number, one in enumerate((it, small)):
@@ -158,14 +122,14 @@ def tiles(phase: int) -> list[LinearQuery]:
 
 def test_what_comes_again_lets_nothing_grow() -> None:
     """The replay knew of it as the phase opened, and has found that it is cheaper to let it pay."""
-    it, openings = Host(error=0.006), []
+    it, openings = Growing(error=0.006), []
     for phase in range(1, 5):
         for query in tiles(phase):
             it.ask(query)
-        openings.append(it.mechanism.state.bought.units(phase - 1))
-        it.open()
+        openings.append(it.state.bought.units(phase - 1))
+        it.open_next()
     assert openings[3] < openings[0], "it learns"
-    assert it.mechanism.state.bought.rent(3) > PAID * openings[3], "queries pay enough for more"
+    assert it.state.bought.rent(3) > PAID * openings[3], "queries pay enough for more"
     assert it.growths == []
 
 
@@ -174,18 +138,18 @@ def test_as_a_phase_opens_sealed_blocks_grow_where_lines_are_scarce_alone(
     scarce: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where they are not, a block that did for its phase does for what comes, or queries pay again."""
-    it = Host(error=ERROR)
+    it = Growing(error=ERROR)
     for query in stream(40):
         it.ask(query)
     assert it.growths == []
     monkeypatch.setattr(Replay, "choice", lambda *_, **__: Choice(share=0.5, scarce=scarce))
-    it.open()
+    it.open_next()
     assert len(it.growths) == scarce
 
 
 def test_the_first_phase_buys_early_and_at_most_a_quarter_of_a_line() -> None:
-    it = Host(error=0.02)
-    bought = it.mechanism.state.bought
+    it = Growing(error=0.02)
+    bought = it.state.bought
     before, queries = 0, iter(stream(300))
     while not it.growths:
         before = bought.rent(0)
@@ -198,7 +162,7 @@ def test_the_first_phase_buys_early_and_at_most_a_quarter_of_a_line() -> None:
 
 def test_a_quote_says_what_leaves_the_line() -> None:
     """Price and growth, to the unit, for each query on the way; free queries included."""
-    it, grew = Host(error=ERROR), 0
+    it, grew = Growing(error=ERROR), 0
     for query in stream(200):
         before = it.mechanism.lines.worst(range(1)).rho
         quote = it.mechanism.quote(query)
@@ -210,7 +174,7 @@ def test_a_quote_says_what_leaves_the_line() -> None:
 
 
 def test_a_rehearsal_finds_what_grows_on_the_way_and_what_is_free_from_then_on() -> None:
-    it = Host(error=0.006)
+    it = Growing(error=0.006)
     quotes = it.mechanism.quote_together(stream(200)).quotes
     [grown, *_] = [number for number, quote in enumerate(quotes) if quote.growth]
     free = [not quote.charges for quote in quotes]
@@ -220,23 +184,23 @@ def test_a_rehearsal_finds_what_grows_on_the_way_and_what_is_free_from_then_on()
 
 
 def test_whoever_opens_a_phase_opens_it_with_the_same_release() -> None:
-    it, sizes = Host(error=ERROR), []
+    it, sizes = Growing(error=ERROR), []
     for phase in range(1, 4):
         for query in stream(110, seed=phase, window=range(phase)):
             it.ask(query)
-        other, here = it.restarted(), copy.deepcopy(it.mechanism)
+        other, here = it.restarted().mechanism, copy.deepcopy(it.mechanism)
         looks = [[*one.open_phase(N_ROWS), *one.growth()] for one in (other, here)]
         assert looks[0] == looks[1]
         sizes.append(sum(len(look.parts) for look in looks[0] if isinstance(look, TablesLook)))
-        it.open()
+        it.open_next()
     assert max(sizes) > 0
 
 
 def test_a_restart_decides_the_same_after_every_query() -> None:
-    it = Host(error=ERROR)
+    it = Growing(error=ERROR)
     for number, query in enumerate(stream(140)):
         if number % 20 == 19:
-            other = it.restarted()
+            other = it.restarted().mechanism
             assert other.quote(query).growth == it.mechanism.quote(query).growth
         it.ask(query)
     assert it.growths
@@ -244,12 +208,12 @@ def test_a_restart_decides_the_same_after_every_query() -> None:
 
 def test_a_look_that_a_crash_lost_is_not_taken_again_at_once() -> None:
     """Its charge stays. What queries pay from then on may pay for another one."""
-    it, queries = Host(error=ERROR), iter(stream(400))
+    it, queries = Growing(error=ERROR), iter(stream(400))
     while not it.growths:
         it.ask(next(queries))
     lost = it.stored.pop()
     assert isinstance(lost, bytes)
-    other = it.restarted()
+    other = it.restarted().mechanism
     other.lost(it.growths[0].description)
     assert other.quote(next(queries)).growth == ()
 
@@ -262,21 +226,21 @@ def test_a_look_that_a_crash_lost_is_not_taken_again_at_once() -> None:
 def test_a_definition_that_says_what_to_measure_is_taken_at_its_word(
     options: dict[str, Any],
 ) -> None:
-    it = Host(error=ERROR, **options)
+    it = Growing(error=ERROR, **options)
     for query in stream(150):
         it.ask(query)
-    it.open()
+    it.open_next()
     assert it.growths == []
 
 
 def test_nothing_that_is_measured_unasked_passes_what_was_announced() -> None:
-    it = Host(error=ERROR)
+    it = Growing(error=ERROR)
     for phase in range(1, 4):
         for query in stream(100, seed=phase, window=range(phase)):
             it.ask(query)
-        it.open()
+        it.open_next()
     assert it.growths
-    bought = [it.mechanism.state.bought.units(block) / UNITS for block in range(4)]
+    bought = [it.state.bought.units(block) / UNITS for block in range(4)]
     assert max(bought) <= it.mechanism.openings.most_measured / UNITS
     assert max(bought) > 0.3, "and much is"
 
@@ -286,9 +250,12 @@ def test_nothing_that_is_measured_unasked_passes_what_was_announced() -> None:
 
 def test_what_a_block_lacks_brings_it_to_the_release_and_costs_what_its_tables_cost() -> None:
     prices, budget = Prices(Budget.of(PRIVACY)), Budget.of(PRIVACY)
-    have = [((0,), 60), ((0,), 64), ((1, 2), 70)]
-    large = BaseRelease(((0,), (1, 2), (3,)), (40, 80, 66), 0)
-    growth = Growth.between(have, large, prices)
+    have: list[tuple[Part, int]] = [((0,), 60), ((0,), 64), ((1, 2), 70)]
+    large = BaseRelease((((0,), 40), ((1, 2), 80), ((3,), 66)), 0)
+    bought = Bought(prices)
+    for table, step in have:
+        bought.buy(0, table, step, opening=True)
+    growth = bought.lacking(0, large)
     assert [table for table, _ in growth.tables] == [(0,), (3,)]
     for table, step in growth.tables:
         known = sum(1 / grid_sigma(s) ** 2 for t, s in [*have, (table, step)] if t == table)
@@ -309,7 +276,7 @@ def bought_by_rule(prices: list[int], rents: list[int]) -> list[tuple[int, int]]
         bought.pay(0, paid)
         before, rent = rent, rent + paid
         largest = max(largest, wanted)
-        growth = Growth((((0,), largest),), largest)
+        growth = BaseRelease((((0,), largest),), largest)
         if is_time(before, rent) and bought.is_worth(0, growth, rent, PAID):
             bought.buy(0, (0,), largest, opening=False)
             found.append((number, largest))
@@ -358,11 +325,11 @@ def test_what_has_its_price_paid_is_bought_by_the_time_rent_has_grown_by_half() 
 def test_where_lines_are_scarce_blocks_are_made_alike_at_an_opening_without_rent() -> None:
     bought = Bought(_Flat())  # type: ignore[arg-type]
     bought.buy(0, (0,), 100, opening=True)
-    growth = Growth((((1,), 30),), 30)
+    growth = BaseRelease((((1,), 30),), 30)
     assert not bought.is_worth(0, growth, 0, PAID)
     assert bought.is_worth(0, growth, 0, 0.0)
-    assert not bought.is_worth(0, Growth((((1,), 20),), 20), 0, 0.0), "not for so little"
-    assert not bought.is_worth(0, Growth((), 0), 0, 0.0)
+    assert not bought.is_worth(0, BaseRelease((((1,), 20),), 20), 0, 0.0), "not for so little"
+    assert not bought.is_worth(0, NOTHING, 0, 0.0)
 
 
 # ---------------------------------------------------------------- Theorem 13 (d)
@@ -384,14 +351,14 @@ def missed(z: float, n_phases: int) -> float:
 
 
 def test_who_steers_openings_makes_answers_miss_no_more_often_than_promised() -> None:
-    it, beta = Host(error=ERROR), 0.01
-    it.open()
-    it.open()
-    state, kept, lost = it.mechanism.state, list[float](), list[float]()
+    it, beta = Growing(error=ERROR), 0.01
+    it.open_next()
+    it.open_next()
+    state, kept, lost = it.state, list[float](), list[float]()
     for number, query in enumerate(stream(600)):
         window = range(number % 2, 3)
         asked = LinearQuery(query.predicate, window)
-        evidence = it.mechanism.state.belief.at_opening(form_of(asked, state.shape), window)
+        evidence = it.state.belief.at_opening(form_of(asked, state.shape), window)
         z = ERROR * evidence.n_rows / float(evidence.variances[0]) ** 0.5
         (lost if state.at_opening(asked) is None else kept).append(z)
     assert missed(min(kept), 12) < 2.0 * math.erfc(min(kept) / 2**0.5) <= 0.9 * beta
@@ -402,12 +369,12 @@ def test_who_steers_openings_makes_answers_miss_no_more_often_than_promised() ->
 def test_an_answer_about_several_phases_has_the_error_asked_for_as_its_bar() -> None:
     """What was asked before decided how precise the later phase is, so its precision is no bar by itself."""
     window, predicate = range(2), Predicate.conjunction({1: np.array([True, False, False])})
-    it = Host()
-    it.open()
+    it = Growing()
+    it.open_next()
     query = LinearQuery(predicate, window)
-    evidence = it.mechanism.state.at_opening(query)
+    evidence = it.state.at_opening(query)
     assert evidence is not None, "openings answer it"
-    assert it.mechanism.state.terms.z * evidence.variances[0] ** 0.5 / evidence.n_rows < 0.0195
+    assert it.state.terms.z * evidence.variances[0] ** 0.5 / evidence.n_rows < 0.0195
     outcome, own = it.ask(query), it.ask(LinearQuery(predicate, range(1)))
     assert isinstance(outcome, Answered)
     assert isinstance(own, Answered)
@@ -419,21 +386,20 @@ def test_an_answer_about_several_phases_has_the_error_asked_for_as_its_bar() -> 
 def test_a_quantile_of_several_phases_has_no_bar_of_what_learned_openings_say_by_themselves() -> (
     None
 ):
-    it = Host()
-    it.open()
+    it = Growing()
+    it.open_next()
     widths = []
     for window in (range(1), range(2)):
         query = LinearQuery(EVERYTHING, window, rank=Rank(1, 0.5, (0, 1, 2)))
-        forms = rank_forms(query, it.mechanism.state.shape)
-        opening = it.mechanism.state.belief.at_opening(forms[0][0], window)
-        z, error = it.mechanism.state.terms.z, it.mechanism.state.terms.error
+        forms = rank_forms(query, it.state.shape)
+        opening = it.state.belief.at_opening(forms[0][0], window)
+        z, error = it.state.terms.z, it.state.terms.error
         assert certifies(opening, error, z), "by itself it is as precise as is asked"
         outcome = it.ask(query)
         assert isinstance(outcome, Quantiles)
         assert outcome.path is Path.CERTIFIED
         own = z * max(
-            it.mechanism.state.belief.at_opening(form, window).variances[0] ** 0.5
-            for form, _ in forms[:-1]
+            it.state.belief.at_opening(form, window).variances[0] ** 0.5 for form, _ in forms[:-1]
         )
         widths.append((outcome.cells[0].bar or 0.0) / own)
     assert widths[0] < 1.01 < 1.05 < widths[1]

@@ -19,21 +19,21 @@ from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.plan.planner import (
-    _FIRST_STEP,
-    _LAST_STEP,
+    FIRST_STEP,
+    LAST_STEP,
+    RENT_SHARE,
     Bounded,
     BudgetAllocator,
     Certified,
     Lack,
     MeasureCounts,
-    Policy,
     Prices,
     Terms,
     Unproven,
-    _scales,
-    _table,
     count_look,
     plan,
+    scales,
+    table_look,
     water_fill,
 )
 
@@ -41,7 +41,6 @@ BUDGET = Budget.of(Privacy(1.0, 1e-9))
 ACCURACY = Accuracy(0.02, 0.01)
 TERMS = Terms.of(ACCURACY)
 SHAPE = (6, 5, 4)
-OPEN = Policy(pacing=False)
 
 
 class Stage:
@@ -50,15 +49,15 @@ class Stage:
     def __init__(
         self,
         n_rows: tuple[int, ...] = (20_000,),
-        policy: Policy = OPEN,
         base: float = 0.0,
         known: tuple[tuple[int, ...], ...] = (),
         variance: float = 1e4,
         seed: int = 0,
+        *,
+        pacing: bool = False,
     ) -> None:
-        self.policy = policy
         self.prices = Prices(BUDGET)
-        self.allocator = BudgetAllocator(policy)
+        self.allocator = BudgetAllocator(pacing=pacing)
         self.belief = Belief(SHAPE)
         rng = np.random.default_rng(seed)
         for block, n in enumerate(n_rows):
@@ -75,8 +74,7 @@ class Stage:
         return self.belief.evidence(form_of(query, SHAPE), query.key, query.window)
 
     def plan(self, query: LinearQuery) -> object:
-        evidence = self.evidence(query)
-        return plan(evidence, TERMS, self.policy, self.prices, self.allocator)
+        return plan(self.evidence(query), TERMS, self.prices, self.allocator)
 
     def look(self, query: LinearQuery, measure: MeasureCounts) -> None:
         """Takes a look whose release is of no interest."""
@@ -84,7 +82,7 @@ class Stage:
         form = form_of(query, SHAPE)
         for block, step in measure.steps:
             variance = float(grid_sigma(step)) ** 2
-            if measure.table:
+            if measure.package is not None:
                 cells = tuple(SHAPE[a] for a in form.attributes)
                 self.belief.absorb_table(form.attributes, block, np.ones(cells), variance)
                 self.allocator.bought(form.attributes, block)
@@ -179,8 +177,8 @@ def test_a_price_is_that_of_the_exact_scale_rounded_up() -> None:
 
 
 def test_the_scales_that_are_planned_with_are_those_that_are_drawn() -> None:
-    steps = range(_FIRST_STEP, _LAST_STEP + 1)
-    assert _scales().tolist() == [float(grid_sigma(step)) for step in steps]
+    steps = range(FIRST_STEP, LAST_STEP + 1)
+    assert scales().tolist() == [float(grid_sigma(step)) for step in steps]
 
 
 def test_an_empty_room_buys_nothing() -> None:
@@ -230,12 +228,12 @@ def test_a_look_is_just_precise_enough(
     limit = (0.02 * 20_000 / TERMS.z_steered) ** 2
     ((block, step),) = decision.steps
     evidence = stage.evidence(query)
-    after = evidence.after_table if decision.table else evidence.after_count
+    after = evidence.after_count if decision.package is None else evidence.after_table
     precision = [float(grid_sigma(s)) ** -2.0 for s in (step, step + 1)]
     assert after(np.array(precision[:1])) <= limit
     assert after(np.array(precision[1:])) > limit
     assert block == 0
-    squared = 1 if not decision.table and not query.group_by else 2
+    squared = 1 if decision.package is None and not query.group_by else 2
     exact = gaussian_rho(grid_sigma(step), squared_sensitivity=squared) / BUDGET.rho * UNITS
     assert decision.charges == (Charge(0, math.ceil(exact)),)
 
@@ -263,25 +261,31 @@ def test_rent_is_paid_until_the_table_is_worth_buying() -> None:
             factors[a] = factor
         query = LinearQuery(Predicate.conjunction(factors), range(1))
         decision = stage.plan(query)
-        kinds.append(type(decision).__name__ + str(getattr(decision, "table", "")))
+        kinds.append("none")
         if isinstance(decision, MeasureCounts):
-            if decision.table:
+            kinds[-1] = "count" if decision.package is None else "table"
+            if decision.package is not None:
                 rent_when_bought = stage.allocator.rent((0, 1, 2), range(1))
                 table = decision
             stage.look(query, decision)
-    assert kinds[0] == "MeasureCountsFalse"
+    assert kinds[0] == "count"
     assert table is not None
-    bought = kinds.index("MeasureCountsTrue")
-    assert "MeasureCountsFalse" not in kinds[bought + 1 :]
-    assert rent_when_bought >= OPEN.rent_share * table.total
+    bought = kinds.index("table")
+    assert "count" not in kinds[bought + 1 :]
+    assert rent_when_bought >= RENT_SHARE * table.total
     assert stage.allocator.rent((0, 1, 2), range(1)) == 0, "rent starts again"
 
 
 def test_a_table_that_takes_too_much_of_the_line_is_not_bought() -> None:
-    policy = Policy(pacing=False, rent_share=0.0, buy_part=1e-9)
-    decision = Stage(policy=policy).plan(halves(0, 1, 2))
-    assert isinstance(decision, MeasureCounts)
-    assert not decision.table
+    stage = Stage(n_rows=(200_000,))
+    stage.allocator.rented((0, 1, 2), 0, UNITS)
+    table = stage.plan(halves(0, 1, 2))
+    assert isinstance(table, MeasureCounts)
+    assert table.package is not None
+    stage.allocator.lines.charge([Charge(0, UNITS - 49 * table.total)])
+    count = stage.plan(halves(0, 1, 2))
+    assert isinstance(count, MeasureCounts)
+    assert count.package is None
 
 
 def test_an_exhausted_line_leaves_bounds_and_says_what_is_lacking() -> None:
@@ -291,7 +295,7 @@ def test_an_exhausted_line_leaves_bounds_and_says_what_is_lacking() -> None:
     assert isinstance(decision, Unproven)
     assert decision.lack is Lack.BUDGET
     assert 0.0 <= decision.low[0] <= decision.high[0] <= 20_000.0
-    paced = Stage(policy=Policy(pacing=True))
+    paced = Stage(pacing=True)
     paced.allocator.lines.charge([Charge(0, UNITS // 2)])
     kept = paced.plan(halves(0))
     assert isinstance(kept, Unproven)
@@ -306,8 +310,7 @@ def test_an_exhausted_line_leaves_bounds_and_says_what_is_lacking() -> None:
 
 
 def test_where_an_old_line_is_at_its_cap_newer_ones_do_more() -> None:
-    policy = Policy(pacing=True)
-    stage = Stage(n_rows=(20_000, 20_000), policy=policy, base=0.2)
+    stage = Stage(n_rows=(20_000, 20_000), base=0.2, pacing=True)
     free = stage.plan(halves(0, 1, window=range(2)))
     assert isinstance(free, MeasureCounts)
     assert free.charges[0].rho == free.charges[1].rho
@@ -319,7 +322,7 @@ def test_where_an_old_line_is_at_its_cap_newer_ones_do_more() -> None:
     assert paced.charges[1].rho > free.charges[1].rho
 
 
-@pytest.mark.parametrize("way", [count_look, _table])
+@pytest.mark.parametrize("way", [count_look, table_look])
 @pytest.mark.parametrize("group_by", [(), (0,), (1, 2)])
 def test_a_block_without_room_pays_nothing_whatever_the_others_lack(
     way: Any, group_by: tuple[int, ...]
@@ -349,7 +352,7 @@ def test_a_block_without_room_pays_nothing_whatever_the_others_lack(
 
 
 def test_pacing_keeps_part_of_young_lines_and_lets_go_of_half_of_it_each_phase() -> None:
-    allocator = BudgetAllocator(Policy(pacing=True))
+    allocator = BudgetAllocator(pacing=True)
     for block in range(4):
         allocator.opened(allocator.open(), 0.2)
         expected = [0.2 + 0.8 * (1 - 2.0 ** -(block - b + 1)) for b in range(block + 1)]
@@ -361,19 +364,19 @@ def test_pacing_keeps_part_of_young_lines_and_lets_go_of_half_of_it_each_phase()
 
 
 def test_without_pacing_all_of_a_line_may_be_spent_at_once() -> None:
-    allocator = BudgetAllocator(OPEN)
+    allocator = BudgetAllocator()
     allocator.opened(allocator.open(), 0.2)
     assert allocator.room(range(1)).tolist() == [UNITS]
 
 
 def test_a_table_too_large_to_draw_noise_for_is_not_bought() -> None:
     shape = (300, 300)
-    belief, allocator = Belief(shape), BudgetAllocator(OPEN)
+    belief, allocator = Belief(shape), BudgetAllocator()
     belief.open_block(10**6)
     allocator.opened(allocator.open(), 0.0)
     allocator.rented((0, 1), 0, UNITS)
     query = LinearQuery(Predicate.conjunction(dict.fromkeys((0, 1), np.arange(300) < 1)), range(1))
     evidence = belief.evidence(form_of(query, shape), query.key, range(1))
-    decision = plan(evidence, TERMS, OPEN, Prices(BUDGET), allocator)
+    decision = plan(evidence, TERMS, Prices(BUDGET), allocator)
     assert isinstance(decision, MeasureCounts)
-    assert not decision.table
+    assert decision.package is None

@@ -14,18 +14,14 @@ from stream_dp.core.budget.accountant import UNITS, Budget
 from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.residual.base_release import replay
-from stream_dp.core.residual.base_release.base_plan import base_plan
+from stream_dp.core.residual.base_release.base_plan import NOTHING, base_plan
 from stream_dp.core.residual.base_release.demand import Demand
-from stream_dp.core.residual.base_release.replay import LARGEST, NOTHING, Choice, Replay
-from stream_dp.core.residual.plan.planner import Prices, Terms
-from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.core.residual.base_release.expected_queries import ANYTHING
+from stream_dp.core.residual.base_release.replay import Choice, Replay
+from stream_dp.core.residual.calibrated_settings import LARGEST
+from stream_dp.core.residual.plan.promise import Promise
 
 SIZES = (8, 4, 6, 5)
-SHAPE = Universe(
-    tuple(Category(f"a{i}", tuple(map(str, range(n))), other=False) for i, n in enumerate(SIZES))
-).shape
-BUDGET = Budget.of(Privacy(1.0, 1e-9))
-PRICES = Prices(BUDGET)
 MOST = int(LARGEST * UNITS)
 
 
@@ -33,22 +29,11 @@ class Bench:
     """A replay over a demand of its own, with ``n_rows`` rows a phase at an error of 2%."""
 
     def __init__(self, n_rows: int = 6_000, error: float = 0.02) -> None:
-        self.n_rows, self.terms, self.demand = (
-            n_rows,
-            Terms.of(Accuracy(error, 0.01)),
-            Demand(SHAPE),
-        )
-        today = base_plan(SHAPE, None, None, self.terms)
-        self.replay = Replay(
-            SHAPE,
-            self.terms,
-            BUDGET,
-            PRICES,
-            today,
-            1.2,
-            self.demand,
-            lambda attribute, condition: 1.0,
-        )
+        budget, accuracy = Budget.of(Privacy(1.0, 1e-9)), Accuracy(error, 0.01)
+        promise = Promise(SIZES, budget, accuracy)
+        self.n_rows, self.demand = n_rows, Demand(promise.axes)
+        today = base_plan(promise.axes, ANYTHING, promise.terms)
+        self.replay = Replay(promise, today, 1.2, self.demand, lambda *_: 1.0)
 
     def ask(self, queries: Iterable[LinearQuery], phase: int, error: float = 1.0) -> None:
         for query in queries:

@@ -26,7 +26,6 @@ from typing import Final
 
 import numpy as np
 
-from stream_dp.core.budget.logarithms import log_binomial_tail
 from stream_dp.core.kinds.loss import Loss, checked_privacy
 from stream_dp.core.randomness.exact_choice import permutation
 from stream_dp.core.randomness.laplace import scale_from, tail_point
@@ -147,7 +146,7 @@ def stable_mode(plan: StablePlan, counts: IntArray, noise: NoiseSource) -> int |
 
 @dataclass(frozen=True)
 class DisjointMode:
-    """Subsample and aggregate, form B: rows are dealt to blocks, each answers, a stable mode is released.
+    """Subsample and aggregate: rows are dealt to blocks, each answers, a stable mode is released.
 
     The way for answers whose stability is hard to tell. That of the rows' own mode is not: ``stable_mode``
     tests it without the detour, and names it with fewer rows.
@@ -184,91 +183,6 @@ class DisjointMode:
         block = np.empty(n_rows, dtype=np.int64)
         block[permutation(noise, n_rows)] = np.arange(n_rows) % self.n_blocks
         bins = np.repeat(np.arange(len(counts)), counts)
-        votes = _votes(bins, block, self.n_blocks, len(counts))
-        return self.plan.release(*mode(votes), noise)
-
-
-def _votes(bins: IntArray, group: IntArray, n_groups: int, n_bins: int) -> IntArray:
-    """Groups whose most frequent bin each bin is, shape (n_bins,), from the bin and the group of each row."""
-    table = np.bincount(group * n_bins + bins, minlength=n_groups * n_bins)
-    answers = table.reshape(n_groups, n_bins).argmax(axis=1)
-    return np.bincount(answers, minlength=n_bins).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class ResampledMode:
-    """Subsample and aggregate, form A: subsamples drawn with replacement, for when blocks would be too few.
-
-    The mode of k answers is released if its frequency plus discrete Laplace noise of scale ``c / epsilon``
-    reaches ``k / 2 + c + z``. A row is in a subsample of m with probability ``1 - (1 - 1/n)^m``; c is the
-    least integer which the subsamples that it is in exceed with probability at most ``delta / 2``, and z
-    the least that the noise reaches with at most ``delta / 2``.
-
-    **Guarantee.** (epsilon, delta)-differential privacy for replacing one row. *Proof.* Draw the same
-    positions on both sides; but for ``delta / 2`` at most c answers differ. Then a mode's frequency moves
-    by at most c; and if the modes differ, each has at most ``k / 2 + c`` answers, so it is released with at
-    most ``delta / 2``.
-
-    Attributes:
-        epsilon: The epsilon of one look.
-        delta: The delta of one look.
-        n_rows: n; public.
-        sample_rows: m, of one subsample.
-        n_samples: k.
-    """
-
-    epsilon: Fraction
-    delta: Fraction
-    n_rows: int
-    sample_rows: int
-    n_samples: int
-
-    def __post_init__(self) -> None:
-        checked_privacy(self.epsilon, self.delta)
-        if min(self.n_rows, self.sample_rows, self.n_samples) < 1:
-            raise ValueError("rows, rows of a sample and samples must be positive")
-
-    @property
-    def loss(self) -> Loss:
-        return Loss(self.epsilon, self.delta)
-
-    @cached_property
-    def affected(self) -> int:
-        """c: answers that one row may alter, but for ``delta / 2``; at least 1."""
-        inside = 1 - (1 - Fraction(1, self.n_rows)) ** self.sample_rows
-        wanted = math.log(self.delta / 2) - 1e-12  # what floats may be off
-        low, high = 0, self.n_samples
-        while high - low > 1:
-            middle = (low + high) // 2
-            if log_binomial_tail(self.n_samples, inside, middle) <= wanted:
-                high = middle
-            else:
-                low = middle
-        return high
-
-    @cached_property
-    def scale(self) -> Fraction:
-        """Scale of the frequency's noise, ``c / epsilon``."""
-        return scale_from(self.affected / self.epsilon)
-
-    @cached_property
-    def threshold(self) -> int:
-        """Noisy answers that the mode must reach."""
-        return -(-self.n_samples // 2) + self.affected + tail_point(self.scale, self.delta / 2)
-
-    def take(self, counts: IntArray, noise: NoiseSource) -> int | None:
-        """One look: the label that most subsamples have as their most frequent bin, or None for "no answer".
-
-        Args:
-            counts: Rows in each bin, exact, shape (n_bins,); ``n_rows`` in all. Private.
-            noise: The source of randomness.
-        """
-        if int(counts.sum()) != self.n_rows:
-            raise ValueError("the plan is for another number of rows")
-        rows = noise.uniform(self.n_rows, self.n_samples * self.sample_rows)
-        bins = np.searchsorted(np.cumsum(counts), rows, side="right")
-        sample = np.repeat(np.arange(self.n_samples), self.sample_rows)
-        frequencies = _votes(bins, sample, self.n_samples, len(counts))
-        best = int(frequencies.argmax())
-        noisy = int(frequencies[best]) + int(noise.laplace(self.scale, 1)[0])
-        return best if noisy >= self.threshold else None
+        table = np.bincount(block * len(counts) + bins, minlength=self.n_blocks * len(counts))
+        answers = table.reshape(self.n_blocks, len(counts)).argmax(axis=1)
+        return self.plan.release(*mode(np.bincount(answers, minlength=len(counts))), noise)

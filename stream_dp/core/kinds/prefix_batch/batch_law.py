@@ -16,9 +16,8 @@ ranges, so a query is any set of bins: a *mask*.
 The histogram is published; its answers, and all that can be computed from it, are free.
 
 **Guarantee.** epsilon-differential privacy for replacing one row: err has sensitivity 1/n. It needs a draw
-from exactly this law. ``layered``, ``enumerated`` and ``rejected`` draw exactly. None of them takes constant
-time, which depends on the data: an answer must not leave the moment it is ready. ``metropolis`` is a
-heuristic: without a proved mixing time it guarantees nothing, and it has no loss that could be charged.
+from exactly this law: ``layered`` and ``enumerated`` make one. Neither takes constant time, which depends on
+the data: an answer must not leave the moment it is ready.
 
 One run is one look at a snapshot. Nothing secret is left behind. Where cells are few, noise on each of
 them, or the tree of counts, is better.
@@ -39,7 +38,7 @@ import numpy.typing as npt
 
 from stream_dp.core.bisection import least
 from stream_dp.core.kinds.loss import Loss, checked_privacy
-from stream_dp.core.randomness.exact_choice import choose, exp_bounds, permutation, uniform_below
+from stream_dp.core.randomness.exact_choice import choose, exp_bounds, uniform_below
 from stream_dp.core.randomness.noise_sources import IntArray, NoiseSource
 from stream_dp.core.rows.universe import MAX_ROWS
 
@@ -283,40 +282,6 @@ def layered(plan: PrefixPlan, cells: IntArray, noise: NoiseSource) -> IntArray:
             return histogram
 
 
-def rejected(plan: PrefixPlan, cells: IntArray, noise: NoiseSource) -> IntArray:
-    """An exact draw by rejection. How long it takes depends on the data: keep that from everybody."""
-    m, n_cells = plan.hypothesis_rows, plan.cells.n_cells
-    while True:
-        bars = np.sort(permutation(noise, m + n_cells - 1)[: n_cells - 1])
-        histogram = np.diff(np.concatenate([[-1], bars, [m + n_cells - 1]])) - 1
-        if _happens(noise, plan.rate * int(plan.misfit(histogram[None], cells)[0])):
-            return np.asarray(histogram, dtype=np.int64)
-
-
-def metropolis(plan: PrefixPlan, cells: IntArray, noise: NoiseSource, *, steps: int) -> IntArray:
-    """HEURISTIC, without any guarantee of privacy: where a Markov chain is after ``steps`` moves of one row.
-
-    If its law were within eta of the right one in total variation, on every dataset, it would be
-    ``(epsilon, (1 + exp(epsilon)) eta)``-private; no such eta is proved. For experiments on public data.
-    """
-    n_cells = plan.cells.n_cells
-    here = np.zeros(n_cells, dtype=np.int64)
-    here[0] = plan.hypothesis_rows
-    misfit = int(plan.misfit(here[None], cells)[0])
-    for pair in noise.uniform(n_cells * (n_cells - 1), steps).tolist():
-        source, target = divmod(pair, n_cells - 1)
-        target += target >= source
-        if here[source] == 0:
-            continue
-        there = here.copy()
-        there[source] -= 1
-        there[target] += 1
-        moved = int(plan.misfit(there[None], cells)[0])
-        if moved <= misfit or _happens(noise, plan.rate * (moved - misfit)):
-            here, misfit = there, moved
-    return here
-
-
 def all_histograms(n_cells: int, rows: int) -> IntArray:
     """Every histogram of ``rows`` rows, shape (n_histograms, n_cells)."""
     histograms = np.zeros((1, 0), dtype=np.int64)
@@ -329,17 +294,6 @@ def all_histograms(n_cells: int, rows: int) -> IntArray:
         histograms = np.column_stack([histograms, here])
         left = np.repeat(left, repeats) - here
     return np.column_stack([histograms, left])
-
-
-def _happens(noise: NoiseSource, exponent: Fraction) -> bool:
-    """True with probability exactly ``exp(-exponent)``."""
-
-    def bounds(precision: int) -> tuple[list[int], list[int]]:
-        low, high = exp_bounds(exponent, precision)
-        high = min(high, 1 << precision)
-        return [low, (1 << precision) - high], [high, (1 << precision) - low]
-
-    return choose(noise, bounds) == 0
 
 
 def _pieces(plan: PrefixPlan, tree: _Nested) -> tuple[list[int], list[int]]:

@@ -20,7 +20,7 @@ from stream_dp.core.residual.base_release.base_plan import (
     variance_for,
 )
 from stream_dp.core.residual.base_release.expected_queries import Expected, declared_workload
-from stream_dp.core.residual.base_release.learning import Learning
+from stream_dp.core.residual.base_release.learned_plan import LearnedPlan
 from stream_dp.core.residual.looks.counted_rows import RowsLook
 from stream_dp.core.residual.looks.table_looks import BASE, TablesLook, TablesRelease
 from stream_dp.core.residual.plan.aim_rule import TOGETHER
@@ -37,7 +37,7 @@ class Openings:
 
     Attributes:
         plan: The plan of what is measured while nothing is known of the queries.
-        learning: What is known of them.
+        learned: The same once something is known of them.
     """
 
     def __init__(self, state: PublicState) -> None:
@@ -49,7 +49,7 @@ class Openings:
         self.plan = base_plan(promise.axes, expected, terms)
         # How many times as precise openings must be that are to answer queries about several phases.
         self._several = (terms.z_learned / terms.z) ** 2 if settings.learns else 1.0
-        self.learning = Learning(state, self.plan, self._several)
+        self.learned = LearnedPlan(state, self.plan, self._several)
         # What an opening measures that nobody has described: columns that make ordinary tables free.
         self._columns: Columns | None = None
         if settings.aim is not None and settings.base_share is None and not expected.is_named:
@@ -86,7 +86,7 @@ class Openings:
     def most_measured(self) -> int:
         """Units of a line that opening never exceeds, together with what is measured later unasked."""
         if self._state.learns:
-            return self._state.look_at_rows + self.learning.most
+            return self._state.look_at_rows + self.learned.most
         share = self._state.settings.base_share
         if self._columns is not None:
             share = TOGETHER
@@ -156,7 +156,7 @@ class Openings:
         return self._affordable([look for look in looks if look.parts])
 
     def _base_look(self, block: int) -> TablesLook:
-        release = self.learning.opening(block) or self.release(self._state.rows_of(block))
+        release = self.learned.opening(block) or self.release(self._state.rows_of(block))
         return release.look(self._state.shape, BASE, block)
 
     def _affordable(self, looks: list[_L]) -> list[_L]:

@@ -10,7 +10,7 @@ import math
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome
 from stream_dp.core.queries.query import LinearQuery
-from stream_dp.core.residual.line_spending import REFUSALS
+from stream_dp.core.residual.line_rules import REFUSALS
 from stream_dp.core.residual.looks.table_looks import published_counts, variance_of
 from stream_dp.core.residual.plan.planner import ROUNDING, Lack, MeasureCounts, plan_fresh
 from stream_dp.core.residual.ways.way import Measure, PlannedWay

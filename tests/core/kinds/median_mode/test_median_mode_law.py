@@ -15,7 +15,6 @@ from scipy import stats
 from stream_dp.core.kinds.median_mode.stable_law import (
     NEVER,
     DisjointMode,
-    ResampledMode,
     StablePlan,
     mode,
     order_statistic,
@@ -237,44 +236,3 @@ class TestDisjointMode:
             self.MODE.take(np.array([99]), quick_noise(6))
         with pytest.raises(ValueError):
             DisjointMode(PLAN, 0)
-
-
-class TestResampledMode:
-    MODE = ResampledMode(Fraction(1), Fraction(1, 10**6), 6400, 20, 4000)
-
-    def test_the_constants_are_as_published(self) -> None:
-        assert self.MODE.affected == 33
-        inside = 1 - (1 - 1 / 6400) ** 20
-        assert stats.binom.sf(33, 4000, inside) <= 0.5e-6 < stats.binom.sf(32, 4000, inside)
-        assert self.MODE.threshold / 4000 == pytest.approx(0.622, abs=0.001)
-
-    def test_the_modes_proof_pays_for_the_noise_that_is_drawn(self) -> None:
-        excess = self.MODE.threshold - (2000 + self.MODE.affected)
-        p = math.exp(-1 / self.MODE.scale)
-        assert p**excess / (1 + p) <= 0.5e-6 < p ** (excess - 1) / (1 + p)
-        assert self.MODE.scale == self.MODE.affected / self.MODE.epsilon
-
-    def test_a_frequent_answer_is_released_and_one_of_half_the_samples_is_not(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
-        noise = quick_noise(7)
-        assert {self.MODE.take(np.array([640, 5760]), noise) for _ in range(20)} == {1}
-        assert {self.MODE.take(np.array([3100, 3300]), noise) for _ in range(20)} == {None}
-
-    def test_samples_are_drawn_from_all_rows_alike(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
-        """Samples of one row, so many that the share of a bin decides, and nothing else."""
-        plan = ResampledMode(Fraction(50), Fraction(1, 2), 100, 1, 20_000)
-        needed = math.ceil(100 * plan.threshold / 20_000)
-        assert 50 < needed < 60
-        noise = quick_noise(8)
-        assert plan.take(np.array([98 - needed, needed + 2]), noise) == 1
-        assert plan.take(np.array([needed + 2, 98 - needed]), noise) == 0
-        assert plan.take(np.array([102 - needed, needed - 2]), noise) is None
-
-    def test_what_makes_no_plan_is_refused(self, quick_noise: Callable[..., NoiseSource]) -> None:
-        with pytest.raises(ValueError):
-            ResampledMode(Fraction(1), Fraction(1, 10), 0, 1, 1)
-        with pytest.raises(ValueError, match="another number"):
-            self.MODE.take(np.array([6399]), quick_noise(9))

@@ -24,8 +24,6 @@ from stream_dp.core.kinds.prefix_batch.batch_law import (
     all_histograms,
     enumerated,
     layered,
-    metropolis,
-    rejected,
 )
 from stream_dp.core.randomness.noise_sources import NoiseSource
 
@@ -66,31 +64,6 @@ def errors(p: PrefixPlan, counts: Counts) -> npt.NDArray[np.float64]:
     truth = np.cumsum(counts)[:5] / counts.sum()
     histograms = all_histograms(p.cells.n_cells, p.hypothesis_rows)
     return np.array([np.abs(p.shares(y) - truth).max() for y in histograms])
-
-
-def after(p: PrefixPlan, counts: Counts, steps: int) -> npt.NDArray[np.float64]:
-    """The exact law of where ``metropolis`` is after so many moves, shape (n_histograms,)."""
-    histograms = all_histograms(p.cells.n_cells, p.hypothesis_rows)
-    numbers = {tuple(y): i for i, y in enumerate(histograms.tolist())}
-    weights = law(p, counts)
-    pairs = list(itertools.permutations(range(p.cells.n_cells), 2))
-    targets = np.tile(np.arange(len(histograms)), (len(pairs), 1))
-    for place, (source, target) in enumerate(pairs):
-        moved = histograms.copy()
-        moved[:, source] -= 1
-        moved[:, target] += 1
-        allowed = moved[:, source] >= 0
-        targets[place, allowed] = [numbers[tuple(y)] for y in moved[allowed].tolist()]
-    accepted = np.minimum(1.0, weights[targets] / weights) / len(pairs)
-    start = [0] * p.cells.n_cells
-    start[0] = p.hypothesis_rows
-    here = np.zeros(len(histograms))
-    here[numbers[tuple(start)]] = 1.0
-    for _ in range(steps):
-        flow = accepted * here
-        here = here - flow.sum(axis=0)
-        np.add.at(here, targets, flow)
-    return here
 
 
 queries = st.lists(
@@ -178,10 +151,6 @@ OVERLAPPING = PrefixPlan(BatchConditions.of_prefixes([{"0"}, {"01", "10"}], 2), 
 ROWS = np.array([9, 3, 1, 7])
 
 
-def far(p: PrefixPlan, counts: Counts, noise: NoiseSource) -> Counts:
-    return metropolis(p, counts, noise, steps=30)
-
-
 class TestSamplers:
     """Each draw against the exact law of all histograms; false alarm 1e-6."""
 
@@ -191,9 +160,6 @@ class TestSamplers:
             (enumerated, SMALL),
             (enumerated, OVERLAPPING),
             (layered, SMALL),
-            (rejected, SMALL),
-            (rejected, OVERLAPPING),
-            (far, SMALL),
         ],
     )
     def test_histograms_come_with_their_probabilities(
@@ -221,29 +187,6 @@ class TestSamplers:
         assert abs(found.mean() - 0.083213) < 5.2 * spread / math.sqrt(n)
         below = int(np.sum(found < 0.15 - 1e-12))
         assert stats.binomtest(below, n, 0.8948).pvalue > ALARM
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize(("epsilon", "mean"), [(1, 0.083213), (Fraction(1, 2), 0.140139)])
-    def test_the_chain_comes_near_the_golden_errors(self, epsilon: Fraction, mean: float) -> None:
-        p = plan(Fraction(epsilon))
-        err = errors(p, DATA)
-        assert after(p, DATA, 200) @ err == pytest.approx(mean, abs=0.003)
-        assert after(p, DATA, 10) @ err > mean + 0.003
-        tenth_too_sure = plan(Fraction(11, 10) * epsilon)
-        assert after(tenth_too_sure, DATA, 200) @ err < mean - 0.003
-
-    def test_the_chain_moves_as_it_should(self, quick_noise: Callable[..., NoiseSource]) -> None:
-        """From its first moves on; false alarm 1e-6."""
-        n, noise, cells = 3_000, quick_noise(5), SMALL.cells.count(ROWS)
-        histograms = all_histograms(SMALL.cells.n_cells, SMALL.hypothesis_rows).tolist()
-        seen = Counter(tuple(metropolis(SMALL, cells, noise, steps=3).tolist()) for _ in range(n))
-        observed = np.array([seen[tuple(y)] for y in histograms])
-        expected = after(SMALL, ROWS, 3)
-        possible = expected > 0
-        assert observed[~possible].sum() == 0
-        assert stats.chisquare(observed[possible], n * expected[possible]).pvalue > ALARM
-        later = after(SMALL, ROWS, 4)[possible]
-        assert stats.chisquare(observed[possible], n * later / later.sum()).pvalue < ALARM
 
     @settings(deadline=None, max_examples=30)
     @given(st.lists(st.integers(0, 6), min_size=8, max_size=8).filter(any), st.data())

@@ -50,7 +50,7 @@ REFUSALS: Final[Mapping[Lack, Refused]] = {
 """The refusals of queries that nothing can be promised for."""
 
 
-class LineSpending(Spending):
+class LineRules(Spending):
     """The rules of one data set.
 
     Args:

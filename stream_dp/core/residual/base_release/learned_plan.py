@@ -26,7 +26,7 @@ _PARTS: Final = 20
 """Where a line has no room for what a block lacks, the largest number of these parts that fits is bought."""
 
 
-class Learning:
+class LearnedPlan:
     """What one data set has learned of its queries.
 
     Args:
