@@ -605,7 +605,7 @@ def test_combinations_are_tried_only_until_they_are_too_many(
         tried += 1
         return True
 
-    monkeypatch.setattr("stream_dp.sql.reading.possible_conditions.Possible.__call__", is_possible)
+    monkeypatch.setattr("stream_dp.sql.terms.possible_conditions.Possible.__call__", is_possible)
     groups = ", ".join(f"CASE WHEN smoker THEN 'a{i}' ELSE 'b{i}' END" for i in range(18))
     with pytest.raises(InvalidQuery, match="more than 100 queries"):
         sql.plan(f"SELECT COUNT(*) FROM people GROUP BY {groups}", PEOPLE)

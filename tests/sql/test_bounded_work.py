@@ -10,9 +10,9 @@ from sqlglot import exp
 from stream_dp import sql
 from stream_dp.errors import InvalidQuery
 from stream_dp.pipeline.queries.query_answerer import MOST_PARTS
-from stream_dp.sql.plan.select_planner import MOST_PERIODS
 from stream_dp.sql.plan.statement_plan import Among, Dimension
-from stream_dp.sql.reading import possible_conditions
+from stream_dp.sql.plan.table_values import MOST_PERIODS
+from stream_dp.sql.terms import possible_conditions
 
 HOURS = [
     {"name": "d", "type": "date", "by": "hour", "from": "2020-01-01", "until": "2027-06-23"},

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.rows.universe import Boolean, Category, Date, Number, Universe
 from stream_dp.sql import parse
-from stream_dp.sql.reading.possible_conditions import Possible
+from stream_dp.sql.terms.possible_conditions import Possible
 
 SCHEMA: dict[str, dict[str, Any]] = {
     "city": {"name": "city", "type": "category", "values": ["Bonn", "Graz"], "missing": True},

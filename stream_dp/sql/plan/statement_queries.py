@@ -10,19 +10,15 @@ from fractions import Fraction
 from typing import Any, Final
 
 from stream_dp.sql.plan.statement_plan import NO_ROWS, Part, Published, Scalar
-from stream_dp.sql.reading.possible_conditions import Possible
-from stream_dp.sql.reading.translator import Tree
-from stream_dp.sql.reading.trees import conjunction
 from stream_dp.sql.terms.aggregates import EACH_PHASE, Atom
+from stream_dp.sql.terms.possible_conditions import Possible
+from stream_dp.sql.terms.trees import Cases, Tree, conjunction
 
 MOST_QUERIES: Final = 100
 """The most queries that one statement may ask: as many as one record holds."""
 
 _MOST_TRIED: Final = 10_000
 """The most combinations of values that are conditions to look at."""
-
-Cases = Sequence[tuple[Scalar, Tree]]
-"""The values of a group column that are conditions, with the condition of each."""
 
 
 class Queries:

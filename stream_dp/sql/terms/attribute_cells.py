@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stream_dp.dates import CYCLES, calendar_of, first_number, label_of, labels_of, span_of
+from stream_dp.sql.terms.trees import Tree, all_of, any_of, negation, parts_of_tree
 
 
 class CutsCell(Exception):
@@ -35,8 +36,7 @@ def n_cells(attribute: Mapping[str, Any]) -> int:
 def n_steps(tree: Mapping[str, Any], attribute: Mapping[str, Any]) -> int:
     """Returns about how many steps ``cells_where`` takes: it goes through values, and 64 periods at once."""
     if "attribute" not in tree:
-        parts = [tree["not"]] if "not" in tree else tree.get("all", tree.get("any", ()))
-        return 1 + sum(n_steps(part, attribute) for part in parts)
+        return 1 + sum(n_steps(part, attribute) for part in parts_of_tree(tree))
     if "in" in tree or attribute["type"] != "date":
         return n_cells(attribute) + len(tree.get("in", ()))
     return 1 + n_cells(attribute) // 64
@@ -81,6 +81,34 @@ def cells_where(tree: Mapping[str, Any], attribute: Mapping[str, Any]) -> int:
     if attribute["type"] == "date" and attribute["by"] not in CYCLES:
         return _of_date(operator, constant, attribute)
     return _of_values(operator, constant, attribute)
+
+
+def tree_of(attribute: Mapping[str, Any], places: Sequence[int]) -> Tree:
+    """Returns the condition that an attribute has one of some of its values or periods.
+
+    Args:
+        attribute: A category, or an attribute of type date.
+        places: The places of the values or periods that are meant, ascending.
+    """
+    name, values = attribute["name"], values_of(attribute)
+    if len(places) < 2:
+        return any_of({"attribute": name, "eq": values[place]} for place in places)
+    in_order = attribute["type"] == "date"
+    if in_order and places[-1] - places[0] + 1 == len(places):
+        return {"attribute": name, "between": [values[places[0]], values[places[-1]]]}
+    if not in_order or 2 * len(places) <= len(values):
+        return {"attribute": name, "in": [values[place] for place in places]}
+    every = {"attribute": name, "between": [values[0], values[-1]]}
+    taken = set(places)
+    others = [value for place, value in enumerate(values) if place not in taken]
+    return all_of([every, negation({"attribute": name, "in": others})])
+
+
+def values_of(attribute: Mapping[str, Any]) -> Sequence[str]:
+    """Returns the listed values of a category, or the labels of the periods of a date."""
+    if attribute["type"] == "category":
+        return attribute["values"]  # type: ignore[no-any-return]
+    return labels_of(attribute["by"], attribute.get("from"), attribute.get("until"))
 
 
 def _has_other(attribute: Mapping[str, Any]) -> bool:
