@@ -10,7 +10,7 @@ import pytest
 
 from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.rows.universe import Date, Universe
-from stream_dp.dates import zone_of
+from stream_dp.dates import Zone
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql import parse
 
@@ -60,7 +60,7 @@ def test_a_comparison_holds_for_the_rows_that_are_earlier_or_later_or_is_refused
         "until": until,
         "timezone": zone,
     }
-    universe = Universe((Date("at", by, first, until, zone_of(zone)),))
+    universe = Universe((Date("at", by, first, until, Zone(zone)),))
     rows = [at + i * STEP for i in range(-192, 193)]
     (codes,) = universe.encode_rows([{"at": row.isoformat()} for row in rows]).codes
     found, reasons = 0, set[str | None]()

@@ -12,12 +12,13 @@ from stream_dp.dates import CYCLES, with_periods
 from stream_dp.sql.plan.statement_plan import GroupColumn, Scalar, ValueType
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.grammar import Grammar
-from stream_dp.sql.reading.literals import is_number, number
+from stream_dp.sql.reading.literals import is_number, number, whole_number
 from stream_dp.sql.terms.aggregates import TRUTHS, condition_of_when
-from stream_dp.sql.terms.attribute_cells import tree_of, values_of
+from stream_dp.sql.terms.attribute_cells import cases_of, values_of
 from stream_dp.sql.terms.buckets import bucketed, buckets_of
 from stream_dp.sql.terms.columns import Attribute, Columns
 from stream_dp.sql.terms.conditions import Conditions
+from stream_dp.sql.terms.date_functions import periods_of
 from stream_dp.sql.terms.public_joins import JoinedColumn
 from stream_dp.sql.terms.sql_dates import (
     PART_KINDS,
@@ -87,23 +88,59 @@ class Axis:
         raise Fault(at, f"{name} has bins and no list of values", fix)
 
 
+class SelectedNames:
+    """What positions and names that a SELECT gives to its columns stand for.
+
+    Args:
+        select: The statement, as sqlglot reads it.
+        columns: What other names mean.
+    """
+
+    def __init__(self, select: Any, columns: Columns) -> None:
+        self._items = select.expressions
+        self._columns = columns
+        self._aliases = {
+            item.alias.lower(): item for item in select.expressions if isinstance(item, exp.Alias)
+        }
+
+    def meant(self, item: Any, clause: str) -> Any:
+        """Returns the expression that a position, an alias or a name stands for in a clause."""
+        bare = item.unnest()
+        if is_number(bare):
+            index = whole_number(bare) or 0
+            if not 1 <= index <= len(self._items):
+                problem = f"{clause} {bare.this} is not the number of a column"
+                raise Fault(item, problem, f"write 1 to {len(self._items)}, or a name")
+            return self._items[index - 1].unalias()
+        if isinstance(bare, exp.Column) and not bare.table and not self._columns.is_known(bare):
+            return self.meaning_of(bare) or bare
+        return bare
+
+    def meaning_of(self, column: Any) -> Any:
+        """Returns the expression that an alias stands for; None for any other name."""
+        item = None if column.table else self._aliases.get(column.name.lower())
+        return None if item is None else item.this
+
+
 class GroupColumns:
     """The group columns of a statement.
 
     Args:
         select: The statement, as sqlglot reads it.
-        columns: What names mean.
         conditions: Translates conditions.
 
     Attributes:
+        columns: What names mean.
+        names: What positions and names of the SELECT list stand for.
         axes: The columns in their order.
         notes: What the reader should know of their values.
     """
 
-    def __init__(self, select: Any, columns: Columns, conditions: Conditions) -> None:
+    def __init__(self, select: Any, conditions: Conditions) -> None:
         self._select = select
-        self._columns = columns
         self._conditions = conditions
+        self.columns = conditions.columns
+        self.names = SelectedNames(select, conditions.columns)
         self._kinds: set[type] = set()
         self.axes: list[Axis] = []
         self.notes: list[str] = []
@@ -127,7 +164,7 @@ class GroupColumns:
         """Adds the joined columns of which MIN, MAX or ANY_VALUE has one value in each group."""
         for node in list(self._select.find_all(exp.Min, exp.Max, exp.AnyValue)):
             column = node.this.unnest()
-            joined = self._columns.joined(column)
+            joined = self.columns.joined(column)
             if joined is not None and self._is_grouped(joined.attribute):
                 if self.index_of(column) is None:
                     self.add(column)
@@ -153,7 +190,7 @@ class GroupColumns:
             return False
         if axis.attribute is not None and not axis.values and not node.table:
             return bool(node.name.lower() == axis.attribute["name"].lower())
-        return axis.joined is not None and self._columns.joined(node) is axis.joined
+        return axis.joined is not None and self.columns.joined(node) is axis.joined
 
     @property
     def tabled(self) -> list[Attribute]:
@@ -201,22 +238,22 @@ class GroupColumns:
         """Returns the group column of an expression."""
         self._kinds |= PART_KINDS if part_of(item) else {type(item)}
         written = same_sql(item)
-        if period := period_of(item, self._columns.schema):
+        if period := period_of(item, self.columns.schema):
             if (other := self.series) is not None:
                 fix = f"group by {other.period} alone"
                 raise Fault(item, "a series is of one period", fix)
             kind: ValueType = "integer" if period == "phase" else "date"
             return Axis(item.sql(Grammar), kind, period=period)
-        if (joined := self._columns.joined(item)) is not None:
+        if (joined := self.columns.joined(item)) is not None:
             return Axis(written, joined.type, cases=joined.cases(), joined=joined)
         if isinstance(item, exp.Column):
-            attribute = self._once(item, self._columns.attribute(item))
+            attribute = self._once(item, self.columns.attribute(item))
             kind = "boolean" if attribute["type"] == "boolean" else "text"
             return Axis(written, kind, attribute, of=attribute)
         if part_of(item) or truncation_of(item):
             return self._of_date(item, written)
         if (column := bucketed(item)) is not None:
-            return self._buckets(item, self._columns.number(column, "make buckets of a number"))
+            return self._buckets(item, self.columns.number(column, "make buckets of a number"))
         if isinstance(item, exp.Case):
             cases = self._cases(item)
             return Axis(written, _type_of(value for value, _ in cases), cases=cases)
@@ -233,7 +270,7 @@ class GroupColumns:
             return Fault(item, f"{short(item)} is not answered", fix)
         fix = "group by an attribute, a CASE whose values are constants, or a condition"
         columns = () if item.find(exp.AggFunc) else set(item.find_all(exp.Column))
-        if len(columns) == 1 and self._columns.attribute(*columns)["type"] == "number":
+        if len(columns) == 1 and self.columns.attribute(*columns)["type"] == "number":
             name = columns.pop().sql(Grammar)
             fix = f"write FLOOR({name} / 10) * 10 for buckets, or GROUP BY {name} for its bins"
         return Fault(item, f"{short(item)} is not a group", fix)
@@ -249,7 +286,7 @@ class GroupColumns:
 
     def _of_date(self, item: Any, written: str) -> Axis:
         """Returns the group column of a function of a date, which is unknown outside the bounds."""
-        attribute, given = self._conditions.dates.periods_of(item)
+        attribute, given = periods_of(self.columns, item)
         of: Attribute = attribute
         values: tuple[Scalar, ...] = tuple(given)
         if (truncated := truncation_of(item)) is not None:
@@ -262,12 +299,7 @@ class GroupColumns:
         values = (*outside, *values, *nulls)
         if same_groups(attribute["by"], item):
             return Axis(written, kind, self._once(item, attribute), of=of, values=values)
-        places: dict[Scalar, list[int]] = {}
-        for place, value in enumerate(given):
-            places.setdefault(value, []).append(place)
-        cases: list[tuple[Scalar, Tree]] = [
-            (value, tree_of(attribute, chosen)) for value, chosen in places.items()
-        ]
+        cases: list[tuple[Scalar, Tree]] = [*cases_of(attribute, enumerate(given)).items()]
         if nulls:
             labels = values_of(attribute)
             inside = {"attribute": attribute["name"], "between": [labels[0], labels[-1]]}

@@ -26,11 +26,10 @@ from stream_dp.sql.plan.statement_plan import (
     Published,
     StatementPlan,
 )
-from stream_dp.sql.plan.statement_queries import MOST_QUERIES, Queries
+from stream_dp.sql.plan.statement_queries import Queries
 from stream_dp.sql.plan.table_conditions import TableConditions
 from stream_dp.sql.plan.table_values import (
     MOST_PERIODS,
-    SelectedNames,
     TableValues,
     atoms_in,
     parts_in,
@@ -233,10 +232,9 @@ class _SelectPlanner:
         self._scope = Scope(select)
         self._select = self._scope.select
         self._joined = Joined(self._scope.joins, schema, self._scope.names, dimensions, self._work)
-        self._columns = Columns(schema, unit, self._joined.columns)
-        self._conditions = Conditions(self._columns, self._work)
-        self._names = SelectedNames(self._select, self._columns)
-        self._groups = GroupColumns(self._select, self._columns, self._conditions)
+        self._columns = Columns(schema, unit, self._joined.columns, self._work)
+        self._conditions = Conditions(self._columns)
+        self._groups = GroupColumns(self._select, self._conditions)
 
     def plan(self, series: str | None = None) -> StatementPlan:
         """Returns the plan of the statement; ``series`` is a period to group by as well."""
@@ -268,7 +266,7 @@ class _SelectPlanner:
             if any(content for clause, content in group.args.items() if clause != "expressions"):
                 problem = "GROUP BY takes attributes and conditions only"
                 raise Fault(group, problem, "name each of them")
-            for item in [self._names.meant(item, "GROUP BY") for item in group.expressions]:
+            for item in [self._groups.names.meant(item, "GROUP BY") for item in group.expressions]:
                 self._groups.add(item)
         known = self._groups.series
         if series is not None and (known is None or known.period != series):
@@ -284,7 +282,6 @@ class _SelectPlanner:
         """Returns the plan without what the clauses at the end and the time say."""
         groups, select, period = self._groups, self._select, self._groups.series
         aggregates = Aggregates(
-            self._columns,
             self._conditions,
             where,
             tuple(axis.attribute for axis in groups.axes),
@@ -294,16 +291,14 @@ class _SelectPlanner:
             self._scope,
             self._dataset,
             groups,
-            self._names,
             aggregates,
-            self._work,
             has_window=bool(self._window),
         )
         outputs = [(_name_of(item), values.value(item.unalias())) for item in select.expressions]
         having = select.args.get("having")
         chosen = None
         if having is not None:
-            table = TableConditions(groups, self._names, values, self._conditions, self._work)
+            table = TableConditions(groups, values, self._conditions)
             chosen = table.condition(having.this)
         ordered = select.args.get("order")
         order = tuple(
@@ -333,17 +328,12 @@ class _SelectPlanner:
         """Returns the plan of a table with the queries that publish its values."""
         groups = self._groups
         queries = Queries(
+            self._select,
             [atom for each in expressions for atom in atoms_in(each)],
-            [attribute["name"] for attribute in groups.tabled],
-            [axis.cases for axis in groups.cased],
+            groups,
             where,
-            self._columns.schema,
             impossible=self._impossible,
         )
-        if queries.too_many:
-            problem = f"this takes more than {MOST_QUERIES} queries"
-            fix = "ask for fewer groups or aggregates at a time"
-            raise Fault(self._select, problem, fix)
         n_groups = math.prod(map(n_cells, groups.tabled)) * len(queries.combinations)
         self._check_work(n_groups * (MOST_PERIODS if groups.series else 1), expressions)
         published = queries.published
@@ -417,7 +407,7 @@ class _SelectPlanner:
         if is_name and subject.name.lower() in named:
             expression = named[subject.name.lower()]
         else:
-            expression = values.value(self._names.meant(item.this, "ORDER BY"))
+            expression = values.value(self._groups.names.meant(item.this, "ORDER BY"))
         for part in parts_in(expression):
             axis = self._groups.axes[part.index] if isinstance(part, Key) else None
             if axis and part is not expression and self._groups.column(axis).ranked:

@@ -2,62 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlglot import exp
 
 from stream_dp.sql.plan.group_columns import Axis, GroupColumns
 from stream_dp.sql.plan.statement_plan import Among, Call, Constant, Key
-from stream_dp.sql.plan.table_values import SelectedNames, TableValues, parts_in
+from stream_dp.sql.plan.table_values import TableValues, parts_in
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.terms.aggregates import TRUTHS
 from stream_dp.sql.terms.attribute_cells import cells_of
-from stream_dp.sql.terms.comparisons import comparison_of
+from stream_dp.sql.terms.comparisons import Comparison, comparison_of
 from stream_dp.sql.terms.conditions import Conditions, ConditionWalk
 from stream_dp.sql.terms.refused_pieces import refused_condition
 from stream_dp.sql.terms.time_clauses import first_day
-from stream_dp.sql.terms.work import Work
 
 _A_PART: Final = 64
 """The values whose comparison takes as long as to translate one more part of what a name means."""
 
-_ORDERING: Final = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between)
-_COMPARISONS: Final = {
-    exp.EQ: "=",
-    exp.NEQ: "<>",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-}
+_SYMBOLS: Final = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
+@dataclass(frozen=True, slots=True)
 class TableConditions(ConditionWalk[Any]):
     """Translates conditions on the rows of a table.
 
-    Args:
+    Attributes:
         groups: The group columns.
-        names: What the names in SELECT stand for.
         values: Translates values.
         conditions: Translates conditions on rows of the data set.
-        work: What the statement may look at.
+        about: The positions of the group columns in the meaning of each alias.
     """
 
-    def __init__(
-        self,
-        groups: GroupColumns,
-        names: SelectedNames,
-        values: TableValues,
-        conditions: Conditions,
-        work: Work,
-    ) -> None:
-        self._groups = groups
-        self._names = names
-        self._values = values
-        self._conditions = conditions
-        self._work = work
-        self._about: dict[str, set[int | None]] = {}
+    groups: GroupColumns
+    values: TableValues
+    conditions: Conditions
+    about: dict[str, set[int | None]] = field(default_factory=dict)
 
     # ------------------------------------------------------------ the walk
 
@@ -92,13 +74,13 @@ class TableConditions(ConditionWalk[Any]):
         return Call("is_unknown", (self.condition(node.this),))
 
     def _null(self, node: Any) -> Any:
-        return Call("is_null", (self._values.value(node.this),))
+        return Call("is_null", (self.values.value(node.this),))
 
     def _is_condition(self, node: Any) -> bool:
-        return isinstance(node, TRUTHS) and self._groups.index_of(node) is None
+        return isinstance(node, TRUTHS) and self.groups.index_of(node) is None
 
     def _check_names(self, node: Any) -> None:
-        self._values.value(node.this)
+        self.values.value(node.this)
 
     def _compared(self, node: Any) -> Any:
         """Translates a condition on one group column as WHERE would, and any other by the values themselves.
@@ -107,7 +89,7 @@ class TableConditions(ConditionWalk[Any]):
         """
         indices = self._indices(node)
         index = next(iter(indices)) if len(indices) == 1 else None
-        axis = None if index is None else self._groups.axes[index]
+        axis = None if index is None else self.groups.axes[index]
         if index is None or axis is None or axis.type in ("integer", "real"):
             return self._of_values(node)
         pieces: list[Any] = []
@@ -125,8 +107,8 @@ class TableConditions(ConditionWalk[Any]):
         comparison = comparison_of(meant)
         if comparison is None or not isinstance(comparison.column, exp.Column):
             raise refused_condition(meant)
-        self._work.look_at(meant, len(axis.said))
-        test = self._conditions.test_of(comparison, axis.written, axis.type)
+        self.groups.columns.work.look_at(meant, len(axis.said))
+        test = self.conditions.test_of(comparison, axis.written, axis.type)
         outcomes = [test(said) for said in axis.said]
         return Among(
             index, *(cells_of(each is wanted for each in outcomes) for wanted in (True, False))
@@ -141,28 +123,28 @@ class TableConditions(ConditionWalk[Any]):
             node: The condition.
             within: The aliases in whose meaning it is.
         """
-        index = self._groups.index_of(node)
+        index = self.groups.index_of(node)
         if index is not None:
             return {index}
         if isinstance(node, exp.Column):
             name = node.name.lower()
-            meant = None if name in within else self._names.meaning_of(node)
+            meant = None if name in within else self.groups.names.meaning_of(node)
             if meant is None:
                 return {None}
-            if name not in self._about:
-                self._about[name] = self._indices(meant.unnest(), within | {name})
-            return self._about[name]
+            if name not in self.about:
+                self.about[name] = self._indices(meant.unnest(), within | {name})
+            return self.about[name]
         if isinstance(node, exp.AggFunc | exp.Filter | exp.Window | exp.Query):
             return {None}
         return set().union(*(self._indices(each, within) for each in node.iter_expressions()))
 
     def _with_meanings(self, node: Any, pieces: list[Any]) -> Any:
         """Replaces aliases in a condition on one group column, and adds to ``pieces`` where it is named."""
-        if self._groups.index_of(node) is not None:
+        if self.groups.index_of(node) is not None:
             pieces.append(node)
         elif isinstance(node, exp.Column):
-            meant = self._names.meaning_of(node).unnest()
-            self._work.look_at(node, _A_PART * sum(1 for _ in meant.walk()))
+            meant = self.groups.names.meaning_of(node).unnest()
+            self.groups.columns.work.look_at(node, _A_PART * sum(1 for _ in meant.walk()))
             meant = meant.copy()
             node.replace(meant)
             return self._with_meanings(meant, pieces)
@@ -173,8 +155,8 @@ class TableConditions(ConditionWalk[Any]):
 
     def _holding(self, node: Any, of: Any, axis: Axis) -> tuple[int, int]:
         """Returns the values of a group column where a condition is true, and those where it is false."""
-        self._work.look_at(node, len(axis.values))
-        true, false = self._conditions.holding(node, of)
+        self.groups.columns.work.look_at(node, len(axis.values))
+        true, false = self.conditions.holding(node, of)
         nulls = cells_of(value is None for value in axis.values)
         true, false = true & ~nulls, false & ~nulls
         if isinstance(node, exp.NullSafeEQ):
@@ -192,45 +174,49 @@ class TableConditions(ConditionWalk[Any]):
 
     def _of_period(self, node: Any, index: int) -> Any:
         """Translates a comparison of the period of a series with dates, as one of its first days."""
-        period, compared = self._groups.axes[index].period, comparison_of(node)
-        how = {} if compared is None else {id(each): name for each, name in compared.pairs()}
+        comparison, period = _comparison(node), self.groups.axes[index].period
 
-        def read(piece: Any) -> Any:
-            if self._groups.index_of(piece.unnest()) == index:
+        def first(piece: Any, compared: str) -> Any:
+            if self.groups.index_of(piece.unnest()) == index:
                 return Key(index)
-            if isinstance(piece.unnest(), exp.Null):
-                return Constant(None)
-            return Constant(first_day(period, piece, how.get(id(piece), "eq")))
+            is_null = isinstance(piece.unnest(), exp.Null)
+            return Constant(None if is_null else first_day(period, piece, compared))
 
-        return _comparison(node, lambda pieces: tuple(map(read, pieces)))
+        pairs = [(comparison.subject, "eq"), *comparison.pairs()]
+        return _call(comparison, [first(*pair) for pair in pairs])
 
     # ------------------------------------------------------------ published values
 
     def _of_values(self, node: Any) -> Any:
         """Translates a condition on published values, and on groups that are numbers or truth values."""
-
-        def read(pieces: Sequence[Any]) -> tuple[Any, ...]:
-            values = self._values.comparable(node, pieces)
-            keys = [part for each in values for part in parts_in(each) if isinstance(part, Key)]
-            for key in filter(self._values.is_text, keys):
-                written = self._groups.axes[key.index].written
+        comparison = _comparison(node)
+        values = self.values.comparable(node, [comparison.subject, *comparison.constants])
+        for part in (part for each in values for part in parts_in(each)):
+            if isinstance(part, Key) and self.values.is_text(part):
+                written = self.groups.axes[part.index].written
                 problem = f"{written} is compared with something else than a constant"
                 raise Fault(node, problem, "compare the column itself with a constant")
-            if isinstance(node, _ORDERING) and any(map(self._values.is_text, values)):
-                raise Fault(node, "texts have no order here", "use = or IN")
-            return values
-
-        return _comparison(node, read)
+        if comparison.operator not in ("eq", "in") and any(map(self.values.is_text, values)):
+            raise Fault(node, "texts have no order here", "use = or IN")
+        return _call(comparison, values)
 
 
-def _comparison(node: Any, read: Callable[[Sequence[Any]], tuple[Any, ...]]) -> Any:
-    """Translates a comparison of what ``read`` makes of its pieces."""
-    if type(node) in _COMPARISONS:
-        return Call(_COMPARISONS[type(node)], read((node.this, node.expression)))
-    if isinstance(node, exp.Between):
-        value, low, high = read([node.args[name] for name in ("this", "low", "high")])
-        return Call("and", (Call(">=", (value, low)), Call("<=", (value, high))))
-    if isinstance(node, exp.In) and node.expressions:
-        return Call("in", read((node.this, *node.expressions)))
-    problem = f"{short(node)} is not a condition on the table"
-    raise Fault(node, problem, "compare an aggregate, such as COUNT(*) > 100")
+def _comparison(node: Any) -> Comparison:
+    """Returns a condition as a comparison of a kind that values of tables have."""
+    found = comparison_of(node)
+    if found is None or found.null_safe or found.operator == "like":
+        problem = f"{short(node)} is not a condition on the table"
+        raise Fault(node, problem, "compare an aggregate, such as COUNT(*) > 100")
+    return found
+
+
+def _call(comparison: Comparison, values: Sequence[Any]) -> Any:
+    """Returns a comparison of translated values: of what is compared, and of the constants."""
+    value, *others = values
+    if comparison.operator == "in":
+        return Call("in", (value, *others, *[Constant(None)] * comparison.has_null))
+    pairs = zip(others, comparison.pairs(), strict=True)
+    calls = tuple(Call(_SYMBOLS[name], (value, other)) for other, (_, name) in pairs)
+    if comparison.operator == "between":
+        return Call("and", calls)
+    return replace(calls[0], name="<>") if comparison.negated else calls[0]

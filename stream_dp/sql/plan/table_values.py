@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlglot import exp
@@ -14,13 +14,12 @@ from stream_dp.sql.plan.statement_plan import Call, Constant, Key, ValueType
 from stream_dp.sql.plan.window_functions import FRAMED, SHIFTED, frame_of, parts_before
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.grammar import Grammar
-from stream_dp.sql.reading.literals import is_number, number, whole_number
+from stream_dp.sql.reading.literals import is_number, number
 from stream_dp.sql.reading.scopes import Scope
 from stream_dp.sql.terms.aggregates import Aggregates, Atom
-from stream_dp.sql.terms.columns import Columns
+from stream_dp.sql.terms.date_functions import periods_of
 from stream_dp.sql.terms.sql_dates import part_of, truncation_of
 from stream_dp.sql.terms.trees import as_json, conjunction
-from stream_dp.sql.terms.work import Work
 
 MOST_PERIODS: Final = 400
 """The most parts that a series has."""
@@ -31,79 +30,32 @@ _LONGEST: Final = 1000
 _ARITHMETIC: Final = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
 
 
-class SelectedNames:
-    """What positions and names that a SELECT gives to its columns stand for.
-
-    Args:
-        select: The statement, as sqlglot reads it.
-        columns: What other names mean.
-    """
-
-    def __init__(self, select: Any, columns: Columns) -> None:
-        self._items = select.expressions
-        self._columns = columns
-        self._aliases: Mapping[str, Any] = {
-            item.alias.lower(): item for item in select.expressions if isinstance(item, exp.Alias)
-        }
-
-    def meant(self, item: Any, clause: str) -> Any:
-        """Returns the expression that a position, an alias or a name stands for in a clause."""
-        bare = item.unnest()
-        if is_number(bare):
-            index = whole_number(bare) or 0
-            if not 1 <= index <= len(self._items):
-                problem = f"{clause} {bare.this} is not the number of a column"
-                raise Fault(item, problem, f"write 1 to {len(self._items)}, or a name")
-            return self._items[index - 1].unalias()
-        if isinstance(bare, exp.Column) and not bare.table and not self._columns.is_known(bare):
-            return self.meaning_of(bare) or bare
-        return bare
-
-    def meaning_of(self, column: Any) -> Any:
-        """Returns the expression that an alias stands for; None for any other name."""
-        item = None if column.table else self._aliases.get(column.name.lower())
-        return None if item is None else item.this
-
-
+@dataclass(frozen=True, slots=True)
 class TableValues:
     """Translates the values of a table.
 
-    Args:
+    Attributes:
         scope: The statement.
-        dataset: The data set that is asked.
+        dataset: The data set that is asked. None where it has no name.
         groups: The group columns.
-        names: What the names in SELECT stand for.
         aggregates: Translates aggregates.
         has_window: Whether the statement says which phases it is about.
-        work: What the statement may look at.
+        meanings: What the names in SELECT stand for, once it is translated.
     """
 
-    def __init__(
-        self,
-        scope: Scope,
-        dataset: str | None,
-        groups: GroupColumns,
-        names: SelectedNames,
-        aggregates: Aggregates,
-        work: Work,
-        *,
-        has_window: bool,
-    ) -> None:
-        self._scope = scope
-        self._dataset = scope.dataset or dataset
-        self._groups = groups
-        self._names = names
-        self._aggregates = aggregates
-        self._work = work
-        self._has_window = has_window
-        self._meanings: dict[str, Any] = {}
+    scope: Scope
+    dataset: str | None
+    groups: GroupColumns
+    aggregates: Aggregates
+    has_window: bool
+    meanings: dict[str, Any] = field(default_factory=dict)
 
     def value(self, node: Any) -> Any:
         """Translates an expression of aggregates, groups and constants."""
         node = node.unnest()
-        index = self._groups.index_of(node)
+        index = self.groups.index_of(node)
         if index is not None:
-            if self._aggregates.alone:
+            if self.aggregates.alone:
                 raise Fault(node, "a subquery has no groups", "select one aggregate in it")
             return Key(index)
         if isinstance(node, exp.Literal):
@@ -130,11 +82,11 @@ class TableValues:
         if isinstance(node, exp.Column):
             return self._named(node)
         if part_of(node) or truncation_of(node):
-            self._aggregates.conditions.dates.periods_of(node)  # an unknown name is refused as such
+            periods_of(self.groups.columns, node)  # an unknown name is refused as such
             raise _not_grouped(node)
         if isinstance(node, exp.Window):
             return self._over(node)
-        return self._aggregates.value(node)
+        return self.aggregates.value(node)
 
     def comparable(self, at: Any, nodes: Sequence[Any]) -> tuple[Any, ...]:
         """Translates expressions that stand beside each other: all of them texts, or none."""
@@ -159,7 +111,7 @@ class TableValues:
         """Returns the type of a column."""
         match expression:
             case Key(index=index):
-                return self._groups.axes[index].type
+                return self.groups.axes[index].type
             case Atom(part="found") | Constant(value=None | str()):
                 return "text"
             case Constant(value=bool()):
@@ -174,7 +126,7 @@ class TableValues:
     def check_length(self, at: Any, expression: Any) -> None:
         """Refuses an expression that is too long with the meaning of each name put in."""
         n_parts = sum(1 for _ in itertools.islice(parts_in(expression), _LONGEST + 1))
-        self._work.look_at(at, n_parts)
+        self.groups.columns.work.look_at(at, n_parts)
         if n_parts > _LONGEST:
             problem = f"{short(at)} has more than {_LONGEST:,} parts when each name stands for what it means"
             raise Fault(at, problem, "compute less from it in one statement")
@@ -183,17 +135,17 @@ class TableValues:
 
     def _named(self, node: Any) -> Any:
         """Translates a name that SELECT gives to one of its columns."""
-        meant = None if self._aggregates.alone else self._names.meaning_of(node)
+        meant = None if self.aggregates.alone else self.groups.names.meaning_of(node)
         if meant is None or isinstance(meant, exp.Column):
-            if self._aggregates.columns.joined(node) is None:
-                self._aggregates.columns.attribute(node)  # an unknown name is refused as such
+            if self.groups.columns.joined(node) is None:
+                self.groups.columns.attribute(node)  # an unknown name is refused as such
             raise _not_grouped(node)
         name = node.name.lower()
-        if name not in self._meanings:
+        if name not in self.meanings:
             found = self.value(meant)
             self.check_length(node, found)
-            self._meanings[name] = found
-        return self._meanings[name]
+            self.meanings[name] = found
+        return self.meanings[name]
 
     def _arithmetic(self, node: Any) -> Any:
         """Translates an operator. A part of the rows of a count is a share, whose bar is narrower."""
@@ -218,13 +170,13 @@ class TableValues:
     def _subquery(self, node: Any) -> Any:
         """Translates a subquery of one aggregate about the same data set."""
         fix = "select one COUNT, SUM or AVG"
-        if self._has_window or self._groups.series is not None:
+        if self.has_window or self.groups.series is not None:
             raise Fault(
                 node,
                 "a subquery beside a condition or a group about time would be of the same time",
                 "ask it in a statement of its own",
             )
-        scope, expected = Scope(node), self._dataset
+        scope, expected = Scope(node), self.scope.dataset or self.dataset
         if len(scope.select.expressions) != 1:
             raise Fault(node, "a subquery here has one aggregate", fix)
         for clause, content in scope.select.args.items():
@@ -234,16 +186,9 @@ class TableValues:
             raise Fault(node, "a subquery of one aggregate has no joins", fix)
         if scope.dataset is not None and expected and scope.dataset.lower() != expected.lower():
             raise Fault(scope.table, f"{scope.dataset} is another data set", f"write {expected}")
-        where = conjunction(list(map(self._aggregates.conditions.true, scope.wheres)))
-        inner = TableValues(
-            self._scope,
-            self._dataset,
-            self._groups,
-            self._names,
-            replace(self._aggregates, where=where, alone=True),
-            self._work,
-            has_window=False,
-        )
+        where = conjunction(list(map(self.aggregates.conditions.true, scope.wheres)))
+        aggregates = replace(self.aggregates, where=where, alone=True)
+        inner = replace(self, aggregates=aggregates, meanings={})
         return inner.value(scope.select.expressions[0].unalias())
 
     # ------------------------------------------------------------ OVER
@@ -258,7 +203,7 @@ class TableValues:
         if _is_total(node):
             return self._total()
         if type(function) not in (*FRAMED, *SHIFTED):
-            return self._aggregates.value(node)
+            return self.aggregates.value(node)
         self._check_over(node)
         if type(function) in SHIFTED:
             if node.args.get("spec"):
@@ -282,22 +227,22 @@ class TableValues:
 
     def _total(self) -> Any:
         """Returns the number of rows of all groups together."""
-        select = self._scope.select
+        select = self.scope.select
         if (having := select.args.get("having")) is not None:
             problem = "SUM(COUNT(*)) OVER () would be of the groups that HAVING leaves"
             raise Fault(having.this, problem, "omit one of the two")
-        if (series := self._groups.series) is not None:
+        if (series := self.groups.series) is not None:
             fix = f"omit GROUP BY {series.period}, or compute it from the table"
             raise Fault(select, f"OVER () would be of each {series.period} alone", fix)
-        return Atom("count", as_json(self._aggregates.where), grouped=False)
+        return Atom("count", as_json(self.aggregates.where), grouped=False)
 
     def _check_over(self, node: Any) -> None:
         """Refuses a window function that is not over the periods of the series of each group."""
-        period = self._groups.series
-        if period is None or self._aggregates.alone:
+        period = self.groups.series
+        if period is None or self.aggregates.alone:
             fix = "GROUP BY day, week, month or phase, and write OVER (ORDER BY day)"
             raise Fault(node, "OVER takes the periods of a series", fix)
-        if self._scope.select.args.get("having") and not self._scope.filters_at_last:
+        if self.scope.select.args.get("having") and not self.scope.filters_at_last:
             raise Fault(
                 node,
                 "this would be of the periods that a condition leaves",
@@ -308,7 +253,7 @@ class TableValues:
         if [self._axis_of(each.this) for each in by] != [period] or by[0].args.get("desc"):
             fix = f"write OVER (ORDER BY {period.written})"
             raise Fault(node, "OVER goes from period to period", fix)
-        others = [axis for axis in self._groups.axes if axis is not period]
+        others = [axis for axis in self.groups.axes if axis is not period]
         parted = [self._axis_of(each) for each in node.args.get("partition_by") or ()]
         if {*map(id, parted)} != {*map(id, others)}:
             names = ", ".join(axis.written for axis in others)
@@ -319,8 +264,8 @@ class TableValues:
 
     def _axis_of(self, node: Any) -> Axis | None:
         """Returns the group column that a piece of OVER names."""
-        index = self._groups.index_of(self._names.meant(node, "OVER"))
-        return None if index is None else self._groups.axes[index]
+        index = self.groups.index_of(self.groups.names.meant(node, "OVER"))
+        return None if index is None else self.groups.axes[index]
 
 
 def atoms_in(expression: Any) -> Iterator[Atom]:

@@ -23,36 +23,17 @@ from stream_dp.within import Clauses, read_clauses
 MAX_LENGTH: Final = 10_000
 MAX_NESTING: Final = 32
 
-_AFTER_NAME_NOT: Final = frozenset(
-    TokenType[word] for word in ("IN", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "NULL")
+_AFTER_NAME_NOT: Final = "IN BETWEEN LIKE ILIKE RLIKE NULL"
+_AFTER_NAME: Final = (
+    f"{_AFTER_NAME_NOT} AND OR XOR IS ISNULL NOTNULL GROUP_BY ORDER_BY HAVING LIMIT"
 )
-_AFTER_NAME: Final = _AFTER_NAME_NOT | {
-    TokenType[word]
-    for word in (
-        *("AND", "OR", "XOR", "IS", "ISNULL", "NOTNULL"),
-        *("GROUP_BY", "ORDER_BY", "HAVING", "LIMIT"),
-    )
-}
 """Words that follow the name of an attribute, where FRESH is such a name."""
 
-_CLAUSES: Final = frozenset(
-    {
-        *("expressions", "from_", "joins", "where", "group", "having"),
-        *("order", "limit", "offset", "distinct", "with_"),
-    }
-)
+_CLAUSES: Final = "expressions from_ joins where group having order limit offset distinct with_"
 """The clauses of a SELECT that are answered, as sqlglot names them."""
 
-_STATEMENTS: Final = frozenset(
-    {
-        *("ALTER", "CREATE", "DELETE", "DESCRIBE", "DROP"),
-        *("EXPLAIN", "INSERT", "MERGE", "UPDATE", "WITH"),
-    }
-)
-_WORDS: Final = (
-    *("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT"),
-    *("WITHIN", "COSTING"),
-)
+_STATEMENTS: Final = "ALTER CREATE DELETE DESCRIBE DROP EXPLAIN INSERT MERGE UPDATE WITH"
+_WORDS: Final = "SELECT FROM WHERE GROUP HAVING ORDER LIMIT WITHIN COSTING"
 _QUOTED: Final = (
     r"""--[^\n]* | /\*(?s:.*?)\*/ | '(?:[^']|'')*+' | "(?:[^"]|"")*+" | `(?:[^`]|``)*+`"""
 )
@@ -117,7 +98,7 @@ class StatementText:
         if not isinstance(statement, exp.Select):
             raise Fault(0, "this is not one SELECT", "ask one query at a time")
         for clause, content in statement.args.items():
-            if content and clause not in _CLAUSES:
+            if content and clause not in _CLAUSES.split():
                 at = content[0] if isinstance(content, list) else content
                 word = "WINDOW" if clause == "windows" else clause.strip("_").upper()
                 raise Fault(
@@ -156,10 +137,10 @@ class StatementText:
         first, *others = tokens
         if first.text.upper() != "FRESH" or first.token_type != TokenType.VAR or not others:
             return tokens
-        following = [token.token_type for token in others[:2]]
+        following = [token.token_type.name for token in others[:2]]
         is_operator = re.match(r"[\w\"`'(]", self._text[others[0].start]) is None
-        is_negated = following[0] == TokenType.NOT and following[-1] in _AFTER_NAME_NOT
-        if is_operator or is_negated or following[0] in _AFTER_NAME:
+        is_negated = following[0] == "NOT" and following[-1] in _AFTER_NAME_NOT.split()
+        if is_operator or is_negated or following[0] in _AFTER_NAME.split():
             return tokens
         self.fresh_at = first.start
         self._text = f"{self._text[: first.start]}     {self._text[first.end + 1 :]}"
@@ -214,7 +195,7 @@ class StatementText:
 
     def _syntax_fault(self, fault: Mapping[str, Any], tokens: Sequence[Any]) -> Fault:
         first = self._text.split(maxsplit=1)[0].upper()
-        if first in _STATEMENTS:
+        if first in _STATEMENTS.split():
             fix = "ask in a SELECT; data sets are defined and filled with stream-dp"
             return Fault(0, f"{first} is not answered", fix)
         piece = fault["highlight"]
@@ -251,7 +232,7 @@ class StatementText:
         known = {name.upper() for name in self._names}
         words = [token.text for token in tokens if token.token_type == TokenType.VAR]
         for word in words:
-            near = difflib.get_close_matches(word.upper(), _WORDS, 1, 0.75)
+            near = difflib.get_close_matches(word.upper(), _WORDS.split(), 1, 0.75)
             if near and word.upper() not in known:
                 return f"did you mean {near[0]} in place of {word}?"
         return None

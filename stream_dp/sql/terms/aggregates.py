@@ -11,7 +11,7 @@ from sqlglot import exp
 from stream_dp.sql.plan.statement_plan import Call, Constant
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.literals import is_number, number
-from stream_dp.sql.terms.columns import Attribute, Columns
+from stream_dp.sql.terms.columns import Attribute
 from stream_dp.sql.terms.conditions import Conditions
 from stream_dp.sql.terms.refused_pieces import refused_value
 from stream_dp.sql.terms.trees import Tree, all_of, as_json, conjunction
@@ -84,7 +84,6 @@ class Aggregates:
     """Translates aggregates to the values that they ask for.
 
     Attributes:
-        columns: What names mean.
         conditions: Translates conditions.
         where: The condition on the rows.
         groups: The attributes that the statement groups by; None for another group.
@@ -92,7 +91,6 @@ class Aggregates:
         alone: Whether they are of a subquery of one aggregate, which has no groups.
     """
 
-    columns: Columns
     conditions: Conditions
     where: Tree | None
     groups: tuple[Attribute | None, ...]
@@ -154,9 +152,9 @@ class Aggregates:
             fix = "write COUNT(CASE WHEN ... THEN 1 END)"
             raise Fault(subject, "COUNT counts every value but NULL", fix)
         if isinstance(subject, exp.Column):
-            if self.columns.joined(subject) is not None:
+            if self.conditions.columns.joined(subject) is not None:
                 return self._counted([*filters, _is_not_null(subject)])
-            attribute = self.columns.attribute(subject)
+            attribute = self.conditions.columns.attribute(subject)
             if attribute.get("missing"):
                 return self._atom("present", filters, attribute=attribute["name"])
             return self._counted(filters)
@@ -174,14 +172,14 @@ class Aggregates:
         It is at least the count of any one phase, and at most the sum of the counts of all. The phase with
         the most rows is taken, which is public.
         """
-        unit = self.columns.unit
+        unit = self.conditions.columns.unit
         if unit is None:
             fix = (
                 "GROUP BY the attribute counts each declared value; HAVING COUNT(*) > 100 keeps the common "
                 "ones"
             )
             raise Fault(node, "distinct values are not counted", fix)
-        if len(distinct) != 1 or not self.columns.is_person(distinct[0]):
+        if len(distinct) != 1 or not self.conditions.columns.is_person(distinct[0]):
             fix = f"write COUNT(DISTINCT {unit['key']}), or GROUP BY the attribute"
             raise Fault(node, f"only {unit['key']} can be counted once each", fix)
         problem = ""
@@ -231,7 +229,7 @@ class Aggregates:
         if not isinstance(subject, exp.Column):
             fix = "add up one attribute, or CASE WHEN ... THEN 1 ELSE 0 END"
             raise Fault(node, f"{short(node)} is not answered", fix)
-        attribute = self.columns.attribute(subject)
+        attribute = self.conditions.columns.attribute(subject)
         if attribute["type"] == "boolean":
             is_true = exp.Is(this=subject.copy(), expression=exp.Boolean(this=True))
             if not is_mean:
@@ -239,13 +237,13 @@ class Aggregates:
             present = [_is_not_null(subject)] if attribute.get("missing") else []
             return self._part(is_true, [*filters, *present])
         word, part = ("AVG", "mean") if is_mean else ("SUM", "total")
-        self.columns.number(subject, f"ask for {word} of a number")
+        self.conditions.columns.number(subject, f"ask for {word} of a number")
         return self._atom(part, filters, attribute=attribute["name"])
 
     def _where_known(self, truth: Any) -> list[Any]:
         """Returns the condition that another one is known, if it may be unknown for some rows."""
         columns = list(truth.find_all(exp.Column))
-        may_lack = [self.columns.may_lack(column) for column in columns]
+        may_lack = [self.conditions.columns.may_lack(column) for column in columns]
         if isinstance(truth, exp.Is) or not any(may_lack):
             return []
         if len(columns) == 1 and not truth.find(exp.In):
@@ -278,7 +276,7 @@ class Aggregates:
         subject = node.this.unnest()
         if not isinstance(subject, exp.Column):
             raise Fault(node, f"{short(node)} is not answered", "name one attribute")
-        attribute = self.columns.number(subject, "name a number")
+        attribute = self.conditions.columns.number(subject, "name a number")
         if attribute in self.groups and not self.alone:
             fix = "it varies only within one bin: omit this"
             raise Fault(node, f"{attribute['name']} is grouped by", fix)
@@ -321,15 +319,15 @@ class Aggregates:
         has_rank = kind != "quantile" or rank is not None or said is not None
         if not kind or not has_rank or not isinstance(subject, exp.Column):
             raise Fault(node, f"{short(node)} is not answered", _SELECTED, of_name=True)
-        attribute = self.columns.attribute(subject)
+        attribute = self.conditions.columns.attribute(subject)
         is_listed = attribute.get("ordered") and not attribute.get("other", True)
         if kind != "mode" and attribute["type"] != "date" and not is_listed:
-            self.columns.number(subject, f"ask for {word} of a number")
+            self.conditions.columns.number(subject, f"ask for {word} of a number")
         asked: Tree = {"kind": kind, "attribute": attribute["name"]}
         if kind == "mode":
             return asked
         if rank is None:
-            share = self.columns.constant(said)
+            share = self.conditions.columns.constant(said)
             if isinstance(share, bool | str) or not 0 <= share <= 1:
                 fix = "write 0.9 for the 90% quantile"
                 raise Fault(said, f"{short(said)} is not a share", fix)
@@ -341,7 +339,7 @@ class Aggregates:
         for subject in (part.unnest() for part in (node.this, node.expression)):
             if not isinstance(subject, exp.Column):
                 raise Fault(node, f"{short(node)} is not answered", "name two attributes")
-            names.append(self.columns.number(subject, "name a number")["name"])
+            names.append(self.conditions.columns.number(subject, "name a number")["name"])
         if names[0] == names[1]:
             raise Fault(node, f"both are {names[0]}", "name two attributes")
         if self.groups and not self.alone:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, Final
 
 from sqlglot import exp
@@ -15,7 +15,8 @@ from stream_dp.sql.plan.statement_plan import Scalar
 from stream_dp.sql.reading.attribute_names import name_in_sql
 from stream_dp.sql.reading.faults import Fault
 from stream_dp.sql.reading.literals import is_number
-from stream_dp.sql.terms.trees import Cases, Tree, all_of
+from stream_dp.sql.terms.attribute_cells import cases_of
+from stream_dp.sql.terms.trees import Cases
 
 _STEPS: Final = (exp.Floor, exp.WidthBucket)
 _ARITHMETIC: Final[dict[Any, Callable[[Fraction, Fraction], Fraction]]] = {
@@ -73,25 +74,11 @@ def buckets_of(node: Any, attribute: Mapping[str, Any]) -> tuple[tuple[Scalar, .
         values.append(at(low))
     values.append(at(edges[-1]))
     found: list[Scalar] = [int(v) if v.denominator == 1 else float(v) for v in values]
-    cases = [
-        (value, _between([cell for cell, _ in cells], attribute))
-        for value, cells in groupby(enumerate(found), key=lambda each: each[1])
-    ]
+    cases = [*cases_of(attribute, enumerate(found)).items()]
     if attribute.get("missing"):
         found.append(None)
         cases.append((None, {"attribute": name, "is_missing": True}))
     return tuple(found), tuple(cases)
-
-
-def _between(cells: Sequence[int], attribute: Mapping[str, Any]) -> Tree:
-    """Returns the condition that holds in neighbouring cells."""
-    edges = attribute["edges"]
-    parts: list[Tree] = []
-    if cells[0] > 0:
-        parts.append({"attribute": attribute["name"], "ge": edges[cells[0] - 1]})
-    if cells[-1] < len(edges):
-        parts.append({"attribute": attribute["name"], "lt": edges[cells[-1]]})
-    return all_of(parts)
 
 
 def _value(node: Any, number: Fraction, *, below: bool) -> Fraction:

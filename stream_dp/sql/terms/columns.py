@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sqlglot import exp
 
@@ -15,17 +15,24 @@ from stream_dp.sql.terms.comparisons import is_constant
 from stream_dp.sql.terms.public_joins import JoinedColumn
 from stream_dp.sql.terms.refused_pieces import refused_condition
 from stream_dp.sql.terms.sql_dates import PERIODS
+from stream_dp.sql.terms.work import Work
 
 Attribute: TypeAlias = Mapping[str, Any]
+
+_WRITTEN: Final = {
+    "text": "write it in single quotes",
+    "number": "write it without quotes",
+    "boolean": "write TRUE or FALSE",
+}
 
 
 class Columns:
     """The columns that a statement may name.
 
-    Args:
+    Attributes:
         schema: The attributes by name.
         unit: The person whom the data set protects. None where it protects a row.
-        joined: The columns of joined tables.
+        work: What the statement may look at.
     """
 
     def __init__(
@@ -33,10 +40,13 @@ class Columns:
         schema: Mapping[str, Attribute],
         unit: Mapping[str, Any] | None,
         joined: Sequence[JoinedColumn],
+        work: Work,
     ) -> None:
         self.schema = schema
         self.unit = unit
+        self.work = work
         self._joined = joined
+        self._listed: dict[str, frozenset[str]] = {}
         self._lower: dict[str, list[Attribute]] = {}
         for name, attribute in schema.items():
             self._lower.setdefault(name.lower(), []).append(attribute)
@@ -95,6 +105,12 @@ class Columns:
             raise Fault(node, f"{attribute['name']} is a {attribute['type']}", fix)
         return attribute
 
+    def lists(self, attribute: Attribute, value: str) -> bool:
+        """Returns whether a value of a category is listed."""
+        if attribute["name"] not in self._listed:
+            self._listed[attribute["name"]] = frozenset(attribute["values"])
+        return value in self._listed[attribute["name"]]
+
     def joined(self, node: Any) -> JoinedColumn | None:
         """Returns the column of a joined table that a name means; None for another piece or name."""
         if not isinstance(node, exp.Column):
@@ -144,3 +160,16 @@ class Columns:
             return -number(node.this)
         text = constant_text(node)
         return number(node) if text is None else text
+
+    def typed(self, node: Any, kind: str, of: str = "") -> Any:
+        """Returns the value of a constant of one type: "text", "number" or "boolean".
+
+        Raises:
+            Fault: It is of another type. ``of`` is the name of what is compared with it, if it has one.
+        """
+        value = self.constant(node)
+        types: Mapping[type, str] = {str: "text", bool: "boolean"}
+        if types.get(type(value), "number") != kind:
+            problem = f"{short(node)} is not a {kind}" + (f", but {of} is" if of else "")
+            raise Fault(node, problem, _WRITTEN[kind])
+        return value

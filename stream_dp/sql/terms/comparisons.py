@@ -116,14 +116,11 @@ class Comparison:
 
         return holds
 
-    def _pattern(self, pattern: Any, escape: Any = "\\") -> Callable[[str], bool]:
-        _, *others = self.constants
-        if len(str(escape)) > 1:
-            raise Fault(others[0], "ESCAPE takes one character", "write ESCAPE '!'")
-        if not isinstance(pattern, str):
-            raise Fault(self.constants[0], "LIKE takes a text", "write LIKE 'a%'")
+    def _pattern(self, pattern: str, escape: str = "\\") -> Callable[[str], bool]:
+        if len(escape) > 1:
+            raise Fault(self.constants[1], "ESCAPE takes one character", "write ESCAPE '!'")
         like = self.node.this if isinstance(self.node, exp.Escape) else self.node
-        return like_pattern(pattern, escape=str(escape), ignore_case=isinstance(like, exp.ILike))
+        return like_pattern(pattern, escape=escape, ignore_case=isinstance(like, exp.ILike))
 
 
 def comparison_of(node: Any) -> Comparison | None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from sqlglot import exp
 
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.terms.attribute_cells import CutsCell, cells_where, n_steps, tree_of
-from stream_dp.sql.terms.attribute_constants import AttributeConstants
+from stream_dp.sql.terms.attribute_constants import check_ordered, in_order, one_of
 from stream_dp.sql.terms.columns import Attribute, Columns
 from stream_dp.sql.terms.comparisons import (
     Comparison,
@@ -18,7 +20,7 @@ from stream_dp.sql.terms.comparisons import (
     is_constant,
     is_in_nothing,
 )
-from stream_dp.sql.terms.date_functions import DateFunctions
+from stream_dp.sql.terms.date_functions import of_whole_periods, periods_of
 from stream_dp.sql.terms.refused_pieces import refused_condition
 from stream_dp.sql.terms.sql_dates import ENDS, part_of
 from stream_dp.sql.terms.trees import (
@@ -31,18 +33,12 @@ from stream_dp.sql.terms.trees import (
     listed_bytes,
     negation,
 )
-from stream_dp.sql.terms.work import Work
 
 _MOST_UNKNOWNS: Final = 5
 _MOST_LISTED: Final = 262_144
 """The most bytes of values that a condition may list. No larger message is accepted."""
 
 _COMPLEMENT: Final = {"ge": "lt", "lt": "ge", "gt": "le", "le": "gt"}
-_WRITTEN: Final = {
-    "text": "write the constant in single quotes",
-    "number": "write the constant without quotes",
-    "boolean": "write TRUE or FALSE",
-}
 
 _Condition = TypeVar("_Condition")
 
@@ -112,22 +108,15 @@ class ConditionWalk(ABC, Generic[_Condition]):
         """Translates a comparison, or a name by itself."""
 
 
+@dataclass(frozen=True, slots=True)
 class Conditions(ConditionWalk[Truth]):
     """Translates conditions on rows to trees.
 
-    Args:
-        columns: What names mean.
-        work: What the statement may look at.
-
     Attributes:
-        dates: Works out functions of dates.
+        columns: What names mean.
     """
 
-    def __init__(self, columns: Columns, work: Work) -> None:
-        self._columns = columns
-        self._work = work
-        self._constants = AttributeConstants(columns)
-        self.dates = DateFunctions(columns, work)
+    columns: Columns
 
     def true(self, node: Any) -> Tree:
         """Returns the tree of the rows for which a condition is true."""
@@ -144,7 +133,9 @@ class Conditions(ConditionWalk[Truth]):
     def holding(self, node: Any, attribute: Attribute) -> tuple[int, int]:
         """Returns the cells of an attribute where a condition on it is true, and those where it is false."""
         truth = self.condition(node)
-        self._work.look_at(node, n_steps(truth.true, attribute) + n_steps(truth.false, attribute))
+        self.columns.work.look_at(
+            node, n_steps(truth.true, attribute) + n_steps(truth.false, attribute)
+        )
         try:
             return cells_where(truth.true, attribute), cells_where(truth.false, attribute)
         except CutsCell as cut:
@@ -182,9 +173,9 @@ class Conditions(ConditionWalk[Truth]):
         return not isinstance(node, exp.Column)
 
     def _null(self, node: Any) -> Truth:
-        if (column := self._columns.joined(node.this.unnest())) is not None:
+        if (column := self.columns.joined(node.this.unnest())) is not None:
             return Truth(column.unknown, negation(column.unknown))
-        attribute = self._columns.attribute(node.this)
+        attribute = self.columns.attribute(node.this)
         if not attribute.get("missing"):
             problem = f"{attribute['name']} has no cell for missing values"
             raise Fault(node, problem, "omit this condition")
@@ -192,8 +183,8 @@ class Conditions(ConditionWalk[Truth]):
 
     def _check_names(self, node: Any) -> None:
         for column in node.find_all(exp.Column):
-            if self._columns.joined(column) is None:
-                self._columns.attribute(column)
+            if self.columns.joined(column) is None:
+                self.columns.attribute(column)
 
     def _compared(self, node: Any) -> Truth:
         comparison = comparison_of(node)
@@ -201,28 +192,28 @@ class Conditions(ConditionWalk[Truth]):
             return self._bare(node)
         if is_constant(comparison.subject):
             return self._of_constants(comparison)
-        if (joined := self._columns.joined(comparison.column)) is not None:
-            self._work.look_at(node, len(joined.values))
+        if (joined := self.columns.joined(comparison.column)) is not None:
+            self.columns.work.look_at(node, len(joined.values))
             test = self.test_of(comparison, joined.name, joined.type)
             return _by_value(joined.attribute, joined.values, test)
         if part_of(comparison.subject) is not None:
-            test = comparison.test(self._constants.number)
-            attribute, values = self.dates.periods_of(comparison.subject)
+            test = comparison.test(partial(self.columns.typed, kind="number"))
+            attribute, values = periods_of(self.columns, comparison.subject)
             return _by_value(attribute, dict(enumerate(values)), test)
         if comparison.operator == "like" or comparison.folds:
             return self._of_texts(comparison)
-        return self._of_attribute(self.dates.of_whole_periods(comparison))
+        return self._of_attribute(of_whole_periods(self.columns, comparison))
 
     def _bare(self, node: Any) -> Truth:
         """Translates a name by itself, which stands for a truth value."""
         if not isinstance(node, exp.Column):
             raise refused_condition(node)
-        if (joined := self._columns.joined(node)) is not None:
+        if (joined := self.columns.joined(node)) is not None:
             if joined.type != "boolean":
                 raise refused_condition(node)
-            self._work.look_at(node, len(joined.values))
+            self.columns.work.look_at(node, len(joined.values))
             return _by_value(joined.attribute, joined.values, lambda said: said)
-        attribute = self._columns.attribute(node)
+        attribute = self.columns.attribute(node)
         name = attribute["name"]
         if attribute["type"] != "boolean":
             raise Fault(node, f"{name} is not a condition", f"compare it: {name} = ...")
@@ -233,7 +224,8 @@ class Conditions(ConditionWalk[Truth]):
     def _of_constants(self, comparison: Comparison) -> Truth:
         """Translates a comparison of constants alone, such as 1 = 1."""
         pieces = [comparison.subject, *(each.unnest() for each in comparison.constants)]
-        if not all(is_constant(p) and not isinstance(p, exp.Cast) for p in pieces):
+        are_plain = all(is_constant(p) and not isinstance(p, exp.Cast) for p in pieces)
+        if not are_plain or comparison.operator == "like":
             raise refused_condition(comparison.subject)
         values = [self._or_null(piece) for piece in pieces]
         if len({isinstance(value, str) for value in values if value is not None}) > 1:
@@ -242,7 +234,7 @@ class Conditions(ConditionWalk[Truth]):
         return OF_ALL_ROWS[comparison.test(self._or_null)(values[0])]
 
     def _or_null(self, node: Any) -> Any:
-        return None if isinstance(node.unnest(), exp.Null) else self._columns.constant(node)
+        return None if isinstance(node.unnest(), exp.Null) else self.columns.constant(node)
 
     def test_of(self, comparison: Comparison, name: str, kind: str) -> Callable[[Any], bool | None]:
         """Returns the test of a comparison with constants of the type of a column, which are checked.
@@ -255,15 +247,7 @@ class Conditions(ConditionWalk[Truth]):
         if kind != "text" and (comparison.folds or comparison.operator == "like"):
             raise Fault(comparison.node, f"{name} is not a text", "compare it by =, < or IN")
         wanted = kind if kind in ("text", "boolean") else "number"
-
-        def read(node: Any) -> Any:
-            constant = self._columns.constant(node)
-            types: dict[type, str] = {str: "text", bool: "boolean"}
-            if types.get(type(constant), "number") != wanted:
-                raise Fault(node, f"{name} is a {wanted}, and this is not", _WRITTEN[wanted])
-            return constant
-
-        return comparison.test(read)
+        return comparison.test(partial(self.columns.typed, kind=wanted, of=name))
 
     def _of_texts(self, comparison: Comparison) -> Truth:
         """Translates a comparison of the text of a category, of whose unlisted values nothing is known.
@@ -272,13 +256,12 @@ class Conditions(ConditionWalk[Truth]):
         """
         if comparison.operator not in ("eq", "in", "like"):
             raise refused_condition(comparison.subject)
-        attribute = self._columns.attribute(comparison.column)
+        attribute = self.columns.attribute(comparison.column)
         if attribute["type"] != "category":
             problem = f"{attribute['name']} is a {attribute['type']}, and has no text"
             raise Fault(comparison.node, problem, "use = or IN")
-        is_like = comparison.operator == "like"
-        test = comparison.test(self._columns.constant if is_like else self._single_text)
-        self._work.look_at(comparison.node, len(attribute["values"]))
+        test = comparison.test(partial(self.columns.typed, kind="text"))
+        self.columns.work.look_at(comparison.node, len(attribute["values"]))
         outcomes = [test(value) for value in attribute["values"]]
         of_null = test(None) if attribute.get("missing") else None
         sides = []
@@ -288,23 +271,16 @@ class Conditions(ConditionWalk[Truth]):
             sides.append(any_of([tree_of(attribute, places), *missing]))
         return Truth(*sides)
 
-    def _single_text(self, node: Any) -> str:
-        """Returns the text that LOWER or UPPER of something is compared with."""
-        text = self._columns.constant(node)
-        if not isinstance(text, str):
-            raise Fault(node, f"{short(node)} is not a text", "write it in single quotes")
-        return text
-
     def _of_attribute(self, comparison: Comparison) -> Truth:
         """Translates a comparison of an attribute as it is."""
-        attribute = self._columns.attribute(comparison.subject)
+        attribute = self.columns.attribute(comparison.subject)
         name, compared = attribute["name"], comparison.operator
         if compared in ("eq", "in"):
-            tree = self._constants.one_of(attribute, comparison.constants)
+            tree = one_of(self.columns, attribute, comparison.constants)
             return comparison.applied(_equal(attribute, tree))
-        self._constants.check_ordered(attribute, comparison.node)
+        check_ordered(attribute, comparison.node)
         value, *others = [
-            self._constants.in_order(attribute, constant, ends=each in ENDS)
+            in_order(self.columns, attribute, constant, ends=each in ENDS)
             for constant, each in comparison.pairs()
         ]
         if compared == "between":

@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from stream_dp.sql.plan.statement_plan import Dimension, Scalar, ValueType
 from stream_dp.sql.reading.faults import Fault
-from stream_dp.sql.terms.attribute_cells import tree_of
+from stream_dp.sql.terms.attribute_cells import cases_of, tree_of
 from stream_dp.sql.terms.trees import Tree, negation
 from stream_dp.sql.terms.work import Work
 
@@ -46,12 +46,9 @@ class JoinedColumn:
 
     def cases(self) -> tuple[tuple[Scalar, Tree], ...]:
         """Returns the values that rows can have with the condition of each, sorted; NULL comes last."""
-        places: dict[Any, list[int]] = {}
-        for place, said in self.values.items():
-            if said is not None:
-                places.setdefault(said, []).append(place)
-        cases = [(said, tree_of(self.attribute, places[said])) for said in sorted(places)]
-        return (*cases, *([(None, self.unknown)] if self.may_lack else []))
+        cases = cases_of(self.attribute, self.values.items())
+        known = [(said, cases[said]) for said in sorted(cases)]
+        return (*known, *([(None, self.unknown)] if self.may_lack else []))
 
     @property
     def unknown(self) -> Tree:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from stream_dp.dates import HOUR, period_bounds, span_of, zone_of
+from stream_dp.dates import HOUR, Zone, period_bounds, span_of
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.grammar import Grammar
 
@@ -193,7 +193,7 @@ def _shown(at: int, timezone: str, constant: Any) -> int:
     Raises:
         Fault: They show it twice, so that a comparison with it would cut the hour that comes twice.
     """
-    changes, ahead = zone_of(timezone).changes
+    changes, ahead = Zone(timezone).changes
     for change, before, after in zip(changes, ahead, ahead[1:], strict=False):
         if before - after > abs(at - change):
             raise Fault(

@@ -8,13 +8,13 @@ of it is translated.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
-from typing import Any, Final
+from datetime import date, datetime, time
+from typing import Any, Final, TypeAlias
 
 from sqlglot import exp
 
 from stream_dp.dates import label_of, span_of
+from stream_dp.periods import Length
 from stream_dp.sql.reading.faults import Fault
 from stream_dp.sql.reading.literals import whole_number
 from stream_dp.sql.terms import sql_dates
@@ -38,14 +38,11 @@ _FIRST_DAYS: Final = {
 }
 
 
-@dataclass
-class _Bounds:
-    """The bounds that conditions have set so far, the last ones exclusive: days, or times with an offset."""
+_Bounds: TypeAlias = dict[str, Any]
+"""The bounds that conditions have set so far, by the names of ``_BOUNDS``; the last ones are exclusive."""
 
-    since: date | None = None
-    until: date | None = None
-    first: int | None = None
-    stop: int | None = None
+_BOUNDS: Final = {"phase": ("first", "stop")}
+"""The names of the bounds of a phase; those of a day, a week or a month are "since" and "until"."""
 
 
 def take_window(select: Any, attributes: Collection[str]) -> dict[str, Any]:
@@ -64,7 +61,7 @@ def take_window(select: Any, attributes: Collection[str]) -> dict[str, Any]:
     where = select.args.get("where")
     if where is None:
         return {}
-    bounds = _Bounds()
+    bounds: _Bounds = {}
     parts = list(_conjuncts(where.this))
     others = [each for each in parts if not _narrow(bounds, each, attributes)]
     for other in others:
@@ -90,15 +87,16 @@ def _conjuncts(condition: Any) -> Iterator[Any]:
 
 def _window(bounds: _Bounds, at: Any) -> dict[str, Any]:
     """Returns the field ``window`` of bounds."""
-    since, until, first, stop = bounds.since, bounds.until, bounds.first, bounds.stop
-    if first is not None or stop is not None:
+    since, until, stop = (bounds.get(name) for name in ("since", "until", "stop"))
+    first = max(bounds.get("first", 1), 1)
+    if "first" in bounds or stop is not None:
         if since is not None or until is not None:
             raise Fault(at, "a window is by date or by phase", "leave one of the two out")
         if stop is None:
             raise Fault(at, "the last phase is missing", _PHASES)
-        if not 1 <= (first or 1) < stop:
+        if first >= stop:
             raise Fault(at, "no phase satisfies this", _PHASES)
-        return {"window": {"phases": [first or 1, stop - 1]}}
+        return {"window": {"phases": [first, stop - 1]}}
     if since is not None and until is not None:
         if isinstance(since, datetime) != isinstance(until, datetime):
             raise Fault(at, *_MIXED)
@@ -143,24 +141,15 @@ def _narrow(bounds: _Bounds, condition: Any, attributes: Collection[str]) -> boo
 
 def _bound(bounds: _Bounds, name: str, compared: str, constant: Any) -> None:
     """Narrows the bounds by one comparison of a period with a constant."""
-    if name == "phase":
-        number = whole_number(constant.unnest())
-        if number is None:
-            raise Fault(constant, "this is not the number of a phase", _PHASES)
-        if compared in _FROM:
-            bounds.first = max(number + (compared == "gt"), bounds.first or 1)
-        if compared in _TO:
-            stop = number + (compared != "lt")
-            bounds.stop = stop if bounds.stop is None else min(stop, bounds.stop)
-        return
+    low, high = _BOUNDS.get(name, ("since", "until"))
     try:
         if compared in _FROM:
-            since = _moment(name, constant, ends=compared == "gt")
-            bounds.since = since if bounds.since is None else max(since, bounds.since)
+            since = _bound_of(name, constant, ends=compared == "gt")
+            bounds[low] = max(since, bounds.get(low, since))
         if compared in _TO:
-            until = _moment(name, constant, ends=compared != "lt")
-            bounds.until = until if bounds.until is None else min(until, bounds.until)
-    except OverflowError:
+            until = _bound_of(name, constant, ends=compared != "lt")
+            bounds[high] = min(until, bounds.get(high, until))
+    except (OverflowError, ValueError):
         raise Fault(constant, *_LAST) from None
     except TypeError:  # a day and a time with an offset
         raise Fault(constant, *_MIXED) from None
@@ -194,13 +183,18 @@ def first_day(name: str, constant: Any, comparison: str) -> str:
     return label_of("day", begins[0])
 
 
-def _moment(name: str, constant: Any, *, ends: bool) -> date:
-    """Returns the day at which a period that a constant stands for begins or ends.
+def _bound_of(name: str, constant: Any, *, ends: bool) -> Any:
+    """Returns the day at which a period that a constant stands for begins or ends; a phase by its number.
 
     A time with an offset from UTC stands for itself.
     """
+    if name == "phase":
+        number = whole_number(constant.unnest())
+        if number is None:
+            raise Fault(constant, "this is not the number of a phase", _PHASES)
+        return number + ends
     try:
-        begins = date.fromisoformat(sql_dates.written(constant) or "")
+        shown = datetime.combine(date.fromisoformat(sql_dates.written(constant) or ""), time())
     except ValueError:
         found = sql_dates.moment_of(constant, ends=ends and name == "day")
         if found is None:
@@ -208,15 +202,13 @@ def _moment(name: str, constant: Any, *, ends: bool) -> date:
         moment, has_offset = found
         if name == "day" and has_offset:
             return moment
-        if has_offset or moment.time() != time():
+        shown = moment.replace(tzinfo=None)
+        if has_offset or shown.time() != time():
             raise Fault(constant, f"this is not {_FIRST_DAYS[name]}", _NOT_A_DATE[1]) from None
-        begins = moment.date()
         if name == "day":
-            return begins
-    if not {"week": begins.weekday() == 0, "month": begins.day == 1}.get(name, True):
+            return shown.date()
+    length = Length.read(f"1 {name}")
+    begins = length.number(shown)
+    if length.start(begins) != shown:
         raise Fault(constant, f"this is not {_FIRST_DAYS[name]}", "compare day instead")
-    if not ends:
-        return begins
-    if name == "month":
-        return (begins + timedelta(days=31)).replace(day=1)
-    return begins + timedelta(days=7 if name == "week" else 1)
+    return length.start(begins + ends).date()
