@@ -213,7 +213,7 @@ def _end(constant: Any, attribute: Mapping[str, Any]) -> float:
         return _span(constant)[1]
     if not attribute.get("integer"):  # the number itself and what follows it share a bin
         raise CutsCell(_near(constant, edges, attribute))
-    return int(math.floor(constant)) + 1
+    return float(math.floor(constant) + 1)
 
 
 def _span(constant: Any) -> tuple[int, int]:
