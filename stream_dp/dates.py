@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from stream_dp.errors import InvalidDefinition
-from stream_dp.periods import Length
+from stream_dp.periods import Length, Unit
 from stream_dp.periods import zone_of as rules_of
 
 HOUR: Final = 3600
@@ -23,9 +23,6 @@ _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a moment on a wall clock 
 
 MOST_PERIODS: Final = 65_536
 """The most periods between two bounds."""
-
-LONGEST_LABEL: Final = len("2026-03-14T10")
-"""The characters of the longest label of a period."""
 
 _DEFAULT_YEARS: Final = 2
 _REMEMBERED: Final = 64
@@ -41,9 +38,6 @@ CYCLES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The periods that come again and again, with a label for each."""
 
-_FIRST: Final = {"weekday": 1, "month_of_year": 1, "hour_of_day": 0}
-"""The number of the first of them, as ISO 8601 counts."""
-
 _BEGINNING: Final = {
     "year": "the first day of a year, such as 2026-01-01",
     "quarter": "the first day of a quarter, such as 2026-04-01",
@@ -52,15 +46,11 @@ _BEGINNING: Final = {
     "day": "a day, such as 2026-03-14",
     "hour": "a full hour, such as 2026-03-14T10:00",
 }
-_LENGTHS: Final = {
+_LENGTHS: Final[Mapping[str, Length]] = {
     "year": Length(12, "month"),
     "quarter": Length(3, "month"),
-    "month": Length(1, "month"),
-    "week": Length(1, "week"),
-    "day": Length(1, "day"),
-    "hour": Length(1, "hour"),
+    **{unit: Length(1, unit) for unit in get_args(Unit)},
 }
-
 _SECONDS: Final = {"minute": 60, "second": 1}
 
 _ISO: Final = re.compile(
@@ -298,7 +288,7 @@ _WITHIN: Final[Mapping[str, tuple[str, ...]]] = {
 
 def first_number(by: str) -> int:
     """The number of the first of the periods that come again, as ISO 8601 counts them."""
-    return _FIRST[by]
+    return 0 if by == "hour_of_day" else 1
 
 
 @dataclass(frozen=True, slots=True)

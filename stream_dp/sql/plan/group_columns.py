@@ -12,7 +12,8 @@ from stream_dp.dates import CYCLES, with_periods
 from stream_dp.sql.plan.statement_plan import GroupColumn, Scalar, ValueType
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.grammar import Grammar
-from stream_dp.sql.reading.literals import is_number, number, whole_number
+from stream_dp.sql.reading.literals import is_number, number
+from stream_dp.sql.reading.scopes import placed
 from stream_dp.sql.terms.aggregates import TRUTHS, condition_of_when
 from stream_dp.sql.terms.attribute_cells import cases_of, values_of
 from stream_dp.sql.terms.buckets import bucketed, buckets_of
@@ -103,15 +104,9 @@ class SelectedNames:
             item.alias.lower(): item for item in select.expressions if isinstance(item, exp.Alias)
         }
 
-    def meant(self, item: Any, clause: str) -> Any:
-        """Returns the expression that a position, an alias or a name stands for in a clause."""
-        bare = item.unnest()
-        if is_number(bare):
-            index = whole_number(bare) or 0
-            if not 1 <= index <= len(self._items):
-                problem = f"{clause} {bare.this} is not the number of a column"
-                raise Fault(item, problem, f"write 1 to {len(self._items)}, or a name")
-            return self._items[index - 1].unalias()
+    def meant(self, item: Any) -> Any:
+        """Returns the expression that a position, an alias or a name stands for in GROUP BY or ORDER BY."""
+        bare = placed(item, self._items)
         if isinstance(bare, exp.Column) and not bare.table and not self._columns.is_known(bare):
             return self.meaning_of(bare) or bare
         return bare

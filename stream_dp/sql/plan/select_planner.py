@@ -32,33 +32,26 @@ from stream_dp.sql.plan.table_values import (
     MOST_PERIODS,
     TableValues,
     atoms_in,
-    parts_in,
 )
-from stream_dp.sql.reading.faults import Fault
-from stream_dp.sql.reading.grammar import Grammar
+from stream_dp.sql.reading.faults import Fault, Work
 from stream_dp.sql.reading.literals import whole_number
-from stream_dp.sql.reading.scopes import Scope
+from stream_dp.sql.reading.scopes import Scope, name_of
 from stream_dp.sql.reading.statement_text import StatementText
 from stream_dp.sql.reading.unaskable import check_askable
-from stream_dp.sql.terms.aggregates import Aggregates, Atom
+from stream_dp.sql.terms.aggregates import Aggregates, Atom, parts_in
 from stream_dp.sql.terms.attribute_cells import n_cells
 from stream_dp.sql.terms.columns import Columns
 from stream_dp.sql.terms.conditions import Conditions
 from stream_dp.sql.terms.public_joins import Joined
 from stream_dp.sql.terms.time_clauses import take_window
 from stream_dp.sql.terms.trees import Tree, as_json, conjunction
-from stream_dp.sql.terms.work import Work
+
+_ONLY_COUNTS: Final = ("only counts can be FRESH", "omit FRESH")
 
 _MOST_DECLARED: Final = 50_000
 """The most rows of a table of declared values."""
 
-_WORKED_OUT: Final = {
-    "order": "ORDER BY",
-    "limit": "LIMIT",
-    "offset": "OFFSET",
-    "having": "HAVING",
-    "joins": "JOIN",
-}
+_WORKED_OUT: Final = ("order", "limit", "offset", "having", "joins")
 """The clauses of a table that is more than the answer to one query."""
 
 _Attributes: TypeAlias = Sequence[Mapping[str, Any]]
@@ -104,7 +97,8 @@ def in_sqlite(sql: str) -> str:
     text = StatementText(sql, ())
     with text.pointing():
         select = text.select()
-        _check_fresh(text, is_count=False)
+        if text.fresh_at is not None:
+            raise Fault(text.fresh_at, *_ONLY_COUNTS)
     written: str = select.sql("sqlite")
     return written
 
@@ -188,8 +182,11 @@ def parse(
         if (alone := planner.plan().alone) is not None:
             return alone
         written = text.select()
-        clauses = ((written.args.get(clause), name) for clause, name in _WORKED_OUT.items())
-        at, name = next(((at, name) for at, name in clauses if at is not None), (0, "this table"))
+        at, name = 0, "this table"
+        for clause in reversed(_WORKED_OUT):
+            if (content := written.args.get(clause)) is not None:
+                words = {"order": "ORDER BY", "joins": "JOIN"}
+                at, name = content, words.get(clause, clause.upper())
         raise Fault(
             at,
             f"{name} is worked out from answers, so this is not one query",
@@ -238,7 +235,7 @@ class _SelectPlanner:
 
     def plan(self, series: str | None = None) -> StatementPlan:
         """Returns the plan of the statement; ``series`` is a period to group by as well."""
-        self._check_dataset()
+        self._scope.check_dataset(self._dataset)
         where = conjunction(
             [*map(self._conditions.true, self._scope.wheres), *self._joined.matched]
         )
@@ -248,16 +245,9 @@ class _SelectPlanner:
         found = found.at(self._window | ({"series": period.period} if period else {}))
         if self._text.fresh_at is None:
             return found
-        kinds = {query["kind"] for query in found.queries}
-        _check_fresh(self._text, is_count=kinds <= {"predicate", "table"})
+        if any(query["kind"] not in ("predicate", "table") for query in found.queries):
+            raise Fault(self._text.fresh_at, *_ONLY_COUNTS)
         return replace(found, queries=tuple({**query, "fresh": True} for query in found.queries))
-
-    def _check_dataset(self) -> None:
-        """Refuses FROM anything but the data set itself."""
-        name, expected = self._scope.dataset, self._dataset
-        if expected is not None and name is not None and name.lower() != expected.lower():
-            problem = f"{name} is not the data set that you ask"
-            raise Fault(self._scope.table, problem, f"write {expected}")
 
     def _add_groups(self, series: str | None) -> None:
         """Adds the columns that GROUP BY, DISTINCT and ``series`` name."""
@@ -266,7 +256,7 @@ class _SelectPlanner:
             if any(content for clause, content in group.args.items() if clause != "expressions"):
                 problem = "GROUP BY takes attributes and conditions only"
                 raise Fault(group, problem, "name each of them")
-            for item in [self._groups.names.meant(item, "GROUP BY") for item in group.expressions]:
+            for item in [self._groups.names.meant(item) for item in group.expressions]:
                 self._groups.add(item)
         known = self._groups.series
         if series is not None and (known is None or known.period != series):
@@ -294,7 +284,7 @@ class _SelectPlanner:
             aggregates,
             has_window=bool(self._window),
         )
-        outputs = [(_name_of(item), values.value(item.unalias())) for item in select.expressions]
+        outputs = [(name_of(item), values.value(item.unalias())) for item in select.expressions]
         having = select.args.get("having")
         chosen = None
         if having is not None:
@@ -336,21 +326,21 @@ class _SelectPlanner:
         )
         n_groups = math.prod(map(n_cells, groups.tabled)) * len(queries.combinations)
         self._check_work(n_groups * (MOST_PERIODS if groups.series else 1), expressions)
-        published = queries.published
+
+        def resolved(parts: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(
+                replace(each, expression=_resolved(each.expression, queries.published))
+                for each in parts
+            )
+
         asked = replace(
             table,
             queries=tuple(queries.fields),
             cases=queries.combinations,
-            outputs=tuple(
-                replace(each, expression=_resolved(each.expression, published))
-                for each in table.outputs
-            ),
-            having=None if table.having is None else _resolved(table.having, published),
-            order=tuple(
-                replace(each, expression=_resolved(each.expression, published))
-                for each in table.order
-            ),
-            members=published.get(Atom("count", as_json(where))),
+            outputs=resolved(table.outputs),
+            having=_resolved(table.having, queries.published),
+            order=resolved(table.order),
+            members=queries.published.get(Atom("count", as_json(where))),
             notes=(*self._joined.notes, *groups.notes, *self._notes_of_persons(expressions)),
             unit=self._columns.unit,
             as_table=self._text.is_select and bool(groups.series or self._select.find(exp.Alias)),
@@ -407,7 +397,7 @@ class _SelectPlanner:
         if is_name and subject.name.lower() in named:
             expression = named[subject.name.lower()]
         else:
-            expression = values.value(self._groups.names.meant(item.this, "ORDER BY"))
+            expression = values.value(self._groups.names.meant(item.this))
         for part in parts_in(expression):
             axis = self._groups.axes[part.index] if isinstance(part, Key) else None
             if axis and part is not expression and self._groups.column(axis).ranked:
@@ -425,18 +415,6 @@ class _SelectPlanner:
             problem = f"{clause.upper()} takes a whole number"
             raise Fault(content, problem, "write a number such as 10")
         return found
-
-
-def _check_fresh(text: StatementText, *, is_count: bool) -> None:
-    if text.fresh_at is not None and not is_count:
-        raise Fault(text.fresh_at, "only counts can be FRESH", "omit FRESH")
-
-
-def _name_of(item: Any) -> str:
-    """Returns the name of an item of the SELECT list."""
-    if isinstance(item, exp.Alias | exp.Column):
-        return str(item.alias_or_name)
-    return str(item.sql(Grammar))
 
 
 def _renamed_below(select: Any) -> Iterator[str]:

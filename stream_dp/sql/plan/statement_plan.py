@@ -64,7 +64,7 @@ class Call:
     Attributes:
         name: ``+ - * / neg round abs coalesce`` make numbers. ``lag`` is a value of an earlier part of a
             series, and ``n_parts`` the number of parts in a frame. ``persons`` lies between a count
-            of one phase and that of all. ``and or not = <> < <= > >= in is_null is_true is_false is_unknown``
+            of one phase and that of all. ``and or not = <> < <= > >= in is_null is_true is_unknown``
             make truth values, which may be unknown.
         arguments: What it is applied to.
     """

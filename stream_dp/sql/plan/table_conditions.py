@@ -10,9 +10,9 @@ from sqlglot import exp
 
 from stream_dp.sql.plan.group_columns import Axis, GroupColumns
 from stream_dp.sql.plan.statement_plan import Among, Call, Constant, Key
-from stream_dp.sql.plan.table_values import TableValues, parts_in
+from stream_dp.sql.plan.table_values import TableValues
 from stream_dp.sql.reading.faults import Fault, short
-from stream_dp.sql.terms.aggregates import TRUTHS
+from stream_dp.sql.terms.aggregates import TRUTHS, parts_in
 from stream_dp.sql.terms.attribute_cells import cells_of
 from stream_dp.sql.terms.comparisons import Comparison, comparison_of
 from stream_dp.sql.terms.conditions import Conditions, ConditionWalk
@@ -67,17 +67,13 @@ class TableConditions(ConditionWalk[Any]):
     def _of_all(self, *, holds: bool) -> Any:
         return Call("=", (Constant(value=True), Constant(holds)))
 
-    def _known(self, part: Any, *, is_true: bool) -> Any:
-        return Call("is_true" if is_true else "is_false", (part,))
+    def _known(self, part: Any) -> Any:
+        return Call("is_true", (part,))
 
-    def _unknown(self, node: Any) -> Any:
-        return Call("is_unknown", (self.condition(node.this),))
-
-    def _null(self, node: Any) -> Any:
-        return Call("is_null", (self.values.value(node.this),))
-
-    def _is_condition(self, node: Any) -> bool:
-        return isinstance(node, TRUTHS) and self.groups.index_of(node) is None
+    def _is_null(self, node: Any, subject: Any) -> Any:
+        if isinstance(subject, TRUTHS) and self.groups.index_of(subject) is None:
+            return Call("is_unknown", (self.condition(subject),))
+        return Call("is_null", (self.values.value(subject),))
 
     def _check_names(self, node: Any) -> None:
         self.values.value(node.this)

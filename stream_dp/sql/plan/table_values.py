@@ -16,7 +16,7 @@ from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.grammar import Grammar
 from stream_dp.sql.reading.literals import is_number, number
 from stream_dp.sql.reading.scopes import Scope
-from stream_dp.sql.terms.aggregates import Aggregates, Atom
+from stream_dp.sql.terms.aggregates import Aggregates, Atom, cast_as, parts_in, times
 from stream_dp.sql.terms.date_functions import periods_of
 from stream_dp.sql.terms.sql_dates import part_of, truncation_of
 from stream_dp.sql.terms.trees import as_json, conjunction
@@ -63,7 +63,8 @@ class TableValues:
         if isinstance(node, exp.Boolean | exp.Null):
             return Constant(bool(node.this) if isinstance(node, exp.Boolean) else None)
         if isinstance(node, exp.Cast | exp.TryCast):
-            return self.value(node.this)
+            found = self.value(node.this)
+            return cast_as(node, found, is_whole=self._is_whole(found))
         if isinstance(node, exp.Neg | exp.Abs):
             return Call("neg" if isinstance(node, exp.Neg) else "abs", (self._number(node.this),))
         if type(node) in _ARITHMETIC:
@@ -123,6 +124,14 @@ class TableValues:
                 return types.pop() if len(types) == 1 else "real"
         return "real"
 
+    def _is_whole(self, expression: Any) -> bool:
+        """Returns whether a translated expression is a whole number in any case, or a group."""
+        if isinstance(expression, Call) and expression.name != "/":
+            digits = expression.arguments[1:] if expression.name == "round" else ()
+            return all(map(self._is_whole, expression.arguments)) or digits == (Constant(0),)
+        is_fixed = isinstance(expression, Key) or expression == Constant(None)
+        return is_fixed or self.type_of(expression) in ("integer", "boolean")
+
     def check_length(self, at: Any, expression: Any) -> None:
         """Refuses an expression that is too long with the meaning of each name put in."""
         n_parts = sum(1 for _ in itertools.islice(parts_in(expression), _LONGEST + 1))
@@ -153,9 +162,8 @@ class TableValues:
         left, right = self._number(node.this), self._number(right)
         if isinstance(node, exp.Div):
             factor, above = _factors(left)
-            ratio = _ratio(above, right)
-            if ratio is not None:
-                return ratio if factor == 1 else Call("*", (Constant(factor), ratio))
+            if (ratio := _ratio(above, right)) is not None:
+                return times(factor, ratio)
         return Call(_ARITHMETIC[type(node)], (left, right))
 
     def _number(self, node: Any) -> Any:
@@ -176,7 +184,7 @@ class TableValues:
                 "a subquery beside a condition or a group about time would be of the same time",
                 "ask it in a statement of its own",
             )
-        scope, expected = Scope(node), self.scope.dataset or self.dataset
+        scope = Scope(node)
         if len(scope.select.expressions) != 1:
             raise Fault(node, "a subquery here has one aggregate", fix)
         for clause, content in scope.select.args.items():
@@ -184,8 +192,7 @@ class TableValues:
                 raise Fault(node, "a subquery here has no groups", fix)
         if scope.joins:
             raise Fault(node, "a subquery of one aggregate has no joins", fix)
-        if scope.dataset is not None and expected and scope.dataset.lower() != expected.lower():
-            raise Fault(scope.table, f"{scope.dataset} is another data set", f"write {expected}")
+        scope.check_dataset(self.scope.dataset or self.dataset)
         where = conjunction(list(map(self.aggregates.conditions.true, scope.wheres)))
         aggregates = replace(self.aggregates, where=where, alone=True)
         inner = replace(self, aggregates=aggregates, meanings={})
@@ -264,21 +271,13 @@ class TableValues:
 
     def _axis_of(self, node: Any) -> Axis | None:
         """Returns the group column that a piece of OVER names."""
-        index = self.groups.index_of(self.groups.names.meant(node, "OVER"))
+        index = self.groups.index_of(self.groups.names.meant(node))
         return None if index is None else self.groups.axes[index]
 
 
 def atoms_in(expression: Any) -> Iterator[Atom]:
     """Yields the published values in an expression."""
     return (part for part in parts_in(expression) if isinstance(part, Atom))
-
-
-def parts_in(expression: Any) -> Iterator[Any]:
-    """Yields an expression and all parts of it."""
-    yield expression
-    if isinstance(expression, Call):
-        for argument in expression.arguments:
-            yield from parts_in(argument)
 
 
 def _not_grouped(node: Any) -> Fault:
@@ -304,13 +303,14 @@ def _ratio(above: Any, below: Any) -> Any:
 
 def _divisor(node: Any) -> Any:
     """Takes NULLIF(x, 0) off a divisor: a division by zero has no value anyway."""
-    bare = node.unnest()
+    copied = exp.Paren(this=node.copy())
+    bare = copied.unnest()
     while isinstance(bare, exp.Cast | exp.TryCast):
         bare = bare.this.unnest()
-    if not isinstance(bare, exp.Nullif):
-        return node
-    other = bare.expression.unnest()
-    return bare.this if is_number(other) and number(other) == 0 else node
+    other = bare.expression.unnest() if isinstance(bare, exp.Nullif) else None
+    if is_number(other) and number(other) == 0:
+        bare.replace(bare.this)
+    return copied.this
 
 
 def _factors(expression: Any) -> tuple[float, Any]:

@@ -1,10 +1,13 @@
-"""What is wrong with a piece of a statement, as each part of the translation says it."""
+"""Why a statement is refused: a fault in a piece of it, or too much work, counted before it is done."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from stream_dp.sql.reading.grammar import Grammar
+
+_MOST_LOOKED_AT: Final = 1 << 19
+"""The most values that one text looks at: eight times the periods of the largest attribute."""
 
 
 class Fault(Exception):
@@ -33,3 +36,24 @@ def short(piece: Any) -> str:
     """Formats a piece of SQL for a message, and cuts a long one."""
     text: str = piece if isinstance(piece, str) else piece.sql(Grammar)
     return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+class Work:
+    """Counts the values that one text looks at."""
+
+    def __init__(self) -> None:
+        self._looked_at = 0
+
+    def look_at(self, at: Any, n: int) -> None:
+        """Counts the ``n`` values that a piece looks at. Call it before they are looked at.
+
+        Raises:
+            Fault: There are too many of them in this text.
+        """
+        self._looked_at += n
+        if self._looked_at > _MOST_LOOKED_AT:
+            raise Fault(
+                at,
+                f"this text looks at more than {_MOST_LOOKED_AT:,} values of attributes and groups",
+                "ask in parts, for fewer groups, or compare dates with a range, such as d < '2026-03'",
+            )

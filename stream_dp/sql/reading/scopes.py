@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlglot import exp
@@ -39,6 +39,12 @@ class Scope:
             for column in part.find_all(exp.Column):
                 if column.table.lower() in self.names:
                     column.set("table", None)
+
+    def check_dataset(self, expected: str | None) -> None:
+        """Refuses FROM anything but the data set that is asked, where that is known."""
+        if self.dataset is not None and expected and self.dataset.lower() != expected.lower():
+            problem = f"{self.dataset} is not the data set that you ask"
+            raise Fault(self.table, problem, f"write {expected}")
 
     def _folded(self, select: Any) -> Any:
         """Takes a SELECT around a table of aggregates into that table's own HAVING, ORDER BY and LIMIT."""
@@ -144,20 +150,37 @@ def _aggregates(select: Any) -> bool:
     return any(item.find(exp.AggFunc, exp.Filter) is not None for item in select.expressions)
 
 
+def name_of(item: Any) -> str:
+    """Returns the name of an item of the SELECT list."""
+    if isinstance(item, exp.Alias | exp.Column):
+        return str(item.alias_or_name)
+    return str(item.sql(Grammar))
+
+
+def placed(piece: Any, items: Sequence[Any]) -> Any:
+    """Returns the expression of the SELECT list that a position stands for; any other piece as it is.
+
+    Raises:
+        Fault: There is no such position.
+    """
+    bare = piece.unnest()
+    if not is_number(bare):
+        return bare
+    place = whole_number(bare) or 0
+    if not 1 <= place <= len(items) or isinstance(items[place - 1], exp.Star):
+        problem = f"{bare.this} is not the number of a column"
+        raise Fault(piece, problem, f"write 1 to {len(items)}, or a name")
+    return items[place - 1].unalias()
+
+
 def _place_positions(inner: Any) -> None:
     """Puts the columns of a subquery into its GROUP BY and ORDER BY, in place of their positions."""
-    items = [item.unalias() for item in inner.expressions]
     group, order = inner.args.get("group"), inner.args.get("order")
     pieces = [] if group is None else list(group.expressions)
     pieces += [] if order is None else [each.this for each in order.expressions]
     for piece in pieces:
-        bare = piece.unnest()
-        if is_number(bare):
-            index = whole_number(bare) or 0
-            if not 1 <= index <= len(items) or isinstance(items[index - 1], exp.Star):
-                problem = f"{bare.this} is not the number of a column here"
-                raise Fault(piece, problem, "write a name")
-            piece.replace(items[index - 1].copy())
+        if is_number(piece.unnest()):
+            piece.replace(placed(piece, inner.expressions).copy())
 
 
 def _outputs(item: Any, inner: Any, named: Mapping[str, Any]) -> list[Any]:
@@ -165,22 +188,17 @@ def _outputs(item: Any, inner: Any, named: Mapping[str, Any]) -> list[Any]:
     bare = item.unalias()
     if isinstance(bare, exp.Star):
         return list(inner.expressions)
-    if isinstance(bare, exp.Column) and bare.name.lower() in named:
-        kept = named[bare.name.lower()].unalias()
-        return [exp.alias_(kept.copy(), item.output_name, copy=False)]
-    if _computes(bare, named):
-        name = exp.to_identifier(item.alias or bare.sql(Grammar), quoted=True)
-        computed = exp.Paren(this=bare.copy())
-        for column in list(computed.find_all(exp.Column)):
-            meant = named[column.name.lower()].unalias().copy()
-            is_plain = isinstance(meant, exp.Column | exp.Func | exp.Window)
-            column.replace(meant if is_plain else exp.Paren(this=meant))
-        return [exp.alias_(computed.this, name, copy=False)]
-    raise Fault(
-        item,
-        "this is not a column of the subquery, nor computed from its columns",
-        f"use {', '.join(sorted(named)) or 'the names that it selects'}",
-    )
+    if not _computes(bare, named):
+        problem = "this is not a column of the subquery, nor computed from its columns"
+        known = ", ".join(sorted(named)) or "the names that it selects"
+        raise Fault(item, problem, f"use {known}")
+    computed = exp.Paren(this=bare.copy())
+    for column in list(computed.find_all(exp.Column)):
+        meant = named[column.name.lower()].unalias().copy()
+        is_plain = isinstance(meant, exp.Column | exp.Func | exp.Window)
+        is_alone = column.parent is computed
+        column.replace(meant if is_plain or is_alone else exp.Paren(this=meant))
+    return [exp.alias_(computed.this, exp.to_identifier(name_of(item), quoted=True), copy=False)]
 
 
 def _computes(node: Any, named: Mapping[str, Any]) -> bool:

@@ -106,7 +106,7 @@ class StatementText:
                     f"{word} is not answered",
                     "use SELECT, FROM, JOIN, WHERE, GROUP BY, HAVING, ORDER BY and LIMIT",
                 )
-        check_read(statement, self._attributes)
+        check_read(statement)
         return statement
 
     # ------------------------------------------------------------ tokens

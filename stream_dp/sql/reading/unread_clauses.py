@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlglot import exp
@@ -59,25 +59,18 @@ _WORDS: Final = {
 }
 
 
-def check_read(select: Any, attributes: Sequence[Mapping[str, Any]]) -> None:
+def check_read(select: Any) -> None:
     """Refuses pieces of a statement that would be left out.
-
-    Args:
-        select: The statement, as sqlglot reads it.
-        attributes: The attributes. Casts are not checked where there are none.
 
     Raises:
         Fault: The statement says something that nothing reads.
     """
-    by_name = {attribute["name"].lower(): attribute for attribute in attributes}
     for node in select.walk():
         if type(node) in _READ:
             _check_arguments(node)
         if isinstance(node, exp.Select) and node.args.get("distinct") and node.args.get("group"):
             fix = "omit DISTINCT: each group is there once"
             raise Fault(node.args["group"], "DISTINCT with GROUP BY is not answered", fix)
-        if by_name and isinstance(node, exp.Cast | exp.TryCast):
-            _check_cast(node, by_name)
 
 
 def _check_arguments(node: Any) -> None:
@@ -92,68 +85,3 @@ def _check_arguments(node: Any) -> None:
             raise Fault(node, f"{word} is not answered", fix)
     if isinstance(node, exp.TableAlias) and not isinstance(node.this, exp.Identifier):
         raise Fault(node, f"{node.sql(Grammar)} is not a name", fix)
-
-
-def _check_cast(cast: Any, by_name: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuses a cast to whole numbers of what may be another number: casts change no value here."""
-    if cast.to.this not in exp.DataType.INTEGER_TYPES:
-        return
-    columns = [column.name.lower() for column in cast.find_all(exp.Column)]
-    if cast.find_ancestor(exp.Where) and all(name in by_name for name in columns):
-        return  # a condition on rows has no casts at all, which is said there
-    if not _is_whole(cast.this, by_name):
-        fix = "omit the cast, or write ROUND of the aggregate"
-        raise Fault(cast, "a cast to whole numbers rounds nothing here", fix)
-
-
-def _is_whole(node: Any, by_name: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Returns whether an expression is a whole number in any case."""
-    node = node.unnest()
-    if isinstance(node, exp.Column):
-        attribute = by_name.get(node.name.lower(), {"type": ""})
-        return attribute["type"] == "boolean" or bool(attribute.get("integer"))
-    if isinstance(node, exp.Literal):
-        return not node.is_string and node.this.isdecimal()
-    if isinstance(node, _WHOLE):
-        return True
-    if isinstance(node, exp.Round):
-        return node.args.get("decimals") is None
-    if isinstance(node, exp.Sum):
-        summed = node.this.unnest()
-        parts = [] if isinstance(summed, exp.Predicate) else _values_of(summed)
-        if any(  # a sum of an attribute counts the middle of each bin
-            by_name.get(column.name.lower(), {}).get("type") == "number"
-            for part in parts
-            for column in part.find_all(exp.Column)
-        ):
-            return False
-    elif isinstance(node, exp.Case | exp.If):
-        parts = _values_of(node)
-    elif isinstance(node, exp.Select):
-        parts = [each.unalias() for each in node.expressions]
-    elif isinstance(node, exp.Add | exp.Sub | exp.Mul):
-        parts = [node.this, node.expression]
-    elif isinstance(node, exp.Coalesce):
-        parts = [node.this, *node.expressions]
-    elif isinstance(node, exp.Neg | exp.Abs | exp.Nullif | exp.Filter | exp.Window | exp.Cast):
-        parts = [node.this]
-    else:
-        return False
-    return all(_is_whole(part, by_name) for part in parts)
-
-
-_WHOLE: Final = (
-    *(exp.Count, exp.CountIf, exp.Predicate, exp.Connector, exp.Not),
-    *(exp.Boolean, exp.Null, exp.Extract),
-)
-"""What is a whole number whatever it is of."""
-
-
-def _values_of(node: Any) -> list[Any]:
-    """Returns the values of a CASE, or an expression that is none by itself."""
-    if isinstance(node, exp.Case):
-        values = [each.args["true"] for each in node.args["ifs"]]
-        return [*values, *filter(None, [node.args.get("default")])]
-    if isinstance(node, exp.If):
-        return [node.args["true"], *filter(None, [node.args.get("false")])]
-    return [node]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -42,6 +42,13 @@ _FOUND: Final[Mapping[Any, tuple[str, str, float | None]]] = {
 _SELECTED: Final = (
     "use COUNT(*), a share of it, or SUM, AVG, MEDIAN, QUANTILE(x, 0.9), MIN, MAX or MODE "
     "of an attribute x"
+)
+
+_DISTINCT: Final = (
+    "GROUP BY the attribute counts each declared value; HAVING COUNT(*) > 100 keeps the common ones"
+)
+_OF_ALL_ROWS: Final = (
+    "omit the condition and the groups, or GROUP BY the attribute and read it from the counts"
 )
 
 EACH_PHASE: Final = "each phase"
@@ -174,11 +181,7 @@ class Aggregates:
         """
         unit = self.conditions.columns.unit
         if unit is None:
-            fix = (
-                "GROUP BY the attribute counts each declared value; HAVING COUNT(*) > 100 keeps the common "
-                "ones"
-            )
-            raise Fault(node, "distinct values are not counted", fix)
+            raise Fault(node, "distinct values are not counted", _DISTINCT)
         if len(distinct) != 1 or not self.conditions.columns.is_person(distinct[0]):
             fix = f"write COUNT(DISTINCT {unit['key']}), or GROUP BY the attribute"
             raise Fault(node, f"only {unit['key']} can be counted once each", fix)
@@ -205,20 +208,20 @@ class Aggregates:
 
     def _sum(self, node: Any, subject: Any, filters: _Conditions) -> Any:
         """Translates the sum or the mean of a piece, which ``node`` is or computes with."""
-        subject = subject.unnest()
-        while isinstance(subject, exp.Cast | exp.TryCast):
-            subject = subject.this.unnest()
-        is_mean = isinstance(node, exp.Avg)
+        subject, is_mean = subject.unnest(), isinstance(node, exp.Avg)
+        if isinstance(subject, exp.Cast | exp.TryCast):
+            found = self._sum(node, subject.this, filters)
+            return cast_as(subject, found, is_whole=all(map(self._is_of_whole, parts_in(found))))
         if isinstance(subject, exp.Case | exp.If):
             return self._sum_of_case(node, subject, filters)
-        if type(subject) in TRUTHS:
+        if type(subject) in TRUTHS or self._is_boolean(subject):
             if is_mean:
                 return self._part(subject, [*filters, *self._where_known(subject)])
             return self._counted([*filters, subject])
         if isinstance(subject, exp.Mul):
             factor, inner = _factored(subject)
             if factor != 1:
-                return Call("*", (Constant(factor), self._sum(node, inner, filters)))
+                return times(factor, self._sum(node, inner, filters))
         if isinstance(subject, exp.Least):
             column, limit = _limited(subject)
             found = None if column is None else self._sum(node, column, filters)
@@ -229,16 +232,19 @@ class Aggregates:
         if not isinstance(subject, exp.Column):
             fix = "add up one attribute, or CASE WHEN ... THEN 1 ELSE 0 END"
             raise Fault(node, f"{short(node)} is not answered", fix)
-        attribute = self.conditions.columns.attribute(subject)
-        if attribute["type"] == "boolean":
-            is_true = exp.Is(this=subject.copy(), expression=exp.Boolean(this=True))
-            if not is_mean:
-                return self._counted([*filters, is_true])
-            present = [_is_not_null(subject)] if attribute.get("missing") else []
-            return self._part(is_true, [*filters, *present])
         word, part = ("AVG", "mean") if is_mean else ("SUM", "total")
-        self.conditions.columns.number(subject, f"ask for {word} of a number")
+        attribute = self.conditions.columns.number(subject, f"ask for {word} of a number")
         return self._atom(part, filters, attribute=attribute["name"])
+
+    def _is_boolean(self, subject: Any) -> bool:
+        is_column = isinstance(subject, exp.Column)
+        return is_column and self.conditions.columns.attribute(subject)["type"] == "boolean"
+
+    def _is_of_whole(self, part: Any) -> bool:
+        """Returns whether a part of a sum or a mean is of whole numbers."""
+        if isinstance(part, Atom) and part.part in ("total", "mean"):
+            return bool(self.conditions.columns.schema[part.attribute].get("integer"))
+        return not (isinstance(part, Constant) and isinstance(part.value, float))
 
     def _where_known(self, truth: Any) -> list[Any]:
         """Returns the condition that another one is known, if it may be unknown for some rows."""
@@ -265,8 +271,7 @@ class Aggregates:
                 problem = "rows that do not satisfy the condition must count 0"
                 raise Fault(case, problem, "write ELSE 0 END")
             ones: Any = self._part(when, filters) if is_mean else self._counted([*filters, when])
-            factor = number(value)
-            return ones if factor == 1 else Call("*", (Constant(factor), ones))
+            return times(number(value), ones)
         fix = "write CASE WHEN ... THEN 1 ELSE 0 END"
         raise Fault(case, f"{short(case)} is not answered", fix)
 
@@ -281,24 +286,16 @@ class Aggregates:
             fix = "it varies only within one bin: omit this"
             raise Fault(node, f"{attribute['name']} is grouped by", fix)
         present = [_is_not_null(subject)] if attribute.get("missing") else []
-        return self._atom(
-            "spread",
-            [*filters, *present],
-            attribute=attribute["name"],
-            spread=_SPREADS[type(node)],
-        )
+        kind, name = _SPREADS[type(node)], attribute["name"]
+        return self._atom("spread", [*filters, *present], attribute=name, spread=kind)
 
     def _found(self, node: Any, filters: _Conditions) -> Atom:
         """Translates a quantile, a median or a mode."""
         asked = self._asked(node)
         if asked["kind"] == "mode":
             if filters or self.where is not None or self.groups or self.alone:
-                raise Fault(
-                    node,
-                    f"{short(node)} is about all rows",
-                    "omit the condition and the groups, or GROUP BY the attribute and read it from the "
-                    "counts",
-                )
+                problem = f"{short(node)} is about all rows"
+                raise Fault(node, problem, _OF_ALL_ROWS)
             return Atom("found", "null", grouped=False, found=as_json(asked))
         name = asked["attribute"]
         if not self.alone and name in (group and group["name"] for group in self.groups):
@@ -351,6 +348,31 @@ class Aggregates:
         return replace(self._atom("found", filters, found=as_json(asked)), grouped=False)
 
 
+def parts_in(expression: Any) -> Iterator[Any]:
+    """Yields a translated expression and all parts of it."""
+    yield expression
+    if isinstance(expression, Call):
+        for argument in expression.arguments:
+            yield from parts_in(argument)
+
+
+def cast_as(cast: Any, value: Any, *, is_whole: bool) -> Any:
+    """Returns a translated value that is cast: casts change no value here, so a whole number must be one.
+
+    Raises:
+        Fault: It is cast to whole numbers, and may be another number.
+    """
+    if cast.to.this in exp.DataType.INTEGER_TYPES and not is_whole:
+        fix = "omit the cast, or write ROUND of the aggregate"
+        raise Fault(cast, "a cast to whole numbers rounds nothing here", fix)
+    return value
+
+
+def times(factor: float, value: Any) -> Any:
+    """Returns a translated value that is multiplied by a number."""
+    return value if factor == 1 else Call("*", (Constant(factor), value))
+
+
 def condition_of_when(case: Any, each: Any) -> Any:
     """Returns the condition of a WHEN; CASE x WHEN 1 compares x."""
     return each.this if case.this is None else exp.EQ(this=case.this.copy(), expression=each.this)
@@ -372,10 +394,8 @@ def _when_then(node: Any) -> tuple[Any, Any, Any]:
 
 
 def _factored(node: Any) -> tuple[float, Any]:
-    """Splits constant factors and casts off an expression."""
+    """Splits constant factors off an expression."""
     node = node.unnest()
-    if isinstance(node, exp.Cast | exp.TryCast):
-        return _factored(node.this)
     if isinstance(node, exp.Mul):
         for one, other in ((node.this, node.expression), (node.expression, node.this)):
             if is_number(one.unnest()):

@@ -15,17 +15,14 @@ from stream_dp.sql.terms.columns import Attribute, Columns
 from stream_dp.sql.terms.sql_dates import on_clocks
 from stream_dp.sql.terms.trees import Tree, any_of
 
-_OTHER: Final = object()
-"""Represents every unlisted value of a category."""
-
 
 def one_of(columns: Columns, attribute: Attribute, constants: Sequence[Any]) -> Tree:
     """Returns the condition that an attribute equals one of some constants."""
     name = attribute["name"]
     read = _READ[attribute["type"]]
     values = [read(columns, attribute, constant) for constant in constants]
-    others = [{"attribute": name, "is_other": True}] if _OTHER in values else []
-    listed = [value for value in values if value is not _OTHER]
+    others = [{"attribute": name, "is_other": True}] if None in values else []
+    listed = [value for value in values if value is not None]
     if len(listed) > 1:
         return any_of([{"attribute": name, "in": listed}, *others])
     return any_of([*({"attribute": name, "eq": value} for value in listed), *others])
@@ -50,7 +47,7 @@ def in_order(columns: Columns, attribute: Attribute, node: Any, *, ends: bool = 
     if attribute["type"] == "number":
         return _number(columns, attribute, node)
     value = _text(columns, attribute, node)
-    if value is _OTHER:
+    if value is None:
         problem = "unlisted values have no place in the order"
         raise Fault(node, problem, "compare a listed value")
     return value
@@ -62,7 +59,7 @@ def _number(columns: Columns, attribute: Attribute, node: Any) -> float:
 
 
 def _text(columns: Columns, attribute: Attribute, node: Any) -> Any:
-    """Returns a listed value of a category, or _OTHER. 7 and 7.0 stand for '7', and TRUE for 'true'."""
+    """Returns a listed value of a category, or None for all others. 7.0 stands for '7', and TRUE for 'true'."""
     name, listed = attribute["name"], attribute["values"]
     value = columns.constant(node)
     text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -72,7 +69,7 @@ def _text(columns: Columns, attribute: Attribute, node: Any) -> Any:
         return text
     has_other = attribute.get("other", True)
     if text == "other" and has_other:
-        return _OTHER
+        return None
     shown = ", ".join(listed[:10]) + (", ..." if len(listed) > 10 else "")
     folded = {v.lower(): v for v in listed}
     near = difflib.get_close_matches(text.lower()[:64], folded, 1)

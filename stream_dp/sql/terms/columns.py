@@ -9,13 +9,12 @@ from typing import Any, Final, TypeAlias
 from sqlglot import exp
 
 from stream_dp.sql.reading.attribute_names import name_in_sql
-from stream_dp.sql.reading.faults import Fault, short
+from stream_dp.sql.reading.faults import Fault, Work, short
 from stream_dp.sql.reading.literals import constant_text, number
 from stream_dp.sql.terms.comparisons import is_constant
 from stream_dp.sql.terms.public_joins import JoinedColumn
 from stream_dp.sql.terms.refused_pieces import refused_condition
 from stream_dp.sql.terms.sql_dates import PERIODS
-from stream_dp.sql.terms.work import Work
 
 Attribute: TypeAlias = Mapping[str, Any]
 

@@ -66,13 +66,12 @@ class ConditionWalk(ABC, Generic[_Condition]):
             return self._compared(node)
         state = node.expression.unnest()
         if isinstance(state, exp.Boolean):
-            return self._known(self.condition(node.this), is_true=bool(state.this))
+            part = self.condition(node.this)
+            return self._known(part if state.this else self._negated(part))
         if not isinstance(state, exp.Null):
             fix = "use IS NULL, IS TRUE or IS FALSE, or ="
             raise Fault(node, f"IS {short(state)} is not SQL", fix)
-        if self._is_condition(node.this.unnest()):
-            return self._unknown(node)
-        return self._null(node)
+        return self._is_null(node, node.this.unnest())
 
     @abstractmethod
     def _connected(self, parts: Sequence[_Condition], *, by_and: bool) -> _Condition: ...
@@ -81,23 +80,16 @@ class ConditionWalk(ABC, Generic[_Condition]):
     def _negated(self, part: _Condition) -> _Condition: ...
 
     @abstractmethod
+    def _known(self, part: _Condition) -> _Condition:
+        """IS TRUE of a condition."""
+
+    @abstractmethod
+    def _is_null(self, node: Any, subject: Any) -> _Condition:
+        """IS NULL of a condition or of anything else."""
+
+    @abstractmethod
     def _of_all(self, *, holds: bool) -> _Condition:
         """A condition that is the same for all rows."""
-
-    @abstractmethod
-    def _known(self, part: _Condition, *, is_true: bool) -> _Condition:
-        """IS TRUE or IS FALSE of a condition."""
-
-    @abstractmethod
-    def _unknown(self, node: Any) -> _Condition:
-        """IS NULL of a condition."""
-
-    @abstractmethod
-    def _null(self, node: Any) -> _Condition:
-        """IS NULL of anything else."""
-
-    @abstractmethod
-    def _is_condition(self, node: Any) -> bool: ...
 
     @abstractmethod
     def _check_names(self, node: Any) -> None:
@@ -105,7 +97,7 @@ class ConditionWalk(ABC, Generic[_Condition]):
 
     @abstractmethod
     def _compared(self, node: Any) -> _Condition:
-        """Translates a comparison, or a name by itself."""
+        """A comparison, or a name by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,24 +150,20 @@ class Conditions(ConditionWalk[Truth]):
     def _of_all(self, *, holds: bool) -> Truth:
         return OF_ALL_ROWS[holds]
 
-    def _known(self, part: Truth, *, is_true: bool) -> Truth:
-        return (part if is_true else part.negated()).known()
+    def _known(self, part: Truth) -> Truth:
+        return part.known()
 
-    def _unknown(self, node: Any) -> Truth:
-        # Each of these has the tree of its condition twice, so that many of them would become huge.
-        if _unknowns_around(node) > _MOST_UNKNOWNS:
-            problem = f"IS NULL of conditions nests deeper than {_MOST_UNKNOWNS}"
-            raise Fault(node, problem, "name the attributes: a IS NULL OR b IS NULL")
-        part = self.condition(node.this)
-        return Truth(any_of([part.true, part.false]), NOTHING).known().negated()
-
-    def _is_condition(self, node: Any) -> bool:
-        return not isinstance(node, exp.Column)
-
-    def _null(self, node: Any) -> Truth:
-        if (column := self.columns.joined(node.this.unnest())) is not None:
+    def _is_null(self, node: Any, subject: Any) -> Truth:
+        if not isinstance(subject, exp.Column):
+            # Each of these has the tree of its condition twice, so that many of them would become huge.
+            if _unknowns_around(node) > _MOST_UNKNOWNS:
+                problem = f"IS NULL of conditions nests deeper than {_MOST_UNKNOWNS}"
+                raise Fault(node, problem, "name the attributes: a IS NULL OR b IS NULL")
+            part = self.condition(subject)
+            return Truth(any_of([part.true, part.false]), NOTHING).known().negated()
+        if (column := self.columns.joined(subject)) is not None:
             return Truth(column.unknown, negation(column.unknown))
-        attribute = self.columns.attribute(node.this)
+        attribute = self.columns.attribute(subject)
         if not attribute.get("missing"):
             problem = f"{attribute['name']} has no cell for missing values"
             raise Fault(node, problem, "omit this condition")

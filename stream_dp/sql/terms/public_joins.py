@@ -18,10 +18,9 @@ from typing import Any
 from sqlglot import exp
 
 from stream_dp.sql.plan.statement_plan import Dimension, Scalar, ValueType
-from stream_dp.sql.reading.faults import Fault
+from stream_dp.sql.reading.faults import Fault, Work
 from stream_dp.sql.terms.attribute_cells import cases_of, tree_of
 from stream_dp.sql.terms.trees import Tree, negation
-from stream_dp.sql.terms.work import Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,8 @@ AGGREGATES: Final = (
 )
 
 _IN_CONDITIONS: Final[tuple[tuple[Any, str, str], ...]] = (
-    (
-        (exp.Glob, exp.RegexpLike, exp.RegexpILike, exp.SimilarTo),
-        "patterns are not answered",
-        "use LIKE, or list the values with IN",
-    ),
+    ((exp.Glob, exp.RegexpLike, exp.RegexpILike, exp.SimilarTo),
+     "patterns are not answered", "use LIKE, or list the values with IN"),
     ((exp.Query, exp.Exists), "subqueries are not answered", "write the condition itself"),
     ((exp.Literal, exp.Null, exp.Neg), "a constant is not a condition", "compare an attribute with it"),
     ((exp.Placeholder, exp.Parameter), "parameters are not filled in", "write the constant itself"),
@@ -26,27 +23,18 @@ _IN_CONDITIONS: Final[tuple[tuple[Any, str, str], ...]] = (
     (exp.Cast, "casts are not answered", "compare the attribute as it is"),
     (exp.Connector, "only AND, OR and NOT combine conditions", "use only these"),
     (AGGREGATES, "an aggregate is not a condition", "write SELECT before it"),
-    (
-        (exp.StartsWith, exp.EndsWith, exp.Contains, exp.Left, exp.Right, exp.Substring),
-        "functions are not answered",
-        "use LIKE 'A%'",
-    ),
+    ((exp.StartsWith, exp.EndsWith, exp.Contains, exp.Left, exp.Right, exp.Substring),
+     "functions are not answered", "use LIKE 'A%'"),
     (exp.Func, "functions are not answered", "compare the attribute itself with a constant"),
     (exp.Predicate, "a comparison is not allowed here", "compare one at a time"),
     (exp.Binary, "arithmetic is not answered", "compute the constant, and compare the attribute itself"),
 )  # fmt: skip
 
 _IN_TABLES: Final[tuple[tuple[Any, str, str], ...]] = (
-    (
-        (exp.CovarPop, exp.CovarSamp),
-        "covariances are not answered",
-        "ask CORR, and multiply it by the STDDEV of both attributes",
-    ),
-    (
-        exp.ApproxDistinct,
-        "distinct values are not counted",
-        "GROUP BY the attribute counts each declared value",
-    ),
+    ((exp.CovarPop, exp.CovarSamp),
+     "covariances are not answered", "ask CORR, and multiply it by the STDDEV of both attributes"),
+    (exp.ApproxDistinct,
+     "distinct values are not counted", "GROUP BY the attribute counts each declared value"),
     (exp.Window, "only SUM, AVG, LAG and LEAD have OVER", "omit OVER, and compute it from the table"),
     ((exp.ArrayAgg, exp.GroupConcat), "values of single rows are never shown", "GROUP BY the attribute"),
     (exp.Star, "rows are never shown", "ask for COUNT(*), or see stream-dp synthesize"),
