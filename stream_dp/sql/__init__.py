@@ -36,12 +36,11 @@ from stream_dp.sql.plan.select_planner import Names, in_sqlite, names_of, parse,
 from stream_dp.sql.plan.statement_plan import Dimension, StatementPlan
 from stream_dp.sql.plan.statement_queries import MOST_QUERIES
 from stream_dp.sql.reading.attribute_names import example, name_in_sql
-from stream_dp.sql.reading.statement_text import MAX_LENGTH, MAX_NESTING
+from stream_dp.sql.reading.statement_text import MAX_LENGTH
 from stream_dp.sql.terms.sql_dates import PERIODS
 
 __all__ = [
     "MAX_LENGTH",
-    "MAX_NESTING",
     "MOST_QUERIES",
     "PERIODS",
     "Dimension",

@@ -17,17 +17,11 @@ from stream_dp.sql.reading.scopes import placed
 from stream_dp.sql.terms.aggregates import TRUTHS, condition_of_when
 from stream_dp.sql.terms.attribute_cells import cases_of, values_of
 from stream_dp.sql.terms.buckets import bucketed, buckets_of
-from stream_dp.sql.terms.columns import Attribute, Columns
+from stream_dp.sql.terms.columns import Attribute
 from stream_dp.sql.terms.conditions import Conditions
 from stream_dp.sql.terms.date_functions import periods_of
 from stream_dp.sql.terms.public_joins import JoinedColumn
-from stream_dp.sql.terms.sql_dates import (
-    PART_KINDS,
-    part_of,
-    same_groups,
-    same_sql,
-    truncation_of,
-)
+from stream_dp.sql.terms.sql_dates import PART_KINDS, part_of, same_groups, same_sql, truncation_of
 from stream_dp.sql.terms.time_clauses import period_of
 from stream_dp.sql.terms.trees import (
     EVERYTHING,
@@ -89,36 +83,8 @@ class Axis:
         raise Fault(at, f"{name} has bins and no list of values", fix)
 
 
-class SelectedNames:
-    """What positions and names that a SELECT gives to its columns stand for.
-
-    Args:
-        select: The statement, as sqlglot reads it.
-        columns: What other names mean.
-    """
-
-    def __init__(self, select: Any, columns: Columns) -> None:
-        self._items = select.expressions
-        self._columns = columns
-        self._aliases = {
-            item.alias.lower(): item for item in select.expressions if isinstance(item, exp.Alias)
-        }
-
-    def meant(self, item: Any) -> Any:
-        """Returns the expression that a position, an alias or a name stands for in GROUP BY or ORDER BY."""
-        bare = placed(item, self._items)
-        if isinstance(bare, exp.Column) and not bare.table and not self._columns.is_known(bare):
-            return self.meaning_of(bare) or bare
-        return bare
-
-    def meaning_of(self, column: Any) -> Any:
-        """Returns the expression that an alias stands for; None for any other name."""
-        item = None if column.table else self._aliases.get(column.name.lower())
-        return None if item is None else item.this
-
-
 class GroupColumns:
-    """The group columns of a statement.
+    """The group columns of a statement, and what positions and names of its SELECT list stand for.
 
     Args:
         select: The statement, as sqlglot reads it.
@@ -126,7 +92,6 @@ class GroupColumns:
 
     Attributes:
         columns: What names mean.
-        names: What positions and names of the SELECT list stand for.
         axes: The columns in their order.
         notes: What the reader should know of their values.
     """
@@ -135,7 +100,9 @@ class GroupColumns:
         self._select = select
         self._conditions = conditions
         self.columns = conditions.columns
-        self.names = SelectedNames(select, conditions.columns)
+        self._aliases = {
+            item.alias.lower(): item for item in select.expressions if isinstance(item, exp.Alias)
+        }
         self._kinds: set[type] = set()
         self.axes: list[Axis] = []
         self.notes: list[str] = []
@@ -186,6 +153,18 @@ class GroupColumns:
         if axis.attribute is not None and not axis.values and not node.table:
             return bool(node.name.lower() == axis.attribute["name"].lower())
         return axis.joined is not None and self.columns.joined(node) is axis.joined
+
+    def meant(self, item: Any) -> Any:
+        """Returns the expression that a position, an alias or a name stands for in GROUP BY or ORDER BY."""
+        bare = placed(item, self._select.expressions)
+        if isinstance(bare, exp.Column) and not bare.table and not self.columns.is_known(bare):
+            return self.meaning_of(bare) or bare
+        return bare
+
+    def meaning_of(self, column: Any) -> Any:
+        """Returns the expression that an alias stands for; None for any other name."""
+        item = None if column.table else self._aliases.get(column.name.lower())
+        return None if item is None else item.this
 
     @property
     def tabled(self) -> list[Attribute]:

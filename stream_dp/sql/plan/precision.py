@@ -29,23 +29,21 @@ def with_clauses(plan: StatementPlan, clauses: Clauses, select: Any) -> Statemen
     """
     if not clauses.fields:
         return plan
-    is_one, error = len(plan.queries) == 1, clauses.fields.get("error")
+    error, at_most = clauses.fields.get("error"), clauses.fields.get("at_most")
+    is_one = len(plan.queries) == 1
     for asked in plan.queries:
         if asked["kind"] not in _KINDS:
             fix = "omit them: a look of this kind has a fixed price" if is_one else "ask it alone"
             raise Fault(clauses.at, f"{asked['kind']} has neither WITHIN nor COSTING AT MOST", fix)
-    if is_one:
-        (asked,) = plan.queries
         if isinstance(error, dict):
+            if not is_one:
+                fix = "write WITHIN 0.5% OF ROWS"
+                raise Fault(clauses.at, "this statement asks several queries", fix)
             error = _checked(asked, error, select, clauses.at)
-        fields = {**clauses.fields, **({} if error is None else {"error": error})}
-        return replace(plan, queries=({**asked, **fields},))
-    if isinstance(error, dict) and plan.queries:
-        fix = "write WITHIN 0.5% OF ROWS"
-        raise Fault(clauses.at, "this statement asks several queries", fix)
-    extra = {} if error is None else {"error": error}
-    queries = tuple({**asked, **extra} for asked in plan.queries)
-    return replace(plan, queries=queries, at_most=clauses.fields.get("at_most"))
+    fields = {"error": error, "at_most": at_most if is_one else None}
+    said = {name: value for name, value in fields.items() if value is not None}
+    queries = tuple({**asked, **said} for asked in plan.queries)
+    return replace(plan, queries=queries, at_most=None if is_one else at_most)
 
 
 def _checked(

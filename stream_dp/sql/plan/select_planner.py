@@ -28,11 +28,7 @@ from stream_dp.sql.plan.statement_plan import (
 )
 from stream_dp.sql.plan.statement_queries import Queries
 from stream_dp.sql.plan.table_conditions import TableConditions
-from stream_dp.sql.plan.table_values import (
-    MOST_PERIODS,
-    TableValues,
-    atoms_in,
-)
+from stream_dp.sql.plan.table_values import MOST_PERIODS, TableValues, atoms_in
 from stream_dp.sql.reading.faults import Fault, Work
 from stream_dp.sql.reading.literals import whole_number
 from stream_dp.sql.reading.scopes import Scope, name_of
@@ -256,7 +252,7 @@ class _SelectPlanner:
             if any(content for clause, content in group.args.items() if clause != "expressions"):
                 problem = "GROUP BY takes attributes and conditions only"
                 raise Fault(group, problem, "name each of them")
-            for item in [self._groups.names.meant(item) for item in group.expressions]:
+            for item in [self._groups.meant(item) for item in group.expressions]:
                 self._groups.add(item)
         known = self._groups.series
         if series is not None and (known is None or known.period != series):
@@ -397,7 +393,7 @@ class _SelectPlanner:
         if is_name and subject.name.lower() in named:
             expression = named[subject.name.lower()]
         else:
-            expression = values.value(self._groups.names.meant(item.this))
+            expression = values.value(self._groups.meant(item.this))
         for part in parts_in(expression):
             axis = self._groups.axes[part.index] if isinstance(part, Key) else None
             if axis and part is not expression and self._groups.column(axis).ranked:

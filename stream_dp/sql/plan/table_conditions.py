@@ -124,7 +124,7 @@ class TableConditions(ConditionWalk[Any]):
             return {index}
         if isinstance(node, exp.Column):
             name = node.name.lower()
-            meant = None if name in within else self.groups.names.meaning_of(node)
+            meant = None if name in within else self.groups.meaning_of(node)
             if meant is None:
                 return {None}
             if name not in self.about:
@@ -139,7 +139,7 @@ class TableConditions(ConditionWalk[Any]):
         if self.groups.index_of(node) is not None:
             pieces.append(node)
         elif isinstance(node, exp.Column):
-            meant = self.groups.names.meaning_of(node).unnest()
+            meant = self.groups.meaning_of(node).unnest()
             self.groups.columns.work.look_at(node, _A_PART * sum(1 for _ in meant.walk()))
             meant = meant.copy()
             node.replace(meant)

@@ -144,7 +144,7 @@ class TableValues:
 
     def _named(self, node: Any) -> Any:
         """Translates a name that SELECT gives to one of its columns."""
-        meant = None if self.aggregates.alone else self.groups.names.meaning_of(node)
+        meant = None if self.aggregates.alone else self.groups.meaning_of(node)
         if meant is None or isinstance(meant, exp.Column):
             if self.groups.columns.joined(node) is None:
                 self.groups.columns.attribute(node)  # an unknown name is refused as such
@@ -271,7 +271,7 @@ class TableValues:
 
     def _axis_of(self, node: Any) -> Axis | None:
         """Returns the group column that a piece of OVER names."""
-        index = self.groups.index_of(self.groups.names.meant(node))
+        index = self.groups.index_of(self.groups.meant(node))
         return None if index is None else self.groups.axes[index]
 
 

@@ -145,9 +145,8 @@ def _check_filters(select: Any) -> None:
 
 def _aggregates(select: Any) -> bool:
     """Returns whether a SELECT has aggregates or groups of its own."""
-    if select.args.get("group"):
-        return True
-    return any(item.find(exp.AggFunc, exp.Filter) is not None for item in select.expressions)
+    counted = (item.find(exp.AggFunc, exp.Filter) for item in select.expressions)
+    return bool(select.args.get("group")) or any(each is not None for each in counted)
 
 
 def name_of(item: Any) -> str:
@@ -203,11 +202,7 @@ def _outputs(item: Any, inner: Any, named: Mapping[str, Any]) -> list[Any]:
 
 def _computes(node: Any, named: Mapping[str, Any]) -> bool:
     """Returns whether an expression is worked out from columns of a subquery, and counts nothing itself."""
-    columns = list(node.find_all(exp.Column))
+    names = {column.name.lower() for column in node.find_all(exp.Column)}
     counts = (each for each in node.find_all(exp.AggFunc) if not each.find_ancestor(exp.Window))
-    return (
-        bool(columns)
-        and all(column.name.lower() in named for column in columns)
-        and next(counts, None) is None
-        and node.find(exp.Query, exp.Star) is None
-    )
+    is_plain = next(counts, None) is None and node.find(exp.Query, exp.Star) is None
+    return is_plain and bool(names) and names <= named.keys()

@@ -21,7 +21,7 @@ from stream_dp.sql.reading.unread_clauses import check_read
 from stream_dp.within import Clauses, read_clauses
 
 MAX_LENGTH: Final = 10_000
-MAX_NESTING: Final = 32
+_MOST_NESTED: Final = 32
 
 _AFTER_NAME_NOT: Final = "IN BETWEEN LIKE ILIKE RLIKE NULL"
 _AFTER_NAME: Final = (
@@ -162,8 +162,8 @@ class StatementText:
                 raise Fault(token.start, "a semicolon is not allowed here", "omit it")
             depth += token.token_type == TokenType.L_PAREN
             depth -= token.token_type == TokenType.R_PAREN
-            if depth > MAX_NESTING:
-                problem = f"parentheses nest deeper than {MAX_NESTING}"
+            if depth > _MOST_NESTED:
+                problem = f"parentheses nest deeper than {_MOST_NESTED}"
                 raise Fault(token.start, problem, "ask in parts")
         bare = re.sub(_QUOTED, lambda found: " " * len(found[0]), self._text, flags=re.VERBOSE)
         for name in self._names:  # SQL would read it as arithmetic, as a function or as two names

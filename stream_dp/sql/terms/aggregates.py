@@ -248,8 +248,8 @@ class Aggregates:
 
     def _where_known(self, truth: Any) -> list[Any]:
         """Returns the condition that another one is known, if it may be unknown for some rows."""
-        columns = list(truth.find_all(exp.Column))
-        may_lack = [self.conditions.columns.may_lack(column) for column in columns]
+        columns, known = list(truth.find_all(exp.Column)), self.conditions.columns
+        may_lack = [known.joined(c) or known.attribute(c).get("missing") for c in columns]
         if isinstance(truth, exp.Is) or not any(may_lack):
             return []
         if len(columns) == 1 and not truth.find(exp.In):

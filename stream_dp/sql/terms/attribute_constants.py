@@ -59,7 +59,7 @@ def _number(columns: Columns, attribute: Attribute, node: Any) -> float:
 
 
 def _text(columns: Columns, attribute: Attribute, node: Any) -> Any:
-    """Returns a listed value of a category, or None for all others. 7.0 stands for '7', and TRUE for 'true'."""
+    """Returns a listed value of a category, or None for all others. 7.0 is '7', and TRUE is 'true'."""
     name, listed = attribute["name"], attribute["values"]
     value = columns.constant(node)
     text = str(value).lower() if isinstance(value, bool) else str(value)

@@ -125,10 +125,6 @@ class Columns:
             raise Fault(node, f"{node.name} is in several tables", fix)
         return found[0] if found else None
 
-    def may_lack(self, node: Any) -> bool:
-        """Returns whether rows may have no value in a column."""
-        return self.joined(node) is not None or bool(self.attribute(node).get("missing"))
-
     def is_known(self, node: Any) -> bool:
         """Returns whether a column is an attribute, or belongs to a joined table."""
         return node.name.lower() in self._lower or self.joined(node) is not None

@@ -103,15 +103,11 @@ class Comparison:
         if self.operator == "in" or self.null_safe:
             listed = set(constants)
             return lambda value: value in listed
-        pairs = [
-            (_OPERATORS[name], each)
-            for each, (_, name) in zip(constants, self.pairs(), strict=True)
-        ]
+        compares = [_OPERATORS[name] for _, name in self.pairs()]
+        pairs = list(zip(compares, constants, strict=True))
 
         def holds(value: Any) -> bool | None:
-            found = {
-                None if each is None else bool(compare(value, each)) for compare, each in pairs
-            }
+            found = {None if one is None else bool(compare(value, one)) for compare, one in pairs}
             return False if False in found else None if None in found else True
 
         return holds
@@ -177,17 +173,13 @@ def like_pattern(pattern: str, *, escape: str, ignore_case: bool = False) -> Cal
         escape: The character after which ``%`` and ``_`` stand for themselves. Empty for none.
         ignore_case: Whether upper and lower case are the same, as in ILIKE.
     """
-    segments, index = [""], 0
-    while index < len(pattern):
-        letter = pattern[index]
-        if escape and letter == escape and index + 1 < len(pattern):
-            index += 1
-            segments[-1] += re.escape(pattern[index])
-        elif letter == "%":
+    segments = [""]
+    letters = rf"{re.escape(escape)}(.)|(.)" if escape else "()(.)"
+    for escaped, letter in re.findall(letters, pattern, re.DOTALL):
+        if letter == "%":
             segments.append("")
         else:
-            segments[-1] += "." if letter == "_" else re.escape(letter)
-        index += 1
+            segments[-1] += "." if letter == "_" else re.escape(escaped or letter)
     first, *middle = segments
     last = f".*{middle.pop()}" if middle else ""
     # Each piece in the middle matches where it first can and nowhere else, so no pattern takes long.

@@ -14,12 +14,7 @@ from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.terms.attribute_cells import CutsCell, cells_where, n_steps, tree_of
 from stream_dp.sql.terms.attribute_constants import check_ordered, in_order, one_of
 from stream_dp.sql.terms.columns import Attribute, Columns
-from stream_dp.sql.terms.comparisons import (
-    Comparison,
-    comparison_of,
-    is_constant,
-    is_in_nothing,
-)
+from stream_dp.sql.terms.comparisons import Comparison, comparison_of, is_constant, is_in_nothing
 from stream_dp.sql.terms.date_functions import of_whole_periods, periods_of
 from stream_dp.sql.terms.refused_pieces import refused_condition
 from stream_dp.sql.terms.sql_dates import ENDS, part_of

@@ -14,13 +14,7 @@ from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.terms.attribute_cells import values_of
 from stream_dp.sql.terms.columns import Attribute, Columns
 from stream_dp.sql.terms.comparisons import Comparison
-from stream_dp.sql.terms.sql_dates import (
-    ENDS,
-    on_clocks,
-    part_of,
-    period_compared,
-    truncation_of,
-)
+from stream_dp.sql.terms.sql_dates import ENDS, on_clocks, part_of, period_compared, truncation_of
 
 
 def periods_of(columns: Columns, item: Any) -> tuple[Attribute, Sequence[str | int]]:
