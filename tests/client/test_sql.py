@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.core.queries.conditions import compile_where
-from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidQuery
-from stream_dp.sql import example, parse
+from stream_dp.sql import example, parse, plan
 from stream_dp.sql.terms.attribute_cells import cells_where
+from tests.sql.schemas import universe_of
 from tests.sql.trees import counted, of
 
 FLIGHTS: list[dict[str, Any]] = [
@@ -26,16 +26,7 @@ FLIGHTS: list[dict[str, Any]] = [
     {"name": "late", "type": "boolean", "missing": False},
     {"name": "first seen", "type": "category", "values": ["EWR", "other"], "other": True},
 ]  # fmt: skip
-UNIVERSE = Universe(
-    (
-        Category("carrier", ("AA", "UA", "7"), missing=True),
-        Number("arr_delay", (-10, 0, 1, 30), integer=True, missing=True),
-        Number("distance", (100.5, 2000)),
-        Boolean("cancelled", missing=True),
-        Boolean("late"),
-        Category("first seen", ("EWR", "other")),
-    )
-)
+UNIVERSE = universe_of(FLIGHTS)
 
 RAW: dict[str, list[Any]] = {
     "carrier": ["AA", "UA", "7", "ZZ", None],
@@ -347,6 +338,14 @@ def test_no_pattern_takes_long() -> None:
         ("SELECT COUNT(*) FILTER (WHERE lat) / COUNT(*)", (1, 31), "did you mean late?"),
         ("FRESH SELECT AVG(CASE WHEN late THEN 1 ELSE 0 END)", (1, 1), "only counts can be FRESH"),
         ("\nFRESH lat", (2, 7), "there is no attribute lat"),
+        ("SELECT CORR(distance, distance)", (1, 8), "name two attributes"),
+        ("SELECT CORR(distance + 1, arr_delay)", (1, 8), "name two attributes"),
+        ("SELECT CORR(distance, late)", (1, 23), "late is a boolean; name a number"),
+        ("SELECT late, CORR(distance, arr_delay) GROUP BY late", (1, 14), "one group at a time, with WHERE"),
+        ("SELECT COVAR_POP(distance, arr_delay)", (1, 8), "ask CORR, and multiply it by the STDDEV"),
+        *[(f"SELECT SUM({least})", (1, 8), "write LEAST(x, 21) of a number x and a constant") for least in (
+            "LEAST(distance)", "LEAST(distance, 20, 30)", "LEAST(distance, distance)", "LEAST(late, 1)"
+        )],
         # what is not SQL
         ("", (1, 1), "there is no condition"),
         (" \n -- nothing", (1, 1), "there is no condition"),
@@ -370,7 +369,7 @@ def test_no_pattern_takes_long() -> None:
         (f"late{'::int' * 1900}", (1, 1), "nested too deeply"),
     ],
 )  # fmt: skip
-def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
+def test_a_fault_points_at_its_piece_and_says_how_to_fix_it(
     sql: str, place: tuple[int, int], words: str
 ) -> None:
     with pytest.raises(InvalidQuery) as caught:
@@ -381,6 +380,7 @@ def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
 
 
 DISTANCE = {"attribute": "distance", "where": None}
+CORRELATION = {"kind": "correlation", "other": "arr_delay", **DISTANCE}
 
 
 @pytest.mark.parametrize(
@@ -400,6 +400,14 @@ DISTANCE = {"attribute": "distance", "where": None}
         ("SUM(distance)", {"kind": "sum", **DISTANCE}),
         ("late, COUNT(*), AVG(distance), SUM(distance) WHERE late GROUP BY late",
          {"kind": "sum", "attribute": "distance", "group_by": ["late"], "count_rows": True, "where": LATE}),
+        *[(f"SUM({least}), AVG({least})", {"kind": "sum", "up_to": 2000.0, **DISTANCE}) for least in (
+            "LEAST(distance, 2000)", "LEAST(2000.0, distance)", "(LEAST(distance, 2000))",
+        )],
+        ("COUNT(*), AVG(LEAST(distance, 9))",
+         {"kind": "sum", "up_to": 9.0, "count_rows": True, "mean": True, **DISTANCE}),
+        ("CORR(distance, arr_delay)", CORRELATION),
+        ("CORR(distance, arr_delay) WHERE late", {**CORRELATION, "where": LATE}),
+        ("CORR(distance, arr_delay) FILTER (WHERE late)", {**CORRELATION, "where": LATE}),
         *[(share, {"kind": "share", "share_of": LATE, "where": None}) for share in (
             "COUNT(*) FILTER (WHERE late) / COUNT(*)",
             "1.0 * COUNT(*) FILTER (WHERE late) / COUNT(1) AS part",
@@ -412,6 +420,22 @@ DISTANCE = {"attribute": "distance", "where": None}
 )  # fmt: skip
 def test_aggregates_of_values_ask_other_kinds(sql: str, asked: dict[str, Any]) -> None:
     assert parse(f"SELECT {sql}", FLIGHTS, dataset="flights") == asked
+
+
+@pytest.mark.parametrize(
+    ("sql", "kinds"),
+    [
+        ("AVG(LEAST(distance, 9)), AVG(distance)", ["sum", "sum"]),
+        ("AVG(LEAST(distance, 9)), SUM(distance)", ["sum", "sum"]),
+        ("AVG(distance), SUM(arr_delay)", ["sum", "sum"]),
+        ("COUNT(*), MODE(carrier)", ["mode", "predicate"]),
+        ("COUNT(*), CORR(distance, arr_delay), AVG(distance)", ["correlation", "sum"]),
+        ("STDEV(distance), VAR(distance), STDEVP(distance), VARP(distance)", ["table"]),
+    ],
+)  # fmt: skip
+def test_what_no_query_publishes_together_is_several(sql: str, kinds: list[str]) -> None:
+    found = plan(f"SELECT {sql}", FLIGHTS)
+    assert sorted(query["kind"] for query in found.queries) == kinds
 
 
 @pytest.mark.parametrize("name", RAW)

@@ -21,32 +21,14 @@ import numpy as np
 from stream_dp import sql
 from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.core.queries.conditions import compile_where
-from stream_dp.core.rows.universe import Boolean, Category, Date, Number, Universe
-from stream_dp.messages import NoisyAnswer, read_answer
+from stream_dp.messages import NoisyAnswer
+from tests.answers import noisy_answer
+from tests.sql.schemas import SCHEMA, universe_of
 
 SIZES = ["S", "M", "L", "XL"]
 DAYS = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
 
-SCHEMA: list[dict[str, Any]] = [
-    {"name": "size", "type": "category", "values": SIZES, "ordered": True, "other": False, "missing": True},
-    {"name": "city", "type": "category", "values": ["Bonn", "Graz", "Lyon"], "missing": True},
-    {"name": "age", "type": "number", "edges": [18, 30, 31, 65], "integer": True, "missing": True},
-    {"name": "paid", "type": "boolean", "missing": True},
-    {"name": "mon", "type": "date", "by": "month", "from": "2025-10-01", "until": "2026-02-01"},
-    {"name": "at", "type": "date", "by": "day", "from": "2025-10-27", "until": "2025-11-05", "missing": True},
-    {"name": "wd", "type": "date", "by": "weekday"},
-]  # fmt: skip
-UNIVERSE = Universe(
-    (
-        Category("size", tuple(SIZES), ordered=True, other=False, missing=True),
-        Category("city", ("Bonn", "Graz", "Lyon"), missing=True),
-        Number("age", (18, 30, 31, 65), integer=True, missing=True),
-        Boolean("paid", missing=True),
-        Date("mon", "month", "2025-10-01", "2026-02-01"),
-        Date("at", "day", "2025-10-27", "2025-11-05", missing=True),
-        Date("wd", "weekday"),
-    )
-)
+UNIVERSE = universe_of(SCHEMA)
 LABELS = {attribute.name: attribute.labels for attribute in UNIVERSE.attributes}
 
 FIRST = date(2025, 10, 27)
@@ -88,38 +70,21 @@ def _plain(name: str) -> Key:
     return Key(name, name, name, name)
 
 
+YOUNG = "CASE WHEN age < 30 THEN 'young' WHEN age >= 65 THEN 'old' END"
 KEYS: dict[str, Key] = {name: _plain(name) for name in RAW} | {
     "city": Key("city", "city", "city", "city, city_listed"),
     "mon": Key("mon", "mon", "mon", "mon, mon_in"),
-    "mon_of": Key(
-        *["DATE_TRUNC('month', mon)", "mon_of"], *["DATE_TRUNC('month', mon_in)"] * 2
-    ),
-    "at_of": Key(*["DATE_TRUNC('day', at)", "at_of"], *["DATE_TRUNC('day', at_in)"] * 2),
-    "week_of": Key(
-        "DATE_TRUNC('week', at)",
-        "week_of",
-        "DATE_TRUNC('week', at_in)",
-        "DATE_TRUNC('week', at_in)",
-    ),
-    "month_of": Key(
-        "DATE_TRUNC('month', at)",
-        "month_of",
-        "DATE_TRUNC('month', at_in)",
-        "DATE_TRUNC('month', at_in)",
-    ),
+    **{name: Key(f"DATE_TRUNC('{unit}', {of})", name, *[f"DATE_TRUNC('{unit}', {of}_in)"] * 2)
+       for name, unit, of in (
+           ("mon_of", "month", "mon"), ("at_of", "day", "at"), ("week_of", "week", "at"),
+           ("month_of", "month", "at"))},
     "dow": Key("EXTRACT(DOW FROM wd)", "dow", "wd_dow", "wd_dow"),
-    "number": Key(
-        "EXTRACT(MONTH FROM mon)", "number", "EXTRACT(MONTH FROM mon_in)", "EXTRACT(MONTH FROM mon_in)"
-    ),
-    "kind": Key(
-        *["CASE WHEN age < 30 THEN 'young' WHEN age >= 65 THEN 'old' END", "kind"],
-        *["CASE WHEN age < 30 THEN 'young' WHEN age >= 65 THEN 'old' END"] * 2,
-    ),
+    "number": Key("EXTRACT(MONTH FROM mon)", "number", *["EXTRACT(MONTH FROM mon_in)"] * 2),
+    "kind": Key(YOUNG, "kind", YOUNG, YOUNG),
     "rank": Key(
-        *["CASE WHEN size > 'M' THEN 10 WHEN size IS NOT NULL THEN 9 END", "rank"],
-        *["CASE WHEN size IN ('L', 'XL') THEN 10 WHEN size IS NOT NULL THEN 9 END"] * 2,
-    ),
-    "large": Key(*["size >= 'L'", "large"], *["size IN ('L', 'XL')"] * 2),
+        "CASE WHEN size > 'M' THEN 10 WHEN size IS NOT NULL THEN 9 END", "rank",
+        *["CASE WHEN size IN ('L', 'XL') THEN 10 WHEN size IS NOT NULL THEN 9 END"] * 2),
+    "large": Key("size >= 'L'", "large", *["size IN ('L', 'XL')"] * 2),
 }  # fmt: skip
 
 _OPERATORS = ["=", "<>", "<", "<=", ">", ">="]
@@ -255,14 +220,9 @@ class Draw:
                 (f"{{}} NOT IN ('{label}')", f"NOT {wide}"),
                 (f"{{}} <= '{label}'", f"{{}} < '{following}'"),
                 (f"{{}} > '{label}'", f"{{}} >= '{following}'"),
-                (
-                    f"{{0}} >= '{first}' AND {{0}} < '{after}'",
-                    f"{{0}} >= '{first}' AND {{0}} < '{after}'",
-                ),
-                (
-                    f"{{}} BETWEEN '2025-10' AND '{label}'",
-                    f"({{0}} >= '2025-10-01' AND {{0}} < '{following}')",
-                ),
+                *[(same, same) for same in [f"{{0}} >= '{first}' AND {{0}} < '{after}'"]],
+                (f"{{}} BETWEEN '2025-10' AND '{label}'",
+                 f"({{0}} >= '2025-10-01' AND {{0}} < '{following}')"),
                 ("EXTRACT(MONTH FROM {}) >= 11", "EXTRACT(MONTH FROM {}_in) >= 11"),
             ]
         )  # fmt: skip
@@ -442,17 +402,14 @@ def _answer(query: dict[str, Any]) -> NoisyAnswer:
     shape = [len(LABELS[name]) for name in names]
     if not names:
         count = int(chosen.sum())
-        return _noisy(kind="predicate", value=count / N, count=count, error_bar=0.0)
+        return noisy_answer(N, kind="predicate", value=count / N, count=count, error_bar=0.0)
     flat = np.ravel_multi_index([CODES[name][chosen] for name in names], shape)
     counts = np.bincount(flat, minlength=int(np.prod(shape))).tolist()
     cells = {
-        "attributes": names,
-        "labels": [LABELS[name] for name in names],
-        "values": [count / N for count in counts],
-        "counts": counts,
-        "error_bars": [0.0] * len(counts),
-    }
-    return _noisy(kind="table", table=cells)
+        "attributes": names, "labels": [LABELS[name] for name in names], "counts": counts,
+        "values": [count / N for count in counts], "error_bars": [0.0] * len(counts),
+    }  # fmt: skip
+    return noisy_answer(N, kind="table", table=cells)
 
 
 def _rows_of(where: dict[str, Any] | None) -> Any:
@@ -463,19 +420,6 @@ def _rows_of(where: dict[str, Any] | None) -> Any:
         return np.full(N, predicate.constant)
     codes = list(CODES.values())
     return predicate.mask[tuple(codes[place] for place in predicate.attributes)]
-
-
-def _noisy(**fields: Any) -> NoisyAnswer:
-    found = read_answer(
-        {
-            "version": 1, "dataset": "t", "query_id": "q", "analyst": "ann", "status": "answered", "n": N,
-            "difficulty": "easy", "path": "measured", "confidence": 0.99,
-            "privacy_loss": {"share": 0.0, "blocks": 0}, "budget": {"spent": 0.0, "left": 1.0}, "phase": 1,
-            "window": [1, 1], **fields,
-        }
-    )  # fmt: skip
-    assert isinstance(found, NoisyAnswer)
-    return found
 
 
 # ------------------------------------------------------------ what a database says
