@@ -433,7 +433,7 @@ def test_declared_values_are_given_without_asking() -> None:
     ("statement", "words"),
     [
         ("SELECT city, age, COUNT(*) FROM people GROUP BY city", "age is not grouped by; add GROUP BY age"),
-        ("SELECT COUNT(*) FROM people GROUP BY 3", "GROUP BY 3 is not the number of a column"),
+        ("SELECT COUNT(*) FROM people GROUP BY 3", "3 is not the number of a column"),
         ("SELECT city, COUNT(*) FROM people GROUP BY city ORDER BY 4", "write 1 to 2, or a name"),
         ("SELECT city, COUNT(*) FROM people GROUP BY city, city", "city is grouped by twice"),
         ("SELECT COUNT(*) FROM people LIMIT -1", "LIMIT takes a whole number"),
@@ -455,7 +455,7 @@ def test_declared_values_are_given_without_asking() -> None:
         ("SELECT SUM(COUNT(*)) OVER () FROM people GROUP BY city HAVING COUNT(*) > 3", "omit one of the two"),
         ("SELECT COUNT(*) FROM (SELECT city FROM people LIMIT 3)", "a subquery here only filters rows"),
         ("SELECT COUNT(*) FROM (SELECT city, COUNT(*) n FROM people GROUP BY city)", "has counted already"),
-        ("SELECT COUNT(*), (SELECT COUNT(*) FROM others) FROM people", "others is another data set"),
+        ("SELECT COUNT(*), (SELECT COUNT(*) FROM others) FROM people", "others is not the data set"),
         ("SELECT COUNT(*), (SELECT city FROM people) FROM people", "city is not grouped by"),
         ("SELECT COUNT(*), COUNT(*) FILTER (WHERE smoker) FROM people WITHIN 5%", "WITHIN 0.5% OF ROWS"),
         ("FRESH SELECT COUNT(*), AVG(age) FROM people", "only counts can be FRESH"),
