@@ -40,7 +40,7 @@ COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-_STATES: Final[Mapping[str, Truth]] = {"is_true": True, "is_unknown": None}
+_STATES: Final[Mapping[str, Truth]] = {"is_true": True, "is_false": False, "is_unknown": None}
 
 CONNECTIVES: Final = ("and", "or", "not", *_STATES)
 
