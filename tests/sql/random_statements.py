@@ -11,10 +11,9 @@ import random
 import re
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,45 +48,42 @@ _draws = np.random.default_rng(7)
 CODES = {name: _draws.integers(len(cells), size=N) for name, cells in RAW.items()}
 
 
-@dataclass(frozen=True)
-class Key:
-    """A group column.
-
-    Attributes:
-        ours: The expression.
-        name: The name of the column in the table.
-        theirs: The expression for the database.
-        groups: What the database groups by.
-    """
+class Key(NamedTuple):
+    """A group column: the expression, for us and for the database, and what the database groups by."""
 
     ours: str
-    name: str
     theirs: str
     groups: str
 
 
-def _plain(name: str) -> Key:
-    return Key(name, name, name, name)
-
-
 YOUNG = "CASE WHEN age < 30 THEN 'young' WHEN age >= 65 THEN 'old' END"
-KEYS: dict[str, Key] = {name: _plain(name) for name in RAW} | {
-    "city": Key("city", "city", "city", "city, city_listed"),
-    "mon": Key("mon", "mon", "mon", "mon, mon_in"),
-    **{name: Key(f"DATE_TRUNC('{unit}', {of})", name, *[f"DATE_TRUNC('{unit}', {of}_in)"] * 2)
+KEYS: dict[str, Key] = {name: Key(name, name, name) for name in RAW} | {
+    "city": Key("city", "city", "city, city_listed"),
+    "mon": Key("mon", "mon", "mon, mon_in"),
+    **{name: Key(f"DATE_TRUNC('{unit}', {of})", *[f"DATE_TRUNC('{unit}', {of}_in)"] * 2)
        for name, unit, of in (
            ("mon_of", "month", "mon"), ("at_of", "day", "at"), ("week_of", "week", "at"),
            ("month_of", "month", "at"))},
-    "dow": Key("EXTRACT(DOW FROM wd)", "dow", "wd_dow", "wd_dow"),
-    "number": Key("EXTRACT(MONTH FROM mon)", "number", *["EXTRACT(MONTH FROM mon_in)"] * 2),
-    "kind": Key(YOUNG, "kind", YOUNG, YOUNG),
-    "rank": Key(
-        "CASE WHEN size > 'M' THEN 10 WHEN size IS NOT NULL THEN 9 END", "rank",
-        *["CASE WHEN size IN ('L', 'XL') THEN 10 WHEN size IS NOT NULL THEN 9 END"] * 2),
-    "large": Key("size >= 'L'", "large", *["size IN ('L', 'XL')"] * 2),
+    "dow": Key("EXTRACT(DOW FROM wd)", "wd_dow", "wd_dow"),
+    "number": Key("EXTRACT(MONTH FROM mon)", *["EXTRACT(MONTH FROM mon_in)"] * 2),
+    "kind": Key(YOUNG, YOUNG, YOUNG),
+    "rank": Key("CASE WHEN size > 'M' THEN 10 WHEN size IS NOT NULL THEN 9 END",
+                *["CASE WHEN size IN ('L', 'XL') THEN 10 WHEN size IS NOT NULL THEN 9 END"] * 2),
+    "large": Key("size >= 'L'", *["size IN ('L', 'XL')"] * 2),
 }  # fmt: skip
 
-_OPERATORS = ["=", "<>", "<", "<=", ">", ">="]
+_EQUAL = ["=", "<>"]
+_OPERATORS = [*_EQUAL, "<", "<=", ">", ">="]
+PLAIN: dict[str, tuple[Sequence[Any], list[str]]] = {
+    "size": (SIZES, _OPERATORS),
+    "wd": (DAYS, _OPERATORS),
+    "city": (["Bonn", "Graz", "Lyon"], _EQUAL),
+    "kind": (["young", "old"], _EQUAL),
+    "dow": (range(7), _OPERATORS),
+    "number": ([1, 10, 11, 12], _OPERATORS),
+    "rank": ([9, 10], _OPERATORS),
+}
+"""Keys that are compared with constants alike here and in the database, with the operators for that."""
 
 
 class Draw:
@@ -104,7 +100,13 @@ class Draw:
         if self._random.random() < 0.08 and key not in ("mon", "wd"):
             state = self._one(["IS NULL", "IS NOT NULL"])
             return f"{{}} {state}", f"{{}} {state}"
-        return getattr(self, f"_{key}")()
+        if key not in PLAIN or (self._random.random() < 0.4 and hasattr(self, f"_{key}")):
+            return getattr(self, f"_{key}")()
+        values, operators = PLAIN[key]
+        same = self._compared(list(map(repr, values)), operators)
+        while "DISTINCT" in same and not isinstance(values[0], str):
+            same = self._compared(list(map(repr, values)), operators)
+        return same, same
 
     def _compared(self, values: Sequence[str], operators: Sequence[str] = _OPERATORS) -> str:
         """A comparison of the key with constants that both sides take."""
@@ -162,26 +164,22 @@ class Draw:
         )
 
     def _size(self) -> tuple[str, str]:
-        if self._random.random() < 0.25:
-            return self._folded(SIZES)
-        return (same := self._compared([f"'{size}'" for size in SIZES])), same
-
-    def _wd(self) -> tuple[str, str]:
-        return (same := self._compared([f"'{day}'" for day in DAYS])), same
+        return self._folded(SIZES)
 
     def _city(self) -> tuple[str, str]:
-        if self._random.random() < 0.25:
-            ours, theirs = self._folded(["Bonn", "Graz", "Lyon"], nulls=False)
-            return ours, theirs.replace("{}", "{}_listed")
-        if self._random.random() < 0.2:
-            return self._one(
-                [
-                    ("{} = 'other'", "{} = 'Oslo'"),
-                    ("{} LIKE '%n'", "{}_listed LIKE '%n'"),
-                    ("{} NOT LIKE 'B%'", "{}_listed NOT LIKE 'B%'"),
-                ]
-            )
-        return (same := self._compared(["'Bonn'", "'Graz'", "'Lyon'"], ["=", "<>"])), same
+        ours, theirs = self._folded(["Bonn", "Graz", "Lyon"], nulls=False)
+        return self._one(
+            [
+                (ours, theirs.replace("{}", "{}_listed")),
+                ("{} = 'other'", "{} = 'Oslo'"),
+                ("{} LIKE '%n'", "{}_listed LIKE '%n'"),
+                ("{} NOT LIKE 'B%'", "{}_listed NOT LIKE 'B%'"),
+            ]
+        )
+
+    def _kind(self) -> tuple[str, str]:
+        patterns = [(same, same) for same in ("{} LIKE 'y%'", "{} NOT LIKE 'y%'")]
+        return self._one([self._folded(["young", "old"], nulls=False), *patterns])
 
     def _age(self) -> tuple[str, str]:
         low, high = sorted(self._random.sample([18, 30, 31, 65], 2))
@@ -263,29 +261,6 @@ class Draw:
 
     def _month_of(self) -> tuple[str, str]:
         return self._dates(["2025-10-01", "2025-11-01"], [*PERIODS, "2025-10-01", "2025-11-30"])
-
-    def _numbers(self, values: Sequence[int]) -> tuple[str, str]:
-        form = self._compared([str(value) for value in values])
-        while "DISTINCT" in form:
-            form = self._compared([str(value) for value in values])
-        return form, form
-
-    def _dow(self) -> tuple[str, str]:
-        return self._numbers(range(7))
-
-    def _number(self) -> tuple[str, str]:
-        return self._numbers([1, 10, 11, 12])
-
-    def _rank(self) -> tuple[str, str]:
-        return self._numbers([9, 10])
-
-    def _kind(self) -> tuple[str, str]:
-        if self._random.random() < 0.3:
-            return self._folded(["young", "old"], nulls=False)
-        form = self._one(["{} = 'young'", "{} <> 'old'", "{} IN ('old', 'young')", "'old' = {}"])
-        return self._one(
-            [(form, form), *[(same, same) for same in ("{} LIKE 'y%'", "{} NOT LIKE 'y%'")]]
-        )
 
     def condition(self, keys: Sequence[str], named: Any, depth: int = 2) -> tuple[str, str]:
         """Returns a condition on keys and on the number of rows, for us and for the database."""

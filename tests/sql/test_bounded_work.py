@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlglot import exp
 
 from stream_dp import sql
 from stream_dp.errors import InvalidQuery
 from stream_dp.pipeline.queries.query_answerer import MOST_PARTS
 from stream_dp.sql.plan.statement_plan import Among, Dimension
 from stream_dp.sql.plan.table_values import MOST_PERIODS
-from stream_dp.sql.terms import possible_conditions
 
 HOURS = [
     {"name": "d", "type": "date", "by": "hour", "from": "2020-01-01", "until": "2027-06-23"},
@@ -192,50 +190,3 @@ def test_no_condition_lists_more_than_a_message_holds(text: str) -> None:
         sql.parse(text, HOURS)
     with pytest.raises(InvalidQuery, match="lists more values than one query can"):
         sql.plan(f"SELECT COUNT(*) FILTER (WHERE {text}) FROM t", HOURS)
-
-
-def test_what_no_row_can_satisfy_is_looked_for_within_bounds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each combination of groups once took all cells times all terms."""
-    looked = 0
-    test = possible_conditions._test
-
-    def counted(*arguments: Any) -> Any:
-        holds = test(*arguments)
-
-        def look(row: Any) -> bool:
-            nonlocal looked
-            looked += 1
-            return holds(row)
-
-        return look
-
-    monkeypatch.setattr(possible_conditions, "_test", counted)
-    schema = [
-        {"name": name, "type": "category", "values": [f"v{n}" for n in range(26)]} for name in "ab"
-    ]
-    terms = " OR ".join(f"a = 'v{n % 26}' AND b = 'v{n % 25}' AND a = 'v1'" for n in range(180))
-    cases = "CASE WHEN {0} = 'v1' THEN 1 WHEN {0} = 'v2' THEN 2 WHEN {0} = 'v3' THEN 3 END"
-    groups = ", ".join(cases.format(name) for name in "ab")
-    plan = sql.plan(f"SELECT COUNT(*) FROM t WHERE {terms} GROUP BY {groups}", schema)
-    assert 1 < looked < 2 * possible_conditions._MOST_STEPS, (
-        "a condition is looked at, and each of its parts"
-    )
-    assert 0 < len(plan.queries) <= 16
-
-
-def test_the_text_of_each_part_of_each_part_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    n_texts = 0
-    written = exp.Expression.sql
-
-    def counted(*arguments: Any, **options: Any) -> str:
-        nonlocal n_texts
-        n_texts += 1
-        return written(*arguments, **options)
-
-    monkeypatch.setattr(exp.Expression, "sql", counted)
-    terms = " OR ".join([f"EXTRACT(DOW FROM d){' + 1' * 100} > 1"] * 4)
-    plan = sql.plan(f"SELECT COUNT(*) FROM t GROUP BY EXTRACT(DOW FROM d) HAVING {terms}", HOURS)
-    assert len(plan.queries) == 8
-    assert n_texts < 100, "of the groups alone"

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from stream_dp.core.queries.conditions import compile_where
 from stream_dp.sql import parse
+from stream_dp.sql.terms import possible_conditions
 from stream_dp.sql.terms.possible_conditions import Possible
 from tests.sql.schemas import MORE, universe_of
+from tests.sql.trees import of
 
 UNIVERSE = universe_of(MORE)
 SCHEMA = {attribute["name"]: attribute for attribute in MORE}
@@ -36,6 +38,9 @@ def test_a_condition_is_possible_where_the_worker_finds_a_cell(
     assert Possible(SCHEMA)(where) == bool(possible)
 
 
+AGE_20, AGE_21 = of("age", eq=20), of("age", eq=21)
+
+
 @pytest.mark.parametrize(
     ("where", "possible"),
     [
@@ -43,18 +48,24 @@ def test_a_condition_is_possible_where_the_worker_finds_a_cell(
         ({"all": []}, True),
         ({"any": []}, False),
         # What cuts a bin may hold for some of its values, and the worker refuses it.
-        ({"all": [{"attribute": "age", "eq": 20}, {"attribute": "age", "eq": 21}]}, True),
-        ({"attribute": "city", "ge": 3}, True),
+        ({"all": [AGE_20, AGE_21]}, True),
+        (of("city", ge=3), True),
     ],
 )
 def test_what_is_not_clear_is_possible(where: Any, possible: bool) -> None:
     assert Possible(SCHEMA)(where) == possible
 
 
-def test_what_would_take_long_to_find_out_is_possible() -> None:
+def test_what_would_take_long_to_find_out_is_possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each combination of groups once took all cells times all terms."""
     many = {
-        name: {"name": name, "type": "category", "values": [f"v{i}" for i in range(1000)]}
-        for name in ("a", "b")
+        name: {"name": name, "type": "category", "values": [f"v{i}" for i in range(size)]}
+        for name, size in (("a", 1000), ("b", 1000), ("c", 20), ("d", 20))
     }
-    never = {"all": [{"any": []}, *({"attribute": name, "eq": "v0"} for name in many)]}
-    assert Possible(many)(never)
+    assert Possible(many)({"all": [{"any": []}, of("a", eq="v0"), of("b", eq="v0")]})
+    monkeypatch.setattr(possible_conditions, "_MOST_STEPS", 5_000)
+    possible = Possible(many)
+    terms = [[of("c", eq="v0"), of("d", eq=f"v{i}"), of("c", eq="v1")] for i in range(20)]
+    found = [possible({"all": each}) for each in terms]
+    assert 0 < found.count(False) < 20
+    assert found == sorted(found), "it is told apart while steps are left"
