@@ -26,7 +26,7 @@ demo-daily: $(VENV)/demo.stamp  ## Two months of flights, a phase a day: tiles t
 help:  ## This list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
 
-test: $(VENV)/dev.stamp  ## The tests to run before each commit, in about 6 minutes on two idle cores
+test: $(VENV)/dev.stamp  ## The tests to run before each commit, in about nine minutes on two idle cores
 	$(PYTEST) -m "not slow"
 
 test-all: $(VENV)/dev.stamp  ## Every test there is, in some 45 minutes

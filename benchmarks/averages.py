@@ -27,6 +27,7 @@ from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Sum, Summed
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Total, total_of
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.core.residual.looks.table_looks import QUERY, Part, TablesLook
 from stream_dp.core.residual.plan.planner import Prices
@@ -97,7 +98,10 @@ class Outcome:
 def sealed(data: Blocks, error: float, noise: SeededNoise) -> Driven:
     """A new data set whose one phase is open, with nothing measured."""
     accuracy = Accuracy(error, FAILURE_PROBABILITY)
-    driven = Driven(Calibrated(ORDERS, PRIVACY, accuracy, base_share=0.0, pacing=False), noise)
+    driven = Driven(
+        Calibrated(ORDERS, PRIVACY, accuracy, CalibratedSettings(base_share=0.0, pacing=False)),
+        noise,
+    )
     driven.open_phase(data.sizes[0], data)
     return driven
 

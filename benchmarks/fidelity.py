@@ -32,7 +32,7 @@ from rich.table import Table
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.median.memory import Memory
-from stream_dp.core.median.phased import QueryLook, QueryRelease
+from stream_dp.core.median.phase_looks import QueryLook, QueryRelease
 from stream_dp.core.outcome import Answered, Refused
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import PooledNoise

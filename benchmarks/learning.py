@@ -38,6 +38,7 @@ from stream_dp.core.outcome import Refused
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.lab.trial import Driven
@@ -292,7 +293,9 @@ def today(universe: Universe, setting: Setting) -> Calibrated:
 
 
 def made(universe: Universe, setting: Setting, **options: Any) -> Calibrated:
-    return Calibrated(universe, PRIVACY, Accuracy(setting.error, 0.01), **options)
+    return Calibrated(
+        universe, PRIVACY, Accuracy(setting.error, 0.01), CalibratedSettings(**options)
+    )
 
 
 class Kept:

@@ -37,14 +37,15 @@ from stream_dp.embedded.folders import cache_folder
 from stream_dp.embedded.stack import Addresses, Servers
 from stream_dp.messages import Definition, Topics
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.datasets import block_cache, counting_processes
-from stream_dp.pipeline.datasets.block_cache import BlockCache
-from stream_dp.pipeline.datasets.dataset import Dataset, Tools
-from stream_dp.pipeline.datasets.private_values import Keeper
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka.sender import Sender
 from stream_dp.pipeline.kafka.topic_log import KafkaInputReader, KafkaLog, KeyedTopic
+from stream_dp.pipeline.rows import block_cache, counting_processes
+from stream_dp.pipeline.rows.block_cache import BlockCache
+from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.profiles.builder import build
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import ORIGIN, Pair, State, StateTable
@@ -154,7 +155,7 @@ async def serve(addresses: Addresses, state: State, given: argparse.Namespace) -
         async def look(form: str, n_blocks: int) -> None:
             one: Any = Counting(range(dataset.phase - n_blocks, dataset.phase))
             began = time.perf_counter()
-            (found,) = await dataset._taken([one])  # noqa: SLF001 - a look without a charge
+            (found,) = await dataset.looks._looked([one])  # noqa: SLF001 - a look without a charge
             seconds[form].append(time.perf_counter() - began)
             counts[one.window].add(found)
 

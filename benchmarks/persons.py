@@ -49,6 +49,7 @@ from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.counted_rows import CountedRows
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.lifetime_slots import allowances_of_slots, units_after
@@ -249,7 +250,7 @@ def run(
     """Opens a phase a month, and asks the queries of W4 after each."""
     privacy = Privacy(PRIVACY.epsilon, PRIVACY.delta, unit)
     accuracy = Accuracy(error, FAILURE_PROBABILITY)
-    mechanism = Calibrated(FLIGHTS, privacy, accuracy, queries_per_phase=expect)
+    mechanism = Calibrated(FLIGHTS, privacy, accuracy, CalibratedSettings(queries_per_phase=expect))
     driven, choice, answered = Driven(mechanism, PooledNoise()), Choice(unit), score.answered
     data, every = Blocks(FLIGHTS), Blocks(FLIGHTS)
     asked = score.asked

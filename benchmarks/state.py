@@ -413,10 +413,10 @@ async def weigh_answers(scale: Scale, life: Life, n_each: int) -> None:
     await life.take(life.queries("wide", counts(1, "first")))  # the look is paid; the rest is free
     free = life.queries("wide", counts(n_each))
     await scale.weigh(life, "answer to a count", n_each, "wide", free)
-    n_looks, looks = min(200, n_each), life.worker.datasets["wide"].looks
+    n_looks, looks = min(200, n_each), life.worker.datasets["wide"].looks.n_taken
     paid = life.queries("wide", new_counts(n_looks))
     await scale.weigh(life, "paid look, with its answer", n_looks, "wide", paid)
-    assert life.worker.datasets["wide"].looks - looks == n_looks
+    assert life.worker.datasets["wide"].looks.n_taken - looks == n_looks
 
     places = [{"name": "place", "type": "category", "values": PLACES}]
     await life.define(definition("tables", places, 100_000))

@@ -31,9 +31,11 @@ from stream_dp.core.outcome import Answered, Path, TableAnswered
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import NoiseSource, PooledNoise
 from stream_dp.core.residual.base_release.base_plan import BasePlan
-from stream_dp.core.residual.base_release.expected_queries import PlannedTile
+from stream_dp.core.residual.base_release.expected_queries import Expected, PlannedTile
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.plan.planner import Prices, Terms
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
+from stream_dp.core.residual.plan.planner import Terms
+from stream_dp.core.residual.plan.promise import Promise
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.lab.trial import Driven
@@ -148,8 +150,7 @@ def through_engine(
         ORDERS,
         PRIVACY,
         accuracy,
-        base_share=base_share,
-        tiles=tuple(shown) if declared else (),
+        CalibratedSettings(base_share=base_share, tiles=tuple(shown) if declared else ()),
     )
     driven = Driven(mechanism, noise)
     data, promised, asked = Blocks(ORDERS), 0, 0
@@ -165,7 +166,7 @@ def through_engine(
             if isinstance(outcome, Answered | TableAnswered):
                 promised += outcome.path is not Path.UNVERIFIED
     seconds = perf_counter() - started
-    base = mechanism.base_release(days[0].n_rows).units / UNITS
+    base = mechanism.openings.release(days[0].n_rows).units / UNITS
     return Result(name, base, driven.spent_share(), promised / asked, driven.looks, seconds)
 
 
@@ -208,7 +209,9 @@ def range_prices(accuracy: Accuracy, n_rows: int, seed: int, noise: NoiseSource)
         ("ranges of a category", Category("amount", tuple(map(str, range(BINS))), other=False)),
     ):
         universe, promised = Universe((attribute,)), 0
-        driven = Driven(Calibrated(universe, PRIVACY, accuracy, base_share=0.0), noise)
+        driven = Driven(
+            Calibrated(universe, PRIVACY, accuracy, CalibratedSettings(base_share=0.0)), noise
+        )
         data = Blocks(universe)
         data.append(Block.seal(universe, Rows((amounts,))))
         driven.open_phase(n_rows, data)
@@ -237,13 +240,12 @@ def planning_times(n_rows: int, queries: int | None) -> tuple[float, float]:
         n_rows: The rows of the first phase. The later ones have a few more.
         queries: Different queries expected in each phase; None for the default.
     """
-    terms, budget = Terms.of(Accuracy(0.02, FAILURE_PROBABILITY)), Budget.of(PRIVACY)
-    prices = Prices(budget)
-    plan = BasePlan((8,) * 64, queries=queries, terms=terms)
+    promise = Promise((8,) * 64, Budget.of(PRIVACY), Accuracy(0.02, FAILURE_PROBABILITY))
+    plan = BasePlan(promise.axes, Expected(queries=queries), promise.terms)
     times = []
     for more in range(8):
         started = perf_counter()
-        plan.release(n_rows + more, terms, None, budget, prices)
+        plan.release(n_rows + more, promise)
         times.append(perf_counter() - started)
     return times[0], float(np.median(times[1:]))
 

@@ -32,8 +32,8 @@ from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
-from stream_dp.core.residual.base_release.expected_queries import Group
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.core.sparse_vector.composition import Concentrated
@@ -215,7 +215,6 @@ class CalibratedMethod:
         pacing: bool = False,
         base_share: float | None = None,
         queries_per_phase: int | None = None,
-        workload: tuple[Group, ...] | None = None,
         name: str = "calibrated",
     ) -> None:
         self.name = name
@@ -226,10 +225,11 @@ class CalibratedMethod:
                 universe,
                 PRIVACY,
                 accuracy,
-                pacing=pacing,
-                base_share=base_share,
-                queries_per_phase=queries_per_phase,
-                workload=workload,
+                CalibratedSettings(
+                    pacing=pacing,
+                    base_share=base_share,
+                    queries_per_phase=queries_per_phase,
+                ),
             ),
             noise,
         )

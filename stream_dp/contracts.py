@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -83,15 +84,15 @@ _LEDGER: Final = {
         "phase": {"description": "phase: its number, from 1.", "type": "integer", "minimum": 1},
         "rows": {"description": "phase: its rows.", "type": "integer", "minimum": 0},
         "since": {
-            "description": "phase: the time at which it begins, as a date or with an offset, if it is known.",
+            "description": "phase: when it begins, if that is known.",
             "type": "string",
         },
         "until": {
-            "description": "phase: the time at which it has ended, which does not belong to it.",
+            "description": "phase: when it has ended.",
             "type": "string",
         },
         "erased": {
-            "description": "phase: the number of first phases whose rows are erased from then on.",
+            "description": "phase: the number of first phases whose rows are now erased.",
             "type": "integer",
             "minimum": 1,
         },
@@ -131,12 +132,12 @@ _LEDGER: Final = {
             },
         },
         "nonce": {
-            "description": "charge: random bytes, so that no two charges have the same entry.",
+            "description": "charge: random bytes, so that no two entries are equal.",
             "type": "string",
             "pattern": "^[0-9a-f]{32}$",
         },
         "analyst": {
-            "description": "charge: who asks the query. It is absent where the data set measures by itself.",
+            "description": "charge: who asks. Absent where the data set measures by itself.",
             "type": "string",
         },
         "paid_by": {
@@ -144,11 +145,11 @@ _LEDGER: Final = {
             "const": "owner",
         },
         "analysts": {
-            "description": "analysts: what is allowed to whom from here on.",
+            "description": "analysts: what is allowed to whom from now on.",
             "type": "object",
         },
         "owner": {
-            "description": "analysts: what is kept for the owner, if something is.",
+            "description": "analysts: what is kept for the owner, if anything.",
             "type": "object",
         },
     },
@@ -196,10 +197,50 @@ def schemas() -> dict[str, dict[str, Any]]:
     made["queries"]["$defs"] = item.pop("$defs") | {"Query": item}
     made["queries"]["properties"]["queries"]["items"] = {"$ref": "#/$defs/Query"}
     made["queries"]["allOf"] = [_quotes_together()]
+    for schema in made.values():
+        _explain(schema)
     return {
         name: {"$schema": _DIALECT, "$id": f"stream-dp/{_VERSION}/{name}", **schema}
         for name, schema in made.items()
     }
+
+
+def documented(model: type[BaseModel]) -> dict[str, tuple[str, str]]:
+    """Returns what the docstrings of a model and its bases say of each field, and of its default.
+
+    Args:
+        model: A model of a message, or of settings.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for base in reversed(model.__mro__):
+        _, _, listed = (base.__doc__ or "").partition("Attributes:\n")
+        listed, _, _ = listed.partition("\n\n")
+        fields = re.findall(r"^ {8}(\w+): (.*?)(?=^ {8}\w|\s*\Z)", listed, re.MULTILINE | re.DOTALL)
+        for name, text in fields:
+            said, _, default = " ".join(text.replace("``", "`").split()).partition(" Default: ")
+            said = said.removeprefix("`from` in JSON: ")
+            found[name] = said[:1].upper() + said[1:], default.removesuffix(".")
+    return {name: said for name, said in found.items() if name in model.model_fields}
+
+
+def _explain(schema: dict[str, Any]) -> None:
+    """Adds to each field of a schema what the docstring of its model says of it."""
+    models, waiting = dict[str, type[BaseModel]](), [BaseModel]
+    while waiting:
+        model = waiting.pop()
+        models[model.__name__] = model
+        waiting += model.__subclasses__()
+    for made in (schema, *schema.get("$defs", {}).values()):
+        model = models.get(made.get("title", ""), BaseModel)
+        said = {
+            model.model_fields[name].alias or name: of for name, of in documented(model).items()
+        }
+        if "description" in made:
+            made["description"] = made["description"].partition("\n\nAttributes:")[0].rstrip()
+        for name, field in made.get("properties", {}).items():
+            field.pop("title", None)
+            if name in said:
+                field.setdefault("description", said[name][0])
 
 
 def _named() -> dict[str, Any]:
@@ -217,10 +258,7 @@ def _named() -> dict[str, Any]:
 
 
 def _answer() -> dict[str, Any]:
-    """An answer of any kind, a refusal or a quote. Fields that say which of them it is tell them apart.
-
-    Answers that were published before they said their kind lack the field ``kind``.
-    """
+    """An answer of any kind, a refusal or a quote. Fields that say which of them it is tell them apart."""
     models: list[type[Answer]] = [
         *ANSWERS.values(),
         SeriesAnswer,

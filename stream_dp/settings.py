@@ -24,55 +24,52 @@ class WorkerSettings(BaseSettings):
     Attributes:
         bootstrap_servers: The addresses of the Kafka brokers, as ``host:port`` separated by commas.
         kafka_security_protocol: The protocol for connections to the brokers.
-        kafka_sasl_mechanism: The SASL mechanism for the password. It applies to the two SASL protocols.
-        kafka_username: The user name at the brokers. It applies to the two SASL protocols.
+        kafka_sasl_mechanism: The SASL mechanism for the password.
+        kafka_username: The user name at the brokers, for the two SASL protocols.
         kafka_password: The password of that user.
-        kafka_ca_file: PEM file with the certificate authority that signed the brokers' certificates. It
-            applies to SSL. Default: the system's certificate authorities.
+        kafka_ca_file: PEM file with the certificate authority that signed the brokers' certificates.
+            Default: the system's certificate authorities.
         kafka_cert_file: PEM file with the worker's own certificate, for brokers that require one.
         kafka_key_file: PEM file with the key of that certificate. Default: the file of the certificate.
-        redis_url: The address of the Redis that makes reads fast: ``redis://``, ``rediss://`` or ``unix://``.
-            ``redis+sentinel://HOST:26379,HOST:26379/NAME?db=0`` asks the Sentinels at these hosts for the
-            primary that they call NAME; ``rediss+sentinel://`` does so with TLS. A user and password before
-            the hosts are for the servers, and the options ``sentinel_username`` and ``sentinel_password``
-            for the Sentinels.
-        redis_cluster: Whether the address is one node of a Redis Cluster, which has no Sentinels.
+        redis_url: The address of Redis: ``redis://``, ``rediss://`` or ``unix://``.
+            ``redis+sentinel://HOST:26379,HOST:26379/NAME?db=0`` asks these Sentinels for the primary NAME;
+            ``rediss+sentinel://`` does so with TLS. A user and password before the hosts are for the servers,
+            the options ``sentinel_username`` and ``sentinel_password`` for the Sentinels.
+        redis_cluster: Whether the address is one node of a Redis Cluster.
         topic_prefix: The prefix of all topic names. Each deployment on shared servers needs its own.
         redis_prefix: The prefix of all keys in Redis. Default: derived from the topic prefix.
         group_id: The consumer group of the workers that share the topics. Default: derived from the topic
             prefix.
-        instance_id: A fixed name of this worker in its group. A restarted worker then gets its partitions
-            back at once. Each worker needs its own name.
+        instance_id: A fixed name of this worker alone in its group. When it starts again it then gets its
+            partitions back at once.
         session_timeout_s: The seconds without a heartbeat after which a worker loses its partitions.
         stall_timeout_s: The seconds without progress after which a worker that has work ends itself.
         web_port: The port of the dashboard, ``/healthz`` and ``/metrics``.
-        web_bind: The address on which these pages are served. Only ``/healthz`` never asks for a token.
+        web_bind: The address on which these pages are served.
         web_operator_token: The token that opens all pages. Each role needs a token unless the pages are
-            served on a loopback address. Default: a new token at every start that needs one. The worker shows
-            it on a terminal alone; elsewhere nobody enters without a token that you set.
+            served on a loopback address. Default: a new token at every start that needs one, which the worker
+            shows on a terminal alone.
         web_analyst_token: The token that opens the public pages and the question box. Default: as with
             ``web_operator_token``.
         web_token_header: The header in which a proxy passes on the signed token of the person it let in, such
-            as ``X-Forwarded-Access-Token``. The token is checked like any other. It needs ``identity``.
-        identity: Whether each query must carry a signed token that says who asks. ``required`` rejects all
-            others. ``off`` believes the name in the query.
+            as ``X-Forwarded-Access-Token``. It needs ``identity``.
+        identity: Whether each query must carry a signed token that says who asks. ``off`` believes the name
+            in the query.
         identity_keys: The public keys of the issuer of these tokens: the path of a JWK Set, or an
             ``https://`` URL. It needs ``identity``.
-        identity_issuer: The ``iss`` that these tokens must have. It needs ``identity``. Keys at a URL
-            need it. Default: any.
+        identity_issuer: The ``iss`` that these tokens must have. Keys at a URL need it. Default: any.
         metrics_port: A port that serves ``/metrics`` without a token, for Prometheus alone.
         log_format: The form of the log lines: text, or one JSON object a line.
         audit_log: Whether the log has a line for each reply to a query: who asked what, when, and at what
-            price. No line holds an answer.
+            price.
         person_key_file: A file of at least 32 random bytes, the same for all workers, from which the digests
             of persons are made. The topics alone then undo no digest. It applies to data sets that are
             defined with it; losing it ends them. Default: each data set has a secret of its own on the topic
             of blocks.
-        block_cache_mb: The memory for rows that looks have read, of all data sets of the worker together, in
-            units of 2^20 bytes. What has no room is read again.
+        block_cache_mb: The memory for rows that looks have read, of all data sets of the worker, in units of
+            2^20 bytes.
         look_processes: The number of processes that count the blocks of a look for which ``block_cache_mb``
-            has no room. They start with the first such look. 1 counts in the worker. It applies to Linux.
-            Default: the number of cores, at most four.
+            has no room, on Linux. 1 counts in the worker. Default: the number of cores, at most four.
         data_dir: Faust's own folder. It holds nothing that must be kept. Default: a temporary folder.
         crash_at: Kills the process at a named point, written as ``point:n``. It is meant for fault tests.
     """

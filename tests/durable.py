@@ -13,10 +13,11 @@ from typing import TypeVar
 from stream_dp.broker import Broker
 from stream_dp.messages import Topics
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.datasets.private_values import Keeper
-from stream_dp.pipeline.journal.journal import Journal, Owned
+from stream_dp.pipeline.journal.journal import Journal
+from stream_dp.pipeline.journal.owned_partition import Owned
 from stream_dp.pipeline.kafka.servers import described_topics
 from stream_dp.pipeline.kafka.topic_log import KafkaLog, KeyedTopic
+from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.state.private_names import Named
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import State, StateTable

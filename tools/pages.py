@@ -6,7 +6,7 @@ People write the text of ``messages.md``. This module writes, in place, the tabl
 
 from __future__ import annotations
 
-import copy
+import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ import click
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from stream_dp.cli import root
-from stream_dp.contracts import schemas
-from stream_dp.messages import ANSWERS, DATASET_PATTERN, FIELDS, KindsSpec, NoisyAnswer, Table
+from stream_dp.cli import GROUPS, root
+from stream_dp.contracts import documented
+from stream_dp.messages import ANSWERS, DATASET_PATTERN, FIELDS, KindsSpec, NoisyAnswer
 from stream_dp.messages.message_base import (
     DATE_PATTERN,
     ID_PATTERN,
@@ -30,7 +30,6 @@ from stream_dp.messages.message_base import (
 from stream_dp.settings import WorkerSettings
 
 _DOCS = Path(__file__).parents[1] / "docs"
-_WIDTH = 100
 
 
 def configuration() -> str:
@@ -47,7 +46,7 @@ def configuration() -> str:
 `stream-dp worker` reads these environment variables.
 An option of the command takes precedence over its variable.
 If you set neither the Kafka nor the Redis address, the worker uses the servers that `stream-dp up` started.
-The worker that `stream-dp up` itself starts reads none of these variables.
+The worker that `stream-dp up` itself starts reads none of them.
 To set one, run `stream-dp up --no-worker` and then `stream-dp worker`.
 This page is generated from the code by `make pages`.
 
@@ -55,11 +54,10 @@ This page is generated from the code by `make pages`.
 |---|---|---|---|
 {chr(10).join(rows)}
 
-The other [commands](commands.md) read the variables that match their own options:
+The other [commands](commands.md) read `STREAM_DP_KAFKA_*` and the variables that match their own options:
 `STREAM_DP_BOOTSTRAP_SERVERS`, `STREAM_DP_REDIS_URL`, `STREAM_DP_TOPIC_PREFIX` and `STREAM_DP_STATE_DIR`.
 The last one is the folder of the servers that `stream-dp up` started.
 Those that read Redis need `STREAM_DP_REDIS_CLUSTER` too, if it is a Cluster.
-All commands read `STREAM_DP_KAFKA_*`.
 Python's `Client()` and `AsyncClient()` read the same variables if you give them no address.
 """
 
@@ -68,20 +66,8 @@ def _meanings() -> dict[str, tuple[str, str]]:
     """Reads the meaning and the default of each setting from the docstring."""
     return {
         name: (meaning.removesuffix("."), default)
-        for name, (meaning, default) in _documented(WorkerSettings).items()
+        for name, (meaning, default) in documented(WorkerSettings).items()
     }
-
-
-def _documented(model: type[BaseModel]) -> dict[str, tuple[str, str]]:
-    """Reads the meaning and the default of each field from the docstring of its class."""
-    _, _, listed = (model.__doc__ or "").partition("Attributes:\n")
-    listed, _, _ = listed.partition("\n\n")
-    found = re.findall(r"^ {8}(\w+): (.*?)(?=^ {8}\w|\s*\Z)", listed, re.MULTILINE | re.DOTALL)
-    meanings = {}
-    for name, text in found:
-        meaning, _, default = " ".join(text.replace("``", "`").split()).partition(" Default: ")
-        meanings[name] = meaning, default.removesuffix(".")
-    return meanings
 
 
 def _default(field: FieldInfo) -> str:
@@ -99,91 +85,86 @@ def _accepted(field: FieldInfo) -> str:
         return "`true`, `false`"
     if choices := [choice for choice in get_args(field.annotation) if isinstance(choice, str)]:
         return ", ".join(f"`{choice}`" for choice in choices)
-    return "a secret string" if SecretStr in get_args(field.annotation) else "a string"
+    return "secret text" if SecretStr in get_args(field.annotation) else "text"
 
 
 def commands() -> str:
-    """Collects what every command's ``--help`` prints. What many commands have in common is said once."""
+    """Lists every command in its group, with what it does and some examples."""
     sections = "\n".join(
-        f"{'#' * min(len(words) + 1, 4)} {' '.join(words)}\n\n```text\n{text}\n```\n"
-        for words, text in _help(root, ["stream-dp"], None)
+        f"## {title}\n\n{chr(10).join(_listed(group))}\n\n```sh\n{chr(10).join(EXAMPLES[title])}\n```\n"
+        for title, group in GROUPS.items()
     )
     return f"""\
 # Commands
 
-This page shows what each command's `--help` prints.
+This page says what each command is for, and shows examples.
+`stream-dp COMMAND --help` explains its options.
+Options for Kafka and Redis have [variables](configuration.md) too.
+Without them, commands find the servers that `stream-dp up` started.
 The exit code is 0 if the command succeeded, 1 if it failed and printed why, 2 if the command line was wrong.
-This page is generated from the code by `make pages`.
 
-Every command has `-h, --help`.
-Those marked {_SERVERS[1:-1]} also have these options.
-Without them they find the servers that `stream-dp up` started.
-
-```text
-{_servers_help()}
-```
-
-{sections}"""
+{sections}
+`make pages` generates this page from the code.
+"""
 
 
-_SERVERS = "[SERVERS]"
-_OF_SERVERS = ("bootstrap_servers", "topic_prefix", "state_dir")
+EXAMPLES = {
+    "Use": (
+        "stream-dp advise definition.json --queries 2000",
+        "stream-dp dataset check definition.json sample.csv --public",
+        "stream-dp ingest people.csv --close",
+        'stream-dp ask people "age >= 30 AND NOT smoker" --quote',
+        'stream-dp ask people "SELECT city, AVG(income) GROUP BY city WITHIN 500 COSTING AT MOST 5%"',
+        "stream-dp ask people smoker --since 2026-11-01 --until 2026-12-01 --series day",
+        "stream-dp budget people --analyst ann",
+    ),
+    "Automate": (
+        "stream-dp ask people smoker --window 1 --standing --id smokers --alert-above 0.2",
+        "stream-dp dashboard apply flights tiles.json --prune",
+        "stream-dp dimension put airports.csv --key faa",
+        "stream-dp watch people --json",
+        "stream-dp synthesize people --output people.parquet",
+    ),
+    "Operate": (
+        "stream-dp topics create --partitions 12 --replication 3",
+        "stream-dp worker --source orders.json --log-format json",
+        "stream-dp ledger verify people",
+        "stream-dp journal repair --partition 3",
+    ),
+    "Research": ("stream-dp lab tracing --out plots",),
+}
+"""Lines to copy, for each group of commands."""
 
 
-def _servers_help() -> str:
-    """Returns the lines of help on the options with which a command finds its servers."""
-    command = click.Command("", params=_finding_servers(), add_help_option=False)
-    _, _, options = command.get_help(_context(command, "", None)).partition("Options:\n")
-    return options.rstrip()
+def _listed(group: Mapping[str, str]) -> Iterator[str]:
+    """Says what each command of a group does. Commands below another one say so in their own help."""
+    above = click.Context(root)
+    for name, said in group.items():
+        command = root.get_command(above, name)
+        assert command is not None, "the groups name commands that exist"
+        if not isinstance(command, click.Group):
+            yield _item(command, name, said)
+            continue
+        for part in command.list_commands(above):
+            below = command.get_command(above, part)
+            assert below is not None, "a group lists the commands that it has"
+            said, _, _ = inspect.cleandoc(below.help or "").partition("\n\n")
+            yield _item(below, f"{name} {part}", " ".join(said.split()))
 
 
-def _finding_servers() -> list[click.Parameter]:
-    status = root.get_command(click.Context(root), "status")
-    assert status is not None, "a command that reads topics alone"
-    return [param for param in status.params if param.name in _OF_SERVERS]
+def _item(command: click.Command, name: str, said: str) -> str:
+    pieces = command.collect_usage_pieces(click.Context(command))
+    return f"- `{' '.join([name, *pieces]).replace(' [OPTIONS]', '')}`: {said}"
 
 
-def _context(command: click.Command, name: str, above: click.Context | None) -> click.Context:
-    return command.context_class(
-        command,
-        info_name=name,
-        parent=above,
-        terminal_width=_WIDTH,
-        max_content_width=_WIDTH,
-        **command.context_settings,
-    )
-
-
-def _help(
-    command: Any, words: list[str], above: click.Context | None
-) -> Iterator[tuple[list[str], str]]:
-    context = _context(command, words[-1], above)
-    yield words, _without_common(command, context)
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            yield from _help(command.get_command(context, name), [*words, name], context)
-
-
-def _without_common(command: click.Command, context: click.Context) -> str:
-    """Returns the help without the options that the page explains once."""
-    common = {one.get_help_record(context) for one in _finding_servers()}
-    shown = copy.copy(command)
-    shown.add_help_option = False
-    shown.params = [one for one in command.params if one.get_help_record(context) not in common]
-    text = shown.get_help(context).rstrip()
-    if isinstance(command, click.Group) and context.parent is not None:
-        text, _, _ = text.partition("\n\nCommands:")  # their sections follow
-    if len(shown.params) < len(command.params):
-        text = text.replace("[OPTIONS]", f"[OPTIONS] {_SERVERS}", 1)
-    return text
-
-
-_REGION = re.compile(r"^<!--(fields|queries|kind|ledger):(\S+)-->\n(?:.+\n)*", re.MULTILINE)
+_REGION = re.compile(r"^<!--(fields|queries|kind):(\S+)-->\n(?:.+\n)*", re.MULTILINE)
 _HEADING = re.compile(r"^#+ (.+)$")
 _EXPLAINED_ONCE = {"version", "dataset"}
 _MARKS = {"type", "profile", "kind", "status"}
 """Fields that tell models apart, each with one value in each model."""
 _ENDS = ("low", "high", "lows", "highs")
+_BAR = re.compile(r"The half width around `\w+`\.")
+_MOST_CHOICES = 10
 _LINE = "line (a block's privacy budget)"
 _PATTERNS = {
     DATASET_PATTERN: "name",
@@ -197,8 +178,9 @@ def message_page() -> str:
     """Writes the tables of ``messages.md`` again, and leaves the text around them as it is.
 
     ``fields:A,B`` is one table of the fields of all these models. ``fields:A+B`` lists the fields of B in
-    place of the field of A that holds one. ``queries:all`` says which fields each kind of query has,
-    ``kind:sum`` what the answers of a kind have, and ``ledger:entry`` what an entry of the ledger has.
+    place of the field of A that holds one. ``fields:A-x,y`` leaves out fields that examples or schemas
+    explain well enough. ``queries:all`` says which fields each kind of query has, and ``kind:sum`` what
+    the answers of a kind have.
     """
     return _MessagePage((_DOCS / "messages.md").read_text()).written()
 
@@ -230,17 +212,22 @@ class _MessagePage:
     def _filled(self, match: re.Match[str]) -> str:
         what, names = match[1], match[2]
         if what == "fields":
+            names, _, left_out = names.partition("-")
             listed, _, inner = names.partition("+")
             text = self._fields(
-                [_MODELS[name] for name in listed.split(",")], set(inner.split(",")) - {""}
+                [_MODELS[name] for name in listed.split(",")],
+                set(inner.split(",")) - {""},
+                left_out.split(",") if left_out else [],
             )
         elif what == "kind":
             text = self._kind(names)
         else:
-            text = _queries() if what == "queries" else _ledger_entry()
-        return f"<!--{what}:{names}-->\n{text}\n"
+            text = _queries()
+        return f"<!--{what}:{match[2]}-->\n{text}\n"
 
-    def _fields(self, models: Sequence[type[BaseModel]], held: set[str]) -> str:
+    def _fields(
+        self, models: Sequence[type[BaseModel]], held: set[str], left_out: Sequence[str]
+    ) -> str:
         """Makes a table of the fields of some models. It says which of them have a field if not all do."""
         rows: dict[str, list[str]] = {}
         owners: dict[str, list[str]] = {}
@@ -250,10 +237,13 @@ class _MessagePage:
                 rows.setdefault(name, cells)
         for name, labels in owners.items():
             if len(labels) < len(models) and all(labels):
-                rows[name][-1] = f"Of {_named(labels)}. {rows[name][-1]}"
+                those = ", ".join(f"`{label}`" for label in labels)
+                rows[name][-1] = f"{those}: {rows[name][-1]}"
+        for name in left_out:
+            del rows[name]
         self.listed += models
         asked = all(issubclass(model, Request) for model in models)
-        titles = ["field", "type", "default", "meaning"] if asked else ["field", "type", "meaning"]
+        titles = ["field", "type", "default", "meaning"] if asked else ["field", "meaning"]
         return _table(titles, rows.values())
 
     def _rows(
@@ -277,9 +267,9 @@ class _MessagePage:
                 )
                 continue
             meaning, default = _said(model, name)
-            cells = [f"`{prefix}{field.alias or name}`", self._type(shape)]
-            if issubclass(model, Request):
-                cells.append(_default_of(field, default, optional=optional))
+            cells = [f"`{prefix}{field.alias or name}`"]
+            if issubclass(model, Request):  # a reply says by itself of which type a field is
+                cells += [self._type(shape), _default_of(field, default, optional=optional)]
             yield prefix + name, [*cells, meaning]
 
     def _is_listed(self, model: type[BaseModel], name: str) -> bool:
@@ -294,7 +284,6 @@ class _MessagePage:
     def _kind(self, kind: str) -> str:
         """Makes a table of what the answers of a kind have."""
         model = ANSWERS[kind]
-        schema = model.model_json_schema()
         rows, known, ends = [], [], []
         for name in model.model_fields:
             if name in NoisyAnswer.model_fields:
@@ -302,26 +291,23 @@ class _MessagePage:
             meaning, _ = _said(model, name)
             if meaning.startswith("Always None"):
                 continue
-            if name.rpartition("_")[2] in _ENDS and kind != "between":
+            if kind != "between" and (name.rpartition("_")[2] in _ENDS or _BAR.fullmatch(meaning)):
                 ends.append(name)
             elif (name, meaning) in self.explained:
                 known.append(name)
             else:
                 self.explained.add((name, meaning))
-                rows.append([f"`{name}`", self._type(schema["properties"][name]), meaning])
+                rows.append([f"`{name}`", meaning])
         if known:
-            rows.append([_named(known), "", "As above."])
+            rows.append([_named(known), "As above."])
         if ends:
-            rows.append([_named(ends), "", "[Ends](#which-bar-to-use)."])
-        if grouped := ANSWERS.get(f"{kind}_by_group"):
-            rows.append(
-                [
-                    "`table`",
-                    "object",
-                    f"With `group_by`, in a `{kind}_by_group`: {_cells(grouped)}.",
-                ]
+            rows.append([_named(ends), "[Bars and ends](#which-bar-to-use)."])
+        if f"{kind}_by_group" in ANSWERS:
+            meaning = (
+                f"With `group_by`, in a `{kind}_by_group`: lists, with an entry for each cell."
             )
-        return _table(["field", "type", "meaning"], rows)
+            rows.append(["`table`", meaning])
+        return _table(["field", "meaning"], rows)
 
     def _type(self, shape: Mapping[str, Any]) -> str:
         """Says in a few words what a JSON Schema accepts."""
@@ -335,6 +321,8 @@ class _MessagePage:
                 return " or ".join(dict.fromkeys(linked))
         if "const" in shape:
             return f"`{json.dumps(shape['const'])}`"
+        if len(shape.get("enum", ())) > _MOST_CHOICES:  # the page lists them with their meaning
+            return "text"
         if "enum" in shape:
             return ", ".join(f"`{one}`" for one in shape["enum"])
         if shape.get("type") == "array":
@@ -356,45 +344,22 @@ def _reference(shape: Mapping[str, Any]) -> tuple[str, str]:
     return str(form.get("items", form).get("$ref", "")).rpartition("/")[2], several
 
 
-def _cells(grouped: type[BaseModel]) -> str:
-    """Lists the fields of the table in an answer by group."""
-    (name,) = (one for one in grouped.model_json_schema()["$defs"] if one.endswith("Table"))
-    model = _MODELS[name]
-    if not issubclass(model, Table):
-        return _named([*model.model_fields])
-    own = _named([one for one in model.model_fields if one not in Table.model_fields])
-    return f"{own}, and what a [table](#counts-and-tables) has"
-
-
 def _plain_type(shape: Mapping[str, Any]) -> str:
     kind = shape.get("type")
     if kind == "string":
         return _PATTERNS.get(shape.get("pattern", ""), "text")
     if kind in {"integer", "number"}:
-        return f"{kind}{_interval(shape)}"
+        return str(kind)  # a refusal says the bounds, and so do the schemas
     return {"boolean": "boolean", "object": "object"}.get(str(kind), "any value")
-
-
-def _interval(shape: Mapping[str, Any]) -> str:
-    """Writes the bounds of a number as an interval."""
-    low = shape.get("minimum", shape.get("exclusiveMinimum"))
-    high = shape.get("maximum", shape.get("exclusiveMaximum"))
-    if low is None or (high is None and low == 0):
-        return ""
-    if high is None or high >= 2**31:
-        return f" ≥ {low:g}" if "minimum" in shape else f" > {low:g}"
-    opening, closing = "[("["exclusiveMinimum" in shape], "])"["exclusiveMaximum" in shape]
-    return f" in {opening}{low:,}, {high:,}{closing}"
 
 
 def _said(model: type[BaseModel], name: str) -> tuple[str, str]:
     """Returns what the docstrings of a model and its bases say of a field, and of its default."""
-    for base in model.__mro__:
-        if issubclass(base, BaseModel) and name in (said := _documented(base)):
-            meaning, default = said[name]
-            meaning = meaning.removeprefix("`from` in JSON: ").replace(_LINE, "line")
-            return meaning[:1].upper() + meaning[1:], default
-    raise LookupError(f"the docstring of {model.__name__} says nothing of {name}")
+    try:
+        meaning, default = documented(model)[name]
+    except KeyError:
+        raise LookupError(f"the docstring of {model.__name__} says nothing of {name}") from None
+    return meaning.replace(_LINE, "line"), default
 
 
 def _default_of(field: FieldInfo, said: str, *, optional: bool) -> str:
@@ -435,26 +400,6 @@ def _queries() -> str:
         [f"`{kind}`", _named(shape.needs), _named(shape.may_have)] for kind, shape in FIELDS.items()
     ]
     return _table(["`kind`", "needs", "may have"], rows)
-
-
-def _ledger_entry() -> str:
-    fields = schemas()["ledger"]["properties"]
-    return _table(
-        ["field", "in entries", "meaning"],
-        [
-            [f"`{name}`", *_where_and_what(field["description"])]
-            for name, field in fields.items()
-            if name not in _EXPLAINED_ONCE
-        ],
-    )
-
-
-def _where_and_what(description: str) -> tuple[str, str]:
-    """Splits ``phase: its number`` into the kinds of entries, and the meaning of the field there."""
-    kinds, colon, meaning = description.partition(": ")
-    if not colon or " " in kinds.replace(", ", ""):
-        return "all", description
-    return ", ".join(f"`{kind}`" for kind in kinds.split(", ")), meaning[:1].upper() + meaning[1:]
 
 
 def _models() -> dict[str, type[BaseModel]]:

@@ -13,6 +13,7 @@ from stream_dp.core.outcome import Answered, Path, TableAnswered
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.rows import universe
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Number, Rows, Universe
@@ -30,7 +31,7 @@ class Engine:
             self._universe,
             Privacy(promise.epsilon, promise.delta),
             Accuracy(promise.error, promise.failure_probability),
-            base_share=base_share,
+            CalibratedSettings(base_share=base_share),
         )
         self._driven = Driven(mechanism, PooledNoise())
         self._data = Blocks(self._universe)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from stream_dp.audit.numbers import UNITS, Wrong, as_written, exact, largest_rho, ln, log_delta
+from stream_dp.audit.numbers import UNITS, Wrong, as_written, exact, ln, log_delta
 from stream_dp.messages import Definition, UnitSpec
 
 _SLACK: Final = Fraction(1, 10**9)
@@ -85,14 +85,12 @@ class Line:
         whole: The limit of the first sum: of rho, or of epsilon where ``linear``.
         delta: The limit of the second sum.
         linear: Whether epsilons are added up as they are.
-        recorded: Whether the ledger says so; else it was worked out here, to nine digits.
         unit: The person who is protected; None for a row.
     """
 
     whole: Fraction
     delta: Fraction
     linear: bool
-    recorded: bool
     unit: UnitSpec | None = None
 
     @property
@@ -131,13 +129,10 @@ class Line:
         unit = definition.privacy.unit
         squares = _squares(unit)
         if definition.mechanism.papers is not None:
-            return cls(as_written(definition.privacy.epsilon), delta, linear=True, recorded=True)
+            return cls(as_written(definition.privacy.epsilon), delta, linear=True)
         if delta == 0:
-            return cls(epsilon, delta, linear=True, recorded=True)
+            return cls(epsilon, delta, linear=True)
         kept = delta / 2 if approximate else Fraction(0)
-        if recorded is None:
-            whole = largest_rho(epsilon, delta - kept) / squares
-            return cls(whole, kept, linear=False, recorded=False, unit=unit)
         if not isinstance(recorded, Mapping):
             raise Wrong("its line is not an object")
         rho = exact(recorded, "rho")
@@ -152,7 +147,7 @@ class Line:
                 held += f", of which a person can lose {squares:,} times as much"
             promised = f"epsilon {float(epsilon):g} at delta {float(delta - found):g}"
             raise Wrong(f"{held}, and that does not imply {promised}")
-        return cls(rho, found, linear=False, recorded=True, unit=unit)
+        return cls(rho, found, linear=False, unit=unit)
 
     def gaussian(self, sigma: Fraction, *, squared_sensitivity: int) -> LookLoss:
         """Integer counts with discrete Gaussian noise: ``squared_sensitivity / (2 sigma^2)``-zCDP."""
@@ -180,10 +175,8 @@ class Line:
         return Due(self._span(loss.cost, self.whole), delta, loss)
 
     def _span(self, part: Fraction, whole: Fraction) -> Span:
-        units = part * UNITS / whole
-        if self.recorded:
-            return Span(math.ceil(units), math.ceil(units))
-        return Span(math.ceil(units * (1 - _SLACK)) - 1, math.ceil(units * (1 + _SLACK)) + 1)
+        units = math.ceil(part * UNITS / whole)
+        return Span(units, units)
 
 
 def _squares(unit: UnitSpec | None) -> int:

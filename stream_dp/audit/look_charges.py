@@ -65,7 +65,6 @@ class Looks:
 
     Attributes:
         composes: Whether the oracle can compose what the looks lose.
-        undescribed: Whether the last look lacked facts of its mechanism, so that an earlier release wrote it.
     """
 
     composes: Final = True
@@ -78,7 +77,6 @@ class Looks:
         self._paid: dict[str, dict[int, _Paid]] = {}
         self._steps: dict[tuple[int, int], Due] = {}
         self._rows: Sequence[int] = ()
-        self.undescribed = False
         self._settings = {name: getattr(definition.kinds, name) for name in named(definition)}
         self._taken = {*definition.mechanism.looks, *self._settings}
 
@@ -96,7 +94,6 @@ class Looks:
         """
         kind = look.get("kind")
         self._rows = rows
-        self.undescribed = False
         if not isinstance(kind, str) or kind not in self._taken:
             profile = self._definition.mechanism.profile
             raise Wrong(f"the profile {profile} takes no look {kind!r} under this definition")
@@ -167,12 +164,9 @@ class Looks:
         """The cells of a GROUP BY are disjoint; a single count moves by one."""
         answers, attributes = whole(look, "answers"), wholes(look, "attributes")
         n_cells(self._sizes, attributes)
-        if "group_by" in look:
-            groups = wholes(look, "group_by")
-            if not set(groups) <= set(attributes) or answers != n_cells(self._sizes, groups):
-                raise Wrong(f"it says that it has {answers} answers, and its GROUP BY has others")
-        else:
-            self.undescribed = True
+        groups = wholes(look, "group_by")
+        if not set(groups) <= set(attributes) or answers != n_cells(self._sizes, groups):
+            raise Wrong(f"it says that it has {answers} answers, and its GROUP BY has others")
         if look.get("fresh", True) is not True:
             raise Wrong("it says neither that it is fresh nor nothing of it")
         squared_sensitivity = 1 if answers == 1 else self._line.table
@@ -324,29 +318,27 @@ class Looks:
         """A tree of counts, or a partition of the bins and the tree of its segments."""
         epsilon, _ = self._promise(look)
         n_bins = n_cells(self._sizes, [whole(look, "attribute")])
-        if not self.undescribed and self._settings["threshold"].partition:
+        if self._settings["threshold"].partition:
             sweep = 1 / exact(look, "offset_scale") + 2 / exact(look, "scale")
-            self._keeps(2 * sweep + exact(look, "tree_epsilon"), epsilon)
-        elif not self.undescribed:
+            _keeps(2 * sweep + exact(look, "tree_epsilon"), epsilon)
+        else:
             sensitivity = 2 * (n_bins - 1).bit_length() - 1
-            self._keeps(sensitivity / exact(look, "scale"), epsilon)
+            _keeps(sensitivity / exact(look, "scale"), epsilon)
         yield from self._each(wholes(look, "blocks"), epsilon)
 
     def _stable(self, look: Look) -> Owed:
         """A distance with noise that must pass a threshold, or else nothing is said."""
         epsilon, delta = self._promise(look)
         n_cells(self._sizes, [whole(look, "attribute")])
-        if not self.undescribed:
-            scale = exact(look, "scale")
-            self._keeps(1 / scale, epsilon)
-            self._fails(tail(scale, whole(look, "threshold")), delta)
+        scale = exact(look, "scale")
+        _keeps(1 / scale, epsilon)
+        _fails(tail(scale, whole(look, "threshold")), delta)
         yield from self._each(wholes(look, "blocks"), epsilon, delta)
 
     def _prefix_batch(self, look: Look) -> Owed:
         """An exponential mechanism over histograms of m rows; a row of the data moves the misfit by m."""
         epsilon, _ = self._promise(look)
-        if not self.undescribed:
-            self._keeps(2 * whole(look, "hypothesis_rows") * exact(look, "rate"), epsilon)
+        _keeps(2 * whole(look, "hypothesis_rows") * exact(look, "rate"), epsilon)
         yield from self._each(self._window(look), epsilon)
 
     def _correlated_vector(self, look: Look) -> Owed:
@@ -355,49 +347,43 @@ class Looks:
         agreement = exact(look, "agreement")
         if agreement >= 1:
             raise Wrong("its responses are the rows themselves")
-        if not self.undescribed:
-            self._keeps(ln((1 + agreement) / (1 - agreement)), epsilon)
+        _keeps(ln((1 + agreement) / (1 - agreement)), epsilon)
         yield from self._each([whole(look, "block")], epsilon)
 
     def _between(self, look: Look) -> Owed:
         """A run of comparisons; each look of it needs thresholds that are far enough apart."""
         epsilon, delta = self._promise(look)
         facts: tuple[object, ...] = (exact(look, "offset_scale"), exact(look, "scale"))
-        if not self.undescribed:
-            answers = whole(look, "answers")
-            if answers != self._settings["between"].answers:
-                raise Wrong(
-                    f"its run may answer {answers} times, and the definition says otherwise"
-                )
-            kept, failing = _comparisons(look, answers)
-            self._keeps(kept, epsilon)
-            self._fails(failing, delta)
+        answers = whole(look, "answers")
+        if answers != self._settings["between"].answers:
+            raise Wrong(f"its run may answer {answers} times, and the definition says otherwise")
+        kept, failing = _comparisons(look, answers)
+        _keeps(kept, epsilon)
+        _fails(failing, delta)
         yield from self._run(look, facts, epsilon, delta)
 
     def _interior_point(self, look: Look) -> Owed:
         epsilon, delta = self._promise(look)
-        if not self.undescribed:
-            kept, failing = _comparisons(look, 1)
-            self._keeps(kept, epsilon)
-            self._fails(failing, delta)
+        kept, failing = _comparisons(look, 1)
+        _keeps(kept, epsilon)
+        _fails(failing, delta)
         yield from self._run(look, self._searched(look), epsilon, delta)
 
     def _adaptive_threshold(self, look: Look) -> Owed:
         """Interior points of chunks between secret cuts, of which a row moves four at most."""
         epsilon, delta = self._promise(look)
-        if not self.undescribed:
-            chunks, scale = whole(look, "chunks"), exact(look, "cut_scale")
-            if chunks != self._settings["adaptive_threshold"].chunks:
-                raise Wrong(f"it has {chunks} chunks, and the definition says otherwise")
-            levels = (chunks - 1).bit_length()
-            kept, failing = _comparisons(look, 1)
-            self._keeps(4 * kept + (2 * levels - 1) / scale, epsilon)
-            n_rows = sum(self._rows[block] for block in self._window(look))
-            # The largest error of a cut with which two of them cannot meet.
-            room = (n_rows // chunks - 1) // 2
-            cuts = (chunks - 1) * _sum_tail(levels, scale, room)
-            switched = sum((exp(i * kept) for i in range(4)), Fraction(0))
-            self._fails(failing * switched + cuts, delta)
+        chunks, scale = whole(look, "chunks"), exact(look, "cut_scale")
+        if chunks != self._settings["adaptive_threshold"].chunks:
+            raise Wrong(f"it has {chunks} chunks, and the definition says otherwise")
+        levels = (chunks - 1).bit_length()
+        kept, failing = _comparisons(look, 1)
+        _keeps(4 * kept + (2 * levels - 1) / scale, epsilon)
+        n_rows = sum(self._rows[block] for block in self._window(look))
+        # The largest error of a cut with which two of them cannot meet.
+        room = (n_rows // chunks - 1) // 2
+        cuts = (chunks - 1) * _sum_tail(levels, scale, room)
+        switched = sum((exp(i * kept) for i in range(4)), Fraction(0))
+        _fails(failing * switched + cuts, delta)
         yield from self._run(look, self._searched(look), epsilon, delta)
 
     def _searched(self, look: Look) -> tuple[object, ...]:
@@ -434,33 +420,17 @@ class Looks:
         share = as_written(self._settings[kind].share)
         part = Fraction(math.floor(share * UNITS), UNITS)
         cost, delta = part * line.whole, part * line.delta if kind in APPROXIMATE else Fraction(0)
-        promised = look.get("loss")
-        if promised is None:
-            self.undescribed = True
-            return Fraction(math.sqrt(2 * cost)), delta
+        promised = look["loss"]
         epsilon = exact(promised, "epsilon")
-        slack = _SLACK if line.recorded else 4 * _SLACK
-        if abs(epsilon * epsilon / 2 - cost) > slack * cost:
+        if abs(epsilon * epsilon / 2 - cost) > _SLACK * cost:
             taken = float(epsilon * epsilon / 2 / line.whole)
             raise Wrong(f"it takes {taken:.6g} of a line, and the definition says {float(share):g}")
         found = exact(promised, "delta") if delta else Fraction(0)
-        if abs(found - delta) > slack * delta:
+        if abs(found - delta) > _SLACK * delta:
             raise Wrong(
                 f"its delta is {float(found):.6g}, and by the definition {float(delta):.6g}"
             )
         return epsilon, found
-
-    def _keeps(self, kept: Fraction, epsilon: Fraction) -> None:
-        if kept > epsilon * (1 + Fraction(1, 10**40)):
-            raise Wrong(
-                f"its noise keeps epsilon {float(kept):.9g}, and {float(epsilon):.9g} was paid for"
-            )
-
-    def _fails(self, failing: Fraction, delta: Fraction) -> None:
-        if failing > delta * (1 + Fraction(1, 10**40)):
-            raise Wrong(
-                f"it fails with probability {float(failing):.9g}, and delta {float(delta):.9g} was paid for"
-            )
 
     _known: ClassVar[Mapping[str, Callable[[Looks, Look], Owed]]] = {
         "tables": _tables,
@@ -556,3 +526,17 @@ def _sum_tail(terms: int, scale: Fraction, most: int) -> Fraction:
         return Fraction(1)
     by_variance = Fraction(most * most) / (8 * terms * scale * scale)
     return 2 * exp(-min(by_variance, most / (2 * _ROOT_OF_2 * scale)))
+
+
+def _keeps(kept: Fraction, epsilon: Fraction) -> None:
+    if kept > epsilon * (1 + Fraction(1, 10**40)):
+        raise Wrong(
+            f"its noise keeps epsilon {float(kept):.9g}, and {float(epsilon):.9g} was paid for"
+        )
+
+
+def _fails(failing: Fraction, delta: Fraction) -> None:
+    if failing > delta * (1 + Fraction(1, 10**40)):
+        raise Wrong(
+            f"it fails with probability {float(failing):.9g}, and delta {float(delta):.9g} was paid for"
+        )

@@ -148,18 +148,6 @@ def best_order(rho: float, epsilon: float) -> float:
     return 1.0 + math.exp(low)
 
 
-def largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """The largest rho for which rho-zCDP implies (epsilon, delta), to ten digits."""
-    wanted, low, high = ln(delta), 0.0, 4.0 * float(epsilon) + 1.0
-    for _ in range(80):
-        middle = 0.5 * (low + high)
-        if middle > 0.0 and log_delta(Fraction(middle), epsilon) <= wanted:
-            low = middle
-        else:
-            high = middle
-    return Fraction(low)
-
-
 def n_cells(sizes: Sequence[int], attributes: Sequence[int]) -> int:
     """Cells of a table over these attributes. Raises Wrong for one that is not there."""
     known = range(len(sizes))

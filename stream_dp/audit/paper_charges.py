@@ -60,7 +60,6 @@ class Papers:
 
     Attributes:
         composes: Whether the oracle can compose what the looks lose.
-        undescribed: Whether the last look lacked constants, so that an earlier release wrote it.
     """
 
     composes: Final = False
@@ -76,14 +75,12 @@ class Papers:
         self._phases = settings.n_phases
         self._doubled = 2 if settings.representation == "polytope" else 1
         self._stage = self._stage_of(1)
-        self._thresholds: dict[int, int | None] = {}  # of the phases that are paid for
+        self._thresholds: dict[int, int] = {}  # of the phases that are paid for
         self._rows_of_hypothesis: int | None = None
         self._asked = self._asked_before = 0
-        self.undescribed = False
 
     def owed(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
         """Returns what a look costs, as ``Looks.owed`` does."""
-        self.undescribed = False
         try:
             if look.get("mechanism") != self._profile:
                 raise Wrong(f"it is of the profile {look.get('mechanism')!r}, not {self._profile}")
@@ -112,7 +109,7 @@ class Papers:
         self._same_stage(look, self._stage)
         self._constants(look, phase)
         self._asked_before = self._asked
-        self._thresholds[phase] = look.get("last_threshold")
+        self._thresholds[phase] = whole(look, "last_threshold")
         return self._priced(self._stage, phase)
 
     def _query(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
@@ -149,10 +146,8 @@ class Papers:
         self._asked = self._asked_before = 0
         self._rows_of_hypothesis = None
         self._constants(look, phase)
-        self._thresholds = dict.fromkeys(range(1, phase + 1))
-        if "last_thresholds" in look:
-            listed = wholes(look, "last_thresholds")
-            self._thresholds.update(zip(self._thresholds, listed, strict=True))
+        listed = wholes(look, "last_thresholds")
+        self._thresholds = dict(zip(range(1, phase + 1), listed, strict=True))
         found = []
         for number in range(1, phase + 1):
             found += self._priced(self._stage, number)
@@ -179,21 +174,15 @@ class Papers:
     def _constants(self, look: Look, phase: int) -> None:
         """Checks that noise and limits are those that the price of the phase is proved for."""
         stage, steps = self._stage, phase if self._profile == "memory" else 1
-        if "queries" in look and whole(look, "queries") != stage.queries:
+        if look["kind"] == "phase" and whole(look, "queries") != stage.queries:
             raise Wrong(f"it allows {look['queries']} queries, and its phase has {stage.queries}")
         if look["kind"] == "phase" or "stage" in look:
-            if "hypothesis_rows" not in look:
-                self.undescribed = True
-                return
             self._rows_of_hypothesis = self._hypothesis_rows(look)
             limit = 20 * steps * self._counted * self._ln_cells
             if whole(look, "hard_limit") > limit:
                 raise Wrong(
                     f"it allows {look['hard_limit']} hard answers; its price is for {int(limit)}"
                 )
-        if self._rows_of_hypothesis is None:
-            self.undescribed = True
-            return
         least = 720 * steps * self._counted * self._ln_cells / self._alpha(phase)
         if exact(look, "count_scale") < least:
             raise Wrong(
@@ -223,12 +212,7 @@ class Papers:
 
     def _test(self, look: Look, phase: int, n_rows: int) -> None:
         """Checks that the flag is as private as an answer, and its thresholds far enough apart."""
-        if self.undescribed:
-            return
-        gate = look.get("gate")
-        if gate is None:
-            self.undescribed = True
-            return
+        gate = look["gate"]
         units, sensitivity = whole(gate, "units"), whole(gate, "sensitivity")
         scale, width = exact(look, "gate_scale"), exact(look, "count_scale")
         # One row moves the easiness by 1 / (err n), and rounding it by a unit at most.
@@ -242,7 +226,7 @@ class Papers:
         if exact(gate, "step") < 2 * scale * ln(2 * self._stage.queries / slip):
             raise Wrong("the thresholds of its test are nearer to each other than its price is for")
         promised = self._thresholds[phase]
-        if promised is not None and whole(gate, "last") < promised:
+        if whole(gate, "last") < promised:
             raise Wrong(
                 f"its last threshold is {gate['last']}, and its phase was paid for {promised}"
             )
@@ -279,10 +263,7 @@ class Papers:
         units = math.ceil(UNITS * loss / _harmonic(self._phases))
         low = high = Fraction(0)
         for phase in range(first, last + 1):
-            threshold = self._thresholds.get(phase)
-            if threshold is None or self._rows_of_hypothesis is None:
-                return units, Span(1, UNITS)  # an earlier release did not say
-            bounds = self._tau(phase, threshold)
+            bounds = self._tau(phase, self._thresholds[phase])
             low, high = low + bounds[0], high + bounds[1]
         ends = (math.ceil(UNITS * tau / self._stage.delta) for tau in (low, high))
         return units, Span(*(max(1, min(UNITS, end)) for end in ends))

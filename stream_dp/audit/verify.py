@@ -119,7 +119,6 @@ class _Verification:
         self._prices: Looks | Papers | None = None
         self._definition: Definition | None = None
         self._shares = ShareCheck()
-        self._undescribed: list[int] = []
         self._written_off = 0  # first phases of which nothing is left
         self._writing_off = False
         if not entries:
@@ -157,8 +156,6 @@ class _Verification:
         except (ArithmeticError, InvalidDefinition, Wrong) as error:
             self._fault(seq, f"no price can be told: {error}")
             return
-        if not self._line.recorded:
-            self._undescribed.append(seq)
         self._definition, privacy = definition, definition.privacy
         self._shares.define(definition.analysts, definition.owner)
         self.report.promised = privacy.epsilon, privacy.delta
@@ -307,8 +304,6 @@ class _Verification:
             for look in looks:
                 for index, due in self._prices.owed(look, rows):
                     owed[index] = owed[index] + due if index in owed else due
-                if self._prices.undescribed:
-                    self._undescribed.append(seq)
         except Wrong as error:
             self._fault(seq, str(error))
             return None
@@ -340,14 +335,6 @@ class _Verification:
     def _conclude(self) -> None:
         report = self.report
         self._check_written_off(None)
-        if self._undescribed:
-            some = ", ".join(map(str, sorted(set(self._undescribed))[:10]))
-            more = ", ..." if len(set(self._undescribed)) > 10 else ""
-            self._note(
-                None,
-                f"written by an earlier release, which did not say all that a price follows from: entries "
-                f"{some}{more}. What they say was checked; the rest is not checkable",
-            )
         if self._prices is None or not self._prices.composes or not self._oracle.tells:
             return
         report.full = self._oracle.full()

@@ -14,44 +14,44 @@ import click
 from stream_dp import __version__
 from stream_dp.errors import StreamDPError
 
-__all__ = ["main", "root"]
+__all__ = ["GROUPS", "main", "root"]
 
-_GROUPS = {
+GROUPS = {
     "Use": {
-        "demo": "Run the whole system on real flight records, with a live view.",
+        "demo": "Run the whole system on real flight records.",
         "up": "Start Kafka, Valkey and a worker on this machine.",
         "down": "Stop what `up` started.",
-        "advise": "Recommend a mechanism for a definition and a number of queries.",
+        "advise": "Recommend a mechanism for a number of queries.",
         "dataset": "Check, create, show, list, change and retire data sets.",
         "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
         "phase": "Open a phase of the rows that wait.",
         "ask": "Ask a query in SQL, or ask what it would cost.",
         "status": "Show the phases, rows and budget of every data set.",
-        "budget": "Show the privacy budget of each phase: spent and left.",
+        "budget": "Show what each phase has spent of its budget.",
     },
     "Automate": {
-        "standing": "List and end the queries that are answered again in each phase.",
-        "dashboard": "Make the tiles of a file the standing queries of a data set.",
+        "standing": "List and end standing queries.",
+        "dashboard": "Make the tiles of a file standing queries.",
         "dimension": "Publish tables that statements can join.",
         "watch": "Follow answers and events as they arrive.",
         "synthesize": "Write the free synthetic rows of a data set.",
-        "contracts": "Write JSON Schemas, an AsyncAPI and an OpenAPI document.",
+        "contracts": "Write JSON Schemas, AsyncAPI and OpenAPI.",
     },
     "Operate": {
         "worker": "Run a worker against your own Kafka and Redis.",
         "topics": "Create the topics.",
-        "doctor": "Check the broker, the topics and Redis, and say how to fix each fault.",
-        "ledger": "Show who charged what, and check every price, from the topics alone.",
+        "doctor": "Find faults of broker, topics and Redis, and say how to fix them.",
+        "ledger": "Show who charged what, and check every price.",
         "journal": "Go on after the journal or an input was cut.",
     },
     "Research": {
-        "lab": "Reproduce the papers' attacks, bound and conjecture on synthetic rows.",
+        "lab": "Reproduce the papers' attacks, bound and conjecture.",
     },
 }
 """The commands by what they are for, and what each one does."""
 
-_COMMANDS = {name: said for group in _GROUPS.values() for name, said in group.items()}
-_ROOMS = {name: title.lower() for title, group in _GROUPS.items() for name in group}
+_COMMANDS = {name: said for group in GROUPS.values() for name, said in group.items()}
+_ROOMS = {name: title.lower() for title, group in GROUPS.items() for name in group}
 
 
 class _Commands(click.Group):
@@ -80,7 +80,7 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, _COMMANDS))
-        for title, group in _GROUPS.items():
+        for title, group in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), said) for name, said in group.items()])
 

@@ -200,8 +200,53 @@ class Separately(Rehearsal):
         return tuple(beyond)
 
 
+class Spending:
+    """The rules by which queries may take of what lines have left. By default all may take all of it."""
+
+    def part_now(self, window: range) -> npt.NDArray[np.float64]:
+        """The part of what opening leaves of each line that may be spent by now, shape (len(window),)."""
+        return np.ones(len(window))
+
+    def kept_for_later(self, block: int) -> int:
+        """Returns the units that a line has left and that queries may not take before later phases open."""
+        del block
+        return 0
+
+    def paid_by_owner(self, query: AnyQuery) -> bool:
+        """Whether the owner of the data set pays for a query, no matter who asks it."""
+        del query
+        return False
+
+    def pays(self, payers: Payers | None) -> None:
+        """Says what may be spent for the next queries, so that looks are planned within it.
+
+        Args:
+            payers: Who may pay for them. None where nobody's part of a line is bounded.
+        """
+        del payers
+
+    def takes_unasked(self, room: Room | None) -> None:
+        """Says what the next queries may take of each line that say neither an error nor a price.
+
+        Args:
+            room: Units of each line of a window. None where nothing but the query itself bounds that.
+        """
+        del room
+
+    def is_unasked(self, query: AnyQuery) -> bool:
+        """Whether the data set decides what an answer takes, because the query does not say so."""
+        del query
+        return False
+
+
 class Mechanism(ABC):
-    """One data set's mechanism. Holds no reference to the data."""
+    """One data set's mechanism. Holds no reference to the data.
+
+    Attributes:
+        spending: The rules by which queries may take of what lines have left.
+    """
+
+    spending: Spending = Spending()
 
     # ------------------------------------------------------------ public facts
 
@@ -257,41 +302,6 @@ class Mechanism(ABC):
     @abstractmethod
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         """Adds a sealed block of ``n_rows`` rows; returns the looks that opening it asks for, in order."""
-
-    def part_now(self, window: range) -> npt.NDArray[np.float64]:
-        """The part of what opening leaves of each line that may be spent by now, shape (len(window),)."""
-        return np.ones(len(window))
-
-    def kept_for_later(self, block: int) -> int:
-        """Returns the units that a line has left and that queries may not take before later phases open."""
-        del block
-        return 0
-
-    def paid_by_owner(self, query: AnyQuery) -> bool:
-        """Whether the owner of the data set pays for a query, no matter who asks it."""
-        del query
-        return False
-
-    def pays(self, payers: Payers | None) -> None:
-        """Says what may be spent for the next queries, so that looks are planned within it.
-
-        Args:
-            payers: Who may pay for them. None where nobody's part of a line is bounded.
-        """
-        del payers
-
-    def takes_unasked(self, room: Room | None) -> None:
-        """Says what the next queries may take of each line that say neither an error nor a price.
-
-        Args:
-            room: Units of each line of a window. None where nothing but the query itself bounds that.
-        """
-        del room
-
-    def is_unasked(self, query: AnyQuery) -> bool:
-        """Whether the data set decides what an answer takes, because the query does not say so."""
-        del query
-        return False
 
     @abstractmethod
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
@@ -416,16 +426,18 @@ class LinearMechanism(Mechanism):
         return frozenset({"predicate"})
 
     def answer(self, query: AnyQuery) -> Outcome | Look:
-        if not isinstance(query, LinearQuery) or query.kind not in self.kinds:
-            return self.unsupported(query.kind)
-        return _NOT_FRESH if query.fresh and not self.answers_fresh else self._answer(query)
+        known = self._supported(query)
+        return known if isinstance(known, Refused) else self._answer(known)
 
     def quote(self, query: AnyQuery) -> Quote:
+        known = self._supported(query)
+        return Quote(known, ()) if isinstance(known, Refused) else self._quote(known)
+
+    def _supported(self, query: AnyQuery) -> LinearQuery | Refused:
+        """The same query if it is of one of the ``kinds``; a refusal for any other."""
         if not isinstance(query, LinearQuery) or query.kind not in self.kinds:
-            return Quote(self.unsupported(query.kind), ())
-        if query.fresh and not self.answers_fresh:
-            return Quote(_NOT_FRESH, ())
-        return self._quote(query)
+            return self.unsupported(query.kind)
+        return _NOT_FRESH if query.fresh and not self.answers_fresh else query
 
     def conclude(self, query: AnyQuery, look: Look, release: Release) -> Outcome | Look:
         assert isinstance(query, LinearQuery), "no look was asked for by another query"

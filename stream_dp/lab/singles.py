@@ -13,7 +13,7 @@ from stream_dp.core.budget.parameters import Target
 from stream_dp.core.outcome import Answered, Path, Summed, TableAnswered
 from stream_dp.core.queries.conditions import compile_total
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
-from stream_dp.core.residual.plan.sum_price import counted_values
+from stream_dp.core.residual.plan.sum_price import value_ends
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.rows.universe import Number, Rows
 from stream_dp.lab.seeded_noise import SeededNoise
@@ -85,8 +85,8 @@ def _asked(need: Need, data: Blocks) -> Iterator[_Asked]:
     for index in numbers[:_MOST_AVERAGES]:
         total, _, predicate = compile_total(universe, universe.names[index], None, ())
         query = LinearQuery(predicate, _WINDOW, total=total)
-        values = counted_values(query)
-        off = _PART_OF_RANGE * (max(values) - min(values))
+        low, high = value_ends(query)
+        off = _PART_OF_RANGE * (high - low)
         if off > 0.0:
             asked = LinearQuery(predicate, _WINDOW, total=total, target=Target(mean=off))
             yield "average", index, off, need.counted, asked
@@ -102,5 +102,5 @@ def _taken(need: Need, query: LinearQuery, data: Blocks) -> float | None:
     outcome = driven.ask(query, data)
     if not isinstance(outcome, Answered | TableAnswered | Summed):
         return None
-    taken = (mechanism.lines.worst(_WINDOW).rho - mechanism.look_at_rows) / UNITS
+    taken = (mechanism.lines.worst(_WINDOW).rho - mechanism.state.look_at_rows) / UNITS
     return None if outcome.path is Path.UNVERIFIED else taken

@@ -27,9 +27,9 @@ class AnalystSpec(Request):
     Attributes:
         share: The largest share of any line (a block's privacy budget) that one analyst may charge. For a
             name it is kept. Default: what is kept for nobody.
-        together: The share that all who match a pattern may charge together. It is kept for them. Default:
-            what is kept for nobody.
-        owner: Whether their queries are charged to the share of the owner.
+        together: The share kept for all who match a pattern, to charge together. Default: what is kept for
+            nobody.
+        owner: Whether the owner's share pays for their queries.
         queries_per_minute: The most queries of one analyst. Default: no limit.
         spending_per_minute: The largest share of any line that one analyst may charge in a minute. Default:
             no limit.
@@ -84,7 +84,7 @@ class OwnerSpec(Request):
     It pays for what the data set measures on its own account, and for the queries of the owner.
 
     Attributes:
-        share: The share of each line that is kept for the owner.
+        share: The share of each line kept for the owner.
     """
 
     share: _Share

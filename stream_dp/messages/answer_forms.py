@@ -27,8 +27,8 @@ class OwnShare(Reply):
     The line is the one of which the analyst can spend least now among the phases asked.
 
     Attributes:
-        spent: What the queries of the analyst have charged, where least is left to them.
-        left: What they may still charge now.
+        spent: What the analyst has charged to the line of which least is left to them.
+        left: What they may still charge to it now.
     """
 
     spent: float
@@ -41,8 +41,8 @@ class BudgetShares(Reply):
     The line is the one that is spent most among the phases asked.
 
     Attributes:
-        spent: The part that is spent of the line asked that has spent most.
-        left: The part that is left of it.
+        spent: The part spent of the line asked that has spent most.
+        left: The part left of it.
         yours: What the analyst who asks has spent and may still charge, where least is left to them.
     """
 
@@ -74,16 +74,16 @@ class Table(Reply):
     """The cells of a GROUP BY, row by row in the order of ``attributes``.
 
     Attributes:
-        attributes: The names of the grouped attributes.
+        attributes: The grouped attributes.
         labels: The labels of each attribute.
         values: The share of the rows asked in each cell.
         counts: The estimated rows in each cell.
-        count_bars: The half width around each count, in rows. Only where a person is protected.
-        error_bars: The half width around each value, as a share of the rows asked.
+        count_bars: The half width around each count. Only where a person is protected.
+        error_bars: The half width around each value.
         error_bars_simultaneous: The half widths that hold for all conjunctions at once.
         error_bars_anytime: The half widths that hold whenever the table is asked.
-        lows: The fewest rows in each cell, wherever its bar covers.
-        highs: The most rows in each cell, wherever its bar covers.
+        lows: The fewest rows in each cell.
+        highs: The most rows in each cell.
         wider: The factor by which bars must be wider so that all hold at once.
         apart: If two counts differ by more rows, the larger one is surely larger, for all pairs at once.
     """
@@ -122,8 +122,8 @@ class FoundCell(Reply):
     Attributes:
         label: The label of the cell, as in tables.
         low: The least value in the cell. Absent if there is none.
-        high: The value that all values in the cell are below. Absent if there is none.
-        place: The position of the cell among those of the attribute, from 0. Only of quantiles.
+        high: All values in the cell are below this. Absent if there is none.
+        place: The position of the cell in the attribute, from 0. Only of quantiles.
     """
 
     label: str
@@ -149,10 +149,10 @@ class Answer(Reply):
 
     Attributes:
         dataset: The data set that was asked.
-        query_id: The id of the query. The answer under it never changes.
+        query_id: The id of the query.
         analyst: Who asked.
         status: Whether this is an answer, a refusal or a quote.
-        kind: The kind of this answer, or of one that was refused or quoted.
+        kind: The kind of the answer.
         budget: The budget of the phase asked that has spent most.
     """
 
@@ -184,15 +184,15 @@ class PricedAnswer(Answer):
 
     Attributes:
         n: The number of rows asked.
-        difficulty: ``hard`` if the rows were looked at.
+        difficulty: ``hard`` if the rows were looked at, otherwise ``easy``.
         path: How the answer came about.
         privacy_loss: The cost.
         owner_pays: What the owner is charged for later queries.
-        phase: The number of phases that are open.
+        phase: The number of open phases.
         window: The first and the last phase asked.
         since: When these phases begin, as a date or with an offset.
         until: When they have ended.
-        note: Anything else that you should know.
+        note: What else you should know.
     """
 
     n: int
@@ -212,9 +212,9 @@ class QuotedAnswer(PricedAnswer):
     """A quote: what the answer would cost now, and how precise it would be.
 
     Attributes:
-        error_bar: The half width that the answer would have; the largest one of a table. For a sum it is a
-            share of the largest sum that the rows could have; for a share, that of ``both``.
-        expected: True if price and bar rest on today's estimates. Otherwise they are exact.
+        error_bar: The half width of the answer; the largest one of a table. For a sum it is a share of the
+            largest sum that the rows could have; for a share, that of ``both``.
+        expected: True if price and bar are estimates. Otherwise they are exact.
         most: The largest share of any line that the answer may take.
     """
 
@@ -232,15 +232,16 @@ class NoisyAnswer(PricedAnswer):
     rows. The fields from ``counted`` on are None in other data sets.
 
     Attributes:
-        confidence: How sure it is that bars hold. Absent where nothing is promised.
+        confidence: The probability that the bars hold. Absent where nothing is promised.
         counted: The estimated number of the ``n`` rows that count.
-        counted_bar: The half width around ``counted``, in rows.
+        counted_bar: The half width around ``counted``.
         surplus_at_most: The largest share of the ``n`` rows that do not count.
-        useful: Whether a decision can rest on it: within ``accuracy.aim``, within ``rough``, or neither.
-        aim_price: The share of a line that an answer within ``aim`` would take.
-        rough_price: The same for ``rough``.
+        useful: Whether a decision can rest on it: ``yes`` within ``accuracy.aim``, ``rough`` within
+            ``accuracy.rough``, or ``no``.
+        aim_price: The share of a line for an answer within ``aim``.
+        rough_price: The share of a line for one within ``rough``.
         suggestion: What to ask instead, in words.
-        least_cell: People read that a count is lower than this where it surely is.
+        least_cell: The ``least_cell`` of the definition.
     """
 
     status: Literal["answered"] = "answered"
@@ -264,10 +265,9 @@ class CountAnswer(NoisyAnswer):
     Attributes:
         value: The share of the ``n`` rows, in [0, 1].
         count: The estimated number of rows. It may pass 2**53.
-        count_bar: The half width around ``count``, in rows. Only where a person is protected.
-        error_bar: The half width around ``value``, if the query was chosen before the tables that answer it
-            were published.
-        error_bar_simultaneous: The half width that also holds for a query chosen afterwards.
+        count_bar: The half width around ``count``. Only where a person is protected.
+        error_bar: The half width around ``value``, for a query that was chosen beforehand.
+        error_bar_simultaneous: The half width for a query that was chosen after looking at answers.
         low: The fewest rows, wherever ``error_bar`` covers: never below 0.
         high: The most rows, wherever ``error_bar`` covers.
     """

@@ -19,9 +19,8 @@ class PriceRange(Reply):
 
     Attributes:
         low: The share if all doubts resolve cheaply.
-        high: The share if none does. It is equal to ``low`` if nothing is in doubt.
-        most: The share that they may take at most, whatever their looks find. Absent where ``high`` is
-            that.
+        high: The share if none does: equal to ``low`` without doubts.
+        most: The most that they may take, whatever their looks find. Absent where that is ``high``.
     """
 
     low: float
@@ -34,15 +33,15 @@ class QuotedQuery(Reply):
 
     Attributes:
         query_id: The id of the query.
-        kind: The kind that its answer would have.
+        kind: The kind of its answer.
         path: How its answer would come about.
-        privacy_loss: Its part of ``high``; the share is 0 if it would be free.
+        privacy_loss: Its part of ``high``; 0 if it is free.
         owner_pays: What the owner would be charged for later queries.
-        error_bar: The largest error bar that its answer would have.
-        expected: True if its price rests on today's estimates.
-        most: The largest share of any line that it may take then.
-        note: Anything else that you should know.
-        reason: Why it would be refused, in place of a price.
+        error_bar: The largest error bar of its answer.
+        expected: True if its price is an estimate.
+        most: The largest share of any line that it may then take.
+        note: What else you should know.
+        reason: Why it would be refused.
     """
 
     query_id: str | None = None
@@ -61,12 +60,12 @@ class QuotedBundle(Answer):
     """A quote for several queries: what they would cost if they were asked one after another now.
 
     Attributes:
-        query_id: The id that the quote was asked under.
+        query_id: The id of the quote.
         together: What all queries would cost together, as shares of the line that pays most.
         owner_pays: What the owner would be charged for later queries.
         blocks: The number of blocks that would pay.
         queries: The queries in the order in which they were listed.
-        phase: The number of phases that are open.
+        phase: The number of open phases.
     """
 
     status: Literal["quoted"] = "quoted"

@@ -78,8 +78,7 @@ class CategoryAttribute(Request):
         other: Whether unlisted values have a cell. Without it they count as missing, or in the first cell.
         missing: Whether missing values have a cell. Without it they count as ``other``, or in the first
             cell.
-        ordered: Whether the order of the list is one of the values, for ``ge``, ``gt``, ``le``, ``lt`` and
-            ``between``.
+        ordered: Whether the values have the order of the list.
         na: Values that count as missing too, such as "?" or -999. They need ``missing``.
     """
 
@@ -104,9 +103,9 @@ class MeasureSpec(Request):
     """The values that are kept of rows, so that sums and means are about them and not about their bins.
 
     Attributes:
-        unit: Values are rounded to multiples of this, half way to the even one.
-        low: The least value, a multiple of the unit. A smaller one counts as this.
-        high: The largest value, at most 1,048,576 units above ``low``. A larger one counts as this.
+        unit: Values are rounded to multiples of this, halves to the even one.
+        low: The least value, a multiple of ``unit``. Smaller values count as this.
+        high: The largest value, at most 1,048,576 units above ``low``. Larger values count as this.
     """
 
     unit: Annotated[Finite, Field(gt=0)]
@@ -123,7 +122,7 @@ class NumberAttribute(Request):
         integer: Whether all values are whole: ``<= 19`` is ``< 20``.
         missing: Whether missing values have a cell. Without it they count in the first cell.
         representatives: The value of each bin in sums. Default: the middle, and the edge of an outer bin.
-        measure: How values themselves are kept, for sums. Default: only bins are.
+        measure: The values to keep, for sums. Default: none.
         na: Values that count as missing too, such as "?" or -999. They need ``missing``.
     """
 
@@ -167,12 +166,10 @@ class DateAttribute(Request):
 
     Attributes:
         name: The name of the column.
-        by: How precisely dates are known. The last three periods come again and again, and have no bounds.
-        first: ``from`` in JSON: where the first period begins, a day or a full hour. Earlier dates count
-            together.
-        until: Where the last period ends. Dates from then on count together. Default: two years after
-            ``from``.
-        timezone: The zone whose clocks are meant, such as ``Europe/Berlin``. Default: UTC.
+        by: How precisely dates are known. The last three periods recur, and have no bounds.
+        first: ``from`` in JSON: the start of the first period. Earlier dates count together.
+        until: The end of the last period. Later dates count together. Default: two years after ``from``.
+        timezone: The time zone, such as ``Europe/Berlin``. Default: UTC.
         epoch: The unit of numbers that count from 1970-01-01T00:00Z. Default: no number is a date.
         missing: Whether what is missing or no date has a cell. Without it this counts in the first cell.
         na: Values that count as missing too, such as "0000-00-00". They need ``missing``.
@@ -217,10 +214,9 @@ class UnitSpec(Request):
     Attributes:
         key: The column that says whose row it is: no attribute, and not ``count``.
         rows_per_phase: The most rows of a person that count in a phase.
-        phases: The guarantee covers all rows of a person in any consecutive phases of this number.
+        phases: The guarantee covers all rows of a person in any this many consecutive phases.
         lifetime: Whether it covers all rows of a person for life. The squares of the rows that count in
-            each phase then add up to at most ``phases`` times the square of ``rows_per_phase``, which is at
-            most 65,535.
+            each phase then add up to at most ``phases`` times the square of ``rows_per_phase``.
     """
 
     key: Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -257,9 +253,9 @@ class PrivacySpec(Request):
 
     Attributes:
         epsilon: What all answers together may reveal. From 3 up the owner is warned.
-        delta: The chance of revealing more: at most 1/``phase.min_rows``, and better below 1/(100 rows).
-            With 0 the guarantee is pure, which ``counts``, ``weights`` and ``bypass`` can keep.
-        unit: The person whom it protects. Default: a row.
+        delta: The chance of revealing more: at most 1/``phase.min_rows``, better below 1/(100 rows). Only
+            ``counts``, ``weights`` and ``bypass`` take 0 (a pure promise).
+        unit: The person to protect. Default: a row.
     """
 
     epsilon: Annotated[float, Field(ge=1e-9, le=20)]
@@ -290,19 +286,18 @@ class AccuracySpec(Request):
     """How precise answers are, except with ``failure_probability``.
 
     Attributes:
-        error: How far an answer may be off, as a share of the rows asked. Default: 0.02, for ``kinds``
-            alone where ``aim`` is set.
-        failure_probability: How often an answer may be further off than it says.
-        least_error: The smallest error that a query may ask for. Default: no limit.
+        error: The largest error, as a share of the rows asked. Default: 0.02, for ``kinds`` alone where
+            ``aim`` is set.
+        failure_probability: How often an answer may be further off than its bar.
+        least_error: The smallest error that a query may name. Default: no limit.
         query_share: The largest share of any line that a query without ``at_most`` may take. Default: no
             limit; 0.1 for relative errors; with ``aim`` 0.05, for all queries of a record that name no
             ``error``.
-        aim: The error that is aimed at where a query names none, as a share of the answer. Default: 0.1 if
-            no ``error`` is named.
-        rough: The largest error that is worth paying for, as a share of the answer. Default: 0.25.
-        easy_share: The share of any line that such an answer may always take. Default: 0.01.
-        day_share: The largest share of any line that such queries of one analyst take in 24 hours. Default:
-            0.10.
+        aim: The error to aim at, as a share of the answer. Default: 0.1 if no ``error`` is named.
+        rough: The largest error worth paying for, as a share of the answer. Default: 0.25.
+        easy_share: The share of any line that an aimed answer may always take. Default: 0.01.
+        day_share: The largest share of any line that aimed answers to one analyst take in 24 hours.
+            Default: 0.10.
     """
 
     error: Annotated[float, Field(ge=1e-9, lt=1, default_factory=lambda: _ERROR)]
@@ -331,7 +326,8 @@ class AnswersRetention(Request):
     """How long the answers to queries, and the outcomes of batches, are stored under their ids.
 
     Attributes:
-        days: The least number of days for which each is kept. The most is about twice that.
+        days: The least number of days for which an answer, or an outcome of a batch, is kept. The most is
+            about twice that.
     """
 
     days: Annotated[int, Field(ge=1, le=36_500)]
@@ -341,7 +337,7 @@ class RetentionSpec(Request):
     """How long the rows of a phase and the answers to queries are kept. What was published stays for ever.
 
     Attributes:
-        phases: How many phases open after a phase before its rows are erased. Default: never.
+        phases: How many phases open before the rows of a phase are erased. Default: never.
         answers: How long answers and outcomes of batches are stored. Default: for ever.
     """
 
@@ -394,12 +390,12 @@ class CalibratedSpec(ProfileSpec):
     """The calibrated profile, for 1e4 to 1e9 rows.
 
     Attributes:
-        base_share: The share of a new line that published tables take when its phase opens. With 0, each
-            query pays for itself. Default: what they are expected to save.
+        base_share: The share of a new line that the base release takes. With 0, each query pays for itself.
+            Default: what it is expected to save.
         queries_per_phase: The different queries expected in each phase. Default: the number of tiles, or
             300 in the first phase.
         workload: The queries expected in each phase. Default: conditions on up to three attributes.
-        growth: With ``never``, no more is measured of open phases at the owner's expense.
+        growth: With ``never``, open phases are not measured more at the owner's expense.
         pacing: Whether a part of each line is kept for later phases. Default: where the plan learns and a
             line pays for 10 to 500 queries one by one.
     """
@@ -429,9 +425,8 @@ class PhasedSpec(ProfileSpec):
     """The settings that the papers' mechanisms share.
 
     Attributes:
-        hypothesis_rows: The rows of a hypothesis. Fewer allow smaller blocks. Default: the papers' number.
-        representation: How the consistent set is represented. ``polytope`` is for up to 1,024 cells times
-            phases, ``exhaustive`` for tiny tables.
+        hypothesis_rows: The rows of a hypothesis. Default: the papers' number.
+        representation: How the consistent set is represented.
         doubling: Whether the number of queries doubles when it was too low.
     """
 
@@ -461,7 +456,7 @@ class MedianSpec(PhasedSpec):
     """The median mechanism: one fixed dataset and a single phase.
 
     Attributes:
-        queries: The number of queries that are answered.
+        queries: The number of queries.
     """
 
     profile: Literal["median"]
@@ -480,9 +475,9 @@ class SequentialSpec(PhasedSpec):
     """A new median mechanism in every phase, on all rows so far.
 
     Attributes:
-        queries_per_phase: The number of queries that are answered in each phase.
-        phases: The number of phases that open.
-        composition: The constant c_K. Default: the smallest one that composes over the number of phases.
+        queries_per_phase: The number of queries in each phase.
+        phases: The number of phases.
+        composition: The constant c_K. Default: the smallest that suffices.
     """
 
     profile: Literal["sequential"]
@@ -503,8 +498,8 @@ class MemorySpec(PhasedSpec):
     """The thesis' memory mechanism, with the papers' constants or with ``hypothesis_rows`` set by hand.
 
     Attributes:
-        queries_per_phase: The number of queries that are answered in each phase.
-        phases: The number of phases that open.
+        queries_per_phase: The number of queries in each phase.
+        phases: The number of phases.
     """
 
     profile: Literal["memory"]
@@ -524,8 +519,8 @@ class GatedSpec(ProfileSpec):
     """Gates before the maximum-entropy set, which is the thesis' idea at practical sizes.
 
     Attributes:
-        segments: The parts of a line: about the number of hard queries that a phase can pay for.
-        prior: What is expected of a new phase: nothing, or what the phases before it were like.
+        segments: The number of parts of a line: about one for each hard query of a phase.
+        prior: What is expected of a new phase: nothing, or what earlier ones were like.
     """
 
     looks: ClassVar[tuple[str, ...]] = ("gate",)
@@ -558,7 +553,7 @@ class WeightsSpec(ProfileSpec):
     """Private multiplicative weights.
 
     Attributes:
-        growing: Whether phases open for ever. Otherwise there is one phase, with the published rate.
+        growing: Whether phases open for ever. Otherwise there is one phase.
     """
 
     looks: ClassVar[tuple[str, ...]] = ("gate",)
@@ -602,14 +597,14 @@ class Definition(Request):
     """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes.
 
     Attributes:
-        attributes: The columns that can be asked about.
+        attributes: The columns to ask about.
         privacy: What is promised to whom.
         accuracy: How precise answers are.
         phase: When waiting rows become a phase.
         mechanism: The profile that answers, and its settings. Default: ``calibrated``.
         kinds: Other kinds of queries, and what one look of each may cost. Default: none.
         on_exhausted: What analysts get when no budget is left.
-        synthetic_rows: The number of synthetic rows that come with each phase.
+        synthetic_rows: The number of synthetic rows of each phase.
         retention: How long rows and answers are kept. Default: until the data set is retired; for ever.
         analysts: What is allowed to whom. Default: all to everybody.
         owner: What is kept for the owner. It goes with ``analysts``.

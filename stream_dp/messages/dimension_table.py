@@ -37,11 +37,11 @@ class DimensionTable(Request):
     """A table that everyone may see. It says something about each value of an attribute.
 
     Attributes:
-        dimension: The name of the table, which is the key of its record.
-        key: The column that a join compares with an attribute. Its values are unique texts.
-        columns: The names of the columns, the key among them.
+        dimension: The name of the table.
+        key: The column to join on. Its values are unique texts.
+        columns: The names of all columns.
         types: The type of each column.
-        rows: The rows, each with an entry for each column: one of its type, or null.
+        rows: The rows: for each column an entry of its type, or null.
     """
 
     version: Literal[1] = 1

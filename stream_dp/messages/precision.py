@@ -25,8 +25,7 @@ class FixedError(Request):
     That is rows for counts, the attribute's own unit for sums, and 1 for shares.
 
     Attributes:
-        value: Rows; for a sum, the attribute's own unit; for a share or correlation, the number itself:
-            ``WITHIN 50``.
+        value: Rows, the unit of a sum, or the share or correlation itself: ``WITHIN 50``.
     """
 
     value: Annotated[Finite, Field(gt=0)]

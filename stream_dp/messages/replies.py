@@ -21,17 +21,16 @@ class Event(Reply):
         until: When it has ended.
         late_batches: The batches of an opened phase that are about earlier periods.
         note: A warning, or what happened in words.
-        reason: Why a batch was refused, why a record is in quarantine, or why nobody can serve the data
-            set.
+        reason: Why a batch was refused, a record is in quarantine, or nobody can serve the data set.
         query_id: The id of the answer that raised an alert.
-        analyst: The analyst whose standing query it answers.
-        cells: The cells of a table that raised an alert, a hundred of them at the most.
-        since_phase: The first of the phases without a gap in which the alert held.
-        phases: The first and the last of the phases that have no rows from now on.
+        analyst: The analyst of the standing query.
+        cells: The cells that raised an alert, at most a hundred.
+        since_phase: The first phase, without a gap, in which the alert held.
+        phases: The first and the last phase without rows from now on.
         batches: The number of waiting batches whose rows are lost.
-        producer: The producer of a batch without an id.
-        sequence: The number of that batch.
-        next_sequence: The number of its producer's next batch.
+        producer: The producer of the batch.
+        sequence: The number of the batch.
+        next_sequence: The number of the producer's next batch.
     """
 
     version: Literal[1] = 1
@@ -129,17 +128,17 @@ class SyntheticRows(Reply):
     """Synthetic rows in place of a data set's own, made of what was published alone.
 
     Attributes:
-        phase: The number of phases that are open.
+        phase: The number of open phases.
         window: The first and the last phase that the rows stand for.
-        n: The number of rows in those phases.
+        n: The number of rows in these phases.
         rows: The number of synthetic rows.
         columns: The rows, by the name of each attribute. Row i has ``labels[codes[i]]``.
-        tables: Tables that the rows were fitted to. The share of each cell is within ``distance +
+        tables: The tables that the rows were fitted to. The share of each cell is within ``distance +
             error_bar`` of the truth.
-        others: The same of the worst published table of two attributes that they were not fitted to.
-        answers: The same of the worst published answer to a hard query, with the papers' profiles.
+        others: The same of the worst other published table of two attributes.
+        answers: The same of the worst answer to a hard query, with the papers' profiles.
         error: The largest of these sums. Absent where nothing is proved.
-        confidence: The confidence with which all of that holds at once.
+        confidence: The confidence of all that at once.
         note: The same in words.
     """
 
@@ -179,7 +178,7 @@ class Rejected(Reply):
         analyst: Who asked.
         query_id: The id of its query.
         batch_id: The id of its batch.
-        next_sequence: The number that is next for its producer, where that was not this one.
+        next_sequence: The next number of its producer, if that was another one.
         reason: Why it was rejected.
     """
 

@@ -106,15 +106,14 @@ class Batch(Request):
     Attributes:
         batch_id: The rows count once under this id.
         producer: The name of a producer that counts its batches, in place of an id.
-        sequence: The number of the batch among those of its producer.
-        time: When the rows were, as a date or a date and time with an offset. Default: the time of the
+        sequence: The number of the batch, as its producer counts.
+        time: When the rows were: a date, or a date and time with an offset. Default: the time of the
             record.
         rows: The rows, each an object. An absent name is a missing value.
-        columns: The values of each attribute. All attributes must be present.
+        columns: The values of every attribute.
         cells: The number of rows in each cell: objects of values with a ``count``.
-        source: The range of records that a source reader packed. Ranges count in order and without gaps.
-        unreadable: Why a source reader stopped: messages have a schema registry's frame, or are not JSON
-            objects.
+        source: The records that a source reader packed.
+        unreadable: Why a source reader stopped.
     """
 
     version: Literal[1]
@@ -221,30 +220,29 @@ class QueryFields(Request):
         query_id: The same query under the same id gets the same answer.
         kind: What is asked.
         where: The condition on the rows. Null means all rows.
-        wheres: The conditions of a batch.
+        wheres: The conditions of a ``prefix_batch``.
         group_by: The attributes of a table.
-        share_of: The condition whose share among the rows of ``where`` is asked.
-        minus_window: The window whose share is taken away from that of ``window``.
+        share_of: The condition whose share of the rows of ``where`` is asked.
+        minus_window: The window to subtract.
         attribute: What to analyse or to add up.
-        other: The number that ``attribute`` may go together with.
-        up_to: No row of a sum counts for more than this edge of a bin: ``SUM(LEAST(age, 60))``.
-        rank: 0.5 is the median, 0 the least value, 1 the largest.
+        other: The second number of a correlation.
+        up_to: The edge of a bin, the most that a row of a sum counts for: ``SUM(LEAST(age, 60))``.
+        rank: 0 is the least value, 0.5 the median, 1 the largest.
         low: The lower threshold, as a share of the rows.
         high: The upper threshold.
         count_rows: Whether a sum also counts the rows without a value.
         mean: Whether ``accuracy.aim`` is about the mean, as with ``AVG``.
-        error: How far off the answer may be, in place of ``accuracy.error``.
+        error: The largest error, in place of ``accuracy.error``.
         at_most: The largest share of any line (a block's privacy budget) that the answer may take.
         fresh: Whether a count rests on a new look alone. Its bar holds however the query was chosen, and
             each id is charged.
-        window: The phases that are asked about. Default: all of them.
-        series: Asks one part for each of these.
-        frame: How many parts each answer of a series is about: the last ones, or all so far with
-            ``running``. Default: its own.
+        window: The phases asked. Default: all of them.
+        series: Asks about each of these by itself.
+        frame: How many parts each answer is about: the last ones, or with ``running`` all so far. Default:
+            its own.
         quote: Asks what the answer would cost now, for free.
-        standing: True asks again in each phase, under the ids ``query_id@phase``. False, next to
-            ``query_id`` alone, ends that.
-        alert: When an answer to a standing query raises an alert.
+        standing: Asks again in each phase; false ends that.
+        alert: When an answer raises an alert.
     """
 
     query_id: Id
@@ -398,7 +396,7 @@ class QueryEnvelope(Request):
         queries: The queries. A bad one refuses only itself.
         at_most: The largest share of any line (a block's privacy budget) that all answers may take
             together.
-        quote: Asks what all ``queries`` would cost together, in place of their answers.
+        quote: Asks what all would cost together, in place of their answers.
         query_id: The id of the reply to such a quote.
     """
 

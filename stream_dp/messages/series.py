@@ -44,7 +44,7 @@ class SeriesPart(Reply):
         window: The first and the last phase of the part.
         since: When these phases begin.
         until: When they have ended.
-        answer: The answer about these phases, or the refusal, as if they had been asked about alone.
+        answer: The answer about these phases, or the refusal, as if they were asked alone.
     """
 
     window: tuple[int, int]
@@ -61,7 +61,7 @@ class SeriesAnswer(NoisyAnswer):
     ``hard`` if a part is.
 
     Attributes:
-        series: The periods that the parts are made of.
+        series: The period of each part.
         parts: The parts in the order of their phases.
     """
 

@@ -40,8 +40,8 @@ class AlertSpec(Request):
     """When a standing query raises an alert: when the whole error bar is on one side of a number.
 
     Attributes:
-        above: The number that the lower end of the bar must be above.
-        below: The number that the upper end of the bar must be below.
+        above: The number that the whole bar must be above.
+        below: The number that the whole bar must be below.
     """
 
     above: Finite | None = None
@@ -69,11 +69,11 @@ class StandingQuery(Reply):
     Attributes:
         analyst: Who began it.
         query_id: Its id. Its answers have the ids ``query_id@phase``.
-        query: The fields of the query, as they were sent.
-        since_phase: The number of phases that were open when it began.
-        since_ms: The time of the message that began it, in milliseconds since 1970.
+        query: Its fields, as they were sent.
+        since_phase: The number of open phases when it began.
+        since_ms: The time of its message, in milliseconds since 1970.
         phase: The phase of its newest answer.
-        next_loss: What the next answer is expected to cost: what the newest one did.
+        next_loss: The expected cost of the next answer: that of the newest one.
     """
 
     version: Literal[1] = 1

@@ -21,9 +21,9 @@ class Tile(Request):
     Attributes:
         where: The condition on the rows.
         group_by: The attributes of a table.
-        window: The phases that it is about. Default: all of them, which are planned as seven.
+        window: The phases asked. Default: all of them, which are planned as seven.
         attribute: The attribute to add up. Default: the tile counts rows.
-        weight: How often the tile counts, compared with a tile of weight 1.
+        weight: How often the tile counts.
     """
 
     where: dict[str, Any] | None = None

@@ -86,8 +86,8 @@ class Window(Request):
     """Some of the phases, in one of four forms. Without a window, all of them.
 
     Attributes:
-        last_phases: The number of most recent phases. More than there are means all.
-        last: The time before the end of the newest phase, in hours, days, weeks or months.
+        last_phases: The number of most recent phases. A larger one than there are means all.
+        last: The time before the end of the newest phase, such as "7 days".
         since: Where the window begins: a date, or a date and time with an offset.
         until: Where it has ended.
         phases: The first and the last phase, counted from 1.
@@ -127,9 +127,9 @@ class MinusWindow(Request):
     """The window that a difference takes away: the most recent phases, or those right before the window.
 
     Attributes:
-        last_phases: The number of most recent phases. They may overlap with ``window``.
+        last_phases: The number of most recent phases, which may overlap with ``window``.
         previous_phases: The number of phases right before ``window``.
-        previous: The length of time right before ``window``, such as "7 days".
+        previous: The time right before ``window``, such as "7 days".
     """
 
     last_phases: Annotated[int, Field(ge=1)] | None = None

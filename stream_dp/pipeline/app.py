@@ -319,7 +319,9 @@ class StreamApp(faust.App):
             behind=sum(records for _, _, records in lags),
             broker_away_since=self.runtime.broker.away_since,
             store_away_since=worker.following.contact.away_since,
-            waiting={name: dataset.waiting for name, dataset in worker.datasets.items()},
+            waiting={
+                name: dataset.rows.waiting.n_rows for name, dataset in worker.datasets.items()
+            },
             quarantined={
                 name: dataset.quarantined
                 for name, dataset in worker.datasets.items()

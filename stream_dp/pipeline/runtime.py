@@ -16,8 +16,6 @@ from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.errors import ServerUnavailable, StoreError, UnsafeTopics
 from stream_dp.messages import INPUTS, PRIVATE, Topics
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.datasets.block_cache import BlockCache
-from stream_dp.pipeline.datasets.counting_processes import counting_in
 from stream_dp.pipeline.journal.journal import facts_of
 from stream_dp.pipeline.kafka.gaps import past_leftovers
 from stream_dp.pipeline.kafka.patience import patiently
@@ -32,8 +30,10 @@ from stream_dp.pipeline.kafka.servers import (
 )
 from stream_dp.pipeline.kafka.topic_log import KafkaInputReader, KafkaLog, KeyedTopic, end_of
 from stream_dp.pipeline.repair.witnesses import WITNESSES
+from stream_dp.pipeline.rows.block_cache import BlockCache
+from stream_dp.pipeline.rows.counting_processes import counting_in
 from stream_dp.pipeline.watch.health import Contact
-from stream_dp.pipeline.worker import Worker
+from stream_dp.pipeline.worker import Worker, WorkerRules, WorkerTopics
 from stream_dp.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
@@ -118,17 +118,21 @@ class Runtime:
             view,
             self._noise,
             sender.send,
-            log("journal"),
-            KafkaInputReader(settings.broker, self.names),
-            KeyedTopic(log("blocks")),
-            {role: log(role) for role in WITNESSES},
-            partitions=partitions,
-            facts=facts,
-            key_file=settings.person_key(),
-            verifier=self.verifier,
-            cache=BlockCache(settings.block_cache_mb << 20, counting),
-            batches_last_s=await batches_last_s(settings.broker, self.names),
-            context=self.context,
+            WorkerTopics(
+                log("journal"),
+                KafkaInputReader(settings.broker, self.names),
+                KeyedTopic(log("blocks")),
+                {role: log(role) for role in WITNESSES},
+                partitions,
+            ),
+            WorkerRules(
+                facts=facts,
+                key_file=settings.person_key(),
+                verifier=self.verifier,
+                cache=BlockCache(settings.block_cache_mb << 20, counting),
+                batches_last_s=await batches_last_s(settings.broker, self.names),
+            ),
+            self.context,
         )
         await worker.journal.check_facts()
         self._opened.push_async_callback(worker.put_down)

@@ -17,41 +17,42 @@ import contextlib
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic, time
-from types import MappingProxyType
 from typing import Any
 
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.errors import (
     Fenced,
-    InvalidInput,
-    InvalidMessage,
     ServerUnavailable,
     UnsafeTopics,
 )
 from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.datasets.block_cache import BlockCache
-from stream_dp.pipeline.datasets.dataset import Dataset, Tools
+from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.datasets.holdings import Holdings
-from stream_dp.pipeline.datasets.private_values import Keeper
-from stream_dp.pipeline.intake.backlog import Backlog, Piece
-from stream_dp.pipeline.intake.decider import Decider, Known
-from stream_dp.pipeline.intake.decoder import Request, decode, partition_in
-from stream_dp.pipeline.intake.ownership import REJECTED, AskBounds, Ownership
+from stream_dp.pipeline.datasets.tools import Tools
+from stream_dp.pipeline.group_steps import UNREADABLE, GroupSteps
+from stream_dp.pipeline.intake.backlog import Backlog
+from stream_dp.pipeline.intake.decider import Decider
+from stream_dp.pipeline.intake.decoder import partition_in
+from stream_dp.pipeline.intake.ownership import AskBounds, Ownership
 from stream_dp.pipeline.intake.records import Record
 from stream_dp.pipeline.journal.checkpoint_rounds import Often, Rounds
 from stream_dp.pipeline.journal.contents import Contents
-from stream_dp.pipeline.journal.journal import COMPARED, Journal, JournalCut, Owned
+from stream_dp.pipeline.journal.journal import Journal
 from stream_dp.pipeline.journal.newest import Newest, dataset_of
+from stream_dp.pipeline.journal.owned_partition import JournalCut, Owned
+from stream_dp.pipeline.journal.published_commits import COMPARED
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser, Send
 from stream_dp.pipeline.journal.unsent import unsent
 from stream_dp.pipeline.kafka.topic_log import InputCut, InputReader, KeyedTopic, TopicLog
 from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS, Trying
-from stream_dp.pipeline.together import together
+from stream_dp.pipeline.rows.block_cache import BlockCache
+from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.pipeline.watch.metrics import Figures
 from stream_dp.state.view import View
@@ -66,23 +67,56 @@ _AT_ONCE = 4
 """Data sets in hand at the same time: what is drawn for their looks is in memory."""
 
 
+@dataclass(frozen=True)
+class WorkerTopics:
+    """The topics that a worker reads again and writes.
+
+    Attributes:
+        log: The journal.
+        rows: The batches of rows, to be read again.
+        kept: The private topic of blocks.
+        outputs: The output topics, by role. Of some, what was published is compared with the journal.
+        partitions: The number of partitions of each input topic, all alike.
+    """
+
+    log: TopicLog
+    rows: InputReader
+    kept: KeyedTopic
+    outputs: Mapping[str, TopicLog]
+    partitions: int
+
+
+@dataclass(frozen=True)
+class WorkerRules:
+    """What the operator of a worker has set.
+
+    Attributes:
+        facts: What the journal is to say of the deployment.
+        key_file: What the key file of persons holds; None without one.
+        verifier: What verifies the tokens that queries carry. None where they need none.
+        cache: The memory for blocks that looks have read.
+        often: How often there are rounds of checkpoints.
+        batches_last_s: How long batches stay on their topic, in seconds.
+    """
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    key_file: bytes | None = field(default=None, repr=False)
+    verifier: Verifier | None = None
+    cache: BlockCache = field(default_factory=BlockCache)
+    often: Often = field(default_factory=Often)
+    batches_last_s: float = 30 * 86_400.0
+
+
 class Worker:
     """Everything between the records of the assigned partitions and what is released for them.
 
     Args:
         view: Redis.
         noise: Makes the source of noise of a data set. Several data sets may be in hand at the same time.
-        log: The journal.
-        rows: The batches of rows, to be read again.
-        kept: The private topic of blocks.
-        outputs: The output topics, by role. Of some, what was published is compared with the journal.
-        partitions: Partitions of each input topic, all alike.
-        facts: What the journal is to say of the deployment.
-        key_file: What the key file of persons holds; None without one.
-        verifier: What verifies the tokens that queries carry. None where they need none.
-        cache: The memory for blocks that looks have read. Default: one of the usual size.
-        often: How often there are rounds of checkpoints.
-        batches_last_s: How long batches stay on their topic, in seconds.
+        send: Sends what leaves.
+        topics: The topics that it reads again and writes.
+        rules: What its operator has set.
+        context: What its parts have in common.
 
     Attributes:
         ownership: The partitions that are this worker's, and its reading positions.
@@ -103,47 +137,37 @@ class Worker:
         view: View,
         noise: Callable[[], NoiseSource],
         send: Send,
-        log: TopicLog,
-        rows: InputReader,
-        kept: KeyedTopic,
-        outputs: Mapping[str, TopicLog],
-        *,
-        partitions: int,
-        facts: Mapping[str, Any] = MappingProxyType({}),
-        key_file: bytes | None = None,
-        verifier: Verifier | None = None,
-        cache: BlockCache | None = None,
-        often: Often | None = None,
-        batches_last_s: float = 30 * 86_400.0,
+        topics: WorkerTopics,
+        rules: WorkerRules | None = None,
         context: Context | None = None,
     ) -> None:
+        self._rules = rules = rules or WorkerRules()
         self.context = context = context or Context()
-        self.ownership = Ownership(partitions)
+        self.ownership = Ownership(topics.partitions)
         self._journal_cut: dict[str, int] = {}
-        self._batches_last_s = batches_last_s
         self.journal = Journal(
-            log,
-            facts=facts,
+            topics.log,
+            facts=rules.facts,
             is_held=lambda partition: partition in self.ownership.held,
             entered=self._release_again,
-            outputs=[outputs[role] for role in COMPARED if role in outputs],
+            outputs=[topics.outputs[role] for role in COMPARED if role in topics.outputs],
             context=context,
         )
         self.following = RedisFollower(view, lambda name: self._holdings.owned(name), context)
-        self._newest = Newest(outputs, partitions)
+        self._newest = Newest(topics.outputs, topics.partitions)
         self.releaser = Releaser(self.journal, self.following, send, self._newest, context)
         contents = Contents(self.journal, self.following)
         repeating = StandingRunner(contents, context)
         self._trying = Trying(self.journal)
         tools = Tools(
-            Keeper(kept, context, self.following),
-            rows,
-            partitions,
+            Keeper(topics.kept, context, self.following),
+            topics.rows,
+            topics.partitions,
             self.releaser.appended,
             noise,
             context,
-            key_file,
-            cache or BlockCache(),
+            rules.key_file,
+            rules.cache,
         )
         self._holdings = Holdings(
             self.ownership,
@@ -157,18 +181,21 @@ class Worker:
         self.datasets: Mapping[str, Dataset] = self._holdings.datasets
         self.parked: Mapping[str, Figures] = self._holdings.parked
         self.stopped: Mapping[str, str] = self._holdings.stopped
-        self.rounds = Rounds(self.journal, self.releaser, often or Often(), context)
-        self._decider = Decider(
-            contents, self._holdings, self.ownership, repeating, verifier, context
+        self.rounds = Rounds(self.journal, self.releaser, rules.often, context)
+        decider = Decider(
+            contents, self._holdings, self.ownership, repeating, rules.verifier, context
         )
         self.backlog = Backlog()
+        self._steps = GroupSteps(
+            self.ownership, self.backlog, self._holdings, decider, self.releaser, context
+        )
         self._to_take_over = False
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         self._cut_short: Exception | None = None
         self.context.metrics.watch(self)
 
-    # ------------------------------------------------------------ how it is
+    # ------------------------------------------------------------ status
 
     @property
     def cut(self) -> Mapping[str, int]:
@@ -241,7 +268,7 @@ class Worker:
                 await self.releaser.hand_over()
 
     async def put_down(self) -> None:
-        """Says goodbye, unless a record has ended this worker. To be called when it takes nothing more."""
+        """Releases its partitions, unless it failed on a record. To be called when it takes nothing more."""
         ended_by = self._cut_short
         if ended_by is None or isinstance(ended_by, _Stopped | UnsafeTopics):
             doubtful = self.ownership.doubtful()
@@ -260,7 +287,7 @@ class Worker:
 
     async def tidy(self) -> None:
         """Does once what ``run_keeper`` does every minute."""
-        before_ms = 1000 * (time() - self._batches_last_s / 4)
+        before_ms = 1000 * (time() - self._rules.batches_last_s / 4)
         for name in list(self.datasets):
             async with self._whole():
                 dataset = self.datasets.get(name)
@@ -270,7 +297,7 @@ class Worker:
                 await self._holdings.guarded(name, keeping)
                 if self.datasets.get(name) is not dataset:
                     continue  # it was revoked meanwhile, and is for its next owner
-                self.releaser.gathered.append(dataset.collect())
+                self.releaser.gathered.append(dataset.draft.collect())
                 if monotonic() - dataset.used_at > _PARKED_S and not self.behind:
                     self._holdings.park(name)
                 await self.releaser.hand_over()
@@ -417,14 +444,8 @@ class Worker:
                     await self._finish()
                     await self._take_carefully(record)
                 else:
-                    self._enqueue(record, self._decode(record))
+                    self._steps.enqueue(record, self._steps.decode(record))
             await self._step()
-
-    def _enqueue(self, record: Record, request: Request | None, *, suspect: bool = False) -> None:
-        if not self.ownership.is_mine(record):
-            return  # revoked in the meantime; its next owner reads it again
-        self.backlog.add(Piece(record, request, suspect=suspect))
-        self.ownership.taken(record)
 
     async def _finish(self) -> None:
         """Does all that waits."""
@@ -434,7 +455,7 @@ class Worker:
     async def _step(self) -> None:
         """One step of each data set that has something to do, in the order of its records."""
         if self.behind:
-            await self._take()
+            await self._steps.take()
             await self.rounds.after()
         self.context.heartbeat.beat()
         await self.releaser.hand_over()
@@ -448,7 +469,9 @@ class Worker:
             await self._holdings.look_up([name])
             self._holdings.forget_undefined(name)
         dataset = self.datasets.get(name)
-        if dataset is not None and record.offset < dataset.cursor.get(record.topic_partition, 0):
+        if dataset is not None and record.offset < dataset.draft.cursor.get(
+            record.topic_partition, 0
+        ):
             return False  # its outcome was committed
         self.ownership.doubted(record)
         return True
@@ -467,137 +490,19 @@ class Worker:
         try:
             if suspect and await begins(decoding) > 1:
                 _log.error("record %s is rejected unread: the worker died of it", record_id)
-                self._reject(record, _UNREADABLE)
-                self._enqueue(record, None)
+                self._steps.reject(record, UNREADABLE)
+                self._steps.enqueue(record, None)
             else:
-                request = self._decode(record)
+                request = self._steps.decode(record)
                 if suspect:
                     await self._trying.ends(decoding)
-                self._enqueue(record, request, suspect=suspect)
+                self._steps.enqueue(record, request, suspect=suspect)
             await self._finish()
         except (asyncio.CancelledError, ServerUnavailable, Fenced):
             await self._trying.ends(record_id)  # not the record's fault
             raise
         await self._trying.ends(record_id)
 
-    async def _take(self) -> None:
-        """Decides pieces of records and commits them, those of one data set in the order of their log."""
-        self.context.fuse(CrashPoint.AFTER_DECODE)
-        # A rebalance may take the partition away at any step; its next owner reads these records again.
-        pieces = list(self.backlog)
-        names = dict.fromkeys(piece.dataset for piece in pieces)
-        unknown = [one for one in pieces if one.dataset and one.dataset not in self._holdings]
-        wanted = [one.dataset for one in unknown if await self._decider.is_admitted(one)]
-        await self._holdings.look_up([*dict.fromkeys(wanted)])
-        steps = self.backlog.step(self._decider.values_of)
-        known = await self._decider.known([request for _, request in steps if request is not None])
-        of_none: list[tuple[Piece, Request]] = []
-        by_name: dict[str, list[tuple[Piece, Request]]] = {}
-        for piece, request in steps:
-            if request is None:
-                piece.finished = True
-            elif piece.dataset in self.datasets:
-                by_name.setdefault(piece.dataset, []).append((piece, request))
-            else:
-                of_none.append((piece, request))
-        # While the charge of one data set is on its way to the journal, the others go on.
-        await together(
-            [partial(self._decide, some, known) for some in by_name.values()],
-            at_once=_AT_ONCE,
-        )
-        await self._decide_undefined(of_none, known)
-        await self._commit(names)
-        self._reject_unknown()
-        for name in names:
-            if not self.backlog.drop_finished(name):
-                self._holdings.forget_undefined(name)
-        unfinished = self.backlog.unfinished()
-        for topic_partition in {piece.record.topic_partition for piece in pieces}:
-            taken = self.ownership.next_offset(topic_partition)
-            if taken is not None:
-                done = unfinished.get(topic_partition, taken)
-                self.releaser.gathered.watermarks[topic_partition] = done
-
-    async def _decide(self, steps: Sequence[tuple[Piece, Request]], known: Known) -> None:
-        """Decides pieces of one data set, up to the first one that is not finished with that."""
-        for piece, request in steps:
-            if not self.ownership.is_mine(piece.record):
-                continue
-            await self._decide_one(piece, request, known)
-            if not piece.finished:
-                return
-
-    async def _decide_undefined(self, steps: Iterable[tuple[Piece, Request]], known: Known) -> None:
-        """Decides pieces of names without a data set, in the order in which they came.
-
-        Their rejections are noted as one mark over each log, and nothing below that mark may be undecided. So
-        a piece waits for those below it, and those of its name that came later wait for it.
-        """
-        in_order = sorted(steps, key=lambda step: step[0].arrival)
-        undecided = self.backlog.unfinished({piece.arrival for piece, _ in in_order})
-        waiting: set[str] = set()
-        for piece, request in in_order:
-            record, name = piece.record, piece.dataset
-            if not self.ownership.is_mine(record):
-                continue
-            first = undecided.get(record.topic_partition, record.offset)
-            if name not in waiting and (name in self.datasets or first >= record.offset):
-                await self._decide_one(piece, request, known)
-            if not piece.finished:
-                waiting.add(name)
-                undecided[record.topic_partition] = min(first, record.offset)
-
-    async def _decide_one(self, piece: Piece, request: Request, known: Known) -> None:
-        decision = self._decider.handle(piece, request, known)
-        await self._holdings.guarded(piece.dataset, decision)
-        # One that was revoked is left to its next owner, with all that is to leave for it.
-        if (dataset := self.datasets.get(piece.dataset)) is not None:
-            self.releaser.gathered.append(dataset.collect())
-
-    async def _commit(self, names: Iterable[str]) -> None:
-        """Commits what is drafted for these data sets."""
-        for dataset in filter(None, map(self.datasets.get, names)):
-            dataset.flush()
-            # It has the journal take what is to be collected, if it erases anything.
-            await self._holdings.guarded(dataset.name, dataset.drop_kept())
-            dataset.flush()
-            self.releaser.gathered.append(dataset.collect())
-
-    def _reject_unknown(self) -> None:
-        """Notes, before they leave, which records are rejected for want of a data set."""
-        unknown, self._decider.unknown = self._decider.unknown, []
-        for record, outgoing in unknown:
-            if self.ownership.is_mine(record):
-                self.releaser.gathered.tell(record.partition, outgoing)
-                mark = REJECTED + record.topic_partition
-                self.releaser.gathered.watermarks[mark] = record.offset + 1
-
-    def _decode(self, record: Record) -> Request | None:
-        self.context.metrics.record(record)
-        try:
-            return decode(record, self.ownership.partitions)
-        except InvalidInput as error:
-            self._reject(record, error)
-        except MemoryError:
-            raise
-        except Exception as error:  # noqa: BLE001 - anyone who finds such a record must not stop the rest
-            # Reading depends on nothing but the record, and has changed nothing yet. No word of the error: it
-            # may quote a row.
-            _log.error(
-                "a record of %s cannot be read: %s", record.topic_partition, type(error).__name__
-            )
-            self._reject(record, _UNREADABLE)
-        return None
-
-    def _reject(self, record: Record, error: InvalidInput) -> None:
-        """Rejects a record that belongs to no data set; it is read, and rejected, again after a crash."""
-        self.releaser.gathered.tell(record.partition, self._decider.rejection(record, error))
-
 
 class _Stopped(RuntimeError):
     """A step was cut short from outside."""
-
-
-_UNREADABLE = InvalidMessage(
-    "value", "the worker fails when it reads this", "send it in another form", reason="unreadable"
-)

@@ -37,6 +37,7 @@ from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import MAX_SCALE
 from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.rows.universe import MAX_ROWS, Boolean, Universe, check_kept_cells
 from stream_dp.core.sparse_vector.composition import (
     Basic,
@@ -266,15 +267,13 @@ def _estimate_of_tiles(need: Need, name: Name) -> Estimate:
 def made_calibrated(need: Need, name: Name) -> Calibrated:
     """The calibrated mechanism that is meant by a name."""
     declared = bool(need.tiles) and name is Name.CALIBRATED
-    return Calibrated(
-        need.universe,
-        need.privacy,
-        need.accuracy,
+    settings = CalibratedSettings(
         base_share=0.0 if name is Name.WITHOUT_BASE else None,
         queries_per_phase=None if need.tiles and not need.queries else queries_per_phase(need),
         pacing=name is Name.WITHOUT_BASE and need.phases > 1,
         tiles=need.tiles if declared else (),
     )
+    return Calibrated(need.universe, need.privacy, need.accuracy, settings)
 
 
 def recommended(found: Sequence[Estimate]) -> Estimate:
@@ -316,13 +315,13 @@ def _one_count_of_persons(need: Need) -> float:
     Infinite if the look leaves nothing that an error could be a share of.
     """
     mechanism = made_calibrated(replace(need, queries=1, tiles=()), Name.WITHOUT_BASE)
-    n_rows = mechanism.margin(need.counted)
+    n_rows = mechanism.openings.margin(need.counted)
     if n_rows == 0:
         return math.inf
     sigma = need.accuracy.error * n_rows / mechanism.state.terms.z_steered
     scale = min(Fraction(sigma), MAX_SCALE)
-    loss = gaussian_rho(scale, squared_sensitivity=1) / mechanism.budget.rho
-    return mechanism.look_at_rows / UNITS + float(loss)
+    loss = gaussian_rho(scale, squared_sensitivity=1) / mechanism.state.promise.budget.rho
+    return mechanism.state.look_at_rows / UNITS + float(loss)
 
 
 # ---------------------------------------------------------------- lines
@@ -415,9 +414,11 @@ def _afforded(queries: int, share: float) -> int:
 def _calibrated(need: Need) -> Estimate:
     """Rows and error are those from which on a base release alone can certify all generic queries."""
     mechanism = made_calibrated(need, Name.CALIBRATED)
-    product, error = mechanism.certifying_product(), need.accuracy.error
+    product, error = mechanism.openings.certifying_product(), need.accuracy.error
     rows = _least(
-        1, MAX_ROWS, lambda n: mechanism.margin(need.with_rows(n).counted) * error >= product
+        1,
+        MAX_ROWS,
+        lambda n: mechanism.openings.margin(need.with_rows(n).counted) * error >= product,
     )
     return Estimate(
         Name.CALIBRATED,
@@ -431,7 +432,7 @@ def _calibrated(need: Need) -> Estimate:
 
 def certifying_rows(need: Need) -> float:
     """The rows by which noise may move a query about one phase, if all of its line certifies every query."""
-    return made_calibrated(need, Name.CALIBRATED).certifying_product()
+    return made_calibrated(need, Name.CALIBRATED).openings.certifying_product()
 
 
 def certified_error(need: Need) -> float | None:
@@ -440,8 +441,8 @@ def certified_error(need: Need) -> float | None:
     It is a share of the rows that count. None if there is none.
     """
     mechanism = made_calibrated(need, Name.CALIBRATED)
-    n_rows = mechanism.margin(need.counted)
-    return _possible(mechanism.certifying_product() / n_rows) if n_rows else None
+    n_rows = mechanism.openings.margin(need.counted)
+    return _possible(mechanism.openings.certifying_product() / n_rows) if n_rows else None
 
 
 def queries_per_phase(need: Need) -> int:
@@ -627,7 +628,7 @@ def _phased(need: Need, name: Name) -> tuple[Phased, dict[str, Any]]:
             found.append((mechanism, {"profile": str(name), **settings}))
     if not found:
         raise faults[0]
-    return min(found, key=lambda pair: pair[0].min_rows)
+    return min(found, key=lambda pair: pair[0].rows_to_open)
 
 
 def _papers(need: Need, name: Name) -> Estimate:
@@ -641,7 +642,7 @@ def _papers(need: Need, name: Name) -> Estimate:
 
     def share(need: Need) -> float:
         try:
-            return _phased(need, name)[0].min_rows / need.n_rows
+            return _phased(need, name)[0].rows_to_open / need.n_rows
         except InvalidDefinition:
             return math.inf
 
@@ -649,13 +650,13 @@ def _papers(need: Need, name: Name) -> Estimate:
         enough = mechanism.constants.phases[phase - 1].min_rows
         return length == phase or (name is Name.MEMORY and length * need.n_rows >= enough)
 
-    serves = mechanism.min_rows <= need.n_rows
+    serves = mechanism.rows_to_open <= need.n_rows
     return Estimate(
         name,
         part=_part_of_windows(need, served) if serves else 0.0,
         share=1.0 if serves else None,
         error=_least_error(need, share),
-        rows=mechanism.min_rows,
+        rows=mechanism.rows_to_open,
         definition={"mechanism": settings},
     )
 

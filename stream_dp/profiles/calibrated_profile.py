@@ -6,8 +6,8 @@ from stream_dp.core.budget.parameters import Aim
 from stream_dp.core.kinds.with_kinds import WithKinds
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.residual.base_release.base_plan import CAP
-from stream_dp.core.residual.base_release.replay import LARGEST
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import LARGEST, CalibratedSettings
 from stream_dp.core.residual.plan.targets import Limits
 from stream_dp.messages.definitions import AccuracySpec, CalibratedSpec
 from stream_dp.profiles.kinds import chosen
@@ -19,10 +19,7 @@ from stream_dp.profiles.profile import Profile, Setup
 def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
     """Counts, and the other kinds that the definition names."""
     kinds = chosen(setup.definition.kinds)
-    counts = Calibrated(
-        setup.universe,
-        setup.privacy,
-        setup.accuracy,
+    said = CalibratedSettings(
         on_exhausted=setup.definition.on_exhausted,
         base_share=settings.base_share,
         queries_per_phase=settings.queries_per_phase,
@@ -36,15 +33,15 @@ def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
         largest=CAP if kinds else LARGEST,
         aim=aim_of(setup.definition.accuracy),
     )
+    counts = Calibrated(setup.universe, setup.privacy, setup.accuracy, said)
     if not kinds:
         return counts
     failure_probability = setup.accuracy.failure_probability
+    budget = counts.state.promise.budget
     return WithKinds(
         counts,
         [
-            answerer(
-                setup.universe, counts.budget, failure_probability=failure_probability, **arguments
-            )
+            answerer(setup.universe, budget, failure_probability=failure_probability, **arguments)
             for answerer, arguments in kinds
         ],
     )

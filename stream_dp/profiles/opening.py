@@ -13,7 +13,6 @@ from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.kinds.with_kinds import WithKinds
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.residual.base_release.expected_queries import ALL_PHASES, conjunction_norms
-from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.calibrated import Calibrated
 
 _LARGE: Final = 0.2
@@ -104,14 +103,14 @@ def announced(
     if counts is None:
         return None
     n_rows = n_counted, 2 * n_counted if most_counted is None else most_counted
-    off = n_rows[1] - counts.margin(n_rows[1])
+    off = n_rows[1] - counts.openings.margin(n_rows[1])
     first, last = max(1, n_rows[0] - off), n_rows[1] + off
     sizes = (first * (last / first) ** (i / (_TRIED_SIZES - 1)) for i in range(_TRIED_SIZES))
     found = {mechanism.opening_units(n) for n in sorted({first, last, *map(round, sizes)})}
     units = [one for one in found if one is not None]
-    look = counts.look_at_rows
+    look = counts.state.look_at_rows
     beyond = mechanism.opening_units(n_counted) or 0
-    ever = counts.most_measured + beyond - counts.opening_units(n_counted)
+    ever = counts.openings.most_measured + beyond - counts.opening_units(n_counted)
     least = look + (min(units) - look) * (1.0 - _BETWEEN)
     most = min(ever, look + (max(units) - look) * (1.0 + _BETWEEN))
     return Announced(n_rows, least / UNITS, most / UNITS, min(1.0, ever / UNITS))
@@ -134,28 +133,28 @@ def opening_of(mechanism: Mechanism, names: Sequence[str], n_counted: int) -> Op
     counts = counts_of(mechanism)
     if counts is None:
         return None
-    n_rows = counts.margin(n_counted)
-    each = counts.price_on_demand(n_rows) if n_rows else math.inf
+    n_rows = counts.openings.margin(n_counted)
+    each = counts.openings.price_on_demand(n_rows) if n_rows else math.inf
     return Opening(
         counts.opening_units(n_counted) / UNITS,
         _certified(counts, names, n_rows),
         1.0 / each if each else math.inf,
-        counts.expected_queries,
-        counts.named_queries,
+        counts.openings.plan.queries,
+        counts.openings.plan.expected.is_named,
         _blurred(counts, names, n_rows),
     )
 
 
 def _blurred(counts: Calibrated, names: Sequence[str], n_rows: int) -> str | None:
     """The columns, and the number of pairs of the others, that the base release says too little about."""
-    reach, shape = counts.base_reach(n_rows), counts.shape
+    reach, shape = counts.openings.reach(n_rows), counts.state.shape
 
     def blurred(attributes: tuple[int, ...]) -> bool:
         sizes = [shape[a] for a in attributes]
         if reach is None:
             return True
-        chains = axes_of(shape).layout(attributes).chains
-        variance = reach.variance(attributes, conjunction_norms(chains, [1] * len(chains)))
+        norms = conjunction_norms(counts.state.promise.axes, attributes, [1] * len(sizes))
+        variance = reach.variance(attributes, norms)
         # Half of what the noise of all cells adds up to is the part of the rows that it moves.
         moved = 0.5 * math.sqrt(2.0 / math.pi) * math.prod(sizes) * math.sqrt(variance)
         return moved > _MOVED * n_rows
@@ -174,18 +173,18 @@ def _blurred(counts: Calibrated, names: Sequence[str], n_rows: int) -> str | Non
 
 
 def _certified(counts: Calibrated, names: Sequence[str], n_rows: int) -> tuple[str, ...]:
-    reach = counts.base_reach(n_rows)
+    reach = counts.openings.reach(n_rows)
     if reach is None:
         return ()
     found: dict[int, list[str]] = defaultdict(list)
-    shape, axes = counts.shape, axes_of(counts.shape)
+    shape, axes = counts.state.shape, counts.state.promise.axes
     for kind in ("tables of", "conditions on"):
         for order in range(1, min(len(shape), 3 if len(shape) <= _NARROW else 2) + 1):
             phases = {}
             for attributes in combinations(range(len(shape)), order):
                 sizes = [shape[a] for a in attributes]
                 cells = [1 if kind == "tables of" else max(1, n // 2) for n in sizes]
-                norms = conjunction_norms(axes.layout(attributes).chains, cells)
+                norms = conjunction_norms(axes, attributes, cells)
                 phases[attributes] = reach.phases(attributes, norms)
             columns = f"{_NUMBERS[order]} column{'s' if order > 1 else ''}"
             for window, words in _grouped(phases, names):

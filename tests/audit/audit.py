@@ -56,12 +56,12 @@ from stream_dp.core.rows.person_slots import Slots
 from stream_dp.core.rows.universe import Number, Universe
 from stream_dp.errors import StoreUnavailable
 from stream_dp.messages import Definition
-from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.intake.ownership import GROUP_SIZE
 from stream_dp.pipeline.intake.records import Outgoing, Record
 from stream_dp.pipeline.journal.newest import COMPACTED
 from stream_dp.pipeline.kafka.topic_log import KeyedTopic
-from stream_dp.pipeline.worker import Worker
+from stream_dp.pipeline.worker import Worker, WorkerTopics
 from stream_dp.profiles.builder import build, rows_of_a_phase
 from tests.driven import drained, take_all
 from tests.local_logs import LocalLog, LocalRows
@@ -176,15 +176,15 @@ def _half() -> Iterator[None]:
 @contextlib.contextmanager
 def _forgetful() -> Iterator[None]:
     """What looks cost is not charged, unless they open a phase."""
-    look = Dataset.look
+    take = PaidLooks.take
 
     def free(one: Any) -> Any:
         return replace(one, charges=())
 
-    async def unpaid(self: Dataset, looks: Any, *who: Any, **more: Any) -> Any:
-        return await look(self, list(map(free, looks)), *who, **more)
+    async def unpaid(self: PaidLooks, looks: Any, *who: Any, **more: Any) -> Any:
+        return await take(self, list(map(free, looks)), *who, **more)
 
-    with patch.object(Dataset, "look", unpaid):
+    with patch.object(PaidLooks, "take", unpaid):
         yield
 
 
@@ -964,7 +964,8 @@ class Stream:
         """Nothing was sent or committed yet."""
         self._sent: dict[str, list[Record]] = defaultdict(list)
         outputs = {role: LocalLog(1) for role in COMPACTED}
-        self._logs = LocalLog(1), LocalRows(self._sent), KeyedTopic(LocalLog(1)), outputs
+        rows, blocks = LocalRows(self._sent), KeyedTopic(LocalLog(1))
+        self._topics = WorkerTopics(LocalLog(1), rows, blocks, outputs, 1)
 
     async def _send(self, outgoing: Outgoing) -> Awaitable[object]:
         if outgoing.role == "answers":
@@ -989,7 +990,7 @@ class Stream:
         if not self._copy.keeps_journal:
             self._begin()
         redis: Any = _NoRedis()
-        worker = Worker(redis, lambda: self._noise, self._send, *self._logs, partitions=1)
+        worker = Worker(redis, lambda: self._noise, self._send, self._topics)
         worker.following.contact.lost()
         running = (worker.run_owner, worker.releaser.run)
         tasks = [asyncio.create_task(run()) for run in running]
@@ -1113,13 +1114,12 @@ def _cells(line: Line) -> list[str]:
             cells.append(f"{bound.epsilon:.2f}{word}")
         else:
             cells.append(_found(bound, case))
-    cells.append(str(max((bound.runs for bound in line.bounds.values()), default=0)))
     return cells
 
 
 def _found(bound: Bound, case: Case) -> str:
-    """What the runs of a broken copy prove, in words."""
-    return f"{bound.epsilon:.2f} {'caught' if bound.epsilon > case.claim else 'MISSED'}"
+    """What the runs of a broken copy prove."""
+    return f"{bound.epsilon:.2f}{'' if bound.epsilon > case.claim else ' MISSED'}"
 
 
 def _more(line: Line) -> list[str]:
@@ -1128,8 +1128,8 @@ def _more(line: Line) -> list[str]:
     return [f"{line.name}, {n}: {_found(b, line.case)}" for n, b in bounds if n not in COPIES]
 
 
-_HEAD: Final = ["profile or kind", "of", "rows", "epsilon, delta", *COPIES, "runs"]
-_WIDTHS: Final = (32, 6, 5, 15, 12, 14, 16, 12, 6)
+_HEAD: Final = ["profile or kind", "of", "rows", "epsilon, delta", *COPIES]
+_WIDTHS: Final = (32, 6, 5, 15, 12, 14, 16, 12)
 
 
 def _printed(cells: Sequence[str], *, markdown: bool) -> str:

@@ -14,7 +14,7 @@ from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.budget.share_position import UNITS
 from stream_dp.state import ledger
 
-GATED = Path(__file__).parents[1] / "golden/ledgers/described/gated.ndjson"
+GATED = Path(__file__).parents[1] / "golden/ledgers/gated.ndjson"
 PRICE = 55048125827351
 """Units of each charge of the ledger: four about phase 1 alone, then two about both phases."""
 

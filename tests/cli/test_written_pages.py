@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 import runpy
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from stream_dp.cli import root
 from stream_dp.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]
@@ -32,10 +36,39 @@ def test_the_configuration_says_defaults_bounds_and_choices() -> None:
     assert said["REDIS_CLUSTER"] == ("`false`", "`true`, `false`")
 
 
-def test_every_command_has_its_help_on_the_page() -> None:
-    headings = re.findall(r"^##+ stream-dp ?(.*)$", PAGES["commands.md"](), re.MULTILINE)
-    assert {"", "ask", "dataset check", "lab tracing", "topics create"} < set(headings)
-    assert len(headings) > 25
+def _commands(
+    command: click.Command = root, words: tuple[str, ...] = ()
+) -> Iterator[tuple[str, click.Command]]:
+    """All commands that run something, by their words."""
+    if not isinstance(command, click.Group):
+        yield " ".join(words), command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        below = command.get_command(context, name)
+        assert below is not None
+        yield from _commands(below, (*words, name))
+
+
+def test_every_command_is_on_the_page_once() -> None:
+    listed = re.findall(
+        r"^- `([a-z-]+(?: [a-z-]+)?)[^`]*`: [A-Z]", PAGES["commands.md"](), re.MULTILINE
+    )
+    assert sorted(listed) == sorted(name for name, _ in _commands())
+    assert len(listed) > 35
+
+
+def test_every_example_on_the_page_has_a_command_and_its_options() -> None:
+    options = {
+        name: {option for param in command.params for option in param.opts}
+        for name, command in _commands()
+    }
+    lines = re.findall(r"^stream-dp (.*)$", PAGES["commands.md"](), re.MULTILINE)
+    assert len(lines) > 15
+    for line in lines:
+        words = shlex.split(line)
+        name = next(name for name in (" ".join(words[:2]), words[0]) if name in options)
+        assert {word for word in words if word.startswith("-")} <= options[name], line
 
 
 def test_no_help_shows_the_marks_of_its_own_layout() -> None:

@@ -19,6 +19,7 @@ from stream_dp.core.outcome import Answered, Path, ends_of
 from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Universe
 from tests.noise import FakeNoise
@@ -83,7 +84,9 @@ class Below(FakeNoise):
 
 def asked() -> tuple[Calibrated, Answered]:
     """A count of no rows that came out below 0, and who answered."""
-    mechanism = Calibrated(UNIVERSE, Privacy(1.0, 1e-9), Accuracy(0.05, 0.01), base_share=0.0)
+    mechanism = Calibrated(
+        UNIVERSE, Privacy(1.0, 1e-9), Accuracy(0.05, 0.01), CalibratedSettings(base_share=0.0)
+    )
     rows = UNIVERSE.encode_columns({"city": ["Bonn"] * 5_000})
     data = Blocks(UNIVERSE, [Block.seal(UNIVERSE, rows)])
     assert not mechanism.open_phase(5_000)
@@ -107,7 +110,7 @@ def test_counts_below_0_enter_the_memory_as_they_are() -> None:
 
 def test_a_repeat_has_the_ends_of_the_first_answer() -> None:
     mechanism, answer = asked()
-    mechanism.state.remember(NOBODY, answer)
+    mechanism.state.repeats.remember(NOBODY, answer)
     again = mechanism.answer(NOBODY)
     assert again == replace(answer, path=Path.REPEAT)
     assert isinstance(again, Answered)

@@ -14,7 +14,7 @@ from stream_dp.core.kinds.prefix_batch.batch_answerer import BatchRelease
 from stream_dp.core.kinds.threshold.curve_answerer import CurvesRelease
 from stream_dp.core.mechanism import Release
 from stream_dp.core.median.doubling_stages import StageRelease
-from stream_dp.core.median.phased import QueryRelease
+from stream_dp.core.median.phase_looks import QueryRelease
 from stream_dp.core.outcome import Side
 from stream_dp.core.queries.query import EVERYTHING
 from stream_dp.core.residual.looks.sum_look import SumRelease

@@ -21,6 +21,7 @@ from stream_dp.core.median.sequential import Median, Sequential
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.belief.residuals import ResidualMemory
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Rows, Universe
 from stream_dp.core.sparse_vector.composition import Concentrated
@@ -211,7 +212,9 @@ class Published:
 
     def __init__(self, universe: Universe, noise: NoiseSource, **settings: Any) -> None:
         self.shape = universe.shape
-        self.mechanism = Calibrated(universe, Privacy(1.0, 1e-9), Accuracy(0.02, 1e-6), **settings)
+        self.mechanism = Calibrated(
+            universe, Privacy(1.0, 1e-9), Accuracy(0.02, 1e-6), CalibratedSettings(**settings)
+        )
         self.columns: Columns = [np.empty(0, dtype=np.int64) for _ in self.shape]
         self._universe, self._noise, self._data = universe, noise, Blocks(universe)
 
@@ -388,7 +391,7 @@ def test_the_rows_follow_from_what_was_published_alone(publish: Callable[..., Pu
     """From the published tables, folded somewhere else, the same rows come."""
     published = publish(4, 3, 5)
     published.open(chain(published.shape, 20_000))
-    original = published.mechanism.belief.tables
+    original = published.mechanism.state.belief.tables
     pairs = list(combinations(range(3), 2))
     copy = ResidualMemory(published.shape)
     copy.open_block(20_000)

@@ -14,7 +14,7 @@ import redis
 from stream_dp.core.rows.blocks import Block
 from stream_dp.core.rows.person_slots import Persons, PersonSecret
 from stream_dp.messages import Definition
-from stream_dp.pipeline.datasets.person_allowance import Used
+from stream_dp.pipeline.rows.person_allowance import Used
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.profiles.builder import build
 from tests.durable import keys_on_blocks

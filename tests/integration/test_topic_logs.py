@@ -22,7 +22,6 @@ from stream_dp.embedded.kafka_server import KafkaServer
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import TOPICS, Topics
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka import topic_log
@@ -35,6 +34,7 @@ from stream_dp.pipeline.kafka.topic_log import (
     KeyedTopic,
     LogEntry,
 )
+from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.state.private_names import MOST_PARTS, PART_BYTES, Named, cut, name_of, salted
 from tests.view import MemoryView
 from tests.waiting import PATIENCE_S

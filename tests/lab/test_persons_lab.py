@@ -128,6 +128,6 @@ def test_of_what_answers_the_queries_most_phases_are_chosen_else_what_answers_mo
 def test_a_need_with_another_unit_has_its_prices_and_its_rows_that_count() -> None:
     asked = of_unit(need(0.1), census_of(EVERYONE, 20_000), Unit(5, 3))
     assert (asked.n_rows, asked.counted) == (20_000, 5_000)
-    rows = made_calibrated(need(0.1), Name.CALIBRATED).budget.rho
-    assert made_calibrated(asked, Name.CALIBRATED).budget.rho == rows / 75
+    rows = made_calibrated(need(0.1), Name.CALIBRATED).state.promise.budget.rho
+    assert made_calibrated(asked, Name.CALIBRATED).state.promise.budget.rho == rows / 75
     assert asked.with_rows(40_000).counted == 10_000

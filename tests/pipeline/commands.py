@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.repair.journal_repair import Repair
 from stream_dp.pipeline.repair.offline import Offline
 from stream_dp.pipeline.repair.witnesses import WITNESSES
+from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.state.schema import State
 from tests.local_logs import LocalLog
 from tests.pipeline.crash import CountingFuse

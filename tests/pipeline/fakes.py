@@ -44,6 +44,15 @@ class FakeView:
                 raise StoreUnavailable("away for a moment")
             self._fuse(f"before {name}")
             found = await step(*arguments, **named)
+            if name in ("rewrite", "apply"):
+                one = arguments[0]
+                of = (
+                    {one.dataset}
+                    if name == "rewrite"
+                    else {each.commit.dataset for each in one} - found
+                )
+                for dataset in of:
+                    self._world.wrote.setdefault(dataset, []).append(self._process)
             self._fuse(f"after {name}")
             return found
 

@@ -29,10 +29,10 @@ from typing import Any
 
 from stream_dp.errors import StoreUnavailable, StreamDPError
 from stream_dp.pipeline import worker as worker_module
-from stream_dp.pipeline.datasets import dataset, holdings
-from stream_dp.pipeline.datasets.block_cache import StoredBlocks
+from stream_dp.pipeline.datasets import draft, holdings, paid_looks
 from stream_dp.pipeline.journal import journal, redis_follower, releaser
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
+from stream_dp.pipeline.rows.block_cache import StoredBlocks
 from stream_dp.pipeline.worker import _Stopped
 from stream_dp.state import private_names, schema
 from tests.pipeline import scenarios
@@ -404,10 +404,10 @@ def alike(patch: Callable[[Any, str, Any], None] = setattr) -> None:
 
     watch_looks(patch, _worlds)
     patch(StoredBlocks, "_fetched", fetched)
-    patch(dataset, "monotonic", lambda: 0.0)
+    patch(paid_looks, "monotonic", lambda: 0.0)
     # A timer may ring a little early, and nothing would move the time on.
     patch(redis_follower, "monotonic", lambda: asyncio.get_running_loop().time() + 1e-6)
-    for module in (dataset, journal, private_names, schema):
+    for module in (draft, journal, private_names, schema):
         patch(module, "token_bytes", lambda n_bytes: _drawn.randbytes(n_bytes))
     # Many workers may end at one record here, and it is not to blame.
     patch(worker_module, "MOST_ATTEMPTS", 1_000)

@@ -13,7 +13,7 @@ import pytest
 from stream_dp.core.budget.accountant import UNITS, Charge
 from stream_dp.errors import BudgetExceeded
 from stream_dp.messages import ChangeAnalysts, Definition, OwnerSpec
-from stream_dp.pipeline.datasets.payers import OWN, Payer, PayingAnalysts
+from stream_dp.pipeline.spending.payers import OWN, Payer, PayingAnalysts
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.scenarios import SHARED, TIGHT, change_analysts, condition, fresh_counts
 from tests.slow import rest_is_slow

@@ -40,7 +40,7 @@ async def test_a_repeated_id_with_other_rows_has_the_same_outcome(world: Any, pr
     world.batch("flights", "one", columns={"no": 5})
     await process.run()
     assert [e for e in world.released("events") if e.get("batch_id") == "one"] == [before] * 3
-    assert process.worker.datasets["flights"].waiting == 1
+    assert process.worker.datasets["flights"].rows.waiting.n_rows == 1
     assert world.complaints() == []
 
 
@@ -50,7 +50,7 @@ async def test_a_refused_id_stays_refused(world: Any, process: Any) -> None:
     world.batch("flights", "one", rows=[{"carrier": "AA"}])
     await process.run()
     assert {e["event"] for e in world.events() if e.get("batch_id")} == {"batch_refused"}
-    assert process.worker.datasets["flights"].waiting == 0
+    assert process.worker.datasets["flights"].rows.waiting.n_rows == 0
     assert world.complaints() == []
 
 
@@ -65,7 +65,7 @@ async def test_of_an_empty_batch_nothing_waits(world: Any, process: Any) -> None
     other = world.process()
     await other.assign()
     await other.run()
-    assert other.worker.datasets["flights"].waiting == 1
+    assert other.worker.datasets["flights"].rows.waiting.n_rows == 1
     world.cells("flights", "last")
     await other.run()
     assert len(world.events("phase_opened")) == 1

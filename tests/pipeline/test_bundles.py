@@ -8,9 +8,9 @@ import pytest
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.messages import QuotedBundle, read_answer
-from stream_dp.pipeline.datasets.in_hand import InHand
 from stream_dp.pipeline.intake import backlog
 from stream_dp.pipeline.queries import bundle_price
+from stream_dp.pipeline.spending.in_hand import InHand
 from tests.driven import take_all
 from tests.pipeline.conftest import Die
 from tests.pipeline.world import World

@@ -12,9 +12,9 @@ import pytest
 
 from stream_dp.audit import verify
 from stream_dp.messages import Definition, PhaseSpec, QueryFields, SeriesAnswer, read_answer
-from stream_dp.pipeline.datasets.dataset import _opening
-from stream_dp.pipeline.intake.row_times import Gathering, Times, TimeSpan
+from stream_dp.pipeline.datasets.transcript import opening
 from stream_dp.pipeline.queries import compiler, query_answerer
+from stream_dp.pipeline.rows.row_times import Gathering, Times, TimeSpan
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.noise import SeededNoise
 from tests.pipeline.conftest import Die
@@ -241,8 +241,8 @@ async def test_without_any_time_nothing_is_said_of_time(world: Any, process: Any
 
 
 def test_transcripts_written_by_earlier_releases_stay_readable() -> None:
-    assert _opening(b"\x0021000") == (21_000, None)
-    assert _opening(b"\x00160 1793487600000 1793574000000") == (
+    assert opening(b"\x0021000") == (21_000, None)
+    assert opening(b"\x00160 1793487600000 1793574000000") == (
         160,
         TimeSpan(1_793_487_600_000, 1_793_574_000_000),
     )

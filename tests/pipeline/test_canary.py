@@ -618,5 +618,5 @@ def pages(world: Any, outgoing: Iterable[Any]) -> Iterator[bytes]:
                 if name != "questions":
                     yield section
     worker = world.processes[0].worker
-    waiting = {name: dataset.waiting for name, dataset in worker.datasets.items()}
+    waiting = {name: dataset.rows.waiting.n_rows for name, dataset in worker.datasets.items()}
     yield health_document(Health(ready=worker.ready, waiting=waiting))

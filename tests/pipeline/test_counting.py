@@ -18,9 +18,9 @@ import pytest
 from stream_dp.core.rows.blocks import Block, BlockCounts, Blocks, counted
 from stream_dp.core.rows.universe import Category, Rows, Universe
 from stream_dp.errors import CorruptState, StoreUnavailable
-from stream_dp.pipeline.datasets import block_cache
-from stream_dp.pipeline.datasets.block_cache import BlockCache, StoredBlocks
-from stream_dp.pipeline.datasets.counting_processes import CountingProcesses, counting_in
+from stream_dp.pipeline.rows import block_cache
+from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
+from stream_dp.pipeline.rows.counting_processes import CountingProcesses, counting_in
 from tests.pipeline.test_stored_blocks import ask, define, kept, phase
 from tests.pipeline.world import World
 from tests.waiting import PATIENCE_S

@@ -297,8 +297,8 @@ async def test_a_retired_data_set_is_erased_and_its_name_used_up(world: Any, pro
 
 async def commit(dataset: Any) -> None:
     """Has the journal take what is drafted."""
-    dataset.flush()
-    await dataset._appended(dataset.collect())
+    dataset.draft.commit()
+    await dataset.looks._appended(dataset.draft.collect())
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
@@ -308,10 +308,10 @@ async def test_a_secret_is_there_for_the_next_worker_until_it_is_dropped(
     world.define("flights")
     await process.run()
     dataset = process.worker.datasets["flights"]
-    await dataset._keep(**{"run offset": b"first"})
-    await dataset._keep(**{"run offset": b"secret one"})
-    await dataset._keep(**{"run cuts": b"secret two"})
-    assert "secret" not in repr(dataset) + repr(dataset._data) + repr(dataset._draft)
+    await dataset.rows.values.keep(**{"run offset": b"first"})
+    await dataset.rows.values.keep(**{"run offset": b"secret one"})
+    await dataset.rows.values.keep(**{"run cuts": b"secret two"})
+    assert "secret" not in repr(dataset) + repr(dataset.rows.blocks.data) + repr(dataset.draft)
     await commit(dataset)
     if is_lost:
         await process.worker.following.joined()
@@ -335,13 +335,13 @@ async def test_secrets_go_with_the_rows_of_a_retired_data_set(world: Any, proces
     world.define("flights")
     await process.run()
     dataset = process.worker.datasets["flights"]
-    await dataset._keep(**{"run offset": b"secret one"})
+    await dataset.rows.values.keep(**{"run offset": b"secret one"})
     await commit(dataset)
     assert world.held("flights").vault == {"offset": b"secret one"}
-    await dataset._keep(**{"run cuts": b"secret two"})
+    await dataset.rows.values.keep(**{"run cuts": b"secret two"})
     world.produce("datasets", None, key="flights")
     await process.run()
-    assert dataset._data.vault == {}
+    assert dataset.rows.blocks.data.vault == {}
     assert (world.held("flights").vault, world.kept) == ({}, {})
     assert world.complaints() == []
 

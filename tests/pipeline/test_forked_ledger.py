@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from stream_dp.audit import verify
-from stream_dp.pipeline.datasets import dataset as datasets
+from stream_dp.pipeline.datasets import draft
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
-from stream_dp.pipeline.journal.journal import Superseded
+from stream_dp.pipeline.journal.owned_partition import Superseded
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.fakes import FakePublished
@@ -239,5 +239,5 @@ async def test_without_a_nonce_one_charge_would_pay_for_two_looks(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broken copy."""
-    monkeypatch.setattr(datasets, "token_bytes", bytes)
+    monkeypatch.setattr(draft, "token_bytes", bytes)
     assert await restored_everywhere(make_world)

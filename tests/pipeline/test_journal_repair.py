@@ -16,8 +16,7 @@ from stream_dp.audit import verify
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.errors import CorruptState, Fenced, InvalidInput
 from stream_dp.messages import Definition
-from stream_dp.pipeline.datasets.dataset import LOST
-from stream_dp.pipeline.datasets.lost_rows import ENTRY
+from stream_dp.pipeline.datasets.transcript import LOST
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import place_in
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
@@ -28,6 +27,7 @@ from stream_dp.pipeline.repair import journal_repair, write_off
 from stream_dp.pipeline.repair import offline as offline_tools
 from stream_dp.pipeline.repair.journal_repair import Repair
 from stream_dp.pipeline.repair.witnesses import Said, Witnesses, chained
+from stream_dp.pipeline.rows.lost_rows import ENTRY
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.schema import State, StateTable, weight

@@ -252,7 +252,12 @@ async def test_a_secret_shows_nowhere_but_in_the_vault(world: Any) -> None:
     (dataset,) = (d for d in world.processes[-1].worker.datasets.values() if d.name == "flights")
     public = [
         *(world.trail, [(said.puts, said.out) for said in commits(world)]),
-        *(dataset, dataset._data, dataset.mechanism, *map(vars, dataset.mechanism._answerers)),
+        *(
+            dataset,
+            dataset.rows.blocks.data,
+            dataset.mechanism,
+            *map(vars, dataset.mechanism._answerers),
+        ),
     ]
     stored = [*held.transcript, *held.ledger, *held.answers.values(), *held.batches.values()]
     seen = repr(public).encode() + b"".join(stored)

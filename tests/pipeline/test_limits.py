@@ -9,9 +9,10 @@ import pytest
 
 from stream_dp.errors import TooSoon
 from stream_dp.messages import AnalystSpec
-from stream_dp.pipeline.intake import backlog, limits
-from stream_dp.pipeline.intake.limits import AnalystLimits
+from stream_dp.pipeline.intake import backlog
 from stream_dp.pipeline.intake.records import Record
+from stream_dp.pipeline.spending import limits
+from stream_dp.pipeline.spending.limits import AnalystLimits
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.conftest import Die
 from tests.pipeline.scenarios import DAY_MS, HURRIED, NOV_1

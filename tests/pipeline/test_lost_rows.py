@@ -10,7 +10,7 @@ import pytest
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.errors import CorruptState, RowsGone
-from stream_dp.pipeline.datasets.lost_rows import ENTRY, Gone
+from stream_dp.pipeline.rows.lost_rows import ENTRY, Gone
 from tests.pipeline.scenarios import DOUBLED, GATED, LIVES, PERSONS, ROUNDS, RUNS, THESIS
 from tests.pipeline.world import World
 from tests.view import MemoryView
@@ -95,7 +95,7 @@ def given_up(world: World) -> list[tuple[Any, int]]:
 
 def bare(world: World) -> int:
     (process,) = world.processes[-1:]
-    found: int = process.datasets["flights"].bare
+    found: int = process.datasets["flights"].rows.blocks.bare
     return found
 
 
@@ -215,18 +215,20 @@ async def test_rows_that_waited_long_are_kept_and_are_not_lost_with_their_batche
     await process.assign()
     await process.run()
     (dataset,) = process.datasets.values()
-    rows = [one.to_bytes() for one in dataset._pending.values()]
+    rows = [one.to_bytes() for one in dataset.rows.waiting._pending.values()]
     await dataset.keep_waiting(before_ms=500)
     assert len(world.held("flights").waiting) == 1, "they do not wait for long"
     await dataset.keep_waiting(before_ms=2_000)
-    await dataset._appended(dataset.collect())
+    await dataset.looks._appended(dataset.draft.collect())
     await process.kill()
     assert world.held("flights").waiting == []
     loses(world)
     process = world.process()
     await process.assign()
     await process.run()
-    assert [one.to_bytes() for one in process.datasets["flights"]._pending.values()] == rows
+    assert [
+        one.to_bytes() for one in process.datasets["flights"].rows.waiting._pending.values()
+    ] == rows
     few(world)
     await process.run()
     await process.kill()

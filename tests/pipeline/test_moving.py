@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken, RowsGone
-from stream_dp.pipeline.datasets.in_hand import IN_HAND
-from stream_dp.pipeline.datasets.private_values import LOOKED
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.repair.move import bring_in, take_out
+from stream_dp.pipeline.rows.private_values import LOOKED
+from stream_dp.pipeline.spending.in_hand import IN_HAND
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from stream_dp.state.schema import State, StateTable

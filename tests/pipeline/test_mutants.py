@@ -17,20 +17,24 @@ from stream_dp.core.rows import lifetime_slots
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import Definition, phase_in_id
-from stream_dp.pipeline.datasets.block_cache import StoredBlocks
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.datasets.payers import PayingAnalysts
-from stream_dp.pipeline.datasets.private_values import Keeper
+from stream_dp.pipeline.datasets.draft import Draft
+from stream_dp.pipeline.datasets.paid_looks import PaidLooks
+from stream_dp.pipeline.datasets.phases import Phases
 from stream_dp.pipeline.intake import decider
 from stream_dp.pipeline.intake.decider import Decider
 from stream_dp.pipeline.intake.decoder import partition_in
-from stream_dp.pipeline.intake.row_times import Gathering, Times
 from stream_dp.pipeline.journal.contents import Contents
 from stream_dp.pipeline.journal.entries import entries_of
 from stream_dp.pipeline.journal.marks import Marks, said
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.queries.standing_runner import StandingRunner
+from stream_dp.pipeline.rows.block_cache import StoredBlocks
+from stream_dp.pipeline.rows.person_allowance import UsedUnits
+from stream_dp.pipeline.rows.private_values import Keeper
+from stream_dp.pipeline.rows.row_times import Gathering, Times
+from stream_dp.pipeline.spending.payers import PayingAnalysts
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.ids import Ids
@@ -81,7 +85,7 @@ def _nothing_is_remembered(patch: pytest.MonkeyPatch) -> None:
 
     async def without_cursor(*arguments: Any, **named: Any) -> Dataset:
         dataset = await stored(*arguments, **named)
-        dataset.cursor.clear()
+        dataset.draft.cursor.clear()
         return dataset
 
     patch.setattr(Contents, "find", nothing)
@@ -106,22 +110,22 @@ def an_id_is_answered_again(patch: pytest.MonkeyPatch, world: Any) -> None:
 
 @mutant("P1")
 def published_before_the_commit(patch: pytest.MonkeyPatch, world: Any) -> None:
-    flush = Dataset.flush
+    commit = Draft.commit
 
-    def early(self: Dataset) -> None:
-        for outgoing in self._draft.outgoing:
+    def early(self: Draft) -> None:
+        for outgoing in self._change.outgoing:
             world.sent(len(world.processes) - 1, outgoing)
-        flush(self)
+        commit(self)
 
-    patch.setattr(Dataset, "flush", early)
+    patch.setattr(Draft, "commit", early)
 
 
 class _Taken:
     """A look that was taken before it was paid for."""
 
-    def __init__(self, look: Any, dataset: Dataset) -> None:
+    def __init__(self, look: Any, looks: PaidLooks) -> None:
         self._look = look
-        self._release = look.take(dataset._noise, dataset._data)
+        self._release = look.take(looks.noise, looks._rows.blocks.data)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._look, name)
@@ -132,24 +136,24 @@ class _Taken:
 
 @mutant("P6")
 def charged_after_the_look(patch: pytest.MonkeyPatch, world: Any) -> None:
-    look = Dataset.look
+    take = PaidLooks.take
 
-    async def first(self: Dataset, looks: Any, *who: Any, **more: Any) -> Any:
+    async def first(self: PaidLooks, looks: Any, *who: Any, **more: Any) -> Any:
         taken: list[Any] = [_Taken(one, self) for one in looks]
-        return await look(self, taken, *who, **more)
+        return await take(self, taken, *who, **more)
 
-    patch.setattr(Dataset, "look", first)
+    patch.setattr(PaidLooks, "take", first)
 
 
 @mutant("P6")
 def a_look_is_not_announced(patch: pytest.MonkeyPatch, world: Any) -> None:
-    put = Dataset._put
+    put = Draft.put
 
-    def silent(self: Dataset, table: StateTable, key: Any, value: bytes | None) -> None:
+    def silent(self: Draft, table: StateTable, key: Any, value: bytes | None) -> None:
         if table is not StateTable.INTENT:
             put(self, table, key, value)
 
-    patch.setattr(Dataset, "_put", silent)
+    patch.setattr(Draft, "put", silent)
 
 
 @mutant("P6")
@@ -157,9 +161,10 @@ def a_lost_look_is_paid_back(patch: pytest.MonkeyPatch, world: Any) -> None:
     recover = Dataset.recover
 
     async def generous(self: Dataset) -> int:
-        if self._state.table(StateTable.INTENT) and self.spent:
-            self.spent[-1] = (0, 0)
-            self._put(StateTable.SPENT, len(self.spent) - 1, b"0 0")
+        spent = self.accounts.spent
+        if self.draft.state.table(StateTable.INTENT) and spent:
+            spent[-1] = (0, 0)
+            self.draft.put(StateTable.SPENT, len(spent) - 1, b"0 0")
         return await recover(self)
 
     patch.setattr(Dataset, "recover", generous)
@@ -171,9 +176,9 @@ def a_lost_look_is_taken_again(patch: pytest.MonkeyPatch, world: Any) -> None:
     recover = Dataset.recover
 
     async def again(self: Dataset) -> int:
-        if self._state.table(StateTable.INTENT) and self.phase:
+        if self.draft.state.table(StateTable.INTENT) and self.phase:
             with contextlib.suppress(Exception):  # it would need a thread to read the rows
-                self._data.marginal((0,), range(self.phase - 1, self.phase))
+                self.rows.blocks.data.marginal((0,), range(self.phase - 1, self.phase))
         return await recover(self)
 
     patch.setattr(Dataset, "recover", again)
@@ -184,9 +189,9 @@ def a_look_that_was_announced_is_forgotten(patch: pytest.MonkeyPatch, world: Any
     recover = Dataset.recover
 
     async def forgetful(self: Dataset) -> int:
-        for number in self._state.table(StateTable.INTENT):
-            self._put(StateTable.INTENT, int(number), None)
-        self.flush()
+        for number in self.draft.state.table(StateTable.INTENT):
+            self.draft.put(StateTable.INTENT, int(number), None)
+        self.draft.commit()
         return await recover(self)
 
     patch.setattr(Dataset, "recover", forgetful)
@@ -194,15 +199,15 @@ def a_look_that_was_announced_is_forgotten(patch: pytest.MonkeyPatch, world: Any
 
 @mutant("P2")
 def half_of_a_charge_is_recorded(patch: pytest.MonkeyPatch, world: Any) -> None:
-    put = Dataset._put
+    put = Draft.put
 
-    def half(self: Dataset, table: StateTable, key: Any, value: bytes | None) -> None:
+    def half(self: Draft, table: StateTable, key: Any, value: bytes | None) -> None:
         if table is StateTable.SPENT and value is not None:
             rho, delta = map(int, value.split())
             value = b"%d %d" % (rho // 2, delta)
         put(self, table, key, value)
 
-    patch.setattr(Dataset, "_put", half)
+    patch.setattr(Draft, "put", half)
 
 
 def _marked(world: Any, watermarks: Mapping[str, int]) -> None:
@@ -282,14 +287,13 @@ def what_was_rejected_is_accepted_on_redelivery(patch: pytest.MonkeyPatch, world
 
 @mutant("P3", first=(10, CrashPoint.AFTER_COMMIT))
 def a_phase_is_announced_in_an_earlier_commit(patch: pytest.MonkeyPatch, world: Any) -> None:
-    open_phase = Dataset._open_phase
+    opens = Phases._open
 
-    async def late(self: Dataset, **ended: Any) -> None:
-        self.flush()
-        await self._appended(self.collect())
-        await open_phase(self, **ended)
+    async def late(self: Phases, **ended: Any) -> None:
+        await self._looks._commit()
+        await opens(self, **ended)
 
-    patch.setattr(Dataset, "_open_phase", late)
+    patch.setattr(Phases, "_open", late)
 
 
 @mutant("P8", ERASED)
@@ -297,7 +301,7 @@ def rows_are_erased_in_a_later_commit(patch: pytest.MonkeyPatch, world: Any) -> 
     def late(phases: int, kept: int | None) -> int:
         return max(0, erased_blocks(phases, kept) - 1)
 
-    patch.setattr("stream_dp.pipeline.datasets.dataset.erased_blocks", late)
+    patch.setattr("stream_dp.pipeline.datasets.phases.erased_blocks", late)
 
 
 def _nothing_is_known_to_be_erased(patch: pytest.MonkeyPatch) -> None:
@@ -341,7 +345,7 @@ def a_phase_is_noted_as_answered_before_it_is(patch: pytest.MonkeyPatch, world: 
 
     async def noted(self: StandingRunner, dataset: Dataset, entry: Any, *others: Any) -> None:
         dataset.standing_queries.answered(entry, dataset.phase, -1)
-        dataset.flush()
+        dataset.draft.commit()
         await answer(self, dataset, entry, *others)
 
     patch.setattr(StandingRunner, "_answer", noted)
@@ -373,7 +377,7 @@ def a_take_over_leaves_standing_queries_for_later(patch: pytest.MonkeyPatch, wor
     answer_due = StandingRunner.answer_due
 
     async def late(self: StandingRunner, dataset: Dataset, known: Any) -> bool:
-        return dataset.dirty is False or await answer_due(self, dataset, known)
+        return dataset.draft.dirty is False or await answer_due(self, dataset, known)
 
     patch.setattr(StandingRunner, "answer_due", late)
 
@@ -391,13 +395,13 @@ def a_rotation_drops_what_is_to_be_kept(patch: pytest.MonkeyPatch, world: Any) -
 
 @mutant("P12", ROTATED)
 def an_id_is_forgotten_with_its_outcome(patch: pytest.MonkeyPatch, world: Any) -> None:
-    put = Dataset._put
+    put = Draft.put
 
-    def forgetful(self: Dataset, table: StateTable, key: Any, value: bytes | None) -> None:
+    def forgetful(self: Draft, table: StateTable, key: Any, value: bytes | None) -> None:
         if table is not StateTable.TAKEN:
             put(self, table, key, value)
 
-    patch.setattr(Dataset, "_put", forgetful)
+    patch.setattr(Draft, "put", forgetful)
 
 
 @mutant("P3", ROTATED)
@@ -409,18 +413,18 @@ def rows_of_a_forgotten_id_count_again(patch: pytest.MonkeyPatch, world: Any) ->
 def the_number_of_a_producer_is_kept_in_a_later_commit(
     patch: pytest.MonkeyPatch, world: Any
 ) -> None:
-    flush, late = Dataset.flush, dict[Any, bytes | None]()
+    commit, late = Draft.commit, dict[Any, bytes | None]()
 
-    def later(self: Dataset) -> None:
-        pairs = self._draft.pairs
+    def later(self: Draft) -> None:
+        pairs = self._change.pairs
         now = {pair: pairs.pop(pair) for pair in list(pairs) if pair[1].startswith(b"producer ")}
-        if self.name == "flights":
+        if self.dataset == "flights":
             pairs.update(late)
             late.clear()
             late.update(now)
-        flush(self)
+        commit(self)
 
-    patch.setattr(Dataset, "flush", later)
+    patch.setattr(Draft, "commit", later)
 
 
 @mutant("P12", SOURCED)
@@ -476,13 +480,13 @@ def persons_count_in_each_phase_as_if_it_were_the_first(
 def what_persons_have_used_is_added_up_wrong_at_a_take_over(
     patch: pytest.MonkeyPatch, world: Any
 ) -> None:
-    read = Dataset._read
+    read = UsedUnits.read
 
-    async def twice(self: Dataset, *arguments: Any) -> None:
-        await read(self, *arguments)
+    async def twice(self: UsedUnits) -> None:
+        await read(self)
         self._used = {number: used.and_by(used) for number, used in self._used.items()}
 
-    patch.setattr(Dataset, "_read", twice)
+    patch.setattr(UsedUnits, "read", twice)
 
 
 @mutant("P16", PERSONS_BY_DAY)
@@ -495,35 +499,35 @@ def a_late_batch_ends_the_period_that_is_open(patch: pytest.MonkeyPatch, world: 
 
 @mutant("P16", PERSONS_BY_DAY)
 def rows_of_the_next_period_join_the_one_that_ends(patch: pytest.MonkeyPatch, world: Any) -> None:
-    accept, open_phase = Dataset.accept, Dataset._open_phase
+    accept, opens = Phases.accept, Phases._open
 
-    async def first(self: Dataset, batch: Any, rows: Any) -> bytes:
+    async def first(self: Phases, batch: Any, rows: Any) -> bytes:
         due = []
 
-        async def later(self: Dataset, **ended: Any) -> None:
+        async def later(self: Phases, **ended: Any) -> None:
             due.append(ended)
 
         with pytest.MonkeyPatch.context() as within:
-            within.setattr(Dataset, "_open_phase", later)
+            within.setattr(Phases, "_open", later)
             outcome = await accept(self, batch, rows)
         for ended in due:
-            await open_phase(self, **ended)
+            await opens(self, **ended)
         return outcome
 
-    patch.setattr(Dataset, "accept", first)
+    patch.setattr(Phases, "accept", first)
 
 
 @mutant("P16", CLOSED, first=(101, None))
 def a_closing_is_done_with_before_its_phase_is_sealed(
     patch: pytest.MonkeyPatch, world: Any
 ) -> None:
-    close = Dataset.close
+    close = Phases.close
 
-    async def late(self: Dataset) -> bool:
-        self.flush()
+    async def late(self: Phases) -> bool:
+        self._draft.commit()
         return await close(self)
 
-    patch.setattr(Dataset, "close", late)
+    patch.setattr(Phases, "close", late)
 
 
 async def _said(world: Any, fuse: Any, rounds: Any) -> list[str]:

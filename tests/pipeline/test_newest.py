@@ -13,8 +13,8 @@ from stream_dp.errors import Fenced, ServerUnavailable
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.records import COMMIT, CommitPlace, Decided, Outgoing
 from stream_dp.pipeline.journal.chain import JournalChain
-from stream_dp.pipeline.journal.journal import Owned
 from stream_dp.pipeline.journal.newest import COMPACTED, Newest
+from stream_dp.pipeline.journal.owned_partition import Owned
 from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.state.schema import State

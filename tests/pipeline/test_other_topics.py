@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.journal import journal
+from stream_dp.pipeline.journal import partition_history
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.journal.entries import object_in
-from stream_dp.pipeline.journal.journal import Journal, OtherTopics
+from stream_dp.pipeline.journal.journal import Journal
+from stream_dp.pipeline.journal.owned_partition import OtherTopics
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.fakes import FakeLog
 from tests.pipeline.scenarios import ROTATED
@@ -124,7 +125,7 @@ async def test_checkpoints_are_not_read_to_compare_the_topics(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are large, and the take-over reads them anyway."""
-    monkeypatch.setattr(journal, "_WINDOW", 3)
+    monkeypatch.setattr(partition_history, "_WINDOW", 3)
     world.often = Often(n_bytes=1_000_000, per_id=0)
     world.define("flights")
     await started(world, facts=FACTS)

@@ -24,10 +24,10 @@ from stream_dp.core.rows.person_slots import Slots
 from stream_dp.core.rows.universe import Rows, Universe
 from stream_dp.errors import CorruptState, WrongKeyFile
 from stream_dp.messages import Definition, SourceRange
-from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.intake import sources
 from stream_dp.pipeline.intake.decoder import ARROW
 from stream_dp.pipeline.intake.sources import Packing, TopicSource, document_of, row_of
+from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.profiles.builder import build
 from stream_dp.state.private_names import Named
 from tests.pipeline.scenarios import PERSONS
@@ -71,7 +71,7 @@ async def taken_over(process: Any) -> None:
 
 def waiting(world: Any, name: str = "clicks") -> list[Rows]:
     """The rows that wait for a phase, as the last worker has them."""
-    return list(world.processes[-1].datasets[name]._pending.values())
+    return list(world.processes[-1].datasets[name].rows.waiting._pending.values())
 
 
 def digests(rows: Rows) -> list[bytes]:
@@ -259,7 +259,7 @@ async def test_the_secret_is_committed_with_the_definition_and_goes_with_the_dat
     assert secret != other
     assert digests(waiting(world)[0]) != digests(waiting(world, "other")[0])
     dataset = process.worker.datasets["clicks"]
-    assert dataset._data.vault == {}, "no look has it at hand"
+    assert dataset.rows.blocks.data.vault == {}, "no look has it at hand"
     # A look, after which secrets that nobody needs are dropped, and another worker.
     world.batch("clicks", "opens", rows=[{"page": "a", "user_id": n} for n in range(1000)])
     world.ask("clicks", "all", error=0.5)
@@ -333,8 +333,8 @@ async def read(process: Any) -> None:
     """Takes over, and reads the blocks as a look does."""
     await taken_over(process)
     dataset = process.worker.datasets["clicks"]
-    async with dataset._stored_blocks.readable():
-        await asyncio.to_thread(dataset._data.marginal, (), range(dataset.phase))
+    async with dataset.rows.blocks.stored.readable():
+        await asyncio.to_thread(dataset.rows.blocks.data.marginal, (), range(dataset.phase))
 
 
 @pytest.mark.parametrize("what", ["block 1", "waiting 0", "person"])

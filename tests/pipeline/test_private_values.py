@@ -12,13 +12,13 @@ import pytest
 
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.datasets.private_values import LOOKED, Keeper, Looked
 from stream_dp.pipeline.journal import redis_follower
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka import topic_log
 from stream_dp.pipeline.kafka.topic_log import KeyedTopic, LogEntry
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS
 from stream_dp.pipeline.repair.unlock import lift
+from stream_dp.pipeline.rows.private_values import LOOKED, Keeper, Looked
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state import private_names as kept_values
 from stream_dp.state.private_names import Named, name_of
@@ -146,7 +146,7 @@ async def test_runs_go_on_whatever_redis_has_forgotten(world: World, faults: Any
     process = world.process()
     await process.assign()
     await process.run()
-    assert process.datasets["flights"]._data.vault == secrets
+    assert process.datasets["flights"].rows.blocks.data.vault == secrets
     await process.kill()
     await world.run(rounds=RUNS[3:])
     assert not [one for one in world.held("flights").transcript if one[:1] == b"\x03"], "none ended"
@@ -223,7 +223,10 @@ async def test_the_next_owner_finds_rows_that_were_kept_and_those_that_were_not_
 ) -> None:
     await waits_since(world, 8.0, 1.0, 9.0, 2.0)
     assert await tidied(world) == [Named, Waiting, Named, Waiting]
-    before = [rows.to_bytes() for rows in world.processes[-1].datasets["flights"]._pending.values()]
+    before = [
+        rows.to_bytes()
+        for rows in world.processes[-1].datasets["flights"].rows.waiting._pending.values()
+    ]
     names = [one.batch_id for one in world.held("flights").waits if isinstance(one, Waiting)]
     for place, records in world.log.items():
         if place.startswith("in.batches"):
@@ -237,7 +240,9 @@ async def test_the_next_owner_finds_rows_that_were_kept_and_those_that_were_not_
     process = world.process()
     await process.assign()
     await process.run()
-    assert [rows.to_bytes() for rows in process.datasets["flights"]._pending.values()] == before
+    assert [
+        rows.to_bytes() for rows in process.datasets["flights"].rows.waiting._pending.values()
+    ] == before
     phase(world)
     await process.run()
     await process.settled()
@@ -266,7 +271,7 @@ async def test_rows_of_a_data_set_that_was_quarantined_at_its_take_over_outlast_
     expires(world)
     await lift(offline(world), "flights")
     assert await tidied(world) == [Named, Named]
-    assert world.processes[-1].datasets["flights"].waiting == 2
+    assert world.processes[-1].datasets["flights"].rows.waiting.n_rows == 2
     assert world.events("rows_lost") == []
 
 
@@ -287,7 +292,7 @@ async def test_a_data_set_whose_rows_are_deadly_to_read_is_read_once_more(
         assert await tidied(world) == [Waiting]
     await lift(offline(world), "flights")
     assert await tidied(world) == [Named]
-    assert world.processes[-1].datasets["flights"].waiting == 1
+    assert world.processes[-1].datasets["flights"].rows.waiting.n_rows == 1
 
 
 class Armed(CountingFuse):
@@ -321,7 +326,7 @@ async def test_a_crash_while_rows_are_kept_loses_none(world: World, point: str) 
         await tidy()
     await process.kill()
     assert await tidied(world) == [Named, Named]
-    assert world.processes[-1].datasets["flights"].waiting == 2
+    assert world.processes[-1].datasets["flights"].rows.waiting.n_rows == 2
     expires(world)
     await world.run(rounds=(phase, phase, phase))
     assert [event["rows"] % 21_000 for event in world.events("phase_opened")] == [2, 0, 0]

@@ -98,7 +98,7 @@ async def test_a_number_that_was_used_counts_nothing_whatever_comes_under_it(
         "next_sequence": 14,
         "note": "those of this producer below 14 were taken in before, or are left out",
     }
-    assert process.worker.datasets["flights"].waiting == 2
+    assert process.worker.datasets["flights"].rows.waiting.n_rows == 2
     assert world.complaints() == []
 
 
@@ -189,7 +189,7 @@ async def test_there_is_room_for_so_many_producers_and_those_that_are_known_go_o
     world.batch("flights", "with-an-id", rows=ONE)
     await process.run()
     assert world.rejection(three)["reason"]["code"] == "too_many_producers"
-    assert process.worker.datasets["flights"].waiting == 4
+    assert process.worker.datasets["flights"].rows.waiting.n_rows == 4
     assert "producer three" not in held(world).cursor
 
 
@@ -274,19 +274,19 @@ async def test_numbers_move_with_their_data_set_and_come_back_from_the_journal(
     await process.kill()
     world.view = MemoryView()
     again = await started(world)
-    assert again.datasets["flights"].cursor[KEY] == held(world).cursor[KEY] == 9
+    assert again.datasets["flights"].draft.cursor[KEY] == held(world).cursor[KEY] == 9
 
     new = make_world(seed=2)
     await started(new)
     await move("flights", world, new, tmp_path)
     moved = await started(new)
     assert moved.worker.stopped == {}
-    assert moved.datasets["flights"].cursor[KEY] == 9
+    assert moved.datasets["flights"].draft.cursor[KEY] == 9
     new.counted("flights", "till-7", 8, rows=ONE)
     new.counted("flights", "till-7", 9, rows=ONE)
     moved = await started(new)
     assert said_of(new) == [("batch_known", 8), ("batch_accepted", 9)]
-    assert moved.datasets["flights"].waiting == 3
+    assert moved.datasets["flights"].rows.waiting.n_rows == 3
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

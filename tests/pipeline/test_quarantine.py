@@ -11,7 +11,7 @@ import pytest
 from stream_dp.core.queries import conditions
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import ServerUnavailable
-from stream_dp.pipeline import worker
+from stream_dp.pipeline import group_steps
 from stream_dp.pipeline.intake import decider, decoder
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.queries import query_answerer
@@ -65,7 +65,7 @@ def deadly(monkeypatch: pytest.MonkeyPatch, world: Any) -> Deadly:
             return decode(record, partitions)
 
         monkeypatch.setattr(decider.Decider, "handle", handle)
-        monkeypatch.setattr(worker, "decode", read)
+        monkeypatch.setattr(group_steps, "decode", read)
 
     return poison
 
@@ -126,8 +126,8 @@ async def test_a_query_that_was_answered_is_not_rejected_when_the_worker_dies_be
 
     async def answer(dataset: Any, analyst: str, query: Any, **facts: Any) -> Any:
         if query.query_id == "second":
-            dataset.flush()
-            await dataset._appended(dataset.collect())
+            dataset.draft.commit()
+            await dataset.looks._appended(dataset.draft.collect())
             raise defined.Crash
         return await real(dataset, analyst, query, **facts)
 
@@ -162,7 +162,7 @@ async def test_an_error_while_reading_rejects_the_record_at_once_and_quotes_noth
             raise KeyError("a row: canary")
         return decode(record, partitions)
 
-    monkeypatch.setattr(worker, "decode", read)
+    monkeypatch.setattr(group_steps, "decode", read)
     record = defined.ask("flights", "deadly", AA)
     assert await _deaths(defined) == 0
     assert defined.rejection(record)["reason"]["code"] == "unreadable"

@@ -18,7 +18,7 @@ from stream_dp.core.rows.lifetime_slots import allowances_of_slots
 from stream_dp.core.rows.person_slots import DIGEST_BYTES
 from stream_dp.errors import CorruptState, Fenced
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.datasets.person_allowance import Used
+from stream_dp.pipeline.rows.person_allowance import Used, UsedUnits
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.conftest import Die
 from tests.pipeline.referee.persons import units_of
@@ -179,7 +179,7 @@ async def owner(world: World) -> Dataset:
 def used_by(dataset: Dataset) -> Counter[bytes]:
     """What persons have used, as an owner has it in memory."""
     found: Counter[bytes] = Counter()
-    for one in dataset._used.values():
+    for one in dataset.rows.used._used.values():
         keys = [bytes(key.ljust(12, b"\0")) for key in one.keys.tolist()]
         found.update(dict(zip(keys, one.units.tolist(), strict=True)))
     return found
@@ -369,7 +369,7 @@ async def test_the_persons_of_a_retired_data_set_are_erased(world: World) -> Non
     assert world.held("visits").named() == {}
     stored = [*world.kept.values(), *world.view.values["visits"].values()]
     assert not [who for who in persons if any(who in value for value in stored)]
-    assert (await owner(world))._used == {}
+    assert (await owner(world)).rows.used._used == {}
     assert world.complaints() == []
 
 
@@ -383,21 +383,21 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def of(self: Used, digests: Any) -> Any:
         return np.zeros(len(digests), dtype=np.int64)
 
-    async def nothing(self: Dataset, used: Used) -> None:
+    async def nothing(self: UsedUnits, used: Used) -> None:
         self._used[len(self._used)] = used
 
-    async def last_alone(self: Dataset, used: Used) -> None:
-        for number in self._named("used "):
-            self._discard(f"used {number}")
-        await self._keep(**{"used 1": used.to_bytes()})
+    async def last_alone(self: UsedUnits, used: Used) -> None:
+        for number in self._values.named("used "):
+            self._values.discard(f"used {number}")
+        await self._values.keep(**{"used 1": used.to_bytes()})
 
     def breaks(how: str) -> None:
         if how == "units are not looked up":
             monkeypatch.setattr(Used, "of", of)
         elif how == "units are in memory alone":
-            monkeypatch.setattr(Dataset, "_use", nothing)
+            monkeypatch.setattr(UsedUnits, "add", nothing)
         else:
-            monkeypatch.setattr(Dataset, "_use", last_alone)
+            monkeypatch.setattr(UsedUnits, "add", last_alone)
 
     return breaks
 

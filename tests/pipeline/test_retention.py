@@ -18,7 +18,7 @@ from stream_dp.errors import Fenced, InvalidDefinition, RowsGone
 from stream_dp.messages import Definition
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.datasets.private_values import Keeper
+from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.fakes import FakeKept
 from tests.pipeline.test_prices import forged
@@ -85,7 +85,11 @@ async def test_the_rows_are_gone_from_topics_redis_and_memory(world: Any, proces
         assert len(world.view.values["flights"]) == 1
         held_in_memory = [block.to_bytes() for block in dataset._tools.cache._blocks.values()]
         assert held_in_memory == held.blocks == sealed[-1:]
-    assert (dataset.erased, dataset.phase, dataset.rows_in(range(3))) == (2, 3, 6 * 21_000)
+    assert (
+        dataset.rows.blocks.data.erased,
+        dataset.phase,
+        dataset.rows.blocks.n_rows(range(3)),
+    ) == (2, 3, 6 * 21_000)
     assert len(held.transcript) == len(held.spent) == 3, "what is public stays"
     assert world.complaints() == []
 
@@ -171,7 +175,7 @@ async def test_a_worker_erases_nothing_if_the_journal_does_not_take_the_commit_t
 
     async def late(partition: int, entries: Any) -> Any:
         if b"commit" in {dict(entry.headers)["kind"] for entry in entries} and not was_late:
-            was_late.append(len(former.worker.datasets["flights"].spent))
+            was_late.append(len(former.worker.datasets["flights"].accounts.spent))
             await later.assign()
             if knows:
                 former.worker.revoked(range(world.partitions))
@@ -217,6 +221,21 @@ async def test_what_a_former_worker_writes_after_an_erasure_goes_with_those_to_c
     await world.processes[0].kill()
 
 
+async def test_what_a_worker_that_died_has_left_goes_when_the_data_set_is_retired(
+    world: Any,
+) -> None:
+    """No commit has named a value of the data set by then, and rows may be there all the same."""
+    define(world)
+    await world.run()
+    await keeper_of(world.process()).keep("flights", b"rows that no commit names")
+    await world.run()
+    assert len(world.kept) == 1
+    world.produce("datasets", None, key="flights")
+    await world.run()
+    assert not world.kept
+    assert world.complaints() == []
+
+
 async def test_what_was_answered_before_is_answered_for_ever_and_nothing_else(world: Any) -> None:
     rounds = (
         define,
@@ -247,7 +266,11 @@ async def test_a_worker_that_takes_over_knows_what_is_erased(world: Any) -> None
     process = world.process()
     await process.assign()
     dataset = dataset_of(process)
-    assert (dataset.erased, dataset.phase, dataset.rows_in(range(3))) == (2, 3, 3 * 42_000)
+    assert (
+        dataset.rows.blocks.data.erased,
+        dataset.phase,
+        dataset.rows.blocks.n_rows(range(3)),
+    ) == (2, 3, 3 * 42_000)
     world.ask("flights", "all", UA)
     world.ask("flights", "last", UA, **LAST)
     await process.run()
@@ -398,14 +421,14 @@ async def test_a_broken_planner_sees_nothing_of_rows_that_are_gone(
     if forgets == "the planner and the blocks":
         monkeypatch.setattr(Blocks, "check", lambda self, blocks: None)
         errors = RowsGone
-    before, spent = dataset.commits, list(world.held("flights").spent)
+    before, spent = dataset.draft.state.number, list(world.held("flights").spent)
     world.ask("flights", "new", AA)
     with pytest.raises(errors):
         await process.run()
     assert world.released("answers") == []
     if errors is ValueError:
         assert world.held("flights").spent == spent
-        assert dataset.commits == before
+        assert dataset.draft.state.number == before
 
 
 # ---------------------------------------------------------------- other profiles

@@ -13,7 +13,12 @@ import pytest
 from stream_dp.errors import Fenced
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import place_in
-from stream_dp.pipeline.journal import checkpoint_rounds, entries, journal, releaser
+from stream_dp.pipeline.journal import (
+    checkpoint_rounds,
+    entries,
+    partition_history,
+    releaser,
+)
 from stream_dp.pipeline.journal.checkpoint_rounds import Often, Rounds
 from stream_dp.pipeline.journal.entries import Round, entries_of, newest_in
 from stream_dp.pipeline.journal.journal import Journal
@@ -234,7 +239,7 @@ async def test_a_reader_begins_with_the_begin_of_the_newest_round(
         async for piece in read(self, partition, start, end):
             yield piece
 
-    monkeypatch.setattr(journal, "_WINDOW", 10)
+    monkeypatch.setattr(partition_history, "_WINDOW", 10)
     monkeypatch.setattr(FakeLog, "read", watched)
     world.often, world.shows_outputs = Often(), False
     process = world.process()

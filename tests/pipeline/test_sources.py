@@ -23,7 +23,6 @@ from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import TOPICS, Batch, PhaseSpec, SourceRange, read_json
 from stream_dp.pipeline.intake import sources
-from stream_dp.pipeline.intake.row_times import Times
 from stream_dp.pipeline.intake.sources import (
     Packing,
     SourceReader,
@@ -32,6 +31,7 @@ from stream_dp.pipeline.intake.sources import (
     row_of,
 )
 from stream_dp.pipeline.repair.unlock import lift
+from stream_dp.pipeline.rows.row_times import Times
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.schema import State, StateTable
 from tests.pipeline.commands import offline

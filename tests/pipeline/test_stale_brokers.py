@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +20,9 @@ from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import Topics
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.journal.entries import entries_of
-from stream_dp.pipeline.journal.journal import Journal, JournalCut, Owned, Superseded
+from stream_dp.pipeline.journal.journal import Journal
 from stream_dp.pipeline.journal.marks import said
+from stream_dp.pipeline.journal.owned_partition import JournalCut, Owned, Superseded
 from stream_dp.pipeline.kafka import patience, topic_log
 from stream_dp.pipeline.kafka.topic_log import (
     EndsBefore,
@@ -448,9 +450,8 @@ async def test_rows_are_looked_at_once_the_leader_answers(
     monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
     blocks = StaleLog(world.partitions)
 
-    def worker(*parts: Any, **named: Any) -> Worker:
-        view, noise, send, log, rows, _, outputs = parts
-        return Worker(view, noise, send, log, rows, KeyedTopic(blocks), outputs, **named)
+    def worker(view: Any, noise: Any, send: Any, topics: Any, *more: Any) -> Worker:
+        return Worker(view, noise, send, replace(topics, kept=KeyedTopic(blocks)), *more)
 
     world.worker_type = worker
     process = world.process()

@@ -13,9 +13,9 @@ import pytest
 from stream_dp.core.rows.blocks import Block
 from stream_dp.core.rows.universe import Category, Universe
 from stream_dp.errors import CorruptState, Fenced, ServerUnavailable, StoreUnavailable
-from stream_dp.pipeline.datasets.block_cache import BlockCache, StoredBlocks
-from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.kafka import patience
+from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
+from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.state.private_names import Named
 from tests.pipeline.world import World
 from tests.view import MemoryView

@@ -134,13 +134,15 @@ async def test_rows_that_wait_are_read_again(world: World) -> None:
     for number in range(3):
         world.batch("flights", f"b{number}", rows=[{"carrier": "AA", "delay": number}, {}])
     former = await started(world)
-    rows = [one.to_bytes() for one in former.datasets["flights"]._pending.values()]
+    rows = [one.to_bytes() for one in former.datasets["flights"].rows.waiting._pending.values()]
     assert len(rows) == 3
     world.view = MemoryView()
     again = await started(world)
-    assert [one.to_bytes() for one in again.datasets["flights"]._pending.values()] == rows
-    assert again.datasets["flights"].waiting == 6
-    assert again.datasets["trains"].waiting == 0
+    assert [
+        one.to_bytes() for one in again.datasets["flights"].rows.waiting._pending.values()
+    ] == rows
+    assert again.datasets["flights"].rows.waiting.n_rows == 6
+    assert again.datasets["trains"].rows.waiting.n_rows == 0
 
 
 async def test_no_batch_that_waits_is_read_a_second_time_once_it_is_in_a_phase(
@@ -156,7 +158,10 @@ async def test_no_batch_that_waits_is_read_a_second_time_once_it_is_in_a_phase(
     world.expired |= {record.record_id for record in world.log["in.batches:0"]}
     world.expired |= {record.record_id for record in world.log["in.batches:1"]}
     process = await started(world)
-    assert (process.datasets["flights"].waiting, process.datasets["flights"].phase) == (0, 1)
+    assert (process.datasets["flights"].rows.waiting.n_rows, process.datasets["flights"].phase) == (
+        0,
+        1,
+    )
     assert world.events("rows_lost") == []
 
 
@@ -324,7 +329,7 @@ async def test_answers_that_redis_has_not_or_wrong_are_those_of_the_journal(
     process = await started(world)
     after = world.answers()
     assert {key: after[key] for key in before} == before
-    assert process.datasets["trains"].looks == 0
+    assert process.datasets["trains"].looks.n_taken == 0
 
 
 # ---------------------------------------------------------------- looks that were lost
@@ -609,9 +614,9 @@ async def test_a_mark_of_what_was_rejected_comes_behind_the_commits_below_it(
     await process.run()
     here = partition_of(b"flights", world.partitions)
     before, dataset = len(world.journal[here]), process.worker.datasets["flights"]
-    dataset.note("something", "new")
-    dataset.flush()
-    releasable = dataset.collect()
+    dataset.draft.note("something", "new")
+    dataset.draft.commit()
+    releasable = dataset.draft.collect()
     releasable.watermarks[f"{REJECTED}in.batches:{here}"] = 1
     await process.worker.releaser._append(releasable)
     await process.kill()

@@ -54,7 +54,7 @@ async def test_a_batch_counts_once_though_its_outcome_is_dropped(world: Any, pro
         await process.run()
     # The record of day 20 still finds what it drops itself, as a query does.
     assert said_of(world, "one") == ["batch_accepted"] * 5 + ["batch_known"] * 2
-    assert process.worker.datasets["flights"].waiting == 1
+    assert process.worker.datasets["flights"].rows.waiting.n_rows == 1
     assert (held(world).batches, held(world).previous_batches) == ({}, {})
     assert held(world).taken == {"one"}
     known = world.events("batch_known")[0]
@@ -188,7 +188,7 @@ async def test_ids_move_with_their_data_set(
         assert counts(ids)[-1] == len(taken)
         assert all(ids.find(StateTable.TAKEN, one.encode()) is not None for one in taken)
         assert ids.find(StateTable.TAKEN, b"another") is None
-        assert process.datasets[name].cursor["producer till-7"] == days
+        assert process.datasets[name].draft.cursor["producer till-7"] == days
     waiting = {name: one.waiting for name, one in process.datasets.items()}
     new.now_ms = here.now_ms
     sends_again(new)

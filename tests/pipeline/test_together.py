@@ -11,8 +11,8 @@ import pytest
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.records import Decided, Outgoing
 from stream_dp.pipeline.journal.chain import JournalChain
-from stream_dp.pipeline.journal.journal import Owned
 from stream_dp.pipeline.journal.newest import Newest
+from stream_dp.pipeline.journal.owned_partition import Owned
 from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.together import together
@@ -66,7 +66,7 @@ async def test_a_charge_on_its_way_to_the_journal_keeps_no_other_data_set_waitin
     append, together_by = FakeLog.append, list[bool]()
 
     def announced() -> list[bool]:
-        return [bool(process.datasets[name]._state.table(StateTable.INTENT)) for name in names]
+        return [bool(process.datasets[name].draft.state.table(StateTable.INTENT)) for name in names]
 
     async def appended(self: Any, partition: int, entries: Sequence[LogEntry]) -> int | None:
         if any(announced()) and not together_by:

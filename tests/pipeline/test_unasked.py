@@ -9,9 +9,9 @@ import pytest
 
 from stream_dp.core.budget.accountant import UNITS, Charge
 from stream_dp.core.budget.parameters import Aim
-from stream_dp.pipeline.datasets import unasked
-from stream_dp.pipeline.datasets.in_hand import InHand
-from stream_dp.pipeline.datasets.unasked import Unasked
+from stream_dp.pipeline.spending import unasked
+from stream_dp.pipeline.spending.in_hand import InHand
+from stream_dp.pipeline.spending.unasked import Unasked
 from tests.pipeline.conftest import Die
 from tests.pipeline.scenarios import NOV_1
 

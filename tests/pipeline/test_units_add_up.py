@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.core.rows.person_slots import DIGEST_BYTES
-from stream_dp.pipeline.datasets.person_allowance import Used
+from stream_dp.pipeline.rows.person_allowance import Used
 
 NOTHING = Used.by(np.zeros((0, DIGEST_BYTES), np.uint8), np.zeros(0, np.int64))
 

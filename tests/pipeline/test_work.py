@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.datasets import dataset, in_hand
+from stream_dp.pipeline.datasets import dataset
 from stream_dp.pipeline.intake import backlog
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS
+from stream_dp.pipeline.spending import in_hand
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.driven import take_all
 from tests.pipeline.marked import watermarks

@@ -13,6 +13,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from stream_dp.core.randomness.noise_sources import NoiseSource
@@ -23,10 +24,10 @@ from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.decoder import partition_in, partition_of
 from stream_dp.pipeline.intake.records import Outgoing, Record
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
-from stream_dp.pipeline.journal.journal import COMPARED
+from stream_dp.pipeline.journal.published_commits import COMPARED
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.repair.witnesses import WITNESSES
-from stream_dp.pipeline.worker import Worker
+from stream_dp.pipeline.worker import Worker, WorkerRules, WorkerTopics
 from stream_dp.state.schema import Commit
 from tests.driven import drained, take_all
 from tests.local_logs import LocalLog
@@ -67,26 +68,25 @@ class Process:
         self.number = number
         self.view = FakeView(world, number, fuse)
         self.noise: NoiseSource = world.make_noise(number)
-        settings: dict[str, Any] = {
-            "partitions": world.partitions,
-            "key_file": world.key_file,
-            "often": world.often,
-            "context": Context(fuse),
-        }
+        rules = WorkerRules(key_file=world.key_file, often=world.often)
         self.kept = FakeKept(world, number, fuse)
         hidden = () if world.shows_outputs else COMPARED
         self.worker: Worker = world.worker_type(
             self.view,
             lambda: self.noise,
             self._send,
-            FakeLog(world, number, fuse),
-            FakeRows(world),
-            self.kept,
-            {
-                role: LocalLog(1) if role in hidden else FakePublished(world, role)
-                for role in WITNESSES
-            },
-            **(settings | changes),
+            WorkerTopics(
+                FakeLog(world, number, fuse),
+                FakeRows(world),
+                self.kept,
+                {
+                    role: LocalLog(1) if role in hidden else FakePublished(world, role)
+                    for role in WITNESSES
+                },
+                world.partitions,
+            ),
+            replace(rules, **changes),
+            Context(fuse),
         )
         self.generation = 0
         self.effects = 0
@@ -277,6 +277,7 @@ class World:
         kept_log: All that was ever kept, with its key, by offset.
         dropped: The keys of what workers have erased there.
         followed: Where the last worker was done with all, and Redis had followed it.
+        wrote: The numbers of the workers that wrote the state of each data set to Redis, in order.
         holds_back: The number of the worker that dies during its next step outside of a kind, and the kind.
         held_back: What is under way: the number of the worker, what it is, and with which arguments.
         appends_land_late: Whether an append without a reply may land after it was repeated.
@@ -321,6 +322,7 @@ class World:
         self.trail: list[Sent | Committed | Looked] = []
         self.judged: dict[str, Held] | None = None  # while the referee reads
         self.followed: Followed | None = None
+        self.wrote: dict[str, list[int]] = {}
         self.spoiled: set[str] = set()
         self.holds_back: tuple[int, str] | None = None
         self.held_back: list[tuple[Any, ...]] = []
@@ -564,7 +566,7 @@ class World:
     def looked(self, blocks: Blocks, window: range) -> None:
         for process in self.processes:
             for dataset in process.datasets.values():
-                if getattr(dataset, "_data", None) is blocks:
+                if dataset.rows.blocks.data is blocks:
                     self.trail.append(Looked(process.number, dataset.name, window))
 
     def released(self, role: str) -> list[dict[str, Any]]:

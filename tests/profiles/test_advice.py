@@ -19,8 +19,9 @@ from stream_dp.core.kinds.threshold.count_tree import Tree, TreePlan
 from stream_dp.core.median.memory import Memory
 from stream_dp.core.outcome import Answered, Path, Refused
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
-from stream_dp.core.residual.base_release.expected_queries import PlannedTile, declared_workload
+from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.composition import Basic, Concentrated
@@ -169,9 +170,9 @@ def test_memory_asks_for_its_own_rows_and_where_it_cannot_be_run_for_the_papers(
         representation="polytope",
     )
     found = of(need, Name.MEMORY)
-    assert found.rows == polytope.min_rows
+    assert found.rows == polytope.rows_to_open
     assert found.part == 0.0
-    assert of(replace(need, n_rows=polytope.min_rows * 3), Name.MEMORY).part == 1.0
+    assert of(replace(need, n_rows=polytope.rows_to_open * 3), Name.MEMORY).part == 1.0
     precise = replace(need, universe=make_universe(16, 16, 16), phases=12).with_error(0.02)
     wide = of(precise, Name.MEMORY)
     assert wide.rows is not None
@@ -253,12 +254,12 @@ def test_tiles_are_for_what_answers_all_of_them_and_are_planned_as_a_data_set_do
         need.universe,
         PRIVACY,
         ACCURACY,
-        workload=declared_workload(tiled.tiles, need.universe.shape),
+        CalibratedSettings(tiles=tiled.tiles),
     )
     (look,) = declared.open_phase(need.n_rows)
     assert of(tiled, Name.CALIBRATED).opening == look.charges[0].rho / UNITS
     generic = Calibrated(need.universe, PRIVACY, ACCURACY)
-    opening = generic.base_release(need.n_rows).units / UNITS
+    opening = generic.openings.release(need.n_rows).units / UNITS
     assert of(tiled, Name.UNDECLARED).opening == opening
 
 
@@ -302,10 +303,10 @@ def test_opening_a_phase_of_persons_takes_the_look_at_its_rows_and_tables_for_th
     found = opening_of(mechanism, asked.universe.names, asked.counted)
     assert found is not None
     assert found.share == of(asked, Name.CALIBRATED).opening == driven.spent_share()
-    assert found.share > mechanism.look_at_rows / UNITS > 0.01
+    assert found.share > mechanism.state.look_at_rows / UNITS > 0.01
     # Copies that take all rows to count, or forget what the look may be off.
     for rows in (asked.n_rows, asked.counted):
-        units = mechanism.look_at_rows + mechanism.base_release(rows).units
+        units = mechanism.state.look_at_rows + mechanism.openings.release(rows).units
         assert units / UNITS != driven.spent_share()
 
 

@@ -48,7 +48,7 @@ from stream_dp.core.kinds.threshold.curve_answerer import CurvesRelease, Thresho
 from stream_dp.core.kinds.threshold.partition import PartitionPlan, PartitionRelease
 from stream_dp.core.kinds.with_kinds import WithKinds, _NamedRelease
 from stream_dp.core.median.doubling_stages import Doubling, StageRelease
-from stream_dp.core.median.phased import PhaseRelease, QueryRelease
+from stream_dp.core.median.phase_looks import PhaseRelease, QueryRelease
 from stream_dp.core.median.sequential import Median
 from stream_dp.core.outcome import (
     Answered,
@@ -70,7 +70,9 @@ from stream_dp.core.queries.query import (
     Total,
 )
 from stream_dp.core.residual.base_release.demand import Asked, came_from_bytes, came_to_bytes
+from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.counted_rows import RowsRelease
 from stream_dp.core.residual.looks.sum_look import SumRelease
 from stream_dp.core.residual.looks.table_looks import CountsRelease, Part, TablesRelease
@@ -81,7 +83,7 @@ from stream_dp.core.rows.person_slots import PersonSecret, Slots
 from stream_dp.core.rows.universe import Boolean, Category, Number, Rows, Universe
 from stream_dp.core.sparse_vector.gates import CountRelease
 from stream_dp.errors import CorruptState
-from stream_dp.pipeline.datasets.person_allowance import Used
+from stream_dp.pipeline.rows.person_allowance import Used
 from stream_dp.state import codec, private_names
 from stream_dp.state.ids import Ids
 from stream_dp.state.schema import BY_ID, Checkpoint, Commit, Pair, State, StateTable, weight
@@ -186,7 +188,7 @@ def opened(answerer: Any, *sizes: int) -> Any:
 
 
 def with_kinds() -> WithKinds:
-    counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY, approximate=True)
+    counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY, CalibratedSettings(approximate=True))
     return WithKinds(counts, [Thresholds(FLIGHTS, BUDGET, 0.1, 0.05), medians()])
 
 
@@ -399,7 +401,7 @@ EXAMPLES = {
             1.5,
             0.5,
         ),
-        lambda data: Asked.from_bytes(data, FLIGHTS.shape)[1],
+        lambda data: Asked.from_bytes(data, axes_of(FLIGHTS.shape))[1],
         lambda stored: stored.to_bytes(7),
     ),
     "phase-of-asked-queries-v1": Example(

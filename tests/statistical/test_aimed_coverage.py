@@ -18,6 +18,7 @@ from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Answered, Outcome, Path, Quantiles, Summed, TableAnswered
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Rank, total_of
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.plan import aim_rule
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Number, Rows, Universe
@@ -52,7 +53,10 @@ class Runs:
 
     def __init__(self, aim: Aim, *, base_share: float | None = 0.0) -> None:
         self.start = Calibrated(
-            UNIVERSE, Privacy(1.0, 1e-9), Accuracy(0.05, BETA), base_share=base_share, aim=aim
+            UNIVERSE,
+            Privacy(1.0, 1e-9),
+            Accuracy(0.05, BETA),
+            CalibratedSettings(base_share=base_share, aim=aim),
         )
         n = sum(COUNTS)
         a = np.repeat(np.arange(3), COUNTS).astype(np.uint8)

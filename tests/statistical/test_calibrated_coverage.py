@@ -24,6 +24,7 @@ from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.belief.linear_forms import table
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Rows, Universe
 from tests.noise import FakeNoise
@@ -70,8 +71,7 @@ class Trials:
             universe,
             Privacy(epsilon, 1e-6),
             Accuracy(error, BETA),
-            base_share=base_share,
-            pacing=False,
+            CalibratedSettings(base_share=base_share, pacing=False),
         )
         rng = np.random.default_rng(1)
         columns = tuple((n * rng.random(N_ROWS) ** 1.5).astype(np.uint8) for n in sizes)
@@ -311,7 +311,7 @@ def test_a_fresh_answer_covers_a_query_that_was_composed_from_the_noise_of_other
     (counts,) = trials.data.marginal((0, 1), range(1))
     fresh, plain = [], []
     for block in range(n_blocks):
-        published = trials.mechanism.belief.tables.view((0, 1), range(block, block + 1))
+        published = trials.mechanism.state.belief.tables.view((0, 1), range(block, block + 1))
         above = table(published.spectrum, axes=range(2)) > counts
         if above.all() or not above.any():
             continue

@@ -17,7 +17,8 @@ from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Summed
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Product
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.ways.correlations import ProductLook
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
+from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Rows, Universe
 from tests.noise import FakeNoise, QuickNoise, RoundedNoise
@@ -49,7 +50,10 @@ def misses(
     """The number of runs whose ends leave the correlation out, with the noise of looks this much larger."""
     aim = Aim(0.4, 0.5, 0.9, 0.9, 0.9)
     start = Calibrated(
-        UNIVERSE, Privacy(1.0, 1e-9), Accuracy(0.1, BETA), base_share=base_share, aim=aim
+        UNIVERSE,
+        Privacy(1.0, 1e-9),
+        Accuracy(0.1, BETA),
+        CalibratedSettings(base_share=base_share, aim=aim),
     )
     cells = np.repeat(np.arange(TABLE.size), TABLE.ravel())
     codes = tuple(code.astype(np.uint8) for code in np.unravel_index(cells, TABLE.shape))
@@ -70,7 +74,9 @@ def misses(
         step = mechanism.answer(query)
         while isinstance(step, Look):
             mechanism.charged(step.charges)
-            release = step.take(loud if isinstance(step, ProductLook) else noise, data)
+            release = step.take(
+                loud if isinstance(getattr(step, "look", None), SumLook) else noise, data
+            )
             mechanism.absorb(release)
             step = mechanism.conclude(query, step, release)
         assert isinstance(step, Summed)

@@ -26,6 +26,7 @@ from stream_dp.core.randomness.noise_sources import NoiseSource, grid_index
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.counted_rows import FAILURE, CountedRows, RowsRelease
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.person_slots import DIGEST_BYTES, Slots
@@ -67,7 +68,7 @@ class Trials:
             universe,
             Privacy(settings["epsilon"], 1e-6, Unit(1, 1)),
             Accuracy(settings["error"], settings.get("beta", BETA)),
-            base_share=settings["base_share"],
+            CalibratedSettings(base_share=settings["base_share"]),
         )
         rng = np.random.default_rng(1)
         columns = tuple((n * rng.random(self.n_slots) ** 1.1).astype(np.uint8) for n in SIZES)

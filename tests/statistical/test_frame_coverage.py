@@ -17,6 +17,7 @@ from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Answered, Path
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Rows, Universe
 from stream_dp.pipeline.queries.windows import framed
@@ -41,7 +42,10 @@ class Series:
     def __init__(self) -> None:
         self.noise = RoundedNoise(7)
         self.start = Calibrated(
-            UNIVERSE, Privacy(1.0, 1e-9), Accuracy(0.05, BETA), base_share=0.0005, aim=AIM
+            UNIVERSE,
+            Privacy(1.0, 1e-9),
+            Accuracy(0.05, BETA),
+            CalibratedSettings(base_share=0.0005, aim=AIM),
         )
         rows = np.repeat(np.arange(2), (TRUTH, N - TRUTH)).astype(np.uint8)
         self.data = Blocks(UNIVERSE)

@@ -13,13 +13,17 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest, multivariate_normal, norm
 
-from stream_dp.core.budget.parameters import Accuracy
+from stream_dp.core.budget.accountant import Budget
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.outcome import Path
 from stream_dp.core.published.quantile import hulls, weights
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Rank
-from stream_dp.core.residual.answer_maker import AnswerMaker
+from stream_dp.core.residual.answers.quantile_answers import quantiles
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.rank_forms import rank_forms
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
+from stream_dp.core.residual.plan.promise import Promise
+from stream_dp.core.residual.public_state import PublicState
 
 pytestmark = pytest.mark.slow
 
@@ -54,14 +58,16 @@ def misses(rank: float, *, total_known: bool, factor: float = 1.0) -> int:
     query = LinearQuery(EVERYTHING, range(1), rank=Rank(0, rank, tuple(range(BINS))))
     forms = rank_forms(query, (BINS,))
     draw, missed = np.random.default_rng(7), 0
+    promise = Promise((BINS,), Budget.of(Privacy(1.0, 1e-9)), Accuracy(0.1, BETA))
+    state = PublicState(promise, CalibratedSettings())
     for _ in range(RUNS):
         belief = Belief((BINS,), total_known=total_known)
         belief.open_block(N_ROWS)
         noise = np.rint(draw.normal(0.0, factor * SCALE, BINS))
         belief.absorb_table((0,), 0, counts + noise, SCALE**2)
-        maker = AnswerMaker((BINS,), Accuracy(0.1, BETA), belief, lambda _: pytest.fail("unused"))
+        state.belief = belief
         found = belief.passed(query, forms)
-        (cell,) = maker.quantiles(query, found, None, Path.CERTIFIED).cells
+        (cell,) = quantiles(state, query, found, None, Path.CERTIFIED).cells
         missed += not cell.first <= PLACE <= cell.last
     return missed
 

@@ -17,6 +17,7 @@ from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Path, TableAnswered
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.plan import aim_rule
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Rows, Universe
@@ -31,7 +32,10 @@ BY_WARD = LinearQuery(EVERYTHING, range(1), (0,))
 def tables(aim: Aim | None, base_share: float | None, runs: int = RUNS) -> list[TableAnswered]:
     """The answers of many lives of one data set, each with noise of its own."""
     start = Calibrated(
-        UNIVERSE, Privacy(1.0, 1e-9), Accuracy(0.05, BETA), base_share=base_share, aim=aim
+        UNIVERSE,
+        Privacy(1.0, 1e-9),
+        Accuracy(0.05, BETA),
+        CalibratedSettings(base_share=base_share, aim=aim),
     )
     data, noise = Blocks(UNIVERSE), RoundedNoise(4)
     wards = np.repeat(np.arange(CELLS), ROWS).astype(np.uint8)

@@ -23,6 +23,7 @@ from stream_dp.core.outcome import Answered, Outcome, Path, TableAnswered
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.belief.linear_forms import subsets
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Category, Rows, Universe
 from tests.noise import QuickNoise
@@ -61,7 +62,7 @@ class Trials:
         )
         accuracy = Accuracy(ERROR, self.beta)
         self.mechanism = Calibrated(
-            universe, Privacy(1.0, 1e-9), accuracy, base_share=self.base_share
+            universe, Privacy(1.0, 1e-9), accuracy, CalibratedSettings(base_share=self.base_share)
         )
         self.noise, self.data = QuickNoise(self.seed), Blocks(universe)
         rng = np.random.default_rng(2)
@@ -114,7 +115,7 @@ class Trials:
             for some in every
         }
         form = self.mechanism.state.evidence(self.query(self.attributes, window)).form
-        known = self.mechanism.belief.tables.variances(self.attributes, window)[:, 0]
+        known = self.mechanism.state.belief.tables.variances(self.attributes, window)[:, 0]
         variances = dict(zip(_listed(self.attributes), form.norms[0] * known, strict=True))
         return {
             some: (

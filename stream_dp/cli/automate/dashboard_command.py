@@ -66,12 +66,10 @@ def command() -> None:
 @click.argument(
     "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
 )
-@click.option(
-    "--prune", is_flag=True, help="End your standing queries that the file does not have."
-)
+@click.option("--prune", is_flag=True, help="End your standing queries that are not in the file.")
 @click.option(
     "--analyst",
-    help="The name of the analyst.  [default: the one in STREAM_DP_TOKEN, or else your login name]",
+    help="The name of the analyst.  [default: the one in STREAM_DP_TOKEN, or your login name]",
 )
 def apply(
     connection: GivenServers,
@@ -80,17 +78,15 @@ def apply(
     prune: bool,  # noqa: FBT001 - click
     analyst: str | None,
 ) -> None:
-    """Begin the tiles of FILE as standing queries of DATASET. A tile that stands already is left as it is.
+    """Begin the tiles of FILE as standing queries of DATASET. Tiles that stand already stay as they are.
 
-    A tile that has changed is ended and begins again; it is answered from the next phase on. FILE is a JSON
-    document such as
+    A tile that has changed begins again with the next phase. FILE is a JSON document such as
 
     \b
     {"tiles": [{"id": "late", "sql": "delay >= 15", "window": {"last": "1 day"}, "alert": {"above": 0.2}},
                {"id": "carriers", "sql": "SELECT carrier, COUNT(*) GROUP BY carrier"}]}
 
-    Without a FILE, the tiles are those of the workload in the definition. They get the ids tile-1, tile-2
-    and so on.
+    Without a FILE, the tiles are those of the workload in the definition: tile-1, tile-2 and so on.
     """  # noqa: D301 - \b is the mark of click for lines that stay as they are
     with busy("Applying the tiles"), connection.client(analyst) as client:
         wanted = {item["query_id"]: item for item in _items(client, dataset, file)}

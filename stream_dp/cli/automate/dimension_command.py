@@ -53,9 +53,7 @@ def _types(
 
 @click.group()
 def command() -> None:
-    """Publish tables that statements can join. They are public: anyone who may ask can read them.
-
-    A join costs no more than its query, because it only chooses among the declared values of an attribute.
+    """Publish tables that statements can join for free. They are public: anyone who may ask can read them.
 
     \b
     stream-dp dimension put airports.csv --key faa
@@ -74,13 +72,11 @@ def command() -> None:
     multiple=True,
     metavar="COLUMN=TYPE",
     callback=_types,
-    help="The type of a column: text, integer, real or boolean. Repeat the option for each column. The "
-    "command guesses the other types and shows them.",
+    help="The type of a column: text, integer, real or boolean. May be repeated. Other types "
+    "are guessed and shown.",
 )
 @delimiter_option
-@click.option(
-    "--yes", is_flag=True, help="Publish the table with the guessed types without asking."
-)
+@click.option("--yes", is_flag=True, help="Accept the guessed types without asking.")
 def put(
     connection: GivenServers,
     file: Path,
@@ -90,10 +86,9 @@ def put(
     delimiter: str | None,
     yes: bool,  # noqa: FBT001 - click
 ) -> None:
-    """Publish the CSV table FILE. It takes the place of an earlier one of its name.
+    """Publish the CSV table FILE. It replaces an earlier one of its name.
 
-    The first line of the file names the columns. All entries of a column have one type, or are empty. The
-    command lists the entries that do not fit, and then publishes nothing.
+    The first line of the file names the columns. All entries of a column have one type, or are empty.
     """
     read = TableFile.read(file, key=key, delimiter=delimiter)
     guessed = read.guessed(types)

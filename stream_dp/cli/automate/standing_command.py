@@ -22,10 +22,7 @@ def command() -> None:
 @click.argument("dataset", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON message a line.")
 def list_(connection: GivenServers, dataset: str | None, as_json: bool) -> None:  # noqa: FBT001 - click
-    """List the standing queries of DATASET, or of all data sets, with what the next answers will cost.
-
-    What the next answer will cost is what the newest one did, as a share of a phase's budget.
-    """
+    """List the standing queries of DATASET, or of all data sets, with what their newest answers cost."""
     with busy("Reading standing queries"), connection.client() as client:
         found = client.standing(dataset)
     if as_json:
@@ -57,7 +54,7 @@ def list_(connection: GivenServers, dataset: str | None, as_json: bool) -> None:
 @click.argument("query_id", metavar="ID")
 @click.option(
     "--analyst",
-    help="The name of the analyst who began it.  [default: the one in STREAM_DP_TOKEN, or else your login "
+    help="The name of the analyst who began it.  [default: the one in STREAM_DP_TOKEN, or your login "
     "name]",
 )
 def end(connection: GivenServers, dataset: str, query_id: str, analyst: str | None) -> None:

@@ -30,8 +30,7 @@ _Columns = dict[str, list[str | bool | None]]
 def command(connection: GivenServers, dataset: str, output: Path | None) -> None:
     """Write the synthetic rows of DATASET. They are free, because they are made of published answers.
 
-    A worker publishes them with each phase if the definition sets "synthetic_rows". The command prints their
-    error on the standard error.
+    A worker publishes them with each phase if the definition sets synthetic_rows.
     """
     write = _writer(output)
     with busy("Reading the newest rows"), connection.client() as client:

@@ -42,7 +42,7 @@ from stream_dp.state.schema import State
 from stream_dp.state.view import View
 
 if TYPE_CHECKING:
-    from stream_dp.pipeline.journal.journal import Owned
+    from stream_dp.pipeline.journal.owned_partition import Owned
     from stream_dp.pipeline.repair.offline import Offline
 
 _PATIENCE_S = 30.0
@@ -86,13 +86,11 @@ def _split(problem: str) -> tuple[str, str]:
 
 @click.command()
 @connected(operator=True)
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document a line for each finding."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each finding.")
 def command(connection: GivenServers, as_json: bool) -> None:  # noqa: FBT001 - click
     """Check broker, topics, Redis and data sets, and print a fix for each fault.
 
-    The command changes nothing. The exit code is 1 if it finds a fault. A note is not a fault.
+    The command changes nothing. The exit code is 1 if it finds a fault.
     """
     console = Console(highlight=False, soft_wrap=True)
     faults = 0
@@ -297,7 +295,7 @@ async def _followed(opened: View, name: str, state: State) -> _Finding:
 
 async def _journal(tools: Offline, states: dict[str, State], findings: list[_Finding]) -> None:
     """Reads the journal as it is now, and says what of it cannot be served."""
-    from stream_dp.pipeline.journal.journal import JournalCut, OtherTopics
+    from stream_dp.pipeline.journal.owned_partition import JournalCut, OtherTopics
 
     journal = tools.journal()
     for partition in range(journal.partitions):

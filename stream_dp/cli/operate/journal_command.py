@@ -27,28 +27,31 @@ def command() -> None:
 @click.option(
     "--partition",
     type=click.IntRange(0),
-    help="The partition of the journal. Defaults to every one that needs it.",
+    help="The partition of the journal.  [default: all that need it]",
 )
 @click.option(
     "--write-off",
     "writes_off",
     metavar="NAME",
     multiple=True,
-    help="Give up all rows of this data set that have come up to now. Repeat the option for several.",
+    help="Give up all rows of this data set up to now. May be repeated.",
 )
 @click.option(
     "--input",
     "place",
     metavar="TOPIC:N",
-    help="Read this partition of an input topic again that was cut.",
+    help="Read this partition of an input topic again.",
 )
 @click.option(
     "--restored",
     is_flag=True,
-    help="With --input: the topic was put back as it was, so read on there.",
+    help="With --input: the topic was put back as it was.",
 )
 @click.option(
-    "--apply", "applies", is_flag=True, help="Do it. Without this, only say what is to be done."
+    "--apply",
+    "applies",
+    is_flag=True,
+    help="Do it. Otherwise, only say what would be done.",
 )
 def repair(
     connection: GivenServers,
@@ -61,18 +64,16 @@ def repair(
 ) -> None:
     """Repair what was cut: a partition of the journal, or of an input topic.
 
-    Put the topic back instead, if you can. Stop all workers first. The command reads the journal and the
-    output topics, compares them with Redis, and says what becomes of each data set. It changes nothing
-    without --apply. You can repeat it at any time.
+    Put the topic back instead, if you can. Stop all workers first. The command says what becomes of each data
+    set, and changes nothing without --apply.
 
     A data set that is whole goes on. Another one begins again with what Redis has, if no topic shows more.
-    Else it stays stopped, and the exit code is 1. With --write-off it goes on without its rows: every phase
-    counts as spent in full, what was published goes on answering, and rows that come later open new phases.
-    After a restore of all topics and of Redis from older copies, write off every data set.
+    Else it stays stopped, and the exit code is 1. With --write-off it goes on without its rows, and every
+    phase counts as spent in full. After a restore of all topics and of Redis from older copies, write off
+    every data set.
 
-    A partition of an input was cut if it ends before the offset up to which it was read. No worker reads it
-    then. With --input it is filled with empty records, so that no offset is used twice. What was sent to it
-    since it was cut is not read: send it again under the same ids.
+    With --input, a cut partition of an input is filled with empty records. What was sent to it since it was
+    cut is not read: send it again under the same ids.
     """
     if place is None:
         if restored:

@@ -37,7 +37,7 @@ def command() -> None:
     type=click.IntRange(min=1),
     default=40,
     show_default=True,
-    help="The largest number of entries to show, newest last.",
+    help="The most entries to show, newest last.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the entries as JSON, one a line.")
 def show_command(
@@ -80,9 +80,7 @@ def entries_table(entries: Sequence[Mapping[str, Any]], shown: Collection[int]) 
 @command.command("verify")
 @connected()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document a line for each data set."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each data set.")
 def verify_command(
     connection: GivenServers,
     names: tuple[str, ...],
@@ -90,10 +88,8 @@ def verify_command(
 ) -> None:
     """Recompute every charge of the data sets NAME, or of all, from the topics alone.
 
-    It checks the hash chain, the order of the entries, each price against the noise that was recorded,
-    the sum of every line (the privacy budget of a phase), and the share of every analyst. Google's library
-    dp-accounting computes what the looks (the noisy measurements) of each phase cost together. The exit code
-    is 1 if the command finds a fault. A note is not a fault.
+    It checks the hash chain, the price of each look (a noisy measurement), the sum of every line (the privacy
+    budget of a phase), and the share of every analyst. The exit code is 1 if there is a fault.
     """
     with busy("Reading the ledgers"), connection.client() as client:
         catalog, entries = published(client)

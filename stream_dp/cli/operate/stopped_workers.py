@@ -16,13 +16,13 @@ from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, Topics
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.journal.journal import facts_of
 from stream_dp.pipeline.kafka.sender import Sender
 from stream_dp.pipeline.kafka.servers import check_topics, described_topics, no_broker, view_of
 from stream_dp.pipeline.kafka.topic_log import KafkaInputReader, KafkaLog, KeyedTopic
 from stream_dp.pipeline.repair.offline import Offline
 from stream_dp.pipeline.repair.witnesses import WITNESSES
+from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.settings import WorkerSettings, worker_settings
 
 _T = TypeVar("_T")

@@ -19,20 +19,17 @@ def command() -> None:
 @click.option(
     "--partitions",
     type=click.IntRange(1),
-    help="The number of partitions of each topic. Defaults to that of the inputs that exist, or to 4.",
+    help="The partitions of each topic.  [default: those of the inputs that exist, or 4]",
 )
 @click.option(
     "--replication",
     type=click.IntRange(1),
-    help="The replicas of each topic. Defaults to those of the inputs that exist, or to 1.",
+    help="The replicas of each topic.  [default: those of the inputs that exist, or 1]",
 )
 def create(connection: GivenServers, partitions: int | None, replication: int | None) -> None:
     """Create the topics that do not exist yet. The number of partitions can never be changed later.
 
     The command also restores settings of existing topics without which Kafka loses records.
-    What must be kept for ever has no retention. The broker sets the time of input records, because it would
-    delete records with old times before anyone reads them. A replica that lags takes over neither journal nor
-    blocks, and what Kafka acknowledges there is on two disks, or flushed to the only one.
     """
     with busy("Creating topics"):
         made = create_topics(

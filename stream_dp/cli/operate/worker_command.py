@@ -42,14 +42,14 @@ _MAX_SOURCE = 1 << 20
 @click.option(
     "--instance-id",
     envvar="STREAM_DP_INSTANCE_ID",
-    help="A fixed name in the consumer group. A restarted worker then gets its partitions back at once.",
+    help="A fixed name in the consumer group, so that a restarted worker gets its partitions back at once.",
 )
 @click.option(
     "--source",
     "sources",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
-    help="Read rows from your own topic as this file describes. Repeat the option for several topics.",
+    help="Read rows from your own topic, as this file says. May be repeated.",
 )
 @click.option(
     "--role",
@@ -70,7 +70,7 @@ _MAX_SOURCE = 1 << 20
     envvar="STREAM_DP_LOG_FORMAT",
     default="text",
     show_default=True,
-    help="json: one object a line, for a collector of logs.",
+    help="json: one object a line.",
 )
 def command(
     connection: GivenServers,
@@ -81,7 +81,7 @@ def command(
     log_level: str,
     log_format: str,
 ) -> None:
-    """Run a worker until it is stopped. See docs/configuration.md for settings that have no option."""
+    """Run a worker until it is stopped. docs/configuration.md has more settings."""
     # Threads make small linear systems on busy cores many times slower. numpy reads this at its import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

@@ -43,7 +43,7 @@ _out = click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(),
-    help="The folder for the plot, which is written as PNG and as SVG.  [default: the current folder]",
+    help="The folder for the plot.  [default: the current folder]",
 )
 
 

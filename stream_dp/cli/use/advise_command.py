@@ -82,14 +82,14 @@ _CALLED: Final[Mapping[Name, str]] = {
     "--queries",
     type=click.IntRange(1, 10**9),
     help="The number of different queries in the life of the data set. Repeats are free. If DEFINITION has a "
-    "workload, these queries are asked as well as its tiles, and there are none by default.",
+    "workload, they come on top of its tiles.",
 )
 @click.option(
     "--phases",
     type=click.IntRange(1, 400),
     default=12,
     show_default=True,
-    help="The number of phases in the life of the data set. A phase may be a month.",
+    help="The number of phases in the life of the data set.",
 )
 @click.option(
     "--rows-per-phase",
@@ -101,20 +101,19 @@ _CALLED: Final[Mapping[Name, str]] = {
     type=click.Choice(get_args(Workload)),
     default="conjunctions",
     show_default=True,
-    help="The queries of the trial. conjunctions: conditions on 1 to 3 attributes that all hold. predicates: "
-    "any sets of their cells, with OR and NOT. thresholds: how many rows are at or below a value.",
+    help="The queries of the trial. conjunctions: 1 to 3 conditions with AND. predicates: with OR and NOT "
+    "too. thresholds: how many rows are at or below a value.",
 )
-@click.option("--attribute", help="The numeric attribute that the thresholds refer to.")
+@click.option("--attribute", help="The numeric attribute of the thresholds.")
 @click.option(
     "--sample",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A PUBLIC file from which the trial draws its rows, such as last year's published table. The output "
-    "reveals facts about this file. Never pass the rows that you want to protect.",
+    help="A PUBLIC file from which the trial draws its rows. The output reveals facts about this file. Never "
+    "pass the rows that you want to protect.",
 )
 @click.option(
     "--person",
-    help="The column of the sample that says whose row it is, to choose rows_per_phase and phases of "
-    "privacy.unit.  [default: the name in DEFINITION, if it protects persons]",
+    help="The column of the sample that says whose row it is.  [default: the name in DEFINITION]",
 )
 @column_option
 @delimiter_option
@@ -139,11 +138,9 @@ def command(
     """Recommend a mechanism for the schema, privacy and accuracy of DEFINITION and a number of queries.
 
     The command uses price formulas and a trial on synthetic rows. It needs no server and reads no private
-    row. Of the mechanism in DEFINITION only the workload counts: the trial asks its tiles after each phase.
+    row. The trial asks the tiles of DEFINITION after each phase.
 
-    With --person it also recommends how many rows of a person should count in a phase, and for how many
-    phases the promise should hold. Nobody can guess that without rows, and it must not follow from the rows
-    that you protect: pass a public --sample.
+    With --person it also recommends rows_per_phase and phases of privacy.unit, from a public --sample.
     """
     if attribute is not None and workload != "thresholds":
         raise click.UsageError("--attribute needs --workload thresholds")

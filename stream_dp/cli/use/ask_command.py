@@ -74,37 +74,33 @@ def _length(text: str) -> str:
 @connected()
 @click.argument("dataset")
 @click.argument("query", required=False)
-@click.option(
-    "--group-by", multiple=True, help="An attribute to group by. Repeat the option for several."
-)
+@click.option("--group-by", multiple=True, help="An attribute to group by. May be repeated.")
 @click.option(
     "--kind",
     type=click.Choice(_KINDS),
     metavar="KIND",
-    help="The kind of query, for what SQL cannot say: one of those above.",
+    help="The kind of query: one of those above.",
 )
 @click.option(
     "--share-of",
     metavar="CONDITION",
-    help="Ask which share of the rows of QUERY satisfies this condition too, such as smoker.",
+    help="Ask which share of the rows of QUERY satisfies this condition too.",
 )
 @click.option("--attribute", help="The attribute to analyse.  [default: the one in the condition]")
-@click.option(
-    "--rank", type=float, help="The rank of a quantile, such as 0.9 for the 90% quantile."
-)
-@click.option("--low", type=float, help="The lower share of the rows, for --kind between.")
-@click.option("--high", type=float, help="The upper share of the rows, for --kind between.")
+@click.option("--rank", type=float, help="The rank of a quantile, such as 0.9.")
+@click.option("--low", type=float, help="The lower share, for --kind between.")
+@click.option("--high", type=float, help="The upper share, for --kind between.")
 @click.option(
     "--file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Ask the queries of a file in their order: one a line, or separated by semicolons.",
+    help="Ask the queries of a file: one a line, or separated by semicolons.",
 )
 @click.option(
     "--window",
     metavar="WINDOW",
     callback=_window,
-    help="The phases to ask about: the last ones, such as 7; a time up to the newest one, such as '7 days'; "
-    "or from one to another, such as 3-7.  [default: all phases]",
+    help="The phases to ask about: the last ones, such as 7 or '7 days', or from one to another, such as "
+    "3-7.  [default: all phases]",
 )
 @click.option("--since", metavar="TIME", help="Ask about the phases from this date on.")
 @click.option("--until", metavar="TIME", help="Ask about the phases before this date.")
@@ -117,63 +113,61 @@ def _length(text: str) -> str:
     "--minus-previous",
     metavar="WINDOW",
     callback=_previous,
-    help="Ask how the share has changed: that of the --window minus that of so much right before it, such as "
-    "7 phases (7) or '7 days'.",
+    help="Ask for the share in the --window minus that right before it, in 7 phases (7) or '7 days'.",
 )
 @click.option(
     "--minus-last",
     type=click.IntRange(1),
-    help="The same, minus that of the last N phases, which may overlap with the --window.",
+    help="The same, minus that of the last N phases.",
 )
 @click.option(
     "--error",
     metavar="ERROR",
-    help="How far off the answer may be, as WITHIN says in SQL: 5% of the answer, '0.5% of rows', or a "
-    "number such as 50; 0.01 for a share.  [default: the data set decides]",
+    help="How far off the answer may be, as WITHIN in SQL: 5%, '0.5% of rows', 50, or 0.01 for a share.  "
+    "[default: the data set decides]",
 )
 @click.option(
     "--at-most",
     metavar="SHARE",
-    help="The largest share of any phase's budget that the answer may take, such as 2%, as COSTING AT MOST "
-    "says in SQL. With --file: that all its answers may take together.  [default: the data set decides]",
+    help="The largest share of any phase's budget to spend, such as 2%, as COSTING AT MOST in SQL. With "
+    "--file: on all answers together.  [default: the data set decides]",
 )
 @click.option(
     "--quote",
     is_flag=True,
-    help="Print what the answer would cost and how precise it would be, and spend nothing. With --file: what "
-    "all its answers would cost together.",
+    help="Say what the answer would cost and how precise it would be, and spend nothing. With --file: all "
+    "answers together.",
 )
 @click.option(
     "--fresh",
     is_flag=True,
-    help="Measure the rows once more, and pay for it. Use it where other answers led you to this count: its "
-    "error bar then holds nevertheless.",
+    help="Pay to measure the rows once more. Then the error bar holds even if answers led you to the query.",
 )
 @click.option(
     "--id",
     "query_id",
-    help="The id of the query. A repeated id returns the same answer.  [default: a new id]",
+    help="The id of the query, which gets the same answer again.  [default: a new id]",
 )
 @click.option(
     "--standing",
     is_flag=True,
-    help="Ask again in each phase that opens. The answers have the ids ID@PHASE, with the ID of --id.",
+    help="Ask again in each phase. Its answers have the ids ID@PHASE, with the ID of --id.",
 )
 @click.option(
     "--alert-above",
     type=float,
     metavar="X",
-    help="With --standing: announce an alert when the whole error bar is above X, such as 0.2.",
+    help="With --standing: raise an alert when the whole error bar is above X.",
 )
 @click.option(
     "--alert-below",
     type=float,
     metavar="X",
-    help="With --standing: announce an alert when the whole error bar is below X.",
+    help="With --standing: raise one when it is below X.",
 )
 @click.option(
     "--analyst",
-    help="The name of the analyst.  [default: the one in STREAM_DP_TOKEN, or else your login name]",
+    help="The name of the analyst.  [default: the one in STREAM_DP_TOKEN, or your login name]",
 )
 @click.option(
     "--timeout",
@@ -181,7 +175,7 @@ def _length(text: str) -> str:
     type=float,
     default=30.0,
     show_default=True,
-    help="The seconds to wait for the answer.",
+    help="The seconds to wait.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as a JSON message.")
 def command(
@@ -216,26 +210,24 @@ def command(
 ) -> None:
     """Ask a QUERY about DATASET.
 
-    QUERY is a condition in SQL, which counts rows, or a whole SELECT. A SELECT that names its data set in
-    FROM needs no DATASET.
+    QUERY is a condition in SQL, which counts rows, or a SELECT. A SELECT with FROM needs no DATASET.
 
-    The data set decides how precise an answer is. To decide it yourself, write WITHIN 5% at the end of QUERY.
-    COSTING AT MOST 2% limits what the answer may take of any phase's budget. If a message says that an
-    answer would take more, write a larger limit, or a larger error.
+    The data set decides how precise an answer is, unless QUERY ends with WITHIN 5%. COSTING AT MOST 2% limits
+    what the answer takes of any phase's budget.
 
-    Use --kind for what SQL cannot say. `stream-dp dataset show` lists the kinds that a data set answers.
+    Use --kind for what SQL cannot say, if `stream-dp dataset show` lists it:
 
     \b
     threshold           how many rows have each value or a lower one
-    prefix_batch        the shares of several conditions on one attribute, with a QUERY for each
+    prefix_batch        the shares of several conditions, with a QUERY for each
     between             whether a share is below --low, above --high, or between
     median, mode        the exact bin of the median, the exact most frequent value
-    sum, quantile       as SUM and QUANTILE(x, 0.9) in SQL
-    correlated_vector   what each row in order of arrival said about a private yes or no
-    interior_point      whether a value is below or above the rows, and one in their midst
-    adaptive_threshold  how many rows have a lower value, also for values chosen after looking
+    sum, quantile       as in SQL
+    correlated_vector   what each row said about a private yes or no
+    interior_point      whether a value is below, above or among the rows
+    adaptive_threshold  how many rows have a lower value, chosen after looking
 
-    The exit code is 1 without an answer: if the query was refused or rejected, or no worker replied.
+    The exit code is 1 without an answer.
 
     \b
     stream-dp ask people "age >= 30 AND NOT smoker"

@@ -33,7 +33,7 @@ from stream_dp.messages import Definition, KindsSpec
 @click.option(
     "--analyst",
     metavar="NAME",
-    help="Show what this analyst has spent and may still spend of each phase, where analysts have shares.",
+    help="Show what this analyst has spent and may still spend of each phase.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(
@@ -44,8 +44,7 @@ def command(
 ) -> None:
     """Show what each phase of DATASET has spent of its lifetime budget, from the published ledger.
 
-    Where the data set allows each analyst a share, the command also shows what the owner and each analyst
-    have spent, and what is left to them.
+    Where analysts have shares, the command also shows what each has spent, and what is left to them.
     """
     from stream_dp.profiles.builder import build
     from stream_dp.profiles.line_units import prices_of

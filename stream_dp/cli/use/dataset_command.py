@@ -119,20 +119,20 @@ def create(connection: GivenServers, definition: Path) -> None:
     "--source",
     "source_file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Check the newest records of the topic that this source file names. The command sends nothing. If "
-    "you omit DEFINITION, it uses the definition of the data set.",
+    help="Check the newest records of the topic that this source file names, by DEFINITION or by that of the "
+    "data set.",
 )
 @click.option(
     "--records",
     type=click.IntRange(1, 1_000_000),
     default=10_000,
     show_default=True,
-    help="The largest number of records to read from the topic of a source.",
+    help="The most records to read from the topic of a source.",
 )
 @click.option(
     "--public",
     is_flag=True,
-    help="State that the rows are public, for example made up, so that a definition may depend on them.",
+    help="Say that the rows are public, so that a definition may depend on them.",
 )
 @person_option
 @time_column_option
@@ -158,12 +158,9 @@ def check(
 ) -> None:
     """Check DEFINITION and show how it would count the rows of FILE or of a source.
 
-    If the definition protects persons, the command also shows how many rows of FILE would count, and compares
-    other numbers of rows a person.
-
-    Nothing leaves this machine. The command shows exact counts and values of the rows, so only people who may
-    see the rows should run it. A definition is public. Choose its values and edges from public knowledge, or
-    check a public sample with --public.
+    Nothing leaves this machine. The command shows exact counts and values, so only people who may see the
+    rows should run it. A definition is public: choose its values and edges from public knowledge, or check a
+    public sample with --public.
     """
     if definition is None and source_file is None:
         raise click.UsageError("Missing argument 'DEFINITION', or the option '--source'.")
@@ -788,8 +785,8 @@ def _error(definition: Definition) -> str:
 @click.argument(
     "file", type=click.Path(path_type=Path, exists=True, dir_okay=False), required=False
 )
-@click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
-@click.option("--json", "as_json", is_flag=True, help="Print what is in force as such a JSON file.")
+@click.option("--yes", is_flag=True, help="Go on without asking.")
+@click.option("--json", "as_json", is_flag=True, help="Print such a JSON file.")
 def analysts(
     connection: GivenServers,
     name: str,
@@ -799,8 +796,8 @@ def analysts(
 ) -> None:
     """Show who may charge how much of each line of data set NAME, or replace it.
 
-    FILE is a JSON object with the fields analysts and owner of a definition. All of it is replaced, from the
-    next query on. What was spent stays spent.
+    FILE is a JSON object with the fields analysts and owner of a definition. They are replaced from the next
+    query on. What was spent stays spent.
     """
     with connection.client() as client:
         client.definition(name)
@@ -847,7 +844,7 @@ def _say_rules(name: str, rules: ShareRules | None, *, as_json: bool) -> None:
 @command.command("retire")
 @connected()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
+@click.option("--yes", is_flag=True, help="Go on without asking.")
 def retire(connection: GivenServers, name: str, yes: bool) -> None:  # noqa: FBT001 - click
     """Erase the rows of a data set for ever. Its name, answers and ledger stay."""
     with connection.client() as client:
@@ -874,14 +871,14 @@ def retire(connection: GivenServers, name: str, yes: bool) -> None:  # noqa: FBT
     "folder",
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder to write. It must be empty, or not there yet.",
+    help="The folder to write, empty or not there yet.",
 )
-@click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
+@click.option("--yes", is_flag=True, help="Go on without asking.")
 def export(connection: GivenServers, name: str, folder: Path, yes: bool) -> None:  # noqa: FBT001 - click
     """End a data set here for good, and write it to a folder, to import it into another deployment.
 
-    Stop all workers first. The folder holds raw rows. Import it into one deployment only: two of them would
-    spend the same budget twice, and nothing can notice that.
+    Stop all workers first. The folder holds raw rows. Import it into one deployment only: two would spend the
+    same budget twice, and nothing can notice that.
     """
     from stream_dp.cli.operate.stopped_workers import run
     from stream_dp.pipeline.repair.move import take_out
@@ -906,7 +903,7 @@ def export(connection: GivenServers, name: str, folder: Path, yes: bool) -> None
 @connected(operator=True)
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 def import_(connection: GivenServers, folder: Path) -> None:
-    """Bring in a data set that another deployment has exported, with all that it has spent.
+    """Import a data set that another deployment has exported, with all that it has spent.
 
     Stop all workers first.
     """
@@ -927,7 +924,7 @@ def import_(connection: GivenServers, folder: Path) -> None:
 def unlock(connection: GivenServers, name: str) -> None:
     """Let a data set in quarantine take records again, after you fixed what killed the worker.
 
-    The worker that has it ends, and goes on when it is started again.
+    The worker that has it ends: start it again.
     """
     from stream_dp.cli.operate.stopped_workers import run
     from stream_dp.pipeline.repair.unlock import lift

@@ -74,12 +74,12 @@ bad draw makes three misses at once.
 @click.command()
 @click.option("--fast", is_flag=True, help="Use three months instead of twelve.")
 @click.option(
-    "--daily", is_flag=True, help="Stream two months day by day, with tiles and an alert."
+    "--daily", is_flag=True, help="Stream two months, a phase a day, with tiles and an alert."
 )
 @click.option(
     "--lose-redis",
     is_flag=True,
-    help="Delete everything in Redis half-way. The journal has all of it.",
+    help="Delete everything in Redis half-way, and ask all queries again.",
 )
 @click.option(
     "--svg",
@@ -89,14 +89,8 @@ bad draw makes three misses at once.
 def command(fast: bool, daily: bool, lose_redis: bool, svg: Path | None) -> None:  # noqa: FBT001 - click
     """Stream a year of flight records, ask about 200 queries, kill the worker once, and check the answers.
 
-    The command shows exact answers next to the noisy ones. It computes them itself from a public file. The
-    worker never publishes an exact answer.
-
-    With --daily, a phase opens each day, twelve tiles are answered by themselves, and an alert is raised on
-    the days of a snowstorm.
-
-    With --lose-redis, Redis is emptied half-way. The next worker reads the journal, and every query so far is
-    asked again under its id.
+    The command computes exact answers from a public file, and shows them next to the noisy ones. The worker
+    never publishes an exact answer.
     """
     if daily and (fast or lose_redis or svg is not None):
         raise click.UsageError("--daily goes without --fast, --lose-redis and --svg")

@@ -53,12 +53,12 @@ def _delimiter(_: click.Context, __: click.Parameter, given: str | None) -> str 
 delimiter_option = click.option(
     "--delimiter",
     callback=_delimiter,
-    help="The character that separates the columns of a CSV file.  [default: a comma]",
+    help="The separator of columns in a CSV file.  [default: a comma]",
 )
 decimal_option = click.option(
     "--decimal",
     type=click.Choice([".", ","]),
-    help="The decimal mark in number strings. The other one of the two then separates thousands.  "
+    help="The decimal mark in numbers. The other one then separates thousands.  "
     "[default: a point, and no thousands separator]",
 )
 encoding_option = click.option(
@@ -86,24 +86,23 @@ column_option = click.option(
     multiple=True,
     metavar="ATTRIBUTE=COLUMN",
     callback=_columns,
-    help="Read an attribute from a column of another name, such as hour=ordered_at. Several attributes may "
-    "read one column. Repeat the option for each attribute.",
+    help="Read an attribute from a column of another name, such as hour=ordered_at. May be repeated.",
 )
 skip_option = click.option(
     "--skip-bad-rows",
     is_flag=True,
-    help="Leave out the lines of a text file that hold no row, such as a line of CSV with another number of "
-    "fields than the first one. Otherwise such a line is an error.",
+    help="Leave out lines that hold no row, such as a line of CSV with too few fields. Otherwise they are an "
+    "error.",
 )
 time_column_option = click.option(
     "--time-column",
     metavar="COLUMN",
-    help="The column that says when a row was, as ISO 8601 writes it. Where phases follow the calendar, the "
-    "rows of each period are sent on their own, in the order of the periods.",
+    help="The column that says when a row was, in ISO 8601. Where phases follow the calendar, the rows of "
+    "each period are sent on their own, in order.",
 )
 person_option = click.option(
     "--person",
-    help="The column that says whose row it is, for a data set that protects persons.  "
+    help="The column that says whose row it is, where persons are protected.  "
     "[default: the name in the definition]",
 )
 
@@ -115,14 +114,13 @@ person_option = click.option(
 @click.option(
     "--batch-rows",
     type=click.IntRange(1, 200_000),
-    help="The number of rows in a batch. The command sends fewer if the definition has many columns.  "
-    "[default: at most 20000, and fewer where phases open by rows, so that these get few too many]",
+    help="The most rows of a batch.  [default: 20000, or fewer if phases open by rows]",
 )
 @click.option(
     "--batch-id",
     "prefix",
     help="The prefix of the batch ids. The same rows under the same prefix count once.  "
-    "[default: derived from the rows, with a key that stays on this machine]",
+    "[default: made from the rows, with a key of this machine]",
 )
 @person_option
 @column_option
@@ -143,28 +141,26 @@ person_option = click.option(
     "--time",
     "at",
     metavar="TIME",
-    help="The date that the rows are about, such as 2026-11-01, or a date and time with an offset, or the "
-    "word now for the time at which Kafka gets them. Without it the command asks where phases follow the "
-    "calendar.",
+    help="The date of the rows, such as 2026-11-01, or a date and time with an offset, or now. If phases "
+    "follow the calendar, the command asks for it.",
 )
 @time_column_option
 @click.option(
     "--late",
     is_flag=True,
-    help="Send rows about periods that have ended without asking. They count in the period that is open.",
+    help="Send rows about periods that have ended. They count in the open period.",
 )
 @click.option(
     "--close",
     is_flag=True,
-    help="Open a phase of the rows that wait afterwards. Where phases follow the calendar, this ends the "
-    "period.",
+    help="Then open a phase of the rows that wait, or end the period.",
 )
 @click.option(
     "--accept",
     "accepted",
     multiple=True,
     metavar="ATTRIBUTE",
-    help="Send this attribute as it is, although it seems to be misread. Repeat the option for each one.",
+    help="Send this attribute although it seems to be misread. May be repeated.",
 )
 def command(
     connection: GivenServers,
@@ -188,10 +184,9 @@ def command(
 ) -> None:
     """Send the rows of FILE, which is CSV, TSV, NDJSON (each also as .gz) or Parquet.
 
-    The command sends nothing unless it can read the whole file. After an interruption, run the same command
-    again. It continues where it stopped, and each row counts once. Columns that the definition does not name
-    stay on this machine. The command says how many values it cannot read. It warns of columns that seem to be
-    misread, and asks before it sends them.
+    The command sends nothing unless it can read the whole file. It asks before it sends columns that seem to
+    be misread. Columns that the definition does not name stay on this machine. After an interruption, run the
+    same command again: it continues where it stopped, and each row counts once.
     """
     from stream_dp.cli.files.value_survey import Survey, tell_unread
     from stream_dp.profiles.builder import universe_of

@@ -30,11 +30,11 @@ def close(
 ) -> None:
     """Open a phase of the waiting rows of data set NAME now.
 
-    Where phases follow the calendar, this ends the period that is open. A period ends by itself when a batch
-    of a later one arrives. Batches about a closed period are late: they join the next phase.
+    Where phases follow the calendar, this ends the open period. Batches about it that come later join the
+    next phase.
 
     A quarter of phase.min_rows is enough, if privacy.delta is at most 1/(100 rows). A phase of few rows takes
-    more of its budget, so the command asks before it opens one.
+    more of its budget, so the command asks first.
     """
     with connection.client() as client:
         definition = client.definition(name)

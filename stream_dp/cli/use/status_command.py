@@ -24,9 +24,7 @@ _ROOMY = 90
 
 @click.command()
 @connected()
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document a line for each data set."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each data set.")
 def command(connection: GivenServers, as_json: bool) -> None:  # noqa: FBT001 - click
     """Show the phases, rows and budget of every data set, from the published records."""
     with busy("Reading the published records"), connection.client() as client:

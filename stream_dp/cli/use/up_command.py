@@ -55,7 +55,7 @@ _NO_WORKER = "no worker"
 @click.option(
     "--no-worker",
     is_flag=True,
-    help="Start no worker, for commands that need all workers stopped.",
+    help="Start no worker.",
 )
 def command(
     topic_prefix: str | None,

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from stream_dp.core.budget.accountant import UNITS, Charge
-from stream_dp.core.budget.share_bounds import Payers, Room
 from stream_dp.core.encoding import Format, fields
 from stream_dp.core.kinds.kind_answerer import Answerer, KindLook
 from stream_dp.core.mechanism import (
@@ -24,7 +20,8 @@ from stream_dp.core.mechanism import (
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
-from stream_dp.core.residual.calibrated import Calibrated, CalibratedRehearsal
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.rehearsal import CalibratedRehearsal
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.synthetic.basis import SmallTables
 
@@ -92,8 +89,9 @@ class WithKinds(Mechanism):
     def __init__(self, counts: Calibrated, answerers: Sequence[Answerer]) -> None:
         self._counts = counts
         self._answerers = tuple(answerers)
+        self.spending = counts.spending
         for answerer in self._answerers:
-            answerer.kept = counts.kept
+            answerer.kept = counts.state.settings.kept
         self._index_of = {
             kind: index for index, answerer in enumerate(answerers) for kind in answerer.kinds
         }
@@ -122,24 +120,6 @@ class WithKinds(Mechanism):
     def secrets(self) -> frozenset[str]:
         return frozenset(name for answerer in self._answerers for name in answerer.secrets)
 
-    def kept_for_later(self, block: int) -> int:
-        return self._counts.kept_for_later(block)
-
-    def part_now(self, window: range) -> npt.NDArray[np.float64]:
-        return self._counts.part_now(window)
-
-    def paid_by_owner(self, query: AnyQuery) -> bool:
-        return self._counts.paid_by_owner(query)
-
-    def pays(self, payers: Payers | None) -> None:
-        self._counts.pays(payers)
-
-    def takes_unasked(self, room: Room | None) -> None:
-        self._counts.takes_unasked(room)
-
-    def is_unasked(self, query: AnyQuery) -> bool:
-        return self._counts.is_unasked(query)
-
     def opening_units(self, n_rows: int) -> int:
         """The units of all looks of an opening, those left out that no line can pay with the others."""
         units = self._counts.opening_units(n_rows)
@@ -150,9 +130,6 @@ class WithKinds(Mechanism):
 
     def basis(self, window: range) -> SmallTables:
         return self._counts.basis(window)
-
-    def opens(self, waiting: int, min_rows: int) -> bool:
-        return self._counts.opens(waiting, min_rows)
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         """The looks of all answerers, those left out that no line can pay together with the others."""

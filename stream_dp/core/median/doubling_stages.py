@@ -131,13 +131,9 @@ class Doubling(LinearMechanism):
         return self._now.mechanism
 
     @property
-    def min_rows(self) -> int:
-        """Waiting rows below which no phase opens."""
-        return self.mechanism.min_rows
-
-    @property
     def rows_to_open(self) -> int:
-        return self.min_rows
+        """Waiting rows below which no phase opens."""
+        return self.mechanism.rows_to_open
 
     def basis(self, window: range) -> PrunedShares:
         return self.mechanism.basis(window)

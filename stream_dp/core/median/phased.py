@@ -11,18 +11,17 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.budget.parameters import Accuracy, Privacy
-from stream_dp.core.encoding import Format, fields, pack_window, wide
 from stream_dp.core.mechanism import ROWS_ERASED, LinearMechanism, Look, Quote, Release
-from stream_dp.core.median.consistent_set import ConsistentSet, Entropic, Exhaustive, Mask, Polytope
+from stream_dp.core.median.consistent_set import Mask
+from stream_dp.core.median.consistent_set.representations import fresh_set
 from stream_dp.core.median.consistent_set.set_interface import block_shares
 from stream_dp.core.median.easiness import Easiness, EasinessTest
 from stream_dp.core.median.phase_constants import (
@@ -31,118 +30,18 @@ from stream_dp.core.median.phase_constants import (
     Representation,
     check_bounds,
 )
+from stream_dp.core.median.phase_looks import (
+    PhaseLook,
+    PhaseRelease,
+    QueryLook,
+    QueryRelease,
+    release_of,
+)
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
-from stream_dp.core.queries.query import LinearQuery, Predicate
-from stream_dp.core.randomness.noise_sources import NoiseSource
-from stream_dp.core.rows.blocks import Blocks, count_of
+from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.rows.universe import Universe
 from stream_dp.core.synthetic.basis import PrunedShares
 from stream_dp.errors import CorruptState
-
-# ---------------------------------------------------------------- looks and releases
-
-_FORMAT: Final = Format("release of a phase", 1)
-_PHASE, _QUERY = 0, 1
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseRelease:
-    """A phase was opened and paid for; nothing was looked at."""
-
-    phase: int
-
-    def to_bytes(self) -> bytes:
-        return _FORMAT.pack(fields("<BI", _PHASE, self.phase))
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseLook(Look):
-    """The charge of a whole phase, made when it opens. It looks at nothing."""
-
-    phase: int
-    charges: tuple[Charge, ...]
-    facts: dict[str, object]
-
-    @property
-    def description(self) -> dict[str, object]:
-        return self.facts
-
-    def take(self, noise: NoiseSource, data: Blocks) -> PhaseRelease:
-        return PhaseRelease(self.phase)
-
-
-@dataclass(frozen=True, slots=True)
-class QueryRelease:
-    """``(d, a)`` of one query, with what was asked. Published.
-
-    Attributes:
-        index: Number of the query, from 0, over all phases.
-        hard: d.
-        noisy_count: ``a`` in rows where hard; 0 where easy, for ``a`` then follows from the consistent set.
-    """
-
-    phase: int
-    index: int
-    window: range
-    predicate: Predicate
-    hard: bool = field(repr=False)
-    noisy_count: int = field(repr=False)
-
-    def to_bytes(self) -> bytes:
-        """Bytes whose length depends on the query alone."""
-        return _FORMAT.pack(
-            fields("<BIQ", _QUERY, self.phase, self.index),
-            pack_window(self.window),
-            fields("<?", self.hard),
-            wide(self.noisy_count),
-            self.predicate.to_bytes(),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class QueryLook(Look):
-    """The test of one query and, should it be hard, its answer; one look, paid for with its phase."""
-
-    phase: int
-    index: int
-    query: LinearQuery
-    n_rows: int
-    inverse_privacy: int
-    gate: EasinessTest
-    easiness: Easiness = field(repr=False)
-    easy_share: Fraction
-    facts: dict[str, object]
-    charges: tuple[Charge, ...] = ()
-
-    @property
-    def reads(self) -> range:
-        return self.query.window
-
-    @property
-    def description(self) -> dict[str, object]:
-        return self.facts
-
-    def reserve(self, noise: NoiseSource) -> None:
-        for scale in self._scales:
-            noise.reserve("laplace", scale, 1)
-
-    @property
-    def _scales(self) -> tuple[Fraction, Fraction]:
-        return Fraction(self.gate.scale), Fraction(self.inverse_privacy)
-
-    def take(self, noise: NoiseSource, data: Blocks) -> QueryRelease:
-        """Draws, counts and compares the same way whether the query turns out easy or hard."""
-        gate_scale, count_scale = self._scales
-        of_easiness = int(noise.laplace(gate_scale, 1)[0])
-        of_count = int(noise.laplace(count_scale, 1)[0])
-        index = noise.geometric_half(self.gate.last)
-        predicate, window = self.query.predicate, self.query.window
-        count = count_of(data, predicate, window)
-        units = self.gate.units(self.easiness(count))
-        hard = not self.gate.is_easy(units, noise=of_easiness, index=index)
-        noisy = count + of_count
-        return QueryRelease(self.phase, self.index, window, predicate, hard, noisy * hard)
-
 
 # ---------------------------------------------------------------- the mechanism
 
@@ -196,6 +95,12 @@ class Phased(LinearMechanism):
     Decisions depend on the definition, the sizes of blocks, releases and lost looks: folding the same ones in
     the same order gives the same state.
 
+    Attributes:
+        constants: The constants of its promise.
+        asked: The queries looked at in all phases, lost looks included.
+        hard: The hard queries of all phases, lost looks included.
+        hard_answers: The published facts about hard queries: cells, window, share.
+
     Raises:
         InvalidDefinition: Tau or the failure probability exceeds its limit, or the numbers are too large to
             be run; names the field and the fix.
@@ -221,20 +126,22 @@ class Phased(LinearMechanism):
         self._universe = universe
         self._privacy = privacy
         self._representation = representation
-        self._constants = facts
+        self.constants = facts
         self._blocks = blocks
-        self._set = self._fresh_set()
+        self._set = fresh_set(representation, universe.n_cells, facts.hypothesis_rows, blocks)
         self._outstanding = OutstandingCharges()
         self._sizes: list[int] = []
         self._bare = 0
-        self._asked = 0
+        self.asked = 0
         self._asked_before = 0  # until the newest phase opened
-        self._hard = 0
+        self.hard = 0
         self._hard_before = 0  # what the limit on hard queries does not count
-        self._hard_answers: list[tuple[Mask, range, Fraction]] = []
+        self.hard_answers: list[tuple[Mask, range, Fraction]] = []
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(phase={len(self._sizes)}, asked={self._asked}, hard={self._hard})"
+        return (
+            f"{type(self).__name__}(phase={len(self._sizes)}, asked={self.asked}, hard={self.hard})"
+        )
 
     # ------------------------------------------------------------ what a mechanism decides for itself
 
@@ -266,44 +173,12 @@ class Phased(LinearMechanism):
             )
         return None
 
-    def _fresh_set(self) -> ConsistentSet:
-        """A consistent set without blocks, of ``blocks`` at most."""
-        n_cells, rows = self._universe.n_cells, self._constants.hypothesis_rows
-        if self._representation == "exhaustive":
-            return Exhaustive(n_cells, rows, self._blocks)
-        if self._representation == "entropic":
-            return Entropic(n_cells, rows)
-        return Polytope(n_cells, self._blocks)
-
     # ------------------------------------------------------------ public facts
 
     @property
-    def constants(self) -> Constants:
-        return self._constants
-
-    @property
-    def min_rows(self) -> int:
-        """``n_min``: waiting rows below which no phase opens."""
-        return self._constants.min_rows
-
-    @property
     def rows_to_open(self) -> int:
-        return self.min_rows
-
-    @property
-    def asked(self) -> int:
-        """Queries looked at in all phases, lost looks included."""
-        return self._asked
-
-    @property
-    def hard(self) -> int:
-        """Hard queries of all phases, lost looks included."""
-        return self._hard
-
-    @property
-    def hard_answers(self) -> list[tuple[Mask, range, Fraction]]:
-        """The published facts about hard queries: cells, window, share."""
-        return list(self._hard_answers)
+        """``n_min``: waiting rows below which no phase opens."""
+        return self.constants.min_rows
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -333,15 +208,15 @@ class Phased(LinearMechanism):
             self._rows(window),
             self.shape,
             shares,
-            [(cells, share) for cells, about, share in self._hard_answers if about == window],
-            float(self._constants.error) / 100.0,
-            1.0 - self._constants.failure_probability,
+            [(cells, share) for cells, about, share in self.hard_answers if about == window],
+            float(self.constants.error) / 100.0,
+            1.0 - self.constants.failure_probability,
         )
 
     @property
     def published_budget(self) -> dict[str, object]:
         """The promise and the constants behind it, for people and for the ledger; JSON-ready."""
-        facts = self._constants
+        facts = self.constants
         log_ten = math.log(10.0)
         return {
             "accountant": self.accountant,
@@ -378,8 +253,8 @@ class Phased(LinearMechanism):
         They do if they are as many as the setting and the proof ask for, and if a phase is left. None is
         once rows are lost: each phase pays for looks at all rows.
         """
-        phases_left = len(self._sizes) < len(self._constants.phases) and not self._bare
-        return phases_left and waiting >= max(min_rows, self._constants.min_rows)
+        phases_left = len(self._sizes) < len(self.constants.phases) and not self._bare
+        return phases_left and waiting >= max(min_rows, self.constants.min_rows)
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         """Opens a phase with a block of ``n_rows`` rows.
@@ -391,7 +266,7 @@ class Phased(LinearMechanism):
             raise ValueError("no phase opens with this block; ask opens() first")
         self._sizes.append(n_rows)
         self._outstanding.open()
-        self._asked_before = self._asked
+        self._asked_before = self.asked
         self._take_in(n_rows)
         j = len(self._sizes)
         charges = self._price(j)
@@ -402,7 +277,7 @@ class Phased(LinearMechanism):
             "phase": j,
             "rows": n_rows,
             "count_scale": self._phase.inverse_privacy,
-            "gate_scale": self._constants.sensitivity * self._phase.inverse_privacy,
+            "gate_scale": self.constants.sensitivity * self._phase.inverse_privacy,
             **self.described_phase,
         }
         return (PhaseLook(j, charges, description),)
@@ -415,14 +290,14 @@ class Phased(LinearMechanism):
         """The facts that the price of the newest phase follows from, JSON-ready."""
         return {
             "hard_limit": self._phase.hard_limit,
-            "queries": self._constants.queries_per_phase,
-            "hypothesis_rows": self._constants.hypothesis_rows,
+            "queries": self.constants.queries_per_phase,
+            "hypothesis_rows": self.constants.hypothesis_rows,
             "last_threshold": self._phase.tau_threshold,
         }
 
     @property
     def _phase(self) -> PhaseConstants:
-        return self._constants.phases[len(self._sizes) - 1]
+        return self.constants.phases[len(self._sizes) - 1]
 
     def _rows(self, window: range) -> int:
         return sum(self._sizes[block] for block in window)
@@ -447,11 +322,13 @@ class Phased(LinearMechanism):
 
     def _refusal(self, query: LinearQuery) -> Refused | None:
         """Returns why the query is not looked at, from public facts only. None if it is."""
-        k = self._constants.queries_per_phase
+        k = self.constants.queries_per_phase
+        is_last = len(self._sizes) == len(self.constants.phases)
+        what_next = "; it was the last phase" if is_last else "; ask again in the next phase"
         if not self._sizes:
             return Refused(
                 RefusalCode.NO_PHASE,
-                f"no phase is open yet: the first opens when {self.min_rows:,} rows wait; ask again "
+                f"no phase is open yet: the first opens when {self.rows_to_open:,} rows wait; ask again "
                 "under a new id then",
             )
         if query.window.stop > len(self._sizes):
@@ -463,16 +340,16 @@ class Phased(LinearMechanism):
             return unpaid
         if query.window.start < self._bare:
             return ROWS_ERASED
-        if self._asked - self._asked_before >= k:
+        if self.asked - self._asked_before >= k:
             return Refused(
                 RefusalCode.QUERIES_EXHAUSTED,
-                f"all {k:,} queries of phase {len(self._sizes)} were asked{self._what_next()}",
+                f"all {k:,} queries of phase {len(self._sizes)} were asked{what_next}",
             )
-        if self._hard - self._hard_before >= self._phase.hard_limit:
+        if self.hard - self._hard_before >= self._phase.hard_limit:
             return Refused(
                 RefusalCode.HARD_QUERIES_EXHAUSTED,
                 f"all {self._phase.hard_limit:,} hard queries that phase {len(self._sizes)} allows were "
-                f"answered{self._what_next()}",
+                f"answered{what_next}",
             )
         if self._set.empty:
             return Refused(
@@ -480,11 +357,6 @@ class Phased(LinearMechanism):
                 "no hypothesis agrees with all published answers: no query can be answered any more",
             )
         return self._wrong_window(query.window)
-
-    def _what_next(self) -> str:
-        if len(self._sizes) == len(self._constants.phases):
-            return "; it was the last phase"
-        return "; ask again in the next phase"
 
     def _look(self, query: LinearQuery) -> QueryLook:
         window, phase = query.window, self._phase
@@ -494,18 +366,18 @@ class Phased(LinearMechanism):
         )
         gate = EasinessTest.of(
             n_rows=n_rows,
-            n_queries=self._constants.queries_per_phase,
-            error=self._constants.error,
+            n_queries=self.constants.queries_per_phase,
+            error=self.constants.error,
             inverse_privacy=phase.inverse_privacy,
             inverse_slip=phase.inverse_slip,
-            sensitivity=self._constants.sensitivity,
+            sensitivity=self.constants.sensitivity,
         )
         assert gate.last >= phase.last_threshold, "a larger window has no smaller last threshold"
         description: dict[str, object] = {
             "kind": "query",
             "mechanism": self.name,
             "phase": phase.phase,
-            "index": self._asked,
+            "index": self.asked,
             "window": [window.start, window.stop],
             "attributes": list(query.predicate.attributes),
             "predicate": query.predicate.key.hex(),
@@ -522,12 +394,12 @@ class Phased(LinearMechanism):
             description["effective_size"] = round(distribution.effective_size)
         return QueryLook(
             phase=phase.phase,
-            index=self._asked,
+            index=self.asked,
             query=query,
             n_rows=n_rows,
             inverse_privacy=phase.inverse_privacy,
             gate=gate,
-            easiness=Easiness(distribution, self._constants.error, n_rows),
+            easiness=Easiness(distribution, self.constants.error, n_rows),
             easy_share=distribution.lower_median,
             facts=description,
         )
@@ -543,13 +415,13 @@ class Phased(LinearMechanism):
         assert isinstance(release, QueryRelease), "a release of another mechanism"
         self._count(release.phase, release.index)
         if release.hard:
-            self._hard += 1
+            self.hard += 1
             n_rows = self._rows(release.window)
             cells = release.predicate.whole_mask(self._universe)
             share = Fraction(release.noisy_count, n_rows)
-            self._hard_answers.append((cells, release.window, share))
+            self.hard_answers.append((cells, release.window, share))
             self._set.prune(
-                cells, self._set_window(release.window), share, self._constants.error / 50
+                cells, self._set_window(release.window), share, self.constants.error / 50
             )
 
     def rows_gone(self, n_blocks: int) -> None:
@@ -559,15 +431,15 @@ class Phased(LinearMechanism):
         if look["kind"] == "phase":
             return  # its charge stands, and there was nothing else to it
         self._count(look["phase"], look["index"])
-        self._hard += 1
+        self.hard += 1
 
     def _count(self, phase: object, index: object) -> None:
-        if (phase, index) != (len(self._sizes), self._asked):
+        if (phase, index) != (len(self._sizes), self.asked):
             raise CorruptState(
-                f"the transcript has query {index} of phase {phase} where query {self._asked} of phase "
+                f"the transcript has query {index} of phase {phase} where query {self.asked} of phase "
                 f"{len(self._sizes)} belongs"
             )
-        self._asked += 1
+        self.asked += 1
 
     def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
         """The answer, within ``error`` of the truth whatever m and the consistent set are.
@@ -581,31 +453,20 @@ class Phased(LinearMechanism):
         assert isinstance(release, QueryRelease), "a release of another mechanism"
         n_rows = look.n_rows
         count = release.noisy_count if release.hard else round(look.easy_share * n_rows)
-        bar = float(self._constants.error)
+        bar = float(self.constants.error)
         return Answered(
             estimate=count,
             n=n_rows,
             error_bar=bar,
             error_bar_simultaneous=bar,
-            confidence=1.0 - self._constants.failure_probability,
+            confidence=1.0 - self.constants.failure_probability,
             path=Path.MEASURED if release.hard else Path.GATED,
         )
 
     # ------------------------------------------------------------ restarts
 
     def release_from_bytes(self, data: bytes) -> Release:
-        reader = _FORMAT.read(data)
-        kind, phase = reader.fields("<BI")
-        if kind == _PHASE:
-            reader.end()
-            return PhaseRelease(phase)
-        reader.require(kind == _QUERY, "is of an unknown kind")
-        (index,) = reader.fields("<Q")
-        window = reader.window()
-        (hard,) = reader.fields("<?")
-        noisy = reader.wide()
-        predicate = Predicate.from_bytes(self._universe, reader.rest())
-        return QueryRelease(phase, index, window, predicate, hard, noisy)
+        return release_of(self._universe, data)
 
 
 def _finite(value: float) -> float | None:

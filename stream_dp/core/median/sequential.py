@@ -35,6 +35,7 @@ from stream_dp.core.bisection import least
 from stream_dp.core.budget.accountant import UNITS, Charge
 from stream_dp.core.budget.logarithms import ln_bounds, log_add
 from stream_dp.core.budget.parameters import Accuracy, Privacy, as_written
+from stream_dp.core.median.consistent_set.representations import fresh_set
 from stream_dp.core.median.easiness import EasinessTest
 from stream_dp.core.median.formulas import (
     hard_limit,
@@ -266,12 +267,17 @@ class Sequential(Phased):
         self._lines: list[_Line] = []
 
     def _take_in(self, n_rows: int) -> None:
-        self._set = self._fresh_set()
+        self._set = fresh_set(
+            self._representation,
+            self._universe.n_cells,
+            self.constants.hypothesis_rows,
+            self._blocks,
+        )
         self._set.add_block(self._set_sizes[0])
-        self._hard_before = self._hard
+        self._hard_before = self.hard
 
     def _price(self, phase: int) -> tuple[Charge, ...]:
-        log_tau = self._constants.phases[phase - 1].log_tau.total
+        log_tau = self.constants.phases[phase - 1].log_tau.total
         self._lines.append(_Line())
         charges = []
         for block, line in enumerate(self._lines):

@@ -128,9 +128,8 @@ def from_texts(texts: Sequence[str]) -> DateColumn:
         runs_on = runs_on & are_digits[place]
         run += runs_on
     has_fraction = has_second & _is_one_of(chars[19], ".,") & (run > 0)
-    ends = (has_day, 10), (has_hour, 13), (has_minute, 16), (has_second, 19)
     end = np.full(len(texts), 7)
-    for there, where in ends:
+    for there, where in (has_day, 10), (has_hour, 13), (has_minute, 16), (has_second, 19):
         end[there] = where
     end[has_fraction] = 20 + run[has_fraction]
 

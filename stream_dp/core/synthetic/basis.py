@@ -216,7 +216,7 @@ def _gap(
         norms = np.multiply.outer(norms, chain.of_any_cell).ravel()
     variance = float(view.variance(norms[None, :])[0])
     distance = float(np.abs(found - published).max())
-    if view.total_known:
+    if view.layout.total_known:
         return Gap(distance, z * math.sqrt(variance) / n_rows)
     # How many rows count is estimated too, and each cell is part of them.
     of_rows = float(view.variances[0])

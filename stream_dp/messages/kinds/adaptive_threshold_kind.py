@@ -14,7 +14,7 @@ class AdaptiveThresholdSpec(KindSpec):
     """The kind ``adaptive_threshold``: a run for each attribute and window, for a number of thresholds.
 
     Attributes:
-        chunks: The number of parts into which the ordered rows are cut.
+        chunks: The number of parts of the ordered rows.
         queries: The number of queries of a run for which bars hold.
     """
 

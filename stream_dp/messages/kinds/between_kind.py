@@ -14,7 +14,7 @@ class BetweenSpec(KindSpec):
     """The kind ``between``: a run of comparisons that ends after a number of answers "between".
 
     Attributes:
-        answers: The number of answers "between" after which a run ends.
+        answers: The number of answers "between" that end a run.
     """
 
     answers: Annotated[int, Field(ge=1, le=1000)]

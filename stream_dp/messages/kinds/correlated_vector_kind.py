@@ -15,7 +15,7 @@ class CorrelatedVectorSpec(KindSpec):
     """The kind ``correlated_vector``: each row responds once, when its phase opens. Queries are free.
 
     Attributes:
-        attribute: The boolean attribute whose bits are answered.
+        attribute: The boolean attribute.
     """
 
     attribute: AttributeName
@@ -39,7 +39,7 @@ class CorrelatedVectorAnswer(NoisyAnswer):
     Attributes:
         attribute: The boolean attribute.
         vector: The signs.
-        error_bar: The half width of what the signs say about one vector that was fixed beforehand.
+        error_bar: The half width for one vector that was fixed beforehand.
     """
 
     kind: Literal["correlated_vector"] = "correlated_vector"

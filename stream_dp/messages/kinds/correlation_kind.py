@@ -15,8 +15,8 @@ class CorrelationAnswer(NoisyAnswer):
     the last bin within.
 
     Attributes:
-        attribute: The one number.
-        other: The other one.
+        attribute: The first number.
+        other: The second number.
         value: The correlation, in [-1, 1].
         value_low: The least correlation, wherever the bars of what it follows from cover.
         value_high: The largest correlation.

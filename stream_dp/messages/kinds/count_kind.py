@@ -15,8 +15,6 @@ class PredicateAnswer(CountAnswer):
     all predicates where tables alone answer.
 
     Attributes:
-        error_bar_simultaneous: The half width for a query chosen afterwards: for all conjunctions on these
-            attributes and this window at once, and for all predicates where tables alone answer.
         error_bar_anytime: The half width for a query fixed beforehand, whenever it is asked.
     """
 

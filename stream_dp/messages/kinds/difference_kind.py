@@ -15,11 +15,11 @@ class DifferenceAnswer(NoisyAnswer):
     ``n`` and ``window`` are those of the window itself.
 
     Attributes:
-        value: The share of the rows in ``window`` minus that of the rows in ``minus_window``, in [-1, 1].
+        value: The share of the rows in ``window`` minus that in ``minus_window``.
         error_bar: The half width around ``value``.
         count: The difference of the two counts.
-        count_bar: The half width around ``count``, in rows.
-        minus_window: The first and the last phase of the window that is taken away.
+        count_bar: The half width around ``count``.
+        minus_window: The first and the last phase of the window that was subtracted.
         minus_n: The number of its rows.
     """
 
@@ -57,7 +57,7 @@ class DifferenceByGroupAnswer(NoisyAnswer):
 
     Attributes:
         table: The cells. Each has its own error bars.
-        minus_window: The first and the last phase of the window that is taken away.
+        minus_window: The first and the last phase of the window that was subtracted.
         minus_n: The number of its rows.
     """
 

@@ -25,7 +25,7 @@ class InteriorPointAnswer(SideAnswer):
 
     Attributes:
         attribute: The number that the point is a value of.
-        found: The bin that ends at the point that was kept: rows are on both sides of its end.
+        found: The bin that ends at the point that was kept.
         error_bar: Always None: the answer is right, with ``confidence``.
     """
 

@@ -14,8 +14,7 @@ class ModeSpec(KindSpec):
     """The kind ``mode``: the exact most frequent cell, or no answer. Each new query is a look.
 
     Attributes:
-        groups: The number of groups to which rows are dealt at random, with a vote each. Default: every row
-            has a vote.
+        groups: The number of random groups of rows, with a vote each. Default: every row has a vote.
     """
 
     groups: Annotated[int, Field(ge=1)] | None = None

@@ -13,12 +13,12 @@ class QuantileAnswer(FoundAnswer):
     """The bins in which a quantile lies.
 
     Attributes:
-        rank: The rank that was asked for.
+        rank: The rank asked.
         found: The likely bin.
         lies_in: The bins that it lies in with ``confidence``, joined. Absent where that could be any bin.
         no_answer: Always None.
         error_bar: The largest half width around the share of the rows up to a bin, as a share of ``count``.
-        count: The estimated number of rows that satisfy the condition and have a value.
+        count: The estimated rows that satisfy the condition and have a value.
     """
 
     kind: Literal["quantile"] = "quantile"

@@ -12,14 +12,14 @@ class ShareAnswer(NoisyAnswer):
     """The share of the rows that satisfy ``where`` that satisfies ``share_of`` too.
 
     Attributes:
-        share: The share, in [0, 1]. Absent where it may be anything, or there may be no rows at all.
+        share: The share, in [0, 1]. Absent where it may be anything, or there may be no rows.
         share_bar: The half width around ``share``.
         value: The share of the ``n`` rows that satisfy ``where``.
         count: The estimated number of these rows.
-        count_bar: The half width around ``count``, in rows. Only where a person is protected.
+        count_bar: The half width around ``count``. Only where a person is protected.
         error_bar: The half width around ``value``, which ``accuracy.error`` does not bound.
         both: The estimated number of rows that satisfy both conditions.
-        both_bar: The half width around ``both``, in rows. ``accuracy.error`` bounds it.
+        both_bar: The half width around ``both``, which ``accuracy.error`` bounds.
         share_low: The least share, wherever ``share_bar`` covers: never below 0.
         share_high: The largest share: never above 1.
         low: The fewest rows that ``count`` may stand for, wherever its bar covers.

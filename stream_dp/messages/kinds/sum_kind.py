@@ -15,18 +15,17 @@ class SumAnswer(NoisyAnswer):
         attribute: The number that is added up.
         value: The share of the ``n`` rows that satisfy the condition and have a value.
         count: The estimated number of these rows.
-        count_bar: The half width around ``count``, in rows. Only where a person is protected.
+        count_bar: The half width around ``count``. Only where a person is protected.
         error_bar: The half width around ``value``, which ``accuracy.error`` does not bound.
         total: The estimated sum over these rows, in the attribute's own unit.
         total_bar: The half width around ``total``.
-        mean: ``total`` divided by ``count``. Absent where it may be anything, or there may be no rows at
-            all.
+        mean: ``total`` divided by ``count``. Absent where it may be anything, or there may be no rows.
         mean_bar: The half width around ``mean``.
-        mean_binning: Half the width of the bin of ``mean``, which ``mean_bar`` leaves out. Absent with
-            ``measure``, and in an outer bin.
-        rows: The estimated rows, including those without a value. Only if the query counts them.
-        rows_bar: The half width around ``rows``, in rows.
-        up_to: The number that no row counts for more than.
+        mean_binning: Half the bin of ``mean``, which ``mean_bar`` leaves out. Absent with ``measure``, and
+            in an outer bin.
+        rows: The estimated rows, with those without a value. Only with ``count_rows``.
+        rows_bar: The half width around ``rows``.
+        up_to: The most that a row counts for.
         low: The fewest rows that ``count`` may stand for, wherever its bar covers.
         high: The most rows.
         total_low: The least sum, wherever ``total_bar`` covers.
@@ -93,7 +92,7 @@ class SumByGroupAnswer(NoisyAnswer):
 
     Attributes:
         attribute: The number that is added up.
-        up_to: The number that no row counts for more than. None where the query names none.
+        up_to: The most that a row counts for. None where the query names nothing.
         table: The cells. Each has its own error bars, in the units that ``SumTable`` says.
     """
 

@@ -14,7 +14,7 @@ class ThresholdSpec(KindSpec):
     """The kind ``threshold``: one look for each attribute and block, then all is free.
 
     Attributes:
-        partition: Whether bins are first joined to segments, for very many bins and few rows.
+        partition: Whether bins are joined first, for very many bins and few rows.
     """
 
     partition: StrictBool = False

@@ -16,11 +16,13 @@ from stream_dp.errors import (
     WrongKeyFile,
 )
 from stream_dp.messages import Definition, Event, Reason, standing_key
-from stream_dp.pipeline.datasets.dataset import Dataset, Tools
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.intake.ownership import Ownership
 from stream_dp.pipeline.intake.records import Decided, Outgoing, Record, plain
 from stream_dp.pipeline.journal.chain import JournalChain
-from stream_dp.pipeline.journal.journal import Journal, Owned
+from stream_dp.pipeline.journal.journal import Journal
+from stream_dp.pipeline.journal.owned_partition import Owned
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.queries.standing_runner import StandingRunner
@@ -83,7 +85,7 @@ class Holdings:
             for name in [name for name in by_name if not self._ownership.is_held(name)]:
                 left = by_name.pop(name)
                 if isinstance(left, Dataset):
-                    left.let_go()
+                    left.rows.let_go()
 
     def park(self, name: str) -> None:
         """Forgets a data set that is not in use, but for what is durable of it."""
@@ -98,8 +100,8 @@ class Holdings:
 
     def _unload(self, name: str) -> None:
         dataset = self.datasets.pop(name)
-        self._releaser.gathered.append(dataset.collect())
-        dataset.let_go()
+        self._releaser.gathered.append(dataset.draft.collect())
+        dataset.rows.let_go()
 
     def forget_undefined(self, name: str) -> None:
         """Forgets a name that nobody has defined: there is no end of them."""
@@ -133,7 +135,7 @@ class Holdings:
         owned = await self._journal.entered(self._journal.partition_of(name))
         chain = JournalChain(name)
         dataset = Dataset(chain, definition, self._tools)
-        dataset.dated_ms = record.timestamp_ms
+        dataset.draft.dated_ms = record.timestamp_ms
         dataset.begins(record.record_id)
         await dataset.define()
         self.forget_undefined(name)
@@ -189,18 +191,18 @@ class Holdings:
             return
         self.datasets[name] = dataset
         self.parked.pop(name, None)
-        self._following.begin(name, dataset.commits, dataset.trail)
+        self._following.begin(name, dataset.draft.state.number, dataset.draft.state.trail)
         if is_deadly:
             if not dataset.quarantined:
                 dataset.quarantine(cause)
-            dataset.flush()
+            dataset.draft.commit()
             await self._read_in_quarantine(owned, dataset, cause)
         else:
             if given_up := await dataset.recover():
                 self._tools.context.metrics.rows_lost(name, given_up)
                 _log.error("data set %s goes on without rows that are nowhere any more", name)
             await self._repeating.recall(dataset)
-        self._releaser.gathered.append(dataset.collect())
+        self._releaser.gathered.append(dataset.draft.collect())
         self._erase_again(chain, dataset)
 
     async def _read_in_quarantine(self, owned: Owned, dataset: Dataset, cause: str) -> None:
@@ -212,7 +214,7 @@ class Holdings:
         if dataset.retired or await self._trying.begins(owned, task) > 1:
             return
         try:
-            await dataset.read_waiting()
+            await dataset.rows.waiting.read()
         except (*_UNREADABLE, ServerUnavailable, WrongKeyFile) as error:
             _log.error(
                 "rows of data set %s that wait cannot be read, and may be gone when it is let out of "
@@ -234,8 +236,9 @@ class Holdings:
             erased.append(Outgoing("standing", standing_key(name, analyst, query_id), b""))
         # They say the present commit: what says an older one, or none, would count as late behind the record
         # that erased them, see newest.py.
-        present = Commit(dataset=name, number=dataset.commits, prev=b"", nonce=b"", pairs={}, sum=0)
-        commit = Decided(present, dataset.trail, chain=chain)
+        state = dataset.draft.state
+        present = Commit(dataset=name, number=state.number, prev=b"", nonce=b"", pairs={}, sum=0)
+        commit = Decided(present, state.trail, chain=chain)
         self._releaser.gathered.outgoing += [(commit, one) for one in erased]
 
     def _stop(self, name: str, why: str) -> None:

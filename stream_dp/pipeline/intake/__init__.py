@@ -1,1 +1,1 @@
-"""What comes in: records become requests, and rows wait for a phase."""
+"""What comes in: records become requests, and each has its effect."""

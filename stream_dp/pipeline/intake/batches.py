@@ -45,10 +45,10 @@ async def ingest(dataset: Dataset, batch: Batch) -> bytes | None:
         )
         if batch.source is not None:
             # The reader packs the same range under the same id until it counts.
-            dataset.announce(refusal)
+            dataset.draft.announce(refusal)
             return None
-        return dataset.store_batch(refusal)
-    return await dataset.accept(batch, rows)
+        return dataset.rows.waiting.store_outcome(refusal)
+    return await dataset.phases.accept(batch, rows)
 
 
 def resend(dataset: Dataset, batch: Batch, stored: bytes) -> None:
@@ -56,16 +56,16 @@ def resend(dataset: Dataset, batch: Batch, stored: bytes) -> None:
     if stored == TAKEN:
         known_before(dataset, batch)
     else:
-        dataset.release(Outgoing("events", dataset.name, stored))
+        dataset.draft.release(Outgoing("events", dataset.name, stored))
 
 
 def known_before(dataset: Dataset, batch: Batch) -> None:
     """Announces that a batch counts already, of which no outcome is kept, whatever this one holds."""
     note, following = "it was taken in before, and its outcome is not kept any more", None
     if batch.producer is not None and batch.counted is not None:
-        following = dataset.cursor[batch.counted.key]
+        following = dataset.draft.cursor[batch.counted.key]
         note = f"those of this producer below {following} were taken in before, or are left out"
-    dataset.announce(
+    dataset.draft.announce(
         Event(
             dataset=dataset.name,
             event="batch_known",
@@ -73,7 +73,7 @@ def known_before(dataset: Dataset, batch: Batch) -> None:
             producer=batch.producer,
             sequence=batch.sequence,
             next_sequence=following,
-            waiting=dataset.waiting,
+            waiting=dataset.rows.waiting.n_rows,
             phase=dataset.phase,
             note=note,
         )
@@ -82,10 +82,10 @@ def known_before(dataset: Dataset, batch: Batch) -> None:
 
 def _check_time(dataset: Dataset, batch: Batch) -> None:
     """Refuses a batch about a time to come: with it all periods before that time would have ended."""
-    span = dataset.times.span(batch.time, dataset.dated_ms)
-    if batch.time is None or span is None or dataset.dated_ms < 0:
+    span = dataset.engine.times.span(batch.time, dataset.draft.dated_ms)
+    if batch.time is None or span is None or dataset.draft.dated_ms < 0:
         return
-    if span.since > dataset.dated_ms + _AHEAD_MS:
+    if span.since > dataset.draft.dated_ms + _AHEAD_MS:
         raise InvalidBatch(
             "time",
             "it is more than a day after the time of its record",
@@ -99,9 +99,9 @@ def _encoded(dataset: Dataset, batch: Batch) -> Rows:
     _check_time(dataset, batch)
     if batch.unreadable is not None:
         raise InvalidBatch("source", *UNREADABLE[batch.unreadable], reason="source_unreadable")
-    rows = dataset.rows_of(batch)
+    rows = dataset.rows.waiting.rows_of(batch)
     most = dataset.universe.max_rows  # sums of rows stay exact in int64
-    if dataset.waiting + rows.n_rows > most:
+    if dataset.rows.waiting.n_rows + rows.n_rows > most:
         raise InvalidBatch(
             "cells", "more rows than one phase can hold", f"stay below {most:,} rows a phase"
         )

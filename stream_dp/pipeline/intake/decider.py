@@ -140,8 +140,8 @@ class Decider:
             if dataset is None:
                 return
         else:
-            dataset.dated_ms = record.timestamp_ms
-            if record.offset < dataset.cursor.get(record.topic_partition, 0):
+            dataset.draft.dated_ms = record.timestamp_ms
+            if record.offset < dataset.draft.cursor.get(record.topic_partition, 0):
                 # Done before a crash, which may have cut short what became due with it.
                 piece.finished = piece.suspect or await self._repeating.answer_due(dataset, known)
                 return
@@ -154,13 +154,13 @@ class Decider:
             try:
                 await self._decide(dataset, piece, request, known)
             except InvalidInput as error:
-                dataset.release(self.rejection(record, error, request.dataset))
+                dataset.draft.release(self.rejection(record, error, request.dataset))
             if piece.finished and not await self._repeating.answer_due(dataset, known):
                 piece.request, piece.finished = Repeat(dataset.name), False
         if piece.finished:
-            dataset.passed(record.topic_partition, record.offset + 1)
-        if dataset.large:
-            dataset.flush()
+            dataset.draft.passed(record.topic_partition, record.offset + 1)
+        if dataset.draft.large:
+            dataset.draft.commit()
 
     async def _defined_by(self, piece: Piece, request: Request) -> Dataset | None:
         """The data set that a record defines under a name that has none; rejects all other records."""
@@ -193,7 +193,7 @@ class Decider:
         elif isinstance(request, Retire):
             await _retire(dataset)
         elif not await self.is_admitted(piece):
-            dataset.release(self._refusal_of_sender(piece))
+            dataset.draft.release(self._refusal_of_sender(piece))
         elif self._ownership.was_rejected(piece.record):
             # Topics have no mutual order: on a second reading the definition may come first. A record that
             # may have been rejected already stays rejected.
@@ -264,9 +264,9 @@ class Decider:
     def _quote_together(
         self, dataset: Dataset, record: Record, request: QuoteTogether, known: Known
     ) -> None:
-        limits = dataset.limits
-        limits.enter(record, request.analyst, dataset.paying.analysts)
-        dataset.asked = asked_in(record, request.analyst, request.query_id, request.queries)
+        limits = dataset.accounts.limits
+        limits.enter(record, request.analyst, dataset.accounts.paying.analysts)
+        dataset.draft.asked = asked_in(record, request.analyst, request.query_id, request.queries)
         if limits.is_done(0):
             return
         limits.check_name()
@@ -283,19 +283,19 @@ class Decider:
     async def _ask(self, dataset: Dataset, piece: Piece, request: Ask, known: Known) -> None:
         """Answers the queries of one step, or fewer where these lead to many looks."""
         assert isinstance(piece.request, Ask), "the step is a part of it"
-        record, looks, done = piece.record, dataset.looks, 0
-        limits = dataset.limits
-        limits.enter(record, request.analyst, dataset.paying.analysts)
+        record, looks, done = piece.record, dataset.looks.n_taken, 0
+        limits = dataset.accounts.limits
+        limits.enter(record, request.analyst, dataset.accounts.paying.analysts)
         for query in request.queries:
-            if dataset.looks - looks >= _STEP_LOOKS:
+            if dataset.looks.n_taken - looks >= _STEP_LOOKS:
                 break
             index, done = piece.done + done, done + 1
             self._context.heartbeat.beat()
             piece.values += (values := self.values_of(dataset.name, query))
             if limits.is_done(index):
                 continue
-            dataset.asked = asked_in(record, request.analyst, query.query_id, [query])
-            dataset.in_hand.to_come = len(piece.request.queries) - done + 1
+            dataset.draft.asked = asked_in(record, request.analyst, query.query_id, [query])
+            dataset.accounts.in_hand.to_come = len(piece.request.queries) - done + 1
             try:
                 limits.check_name()
                 if piece.values > max(values, backlog.MOST_VALUES):
@@ -305,13 +305,13 @@ class Decider:
                 else:
                     await self._ask_one(dataset, request.analyst, query, known)
             except InvalidMessage as error:
-                dataset.release(
+                dataset.draft.release(
                     self.rejection(record, error, dataset.name, request.analyst, query.query_id)
                 )
             limits.done(index)
-            if dataset.large:
-                dataset.flush()
-        dataset.asked = None
+            if dataset.draft.large:
+                dataset.draft.commit()
+        dataset.draft.asked = None
         piece.done += done
         piece.finished = done == len(piece.request.queries)
         if not piece.finished:
@@ -328,7 +328,7 @@ class Decider:
         if request.at_most is not None:
             raise _LIMIT_OF_ONE_RECORD
         begins = dataset.standing_queries.find(request.analyst, query.query_id) is None
-        limits, price = dataset.limits, tuple[Charge, ...]()
+        limits, price = dataset.accounts.limits, tuple[Charge, ...]()
         if begins:
             limits.admit()
             if limits.bounds_spending:  # the phase that is open is answered at once
@@ -348,10 +348,10 @@ class Decider:
         if name not in known:
             _refuse_reserved(query.query_id)
             _refuse_in_quarantine(dataset)
-            dataset.limits.admit()
-            asked_ms = dataset.dated_ms
+            dataset.accounts.limits.admit()
+            asked_ms = dataset.draft.dated_ms
             reply, stored = await query_answerer.answer(dataset, analyst, query, asked_ms=asked_ms)
-            dataset.limits.count()
+            dataset.accounts.limits.count()
             if stored is not None:
                 known[name] = stored
             self._context.metrics.answer(reply)
@@ -474,7 +474,7 @@ def _change(dataset: Dataset, request: Change) -> None:
 
 async def _retire(dataset: Dataset) -> None:
     if dataset.retired:
-        await dataset.drop_again()
+        await dataset.rows.values.drop_again()
     else:
         dataset.retire()
     dataset.gone()
@@ -485,9 +485,9 @@ async def _close(dataset: Dataset, record: Record, phase: int | None) -> None:
     _refuse_in_quarantine(dataset)
     if dataset.retired:
         raise _RETIRED
-    dataset.passed(record.topic_partition, record.offset + 1)
+    dataset.draft.passed(record.topic_partition, record.offset + 1)
     if phase is not None and phase <= dataset.phase:
-        dataset.closed(phase)
+        dataset.phases.closed(phase)
         return
     if phase not in (None, dataset.phase + 1):
         raise InvalidMessage(
@@ -496,7 +496,7 @@ async def _close(dataset: Dataset, record: Record, phase: int | None) -> None:
             "close its period first",
             reason="not_next",
         )
-    if not await dataset.close():
+    if not await dataset.phases.close():
         raise InvalidMessage(
             "close",
             "fewer rows wait than open a phase",
@@ -526,7 +526,7 @@ def _is_counted(dataset: Dataset, batch: Batch) -> bool:
     """Returns whether a batch of a producer that counts its batches was taken in before."""
     if batch.producer is None or (counted := batch.counted) is None:
         return False
-    return counted.first < dataset.cursor.get(counted.key, 0)
+    return counted.first < dataset.draft.cursor.get(counted.key, 0)
 
 
 def _begin(dataset: Dataset, batch: Batch) -> None:
@@ -536,16 +536,16 @@ def _begin(dataset: Dataset, batch: Batch) -> None:
     may have counted under another id of their topic.
     """
     source = batch.source
-    if source is None or source.cursor_key in dataset.cursor:
+    if source is None or source.cursor_key in dataset.draft.cursor:
         return
-    if not source.begins and source.may_be_copy(dataset.cursor):
+    if not source.begins and source.may_be_copy(dataset.draft.cursor):
         raise InvalidMessage(
             "source",
             "rows of another topic of this name have counted, and this one may be a copy of it",
             'name the start in the source file: "start"',
             reason="start_unknown",
         )
-    dataset.passed(source.cursor_key, source.first)
+    dataset.draft.passed(source.cursor_key, source.first)
 
 
 def _refuse_out_of_order(dataset: Dataset, batch: Batch) -> None:
@@ -553,17 +553,17 @@ def _refuse_out_of_order(dataset: Dataset, batch: Batch) -> None:
     counted = batch.counted
     if counted is None:
         return
-    if batch.producer is not None and counted.key not in dataset.cursor:
-        producers = sum(key.startswith(_PRODUCER) for key in dataset.cursor)
+    if batch.producer is not None and counted.key not in dataset.draft.cursor:
+        producers = sum(key.startswith(_PRODUCER) for key in dataset.draft.cursor)
         if producers >= MOST_PRODUCERS:
             raise _TOO_MANY_PRODUCERS
-    if dataset.expects(counted):
+    if dataset.draft.expects(counted):
         return
     if batch.producer is not None:
-        raise NotNext(batch.producer, dataset.cursor[counted.key])
+        raise NotNext(batch.producer, dataset.draft.cursor[counted.key])
     raise InvalidMessage(
         "source",
-        f"offset {dataset.cursor[counted.key]} counts next in this partition of the source",
+        f"offset {dataset.draft.cursor[counted.key]} counts next in this partition of the source",
         "send the records from there on",
         reason="not_next",
     )

@@ -35,6 +35,7 @@ import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka.structs import ConsumerRecord
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
@@ -53,10 +54,10 @@ from stream_dp.messages import (
 )
 from stream_dp.messages.message_base import validated
 from stream_dp.pipeline.intake.records import Outgoing
-from stream_dp.pipeline.intake.row_times import Times
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.kafka.sender import Sender
 from stream_dp.pipeline.kafka.servers import described_topics, view_of
+from stream_dp.pipeline.rows.row_times import Times
 from stream_dp.profiles.builder import build
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.schema import StateTable
@@ -477,35 +478,13 @@ class SourceReader:
                     await self._commit(consumer)
                 for partition in new:
                     await self._stand(consumer, partition, assignment, log_id)
-                # While all that may be sent ahead is sent, rows wait on their topic rather than here.
-                open_partitions = [
-                    partition
-                    for partition, state in self._reading.partitions.items()
-                    if state.may_send and len(state.rows) < 2 * source.batch_rows
-                ]
-                if self._reading.partitions and not open_partitions:
-                    await asyncio.sleep(_PAUSE_S)
-                    fetched = {}
-                else:
-                    fetched = await consumer.getmany(
-                        *open_partitions, timeout_ms=_POLL_MS, max_records=source.batch_rows
-                    )
-                for partition, records in fetched.items():
+                for partition, records in (await self._fetched(consumer)).items():
                     state = self._reading.partitions.get(partition)
                     if state is None or assignment != self._reading.assignment:
                         break  # these records come again
                     await self._check_gap(consumer, partition, state, records[0].offset, log_id)
-                    state.fetched = records[-1].offset + 1
-                    if not state.rows:
-                        state.since = time.monotonic()
-                    for r in records:
-                        # The broker goes back to the first record if it does not know the next offset.
-                        if r.offset >= state.next:
-                            document = document_of(r.value)
-                            state.read(r.offset, r.timestamp, row_of(document, paths, key))
-                            state.notice(r.value, document)
-                            if state.strange >= _MOST_STRANGE and source.unreadable == "stop":
-                                await self._stop(partition, state, packing, log_id)
+                    if not self._read(state, records, paths, key):
+                        await self._stop(partition, state, packing, log_id)
                 for partition, state in list(self._reading.partitions.items()):
                     await self._batches(consumer, partition, state, packing, times, log_id)
         except KafkaError as error:
@@ -514,6 +493,44 @@ class SourceReader:
             ) from error
         finally:
             await consumer.stop()
+
+    async def _fetched(
+        self, consumer: AIOKafkaConsumer
+    ) -> Mapping[TopicPartition, Sequence[ConsumerRecord[bytes, bytes]]]:
+        """The next records of the partitions of which more batches may be sent."""
+        # While all that may be sent ahead is sent, rows wait on their topic rather than here.
+        most = self._source.batch_rows
+        open_partitions = [
+            partition
+            for partition, state in self._reading.partitions.items()
+            if state.may_send and len(state.rows) < 2 * most
+        ]
+        if self._reading.partitions and not open_partitions:
+            await asyncio.sleep(_PAUSE_S)
+            return {}
+        found = await consumer.getmany(*open_partitions, timeout_ms=_POLL_MS, max_records=most)
+        return dict(found)
+
+    def _read(
+        self,
+        state: _Partition,
+        records: Sequence[ConsumerRecord[bytes, bytes]],
+        paths: Mapping[str, Sequence[str]],
+        key: str | None,
+    ) -> bool:
+        """Reads records as rows; returns whether the source goes on behind them."""
+        state.fetched = records[-1].offset + 1
+        if not state.rows:
+            state.since = time.monotonic()
+        for one in records:
+            # The broker goes back to the first record if it does not know the next offset.
+            if one.offset >= state.next:
+                document = document_of(one.value)
+                state.read(one.offset, one.timestamp, row_of(document, paths, key))
+                state.notice(one.value, document)
+                if state.strange >= _MOST_STRANGE and self._source.unreadable == "stop":
+                    return False
+        return True
 
     async def _stand(
         self, consumer: AIOKafkaConsumer, partition: TopicPartition, assignment: int, log_id: str

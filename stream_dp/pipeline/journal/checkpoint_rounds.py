@@ -21,7 +21,8 @@ from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.journal.contents import Carried, contents_below
 from stream_dp.pipeline.journal.entries import Round
-from stream_dp.pipeline.journal.journal import Journal, Owned
+from stream_dp.pipeline.journal.journal import Journal
+from stream_dp.pipeline.journal.owned_partition import Owned
 from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state.ids import Ids
@@ -153,7 +154,7 @@ class Rounds:
         at = await self._journal.write(owned, "checkpoint", name, value)
         if at is None:
             raise _Abandoned
-        found = await self._journal.entry_at(owned.partition, at)
+        found = await self._journal.history.entry_at(owned.partition, at)
         if found is None or (found.kind, found.name, found.value) != ("checkpoint", name, value):
             raise _Abandoned("a checkpoint is not there as it was written")
         return at

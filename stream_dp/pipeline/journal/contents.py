@@ -10,7 +10,8 @@ from stream_dp.errors import CorruptState
 from stream_dp.pipeline.journal import entries
 from stream_dp.pipeline.journal.chain import Stored
 from stream_dp.pipeline.journal.entries import EntryReader
-from stream_dp.pipeline.journal.journal import Journal, Owned, contents_in
+from stream_dp.pipeline.journal.journal import Journal, contents_in
+from stream_dp.pipeline.journal.owned_partition import Owned
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.watch.watchdog import Heartbeat

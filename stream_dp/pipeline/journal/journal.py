@@ -15,17 +15,15 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from secrets import token_bytes
 from typing import Any, Final
 
 from stream_dp.errors import CorruptState, Fenced, ServerUnavailable
-from stream_dp.messages import INPUTS
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.decoder import partition_of
-from stream_dp.pipeline.intake.records import place_in
-from stream_dp.pipeline.journal.chain import Committed, JournalChain
+from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.journal.entries import (
     EPOCH_BYTES,
     CountingEntry,
@@ -33,10 +31,11 @@ from stream_dp.pipeline.journal.entries import (
     Kind,
     Round,
     entries_of,
-    newest_in,
-    object_in,
 )
-from stream_dp.pipeline.journal.marks import Marks, said
+from stream_dp.pipeline.journal.marks import said
+from stream_dp.pipeline.journal.owned_partition import JournalCut, Owned, Superseded, problem_of
+from stream_dp.pipeline.journal.partition_history import ENTRY_BYTES, READING, PartitionHistory
+from stream_dp.pipeline.journal.published_commits import PublishedCommits
 from stream_dp.pipeline.kafka.patience import patiently, pause
 from stream_dp.pipeline.kafka.topic_log import LogEntry, TopicLog
 from stream_dp.pipeline.watch.crash_points import CrashPoint
@@ -45,91 +44,17 @@ from stream_dp.state.schema import Checkpoint, Commit, Pair
 
 _log = logging.getLogger(__name__)
 
-COMPARED: Final = ("answers", "events", "ledger", "catalog")
-"""The roles of the topics on which what was published is compared with the journal."""
-
 _APPENDING: Final = "appending to the journal"
-_READING: Final = "reading the journal"
-_LAST_SEEN: Final = 256
-_LOOKED_BACK: Final = 5_000
-_WINDOW: Final = 1_000
-_MOST_PARTS: Final = 10_000
 _MOST_EPOCHS: Final = 4
-_ENTRY_BYTES: Final = 4_096  # that reading an entry takes as long as
 _PARTS_AT_ONCE: Final = 4
-_OTHER = "Restore the topics as they were, or start again under another topic prefix, and add up both budgets"
-
-
-class Superseded(Fenced):
-    """Another worker has taken the partition of the journal over."""
-
-
-class OtherTopics(CorruptState):
-    """The topics are not those with which the journal was written."""
-
-
-class JournalCut(CorruptState):
-    """A partition of the journal lacks entries that it had: its last ones, or its first ones.
-
-    Attributes:
-        partition: The partition.
-        read: The offset that it was read to, or at which it begins.
-    """
-
-    def __init__(self, partition: int, read: int, why: str) -> None:
-        self.partition = partition
-        self.read = read
-        super().__init__(
-            f"partition {partition} of the journal was cut: {why}. Nothing of it is served. Restore the "
-            f"topic, or see: stream-dp journal repair --partition {partition}"
-        )
-
-
-@dataclass
-class Owned:
-    """A partition of the journal that this worker owns, from one take-over until it is let go of.
-
-    Attributes:
-        partition: The partition.
-        epoch: The id of its epoch, 16 bytes.
-        at: The offset of its epoch.
-        expected: The offset at which the next entry must land.
-        chains: What the journal says of each data set.
-        marks: What it says of the rest.
-        first: The offset of the first entry that is there.
-        to_read: What the next owner has to read: the bytes of the entries since ``begin``, but for those of
-            checkpoints, and 4,096 more for each entry.
-        newest: The offset of the newest ``end`` of a round that counts. None if there is none.
-        begin: The offset at which reading begins: the ``begin`` of that round.
-        superseded: Whether another worker has taken it over since.
-    """
-
-    partition: int
-    epoch: bytes
-    at: int = 0
-    expected: int = 0
-    chains: dict[str, JournalChain] = field(default_factory=dict)
-    marks: Marks = field(default_factory=Marks)
-    first: int = 0
-    newest: int | None = None
-    begin: int = 0
-    to_read: int = 0
-    superseded: bool = False
-
-    def chain(self, name: str) -> JournalChain:
-        """The chain of a data set, which may have no commit yet."""
-        if name not in self.chains:
-            self.chains[name] = JournalChain(name)
-        return self.chains[name]
-
-    def unreleased(self) -> list[Committed]:
-        """The commits whose output may not have left, in the order of the journal."""
-        found = [one for chain in self.chains.values() for one in chain.behind(self.marks.released)]
-        return sorted(found, key=lambda one: one.offset)
 
 
 class Journal:
     """The journal as one worker holds it.
+
+    Attributes:
+        facts: What each epoch says of the deployment, see ``facts_of``.
+        history: Reads it without owning it.
 
     Args:
         facts: What each epoch says of the deployment, see ``facts_of``.
@@ -155,7 +80,8 @@ class Journal:
         self.facts = facts
         self._is_held = is_held
         self._was_entered = entered
-        self._outputs = outputs
+        self.history = PartitionHistory(log, facts, repairs, context.heartbeat)
+        self._published = PublishedCommits(log, outputs)
         self._repairs = repairs
         self._fuse = context.fuse
         self._heartbeat = context.heartbeat
@@ -217,10 +143,10 @@ class Journal:
             OtherTopics: The topics are others than those with which it was written.
             ServerUnavailable: No broker answers.
         """
-        first, end = await self._bounds(partition)
-        newest, made = await self._newest_round(partition, first, end)
+        first, end = await self.history.bounds(partition)
+        newest, made = await self.history.newest_round(partition, first, end)
         owned = Owned(partition, b"", first=first, newest=newest, begin=made.begin)
-        await self._replay(made, end, owned)
+        await self.history.replay(made, end, owned)
         return owned
 
     async def check(self, owned: Owned) -> None:
@@ -244,14 +170,7 @@ class Journal:
             OtherTopics: The inputs are other topics, or have another number of partitions.
             ServerUnavailable: No broker answers.
         """
-        await asyncio.gather(*map(self._check_partition, range(self.partitions)))
-
-    async def _check_partition(self, partition: int) -> None:
-        newest, made = await self._newest_round(partition, *await self._log.bounds(partition))
-        if newest is None:
-            await self.look(partition)  # it is short
-        elif (begin := await self.entry_at(partition, made.begin)) is not None:
-            _check_facts(self.facts, object_in(begin.value))
+        await asyncio.gather(*map(self.history.check_facts, range(self.partitions)))
 
     # ------------------------------------------------------------ appending
 
@@ -337,8 +256,8 @@ class Journal:
                 why = f"it was read to {owned.expected}, and ends at {first}"
                 raise JournalCut(owned.partition, owned.expected, why)
             else:
-                there = await patiently(partial(self._where, owned, entries), _READING)
-        owned.to_read += sum(_ENTRY_BYTES + len(entry.value) for entry in entries)
+                there = await patiently(partial(self._where, owned, entries), READING)
+        owned.to_read += sum(ENTRY_BYTES + len(entry.value) for entry in entries)
         self._fuse(CrashPoint.AFTER_APPEND)
         return there
 
@@ -348,7 +267,7 @@ class Journal:
         The same ones may be there twice, if a reply was lost: those that come second are void.
         """
         at = owned.expected
-        first, end = await self._bounds(owned.partition)
+        first, end = await self.history.bounds(owned.partition)
         if end < at:
             return None  # where the next append lands says whether it was cut
         if first > at:
@@ -383,26 +302,13 @@ class Journal:
         partition, entries = self.partition_of(dataset), dict[int, CountingEntry | None]()
         for pair, one in stored.items():
             if one.offset not in entries:
-                entries[one.offset] = await self.entry_at(partition, one.offset)
+                entries[one.offset] = await self.history.entry_at(partition, one.offset)
             entry = entries[one.offset]
             value = None if entry is None else dict(contents_in(entry)).get(pair)
             if value is None or not one.fits(value):
                 raise CorruptState(f"{dataset}: an answer is not where it was committed")
             found[pair] = value
         return found
-
-    async def entry_at(self, partition: int, offset: int) -> CountingEntry | None:
-        """Returns the entry whose first part is at an offset, whole. None if there is none."""
-        reader = EntryReader()
-        for at in range(offset, offset + _MOST_PARTS):
-            entry = await patiently(partial(self._log.record, partition, at), _READING)
-            if entry is None:
-                return None
-            found = reader.read(at, entry)
-            if found is not None:
-                return found if found.offset == offset else None
-            self._heartbeat.beat()
-        return None
 
     # ------------------------------------------------------------ rounds
 
@@ -427,7 +333,7 @@ class Journal:
         if at is None:
             return False
         owned.newest, owned.begin = at, made.begin
-        owned.to_read = _ENTRY_BYTES * (owned.expected - made.begin)
+        owned.to_read = ENTRY_BYTES * (owned.expected - made.begin)
         return await self.mark(owned, **what)
 
     async def forget(self, owned: Owned, before: int) -> bool:
@@ -462,15 +368,15 @@ class Journal:
         # Until more is known, the end may be one of the past, with an older round.
         reaches = deleted = 0
         for is_last in (*[False] * _MOST_EPOCHS, True):
-            first, end = await self._bounds(partition, reaches=reaches)
-            newest, made = await self._newest_round(partition, max(first, deleted), end)
+            first, end = await self.history.bounds(partition, reaches=reaches)
+            newest, made = await self.history.newest_round(partition, max(first, deleted), end)
             begin_epoch = partial(self._begin_epoch, partition, newest)
             epoch, landed = await patiently(begin_epoch, _APPENDING)
             owned = Owned(partition, epoch, newest=newest, begin=made.begin)
             reaches = end if landed is None else landed + 1
-            owned.first, end = await self._bounds(partition, reaches=reaches)
+            owned.first, end = await self.history.bounds(partition, reaches=reaches)
             reaches = end if landed is None else landed + 1
-            reader = await self._replay(made, reaches, owned)
+            reader = await self.history.replay(made, reaches, owned)
             # What a former owner has said that it deletes may be there now, and gone later.
             deleted = max(owned.first, owned.marks.first)
             if deleted > made.begin and not self._repairs:
@@ -494,80 +400,6 @@ class Journal:
         entries = entries_of("epoch", "", said(**self.facts), epoch, newest=newest)
         return epoch, await self._log.append(partition, entries)
 
-    async def _newest_round(self, partition: int, first: int, end: int) -> tuple[int | None, Round]:
-        """The newest round that an entry names, and the offset of its ``end``.
-
-        A worker that others have followed may have appended entries last, which name an older one.
-        """
-        window = _WINDOW
-        while True:
-            start, named = max(first, end - window), [-1]
-            async for piece in self._log.read(partition, start, end):
-                named += [at for _, one in piece if (at := newest_in(one)) is not None]
-            found = await self.entry_at(partition, newest) if (newest := max(named)) >= 0 else None
-            if found is not None and found.kind == "end":
-                made = Round.from_bytes(found.value)
-                if made.begin >= first or start == first:
-                    return newest, made
-            if start == first:
-                return None, Round(0)
-            window *= 10
-
-    async def _replay(self, made: Round, end: int, owned: Owned) -> EntryReader:
-        """Reads from the beginning of a round to an offset, which lies behind the epoch of this worker."""
-        reader, begun = EntryReader(), dict[str, Any]()
-        at = made.begin
-        async for piece in self._log.read(owned.partition, made.begin, end):
-            for offset, entry in piece:
-                if offset > at:  # what lay below was deleted meanwhile
-                    owned.first = offset
-                at = offset + 1
-                owned.to_read += _ENTRY_BYTES
-                if ("kind", b"checkpoint") not in entry.headers:  # else each start made a round due
-                    owned.to_read += len(entry.value)
-                found = reader.read(offset, entry)
-                if found is not None:
-                    self._take(made, owned, found)
-                    # A worker that the facts of the others refuse has an epoch, too, and nothing behind it.
-                    if found.kind == "epoch":
-                        begun = object_in(found.value)
-                    elif begun:
-                        _check_facts(self.facts, begun)
-                        begun = {}
-                owned.marks.repairing = owned.marks.repairing or reader.filled
-            self._heartbeat.beat()
-        owned.expected = end
-        for name, why in () if self._repairs else owned.marks.stopped.items():
-            owned.chain(name).problem = why
-        if reader.void:
-            _log.info("partition %d of the journal: %d entries void", owned.partition, reader.void)
-        return reader
-
-    def _take(self, made: Round, owned: Owned, found: CountingEntry) -> None:
-        match found.kind:
-            case "epoch":
-                owned.at = found.offset
-                owned.marks.taken_over()
-            case "mark" | "begin":
-                told = object_in(found.value)
-                owned.marks.take(told)
-                if found.kind == "begin":
-                    owned.marks.left = False  # its writer goes on
-                _check_facts(self.facts, told)
-            case "commit" | "restart" | "checkpoint":
-                if self.partition_of(found.name) != owned.partition:
-                    return
-                if found.kind == "commit":
-                    owned.chain(found.name).follows(found.offset, found.value)
-                elif found.kind == "restart":
-                    owned.chain(found.name).begins(found.offset, found.value, restarts=True)
-                    owned.marks.stopped.pop(found.name, None)
-                elif made.checkpoints.get(found.name) == found.offset:
-                    owned.chain(found.name).begins(found.offset, found.value)
-
-    async def _bounds(self, partition: int, *, reaches: int = 0) -> tuple[int, int]:
-        return await patiently(partial(self._log.bounds, partition, reaches=reaches), _READING)
-
     # ------------------------------------------------------------ what was published
 
     async def _check_published(self, owned: Owned) -> None:
@@ -580,42 +412,12 @@ class Journal:
             Superseded: Another worker has taken the partition over meanwhile, and may have published that.
             ServerUnavailable: No broker answers.
         """
-        # What a former owner has said that it deletes may be deleted just now.
-        deleted = max(owned.first, owned.marks.first)
-        start = max(deleted, owned.begin - _LOOKED_BACK, owned.marks.repaired)
-        wanted = {one for one in await self._published(owned.partition) if one[0] >= start}
-        if not wanted:
-            return
-        stored = {
-            (at, name): commit for name, chain in owned.chains.items() for at, commit in chain.tail
-        }
-        older = {at for at, _, _ in wanted if at < owned.begin}
-        if older:
-            reader = EntryReader()
-            async for piece in self._log.read(owned.partition, min(older), owned.begin):
-                for found in (reader.read(*one) for one in piece):
-                    if found is not None and found.kind == "commit" and found.offset in older:
-                        stored[found.offset, found.name] = found.value
-        for at, name, trail in sorted(wanted, reverse=True):
-            if at >= owned.at or not _is_behind(stored.get((at, name)), trail):
-                await self._check_alone(owned)
-                why = f"something was published of {name} whose commit was at {at}, and it is not there"
-                raise JournalCut(owned.partition, owned.expected, why)
-
-    async def _published(self, partition: int) -> set[tuple[int, str, bytes]]:
-        """The offset, data set and trail of commits that were published last. Two branches may share one."""
-        places = set()
-        for log in self._outputs:
-            alike = log.partitions == self._log.partitions  # then the keys are where ours are
-            for number in [partition] if alike else range(log.partitions):
-                bounds = partial(log.bounds, number)
-                first, end = await patiently(bounds, "reading what was published")
-                async for piece in log.read(number, max(first, end - _LAST_SEEN), end):
-                    for _, entry in piece:
-                        name, place = entry.key.decode(errors="replace"), place_in(entry.headers)
-                        if place is not None and self.partition_of(name) == partition:
-                            places.add((place.offset, name, place.trail))
-        return places
+        missing = await self._published.missing(owned)
+        if missing is not None:
+            await self._check_alone(owned)
+            at, name = missing
+            why = f"something was published of {name} whose commit was at {at}, and it is not there"
+            raise JournalCut(owned.partition, owned.expected, why)
 
     async def _check_alone(self, owned: Owned) -> None:
         """Checks that nobody has followed this worker, who may have published more and deleted entries.
@@ -626,19 +428,9 @@ class Journal:
         if owned.epoch:  # an append tells for certain
             await self._append(owned, self.entries(owned, "mark", "", said()))
             return
-        _, end = await self._bounds(owned.partition, reaches=owned.expected)
+        _, end = await self.history.bounds(owned.partition, reaches=owned.expected)
         if end > owned.expected:
             raise _followed(owned)
-
-
-def problem_of(owned: Owned) -> str:
-    """Why a partition cannot be entered, as far as the journal itself says it; empty if it can."""
-    first = owned.first
-    if first > owned.begin:
-        return f"it begins at {first}, behind all that it needs"
-    if first > owned.marks.first:
-        return f"it begins at {first}, and workers deleted entries below {owned.marks.first} alone"
-    return "its repair was begun and is not finished" if owned.marks.repairing else ""
 
 
 def contents_in(found: CountingEntry) -> list[tuple[Pair, bytes]]:
@@ -660,43 +452,8 @@ def facts_of(partitions: int, identities: Mapping[str, str]) -> dict[str, Any]:
     return {"partitions": partitions, "topics": dict(identities)}
 
 
-def _check_facts(mine: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    """Compares the topics with what former owners said of them.
-
-    Args:
-        mine: What this worker says of the deployment, see ``Journal``.
-        known: What an epoch says.
-
-    Raises:
-        OtherTopics: The inputs are other topics, or have another number of partitions.
-    """
-    ours, theirs = mine.get("topics", {}), known.get("topics", {})
-    for role in INPUTS if isinstance(theirs, dict) else ():
-        if role in ours and theirs.get(role, ours[role]) != ours[role]:
-            raise OtherTopics(
-                f"topic {role} was deleted and created again since the journal was written: nobody knows "
-                f"which of its records were read. {_OTHER}"
-            )
-    count, were = mine.get("partitions"), known.get("partitions")
-    if None not in (count, were) and count != were:
-        raise OtherTopics(
-            f"the topics have {count} partitions and had {were}: data sets would change their partition, "
-            f"and begin again with nothing spent. {_OTHER}"
-        )
-
-
 def _followed(owned: Owned) -> Superseded:
     """The error where another worker has taken a partition over, which is known from now on."""
     owned.superseded = True
     _log.info("partition %d of the journal was handed to another worker", owned.partition)
     return Superseded(f"partition {owned.partition}: another worker has taken over")
-
-
-def _is_behind(stored: bytes | None, trail: bytes) -> bool:
-    """Whether a commit is there, with that trail behind it. If it does not decode, that data set stops."""
-    if stored is None:
-        return False
-    try:
-        return Commit.from_bytes(stored)[1].startswith(trail)
-    except CorruptState:
-        return True

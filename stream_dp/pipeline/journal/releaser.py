@@ -21,9 +21,10 @@ from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.decoder import partition_in
 from stream_dp.pipeline.intake.ownership import REJECTED
 from stream_dp.pipeline.intake.records import COMMIT, Decided, Outgoing, Releasable
-from stream_dp.pipeline.journal.journal import Journal, Owned
+from stream_dp.pipeline.journal.journal import Journal
 from stream_dp.pipeline.journal.marks import said
 from stream_dp.pipeline.journal.newest import Newest
+from stream_dp.pipeline.journal.owned_partition import Owned
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.together import together

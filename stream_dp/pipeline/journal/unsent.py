@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from stream_dp.pipeline.intake.records import Decided, Outgoing
-from stream_dp.pipeline.journal.journal import Owned
 from stream_dp.pipeline.journal.newest import COMPACTED
+from stream_dp.pipeline.journal.owned_partition import Owned
 from stream_dp.pipeline.queries import query_answerer
 from stream_dp.state.codec import OutboxRecord, outbox_from_bytes
 from stream_dp.state.schema import StateTable

@@ -109,7 +109,7 @@ def quote_together(dataset: Dataset, request: QuoteTogether, *, asked_ms: int = 
     refusal = refusal_of(dataset)
     reply = _refused(request, refusal) if refusal is not None else _quoted(dataset, request)
     name = answer_name(request.analyst, request.query_id)
-    dataset.release(
+    dataset.draft.release(
         outgoing_of(dataset.name, name, reply.to_bytes(), is_stored=False, asked_ms=asked_ms)
     )
     return reply
@@ -128,14 +128,14 @@ def _refused(request: QuoteTogether, refusal: Refused) -> RefusedAnswer:
 def _quoted(dataset: Dataset, request: QuoteTogether) -> QuotedBundle:
     parts = list(_parts(dataset, request.queries))
     asked = [query for part in parts for query in part.asked]
-    with dataset.asked_by(request.analyst):
+    with dataset.accounts.asked_by(request.analyst):
         bundle = dataset.mechanism.quote_together(asked)
     quotes = iter(bundle.quotes)
     queries = [
         part.quoted(dataset, request.analyst, [next(quotes) for _ in part.asked]) for part in parts
     ]
     first = min((query.window.start for query in asked), default=0)
-    budget = dataset.budget(range(first, dataset.phase), request.analyst)
+    budget = dataset.accounts.budget(range(first, dataset.phase), request.analyst)
     growth = summed(charge for quote in bundle.quotes for charge in quote.growth)
     return QuotedBundle(
         dataset=dataset.name,

@@ -148,7 +148,7 @@ def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
 
 def _count(dataset: Dataset, query: QueryFields) -> Compiled:
     universe = dataset.universe
-    predicate = dataset.conditions.compiled(query.where)
+    predicate = dataset.engine.conditions.compiled(query.where)
     group_by = _grouped(universe, query, predicate)
     target, fresh = _checked_target(dataset, query), bool(query.fresh)
     if fresh and target.relative is not None:
@@ -279,7 +279,7 @@ def _difference(dataset: Dataset, query: QueryFields) -> Compiled:
     if dataset.definition.privacy.unit is None:  # else it is of two answers: see two_windows
         _require(dataset, "difference", "ask about each window and subtract")
     assert minus is not None, "the message was checked"
-    predicate = dataset.conditions.compiled(query.where)
+    predicate = dataset.engine.conditions.compiled(query.where)
     group_by = _grouped(universe, query, predicate)
     if predicate.constant is not None and not (group_by and predicate.constant):
         rows = "every row satisfies it" if predicate.constant else "no row can satisfy it"
@@ -312,7 +312,7 @@ def _kind(dataset: Dataset, query: QueryFields) -> Compiled:
             f'ask one of {answered}; a definition turns it on by "{setting}" under "kinds", from the start',
         )
     attribute = None if query.attribute is None else universe.index(query.attribute)
-    predicate = dataset.conditions.compiled(query.where)
+    predicate = dataset.engine.conditions.compiled(query.where)
     predicates = _each(dataset, query.wheres)
     numbers = _numbers(query)
     return Compiled(
@@ -326,7 +326,7 @@ def _each(dataset: Dataset, wheres: Sequence[dict[str, Any]]) -> tuple[Predicate
     predicates = []
     for number, where in enumerate(wheres):
         try:
-            predicates.append(dataset.conditions.compiled(where))
+            predicates.append(dataset.engine.conditions.compiled(where))
         except InvalidQuery as fault:
             field = fault.field.replace("where", f"wheres[{number}]", 1)
             raise InvalidQuery(field, fault.problem, fault.fix, reason=fault.reason) from None

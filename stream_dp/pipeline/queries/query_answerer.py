@@ -16,13 +16,14 @@ from stream_dp.core.queries.query import EVERYTHING, AnyQuery
 from stream_dp.errors import InvalidMessage, InvalidQuery, TooSoon
 from stream_dp.messages import Answer, QueryFields
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.datasets.payers import OWN
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.queries.compiler import Compiled, as_sent, compile_query, most_cells
 from stream_dp.pipeline.queries.reply import ReplyMaker
 from stream_dp.pipeline.queries.two_windows import outcome_of_both, quote_of_both, sides_of
 from stream_dp.pipeline.queries.windows import parts_of, window_of, windows_of
+from stream_dp.pipeline.spending.payers import OWN
 from stream_dp.state.codec import DIGEST_BYTES, answer_from_bytes, answer_to_bytes
+from stream_dp.state.schema import StateTable
 
 MOST_PAID = 8192
 """Phases that one query is paid in: the ledger's entry of its charges still fits into one record."""
@@ -84,7 +85,7 @@ def _cells(dataset: Dataset, name: str) -> int:
 def _is_whole_curve(dataset: Dataset, query: QueryFields) -> bool:
     """Returns whether a threshold query asks for every threshold. Its condition then holds for every row."""
     try:
-        return dataset.conditions.compiled(query.where) == EVERYTHING
+        return dataset.engine.conditions.compiled(query.where) == EVERYTHING
     except InvalidQuery:
         return False
 
@@ -117,10 +118,10 @@ def resend(dataset: Dataset, analyst: str, query: QueryFields, stored: bytes) ->
     if not is_answer_to(dataset, query, stored):
         return False
     again = released_again(dataset.name, answer_name(analyst, query.query_id), stored)
-    dataset.limits.send_again(len(again.value))
-    if dataset.asked is not None:
-        dataset.asked = replace(dataset.asked, again=True)
-    dataset.release(again)
+    dataset.accounts.limits.send_again(len(again.value))
+    if dataset.draft.asked is not None:
+        dataset.draft.asked = replace(dataset.draft.asked, again=True)
+    dataset.draft.release(again)
     return True
 
 
@@ -153,7 +154,7 @@ async def answer(
         reply = replying.refused(refusal)
     else:
         try:
-            with dataset.asked_by(analyst):
+            with dataset.accounts.asked_by(analyst):
                 reply = await _reply(replying, compiled)
         except InvalidQuery as error:
             reply = replying.refused(invalid(error))
@@ -162,8 +163,8 @@ async def answer(
     stored = None
     if not query.quote:
         stored = answer_to_bytes(_digest(query, request), value)
-        dataset.add_answer(name, stored)
-    dataset.release(
+        dataset.draft.put(StateTable.ANSWER, name, stored)
+    dataset.draft.release(
         outgoing_of(dataset.name, name, value, is_stored=not query.quote, asked_ms=asked_ms)
     )
     return reply, stored
@@ -303,9 +304,9 @@ async def _outcome(
     Returns:
         The outcome, what it was charged, and what the data set was charged for what it measures more.
     """
-    query = dataset.with_its_part(query)
+    query = dataset.accounts.with_its_part(query)
     outcome, charges = await _paid_outcome(dataset, analyst, query)
-    growth = await dataset.was_asked(query, charges)
+    growth = await dataset.looks.was_asked(query, charges)
     return outcome, charges, growth
 
 
@@ -315,10 +316,12 @@ async def _paid_outcome(
     step = dataset.mechanism.answer(query)
     if isinstance(step, Outcome):
         return step, ()
-    payer, unasked = dataset.payer(analyst, query), dataset.mechanism.is_unasked(query)
+    payer, unasked = dataset.accounts.payer(analyst, query), dataset.mechanism.spending.is_unasked(query)
     if len(step.charges) > MOST_PAID:
         return TOO_MANY_PHASES, ()
-    if dataset.in_hand.exhausted and not dataset.in_hand.would_pass_limit(step.charges):
+    if dataset.accounts.in_hand.exhausted and not dataset.accounts.in_hand.would_pass_limit(
+        step.charges
+    ):
         raise InvalidMessage(
             "queries",
             "the queries before this one have led to as many looks as one record may",
@@ -327,13 +330,13 @@ async def _paid_outcome(
         )
     paid: list[Charge] = []
     while not isinstance(step, Outcome):
-        if dataset.in_hand.would_pass_limit(step.charges):
+        if dataset.accounts.in_hand.would_pass_limit(step.charges):
             return _OVER_LIMIT, summed(paid)
-        if dataset.lacks(payer, step.charges):
+        if dataset.accounts.lacks(payer, step.charges):
             return SHARE_SPENT, summed(paid)
-        dataset.limits.afford(step.charges)
+        dataset.accounts.limits.afford(step.charges)
         paid += step.charges
-        (release,) = await dataset.look([step], payer, unasked=unasked)
+        (release,) = await dataset.looks.take([step], payer, unasked=unasked)
         step = dataset.mechanism.conclude(query, step, release)
     return step, summed(paid)
 
@@ -343,9 +346,10 @@ def quote_of(dataset: Dataset, analyst: str, query: AnyQuery) -> Quote:
     quote = dataset.mechanism.quote(query)
     if len(quote.charges) > MOST_PAID:
         return Quote(TOO_MANY_PHASES, ())
-    if dataset.lacks(dataset.payer(analyst, query), quote.charges):
+    if dataset.accounts.lacks(dataset.accounts.payer(analyst, query), quote.charges):
         return Quote(SHARE_SPENT, ())
-    refused = dataset.lacks(OWN, quote.growth) or dataset.in_hand.would_pass_limit(quote.growth)
+    accounts = dataset.accounts
+    refused = accounts.lacks(OWN, quote.growth) or accounts.in_hand.would_pass_limit(quote.growth)
     return replace(quote, growth=()) if refused else quote
 
 
@@ -356,7 +360,7 @@ def price_now(dataset: Dataset, analyst: str, query: QueryFields) -> tuple[Charg
     try:
         compiled, (window, _) = compile_query(dataset, query), window_of(dataset, query)
         windows = windows_of(dataset, window, query)
-        with dataset.asked_by(analyst):
+        with dataset.accounts.asked_by(analyst):
             asked = [side for phases in windows for side in sides_of(dataset, compiled.on(phases))]
             quotes = [quote_of(dataset, analyst, side) for side in asked]
     except InvalidQuery:

@@ -90,7 +90,7 @@ class ReplyMaker:
             refusal: Why there is no answer.
             asked: The query as it was compiled, if it was. The refusal then reports the remaining budget.
         """
-        budget = None if asked is None else self.dataset.budget(asked.window, self.analyst)
+        budget = None if asked is None else self.dataset.accounts.budget(asked.window, self.analyst)
         if asked is not None:
             refusal = in_words(self.dataset, self.analyst, asked, refusal)
         reason = Reason(
@@ -153,7 +153,7 @@ class ReplyMaker:
 
     def _use(self, asked: AnyQuery, outcome: Outcome) -> tuple[dict[str, Any], str | None]:
         """Returns the fields that say how useful an outcome is, and which guard it was kept from."""
-        use, aim = use_of_outcome(outcome), self.dataset.unasked.aim
+        use, aim = use_of_outcome(outcome), self.dataset.accounts.unasked.aim
         if use is None or aim is None:
             return {}, None
         budget = self.dataset.facts_of(asked.window, self.analyst)["budget"]
@@ -168,8 +168,10 @@ class ReplyMaker:
         )
         if not use.guarded:
             return fields, None
-        paid = self.dataset.in_hand.unasked
-        return fields, self.dataset.unasked.why(self.analyst, self.dataset.dated_ms, paid)
+        paid = self.dataset.accounts.in_hand.unasked
+        return fields, self.dataset.accounts.unasked.why(
+            self.analyst, self.dataset.draft.dated_ms, paid
+        )
 
     def series(
         self,
@@ -192,7 +194,10 @@ class ReplyMaker:
         answers = [answer for _, answer in parts]
         refusals = [answer for answer in answers if isinstance(answer, RefusedAnswer)]
         if len(refusals) == len(answers):
-            refused = {**self._head(None), "budget": self.dataset.budget(window, self.analyst)}
+            refused = {
+                **self._head(None),
+                "budget": self.dataset.accounts.budget(window, self.analyst),
+            }
             return RefusedAnswer(**refused, reason=refusals[0].reason)
         looked = any(getattr(answer, "difficulty", None) == "hard" for answer in answers)
         facts = {
@@ -228,7 +233,7 @@ class ReplyMaker:
 
     def _part(self, phases: range, answer: Answer) -> SeriesPart:
         window = phases.start + 1, phases.stop
-        facts: dict[str, Any] = {**self.dataset.dates(phases), "answer": answer}
+        facts: dict[str, Any] = {**self.dataset.phases.dates(phases), "answer": answer}
         return SeriesPart(window=window, **facts)
 
     def _counts_persons(self, asked: AnyQuery) -> bool:
@@ -302,9 +307,10 @@ def in_words(dataset: Dataset, analyst: str, asked: AnyQuery, refusal: Refused) 
     """
     if refusal.code is RefusalCode.SHARE_SPENT:
         return _share_spent(dataset, analyst, asked)
-    if refusal.code is not RefusalCode.ROWS_ERASED or asked.window.start >= dataset.bare:
+    bare = dataset.rows.blocks.bare
+    if refusal.code is not RefusalCode.ROWS_ERASED or asked.window.start >= bare:
         return refusal
-    phases = "phase 1 are" if dataset.bare == 1 else f"phases 1 to {dataset.bare:,} are"
+    phases = "phase 1 are" if bare == 1 else f"phases 1 to {bare:,} are"
     return Refused(
         RefusalCode.ROWS_GONE,
         f"window: the rows of {phases} lost, and what is published does not answer this; ask about later "
@@ -313,9 +319,9 @@ def in_words(dataset: Dataset, analyst: str, asked: AnyQuery, refusal: Refused) 
 
 
 def _share_spent(dataset: Dataset, analyst: str, asked: AnyQuery) -> Refused:
-    payer = dataset.payer(analyst, asked)
-    why = dataset.paying.why(payer, asked.window)
-    whole = dataset.budget(asked.window).left
+    payer = dataset.accounts.payer(analyst, asked)
+    why = dataset.accounts.paying.why(payer, asked.window)
+    whole = dataset.accounts.budget(asked.window).left
     return Refused(
         RefusalCode.SHARE_SPENT,
         f"too little of a phase's budget is left to you for this: {why}; of the whole {percent(whole)} is "

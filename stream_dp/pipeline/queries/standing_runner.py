@@ -70,16 +70,16 @@ class StandingRunner:
         some = due[:_STEP_QUERIES]
         names = [_name(entry, dataset.phase) for entry in some]
         stored = await self._contents.find(dataset.name, StateTable.ANSWER, names)
-        looks, values = dataset.looks, 0
+        looks, values = dataset.looks.n_taken, 0
         for done, (entry, name) in enumerate(zip(some, names, strict=True)):
             values += query_answerer.values_of(dataset, entry.query)
-            if done and (values > _STEP_VALUES or dataset.looks - looks >= _STEP_LOOKS):
+            if done and (values > _STEP_VALUES or dataset.looks.n_taken - looks >= _STEP_LOOKS):
                 return False
             self._context.heartbeat.beat()
             before = known.get((dataset.name, name)) or stored.get((dataset.name, name))
             await self._answer(dataset, entry, before, known)
-            if dataset.large:
-                dataset.flush()
+            if dataset.draft.large:
+                dataset.draft.commit()
         return len(some) == len(due)
 
     async def begin(
@@ -106,7 +106,7 @@ class StandingRunner:
             return
         _check(dataset, query)
         entry = dataset.standing_queries.begin(
-            analyst, query, phase=dataset.phase, since_ms=dataset.dated_ms
+            analyst, query, phase=dataset.phase, since_ms=dataset.draft.dated_ms
         )
         self._list(dataset, entry, None)
 
@@ -115,7 +115,9 @@ class StandingRunner:
         entry = dataset.standing_queries.find(analyst, query_id)
         if entry is not None:
             dataset.standing_queries.end(entry)
-        dataset.release(Outgoing("standing", standing_key(dataset.name, analyst, query_id), b""))
+        dataset.draft.release(
+            Outgoing("standing", standing_key(dataset.name, analyst, query_id), b"")
+        )
 
     async def recall(self, dataset: Dataset) -> None:
         """Reads the newest answers of the standing queries of a data set that was taken over, for gauges."""
@@ -138,8 +140,8 @@ class StandingRunner:
         One of an analyst to whom nothing is allowed any more ends.
         """
         if (
-            dataset.paying.analysts is not None
-            and entry_of(dataset.paying.analysts, entry.analyst) is None
+            dataset.accounts.paying.analysts is not None
+            and entry_of(dataset.accounts.paying.analysts, entry.analyst) is None
         ):
             self.end(dataset, entry.analyst, entry.query_id)
             return
@@ -147,32 +149,32 @@ class StandingRunner:
         asked = _asked(entry, phase)
         if is_written():
             who = entry.analyst, asked.query_id
-            dataset.asked = AuditedReply("", dataset.dated_ms, *who, (asked,))
+            dataset.draft.asked = AuditedReply("", dataset.draft.dated_ms, *who, (asked,))
         reply: Answer | None = None
         if before is None:
-            with dataset.apart():
+            with dataset.accounts.apart():
                 reply, stored = await query_answerer.answer(dataset, entry.analyst, asked)
             assert stored is not None, "a quote does not stand"
             known[dataset.name, _name(entry, phase)] = stored
             self._context.metrics.answer(reply)
         else:
-            with dataset.apart():
+            with dataset.accounts.apart():
                 is_the_same = query_answerer.resend(dataset, entry.analyst, asked, before)
             if is_the_same:
                 reply = read_answer(answer_from_bytes(before).answer)
-        dataset.standing_queries.answered(entry, phase, dataset.dated_ms)
+        dataset.standing_queries.answered(entry, phase, dataset.draft.dated_ms)
         if reply is not None:
             _note(dataset, entry, reply, phase)
             _alert(dataset, entry, reply, phase)
         self._list(dataset, entry, reply)
-        dataset.asked = None
+        dataset.draft.asked = None
 
     def _list(self, dataset: Dataset, entry: StandingEntry, reply: Answer | None) -> None:
         """Publishes a standing query with its newest answer's phase and price."""
         loss = reply.privacy_loss if isinstance(reply, NoisyAnswer) else None
         listed = entry.listed(dataset.name, None if reply is None else dataset.phase, loss)
         key = standing_key(dataset.name, entry.analyst, entry.query_id)
-        dataset.release(Outgoing("standing", key, listed.to_bytes()))
+        dataset.draft.release(Outgoing("standing", key, listed.to_bytes()))
 
 
 def _name(entry: StandingEntry, phase: int) -> str:
@@ -232,7 +234,7 @@ def _alert(dataset: Dataset, entry: StandingEntry, reply: Answer, phase: int) ->
     since = entry.alert_since or phase
     dataset.standing_queries.alerted(entry, since if holds else None)
     if holds:
-        dataset.announce(
+        dataset.draft.announce(
             Event(
                 dataset=dataset.name,
                 event="alert",

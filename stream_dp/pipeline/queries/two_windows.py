@@ -50,7 +50,7 @@ def outcome_of_both(dataset: Dataset, asked: AnyQuery, outcomes: list[Outcome]) 
     first, second = outcomes
     assert isinstance(first, Answered | TableAnswered), "a count or a table"
     assert isinstance(second, Answered | TableAnswered), "a count or a table"
-    found, aim = difference_of(first, second, asked.difference[1]), dataset.unasked.aim
+    found, aim = difference_of(first, second, asked.difference[1]), dataset.accounts.unasked.aim
     part = None if aim is None else part_of_size(asked, found, 1.0)
     if aim is None or part is None:
         return found

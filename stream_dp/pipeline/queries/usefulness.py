@@ -11,7 +11,7 @@ from stream_dp.core.outcome import Outcome, Summed, Use, Useful
 from stream_dp.core.queries.query import AnyQuery, Indicator, LinearQuery, Product
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.plan.aim_rule import Mean, aims_at_mean, large_means
-from stream_dp.core.residual.plan.sum_price import counted_values
+from stream_dp.core.residual.plan.sum_price import value_ends
 from stream_dp.core.residual.plan.targets import percent
 from stream_dp.core.rows.universe import Number, Universe, number_text
 from stream_dp.messages import QueryFields
@@ -53,8 +53,8 @@ class Precision:
         known = [mean for mean in means if math.isfinite(mean.bar) and mean.size > 0.0]
         of_any_sign = False
         if not isinstance(asked.total, Indicator | Product):
-            values = counted_values(asked)
-            crosses = min(values) < 0.0 < max(values)
+            low, high = value_ends(asked)
+            crosses = low < 0.0 < high
             of_any_sign = crosses and any(mean.bar > abs(mean.value) for mean in known)
         widest = max(known, key=lambda mean: mean.bar / mean.size, default=None)
         return cls(widest, False, isinstance(asked.total, Indicator), of_any_sign)

@@ -9,7 +9,7 @@ from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Frame, MinusWindow, QueryFields, Series, Window
 from stream_dp.periods import Calendar, Length, span_of, zone_of
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.intake.row_times import TimeSpan
+from stream_dp.pipeline.rows.row_times import TimeSpan
 
 
 def window_of(dataset: Dataset, query: QueryFields) -> tuple[range, str | None]:
@@ -107,7 +107,7 @@ def windows_of(dataset: Dataset, window: range, query: QueryFields) -> list[rang
 
 
 def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:
-    spans = [span for span in dataset.spans if span is not None]
+    spans = [span for span in dataset.phases.spans if span is not None]
     if not spans:
         raise InvalidQuery("window", "no phase has a date", "ask about the last_phases")
     zone = _calendar(dataset, "day").zone
@@ -118,7 +118,7 @@ def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:
     else:
         newest = max(span.until for span in spans)
         complete = newest
-        if (closed := dataset.gathering.closed) is not None:
+        if (closed := dataset.phases.gathering.closed) is not None:
             complete = max(complete, closed)
         since = (
             min(span.since for span in spans)
@@ -128,7 +128,7 @@ def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:
         until = newest if window.until is None else span_of(window.until, zone)[0]
         if until > complete or since >= complete:
             raise _not_complete(
-                f"phases are open until {dataset.times.written(complete)}", "end it there"
+                f"phases are open until {dataset.engine.times.written(complete)}", "end it there"
             )
         note = _note_of_waiting(dataset, TimeSpan(since, until)) if window.until else None
     phases = _whole(dataset, since, until, "window")
@@ -136,14 +136,14 @@ def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:
         raise InvalidQuery("window", "no phase lies in it", f"ask about {_all_of(dataset, spans)}")
     first = min(span.since for span in spans)
     if since < first and window.until is None:
-        note = f"the first phase begins at {dataset.times.written(first)}"
+        note = f"the first phase begins at {dataset.engine.times.written(first)}"
     return phases, note
 
 
 def _note_of_waiting(dataset: Dataset, asked: TimeSpan) -> str | None:
     """Says that rows of the time that was asked about still wait, where phases do not follow the calendar."""
-    waiting = dataset.gathering.span
-    if waiting is None or dataset.times.phase.every or not _overlap(waiting, asked):
+    waiting = dataset.phases.gathering.span
+    if waiting is None or dataset.engine.times.phase.every or not _overlap(waiting, asked):
         return None
     return "rows that came within this time still wait for the next phase"
 
@@ -195,7 +195,7 @@ def _cuts(
 
 def _known(dataset: Dataset) -> Iterator[tuple[int, TimeSpan]]:
     """The phases of which the time is known, from 0."""
-    return ((phase, span) for phase, span in enumerate(dataset.spans) if span is not None)
+    return ((phase, span) for phase, span in enumerate(dataset.phases.spans) if span is not None)
 
 
 def _overlap(span: TimeSpan, other: TimeSpan) -> bool:
@@ -210,7 +210,7 @@ def _holds(window: TimeSpan, span: TimeSpan) -> bool:
 
 
 def _dated(dataset: Dataset, phase: int, field: str) -> TimeSpan:
-    span = dataset.spans[phase]
+    span = dataset.phases.spans[phase]
     if span is None:
         raise InvalidQuery(
             field,
@@ -222,11 +222,12 @@ def _dated(dataset: Dataset, phase: int, field: str) -> TimeSpan:
 
 def _calendar(dataset: Dataset, unit: str) -> Calendar:
     """The periods of one unit in the time zone of the data set."""
-    return Calendar(Length.read(f"1 {unit}"), zone_of(dataset.times.phase.timezone))
+    return Calendar(Length.read(f"1 {unit}"), zone_of(dataset.engine.times.phase.timezone))
 
 
 def _written(dataset: Dataset, span: TimeSpan) -> str:
-    return f"since {dataset.times.written(span.since)} until {dataset.times.written(span.until)}"
+    written = dataset.engine.times.written
+    return f"since {written(span.since)} until {written(span.until)}"
 
 
 def _all_of(dataset: Dataset, spans: Sequence[TimeSpan]) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from stream_dp.pipeline.journal.journal import Journal, Owned
+from stream_dp.pipeline.journal.journal import Journal
+from stream_dp.pipeline.journal.owned_partition import Owned
 
 MOST_ATTEMPTS: Final = 3
 """How often a record may end a worker that takes it alone before its data set is quarantined.

@@ -26,7 +26,7 @@ from stream_dp.messages import Definition, Event
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.journal.entries import FILL, EntryReader, Round
-from stream_dp.pipeline.journal.journal import Owned, problem_of
+from stream_dp.pipeline.journal.owned_partition import Owned, problem_of
 from stream_dp.pipeline.journal.releaser import following
 from stream_dp.pipeline.journal.unsent import unsent
 from stream_dp.pipeline.kafka.patience import patiently

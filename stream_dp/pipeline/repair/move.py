@@ -19,14 +19,14 @@ from typing import Final
 
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken
 from stream_dp.messages import Definition
-from stream_dp.pipeline.datasets.dataset import LEDGER, Dataset, Tools
-from stream_dp.pipeline.datasets.in_hand import IN_HAND
-from stream_dp.pipeline.datasets.lost_rows import GONE
-from stream_dp.pipeline.datasets.private_values import LOOKED
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.draft import LEDGER
+from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import Releasable
 from stream_dp.pipeline.journal.contents import contents_below
-from stream_dp.pipeline.journal.journal import Journal, Owned
+from stream_dp.pipeline.journal.journal import Journal
+from stream_dp.pipeline.journal.owned_partition import Owned
 from stream_dp.pipeline.repair.offline import (
     Offline,
     commit,
@@ -38,6 +38,9 @@ from stream_dp.pipeline.repair.offline import (
 )
 from stream_dp.pipeline.repair.witnesses import Witnesses
 from stream_dp.pipeline.repair.write_off import lacking, leads_to, unlike
+from stream_dp.pipeline.rows.lost_rows import GONE
+from stream_dp.pipeline.rows.private_values import LOOKED
+from stream_dp.pipeline.spending.in_hand import IN_HAND
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from stream_dp.state.private_names import Named
@@ -105,10 +108,10 @@ async def _keep_waiting(tools: Offline, journal: Journal, owned: Owned, name: st
         key_file=tools.key_file,
     )
     dataset = await Dataset.stored(chain, of_dataset)
-    if dataset.dirty:
+    if dataset.draft.dirty:
         raise _not_given_up(name)
     await dataset.keep_waiting(float("inf"))
-    for one in dataset.collect().commits:
+    for one in dataset.draft.collect().commits:
         at = await write(journal, owned, "commit", name, one.stored)
         chain.landed(one.commit, at)
 

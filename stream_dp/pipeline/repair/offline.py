@@ -16,13 +16,15 @@ from typing import Any, Final
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.errors import Fenced, InvalidInput, StreamDPError
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.journal.entries import Kind
-from stream_dp.pipeline.journal.journal import COMPARED, Journal, Owned
+from stream_dp.pipeline.journal.journal import Journal
+from stream_dp.pipeline.journal.owned_partition import Owned
+from stream_dp.pipeline.journal.published_commits import COMPARED
 from stream_dp.pipeline.journal.releaser import Send
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.kafka.topic_log import InputReader, LogEntry, TopicLog
+from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
 from stream_dp.state.schema import Checkpoint, Pair, Pairs, State, StateTable
 from stream_dp.state.view import View

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream_dp.pipeline.journal.journal import Owned
+from stream_dp.pipeline.journal.owned_partition import Owned
 from stream_dp.pipeline.repair.offline import Offline, commit, facts, leave, state_of, taken_over
 
 _QUARANTINED = "quarantined"

@@ -21,21 +21,17 @@ from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.parameters import erased_blocks
 from stream_dp.errors import CorruptState, InvalidInput
 from stream_dp.messages import Definition, Event, Reason
-from stream_dp.pipeline.datasets.dataset import (
-    HEAD,
-    LEDGER,
-    LOST,
-    PERSON,
-    PHASE,
-    TIMES,
-)
-from stream_dp.pipeline.datasets.in_hand import IN_HAND
-from stream_dp.pipeline.datasets.lost_rows import ENTRY, GONE, Gone
-from stream_dp.pipeline.datasets.payers import RULES, account_of, rules_text
+from stream_dp.pipeline.datasets.draft import HEAD, LEDGER
+from stream_dp.pipeline.datasets.phases import TIMES
+from stream_dp.pipeline.datasets.transcript import LOST, PHASE, opening, phase_entry
 from stream_dp.pipeline.intake.decoder import ingested
 from stream_dp.pipeline.intake.records import Record
 from stream_dp.pipeline.repair.offline import facts
 from stream_dp.pipeline.repair.witnesses import Said
+from stream_dp.pipeline.rows.lost_rows import ENTRY, GONE, Gone
+from stream_dp.pipeline.rows.own_values import PERSON
+from stream_dp.pipeline.spending.in_hand import IN_HAND
+from stream_dp.pipeline.spending.payers import RULES, account_of, rules_text
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.private_names import Named
@@ -226,7 +222,7 @@ def _fits(base: State, chain: Sequence[bytes]) -> bool:
 
 def _rows_in(transcript: Sequence[bytes]) -> list[int]:
     """The rows of each phase that was opened."""
-    return [int(entry[1:].split()[0]) for entry in transcript if entry[:1] == PHASE]
+    return [opening(entry)[0] for entry in transcript if entry[:1] == PHASE]
 
 
 def written_off(
@@ -254,61 +250,28 @@ def written_off(
     """
     definition, base, ledger = known
     name = definition.dataset
-    chain = ledgers.Chain(name, ledger)
     fields = [ledgers.read(entry) for entry in ledger]
-    transcript = base.numbered(StateTable.TRANSCRIPT)
-    counted = _rows_in(transcript)
+    counted = _rows_in(base.numbered(StateTable.TRANSCRIPT))
+    end = _LedgerEnd(name, ledger)
     rows: list[int] = [entry["rows"] for entry in fields if entry["kind"] == "phase"]
-    out: list[OutboxRecord] = []
-
-    def write(kind: str, body: Mapping[str, object]) -> None:
-        entry, _ = ledgers.append(chain.head, chain.length, name, kind, body)
-        chain.add(entry)
-        out.append(OutboxRecord("ledger", name.encode(), (), entry))
-
-    newest = max(len(rows), len(counted), said.newest)
-    if newest > len(rows) + _MOST_UNKNOWN:
-        raise CorruptState(f"{name}: a record on a topic names its phase {newest:,}: it is forged")
-    for phase in range(len(rows) + 1, newest + 1):
-        unknown = said.phases.get(phase, definition.phase.min_rows)
-        rows.append(counted[phase - 1] if phase <= len(counted) else unknown)
-        due = erased_blocks(phase, definition.kept_phases)
-        write("phase", {"phase": phase, "rows": rows[-1], **({"erased": due} if due else {})})
-    rest = [
-        [block, UNITS - rho, UNITS - delta]
-        for block, (rho, delta) in enumerate(chain.charged)
-        if min(rho, delta) < UNITS
-    ]
-    for start in range(0, max(1, len(rest)), _CHARGES_AN_ENTRY):
-        some = rest[start : start + _CHARGES_AN_ENTRY]
-        write("written_off", {"phases": len(rows), "charges": some})
-
+    end.add_phases(definition, rows, counted, said)
+    end.add_rest_of_lines(len(rows))
     for batch in said.outcomes:
         inputs.announced(batch)
     for producer, following in said.producers.items():
         inputs.passed_by(f"producer {producer}", following)
 
-    for intent in base.numbered(StateTable.INTENT):
-        transcript += [LOST + json.dumps(look).encode() for look in json.loads(intent)]
-    transcript += [PHASE + b"%d" % n_rows for n_rows in rows[len(counted) :]]
-    if rows:
-        transcript.append(ENTRY + Gone(phases=len(rows)).to_text().encode())
-
     pairs: dict[Pair, bytes] = {(StateTable.DEFINITION, b""): definition.to_bytes()}
-    pairs |= {pair: value for pair, value in base.pairs.items() if _stays(pair)}
-    for stored in base.table(
-        StateTable.KEPT
-    ).values():  # the next owner erases what is left of them
-        gone = Named.from_bytes(stored).name
-        pairs[StateTable.KEPT, (ERASED + gone.hex()).encode()] = stored
+    pairs |= _taken_over(base)
     # Nothing is left of any line, so accounts bound nothing any more. The rules are those of its last entry.
     rules = [entry for entry in fields if entry["kind"] == "analysts"]
     pairs |= facts({RULES: rules_text(name, rules[-1])} if rules else {})
-    pairs |= facts({LEDGER: str(chain.length), HEAD: chain.head.hex()})
+    pairs |= facts({LEDGER: str(end.chain.length), HEAD: end.chain.head.hex()})
     if person is not None:
         pairs[StateTable.KEPT, PERSON.encode()] = person.to_bytes()
     pairs |= {(StateTable.CURSOR, at.encode()): b"%d" % to for at, to in inputs.cursor.items()}
     pairs |= {(StateTable.SPENT, b"%d" % at): b"%d %d" % (UNITS, UNITS) for at in range(len(rows))}
+    transcript = _transcript(base, rows, counted)
     pairs |= {(StateTable.TRANSCRIPT, b"%d" % at): entry for at, entry in enumerate(transcript)}
 
     # Batches that wait, as far as that is known.
@@ -320,14 +283,84 @@ def written_off(
         phases=(1, len(rows)) if rows else None,
         batches=len(base.table(StateTable.WAITING)) + waiting + len(refused),
     )
-    out += [OutboxRecord("standing", key.encode(), (), b"") for key in sorted(said.standing)]
+    ended = [OutboxRecord("standing", key.encode(), (), b"") for key in sorted(said.standing)]
     return Beginning(
         State(name, number, token_bytes(TRAIL_BYTES), sum_of(pairs), pairs),
-        [*out, OutboxRecord("events", name.encode(), (), event.to_bytes())],
+        [*end.out, *ended, OutboxRecord("events", name.encode(), (), event.to_bytes())],
         {outcome_pair(batch): outcome(batch_id=batch).to_bytes() for batch in refused},
         # Outcomes may be dropped, and nobody knows which of them have counted.
         [*said.outcomes, *refused] if definition.kept_answers_days is not None else [],
     )
+
+
+class _LedgerEnd:
+    """The entries that a ledger gets when its data set is written off.
+
+    Attributes:
+        chain: The ledger with them.
+        out: The records that publish them.
+    """
+
+    def __init__(self, name: str, ledger: Sequence[bytes]) -> None:
+        self._name = name
+        self.chain = ledgers.Chain(name, ledger)
+        self.out: list[OutboxRecord] = []
+
+    def _write(self, kind: str, body: Mapping[str, object]) -> None:
+        entry, _ = ledgers.append(self.chain.head, self.chain.length, self._name, kind, body)
+        self.chain.add(entry)
+        self.out.append(OutboxRecord("ledger", self._name.encode(), (), entry))
+
+    def add_phases(
+        self, definition: Definition, rows: list[int], counted: Sequence[int], said: Said
+    ) -> None:
+        """Adds the phases to ``rows`` that were seen and that the ledger does not have.
+
+        Raises:
+            CorruptState: A record names a phase that cannot be.
+        """
+        newest = max(len(rows), len(counted), said.newest)
+        if newest > len(rows) + _MOST_UNKNOWN:
+            raise CorruptState(
+                f"{self._name}: a record on a topic names its phase {newest:,}: it is forged"
+            )
+        for phase in range(len(rows) + 1, newest + 1):
+            unknown = said.phases.get(phase, definition.phase.min_rows)
+            rows.append(counted[phase - 1] if phase <= len(counted) else unknown)
+            due = erased_blocks(phase, definition.kept_phases)
+            erased = {"erased": due} if due else {}
+            self._write("phase", {"phase": phase, "rows": rows[-1], **erased})
+
+    def add_rest_of_lines(self, phases: int) -> None:
+        """Adds what is left of each line: it counts as spent."""
+        rest = [
+            [block, UNITS - rho, UNITS - delta]
+            for block, (rho, delta) in enumerate(self.chain.charged)
+            if min(rho, delta) < UNITS
+        ]
+        for start in range(0, max(1, len(rest)), _CHARGES_AN_ENTRY):
+            some = rest[start : start + _CHARGES_AN_ENTRY]
+            self._write("written_off", {"phases": phases, "charges": some})
+
+
+def _transcript(base: State, rows: Sequence[int], counted: Sequence[int]) -> list[bytes]:
+    """What a restart folds: what is known, with each look that was under way, and no row of any phase."""
+    transcript = base.numbered(StateTable.TRANSCRIPT)
+    for intent in base.numbered(StateTable.INTENT):
+        transcript += [LOST + json.dumps(look).encode() for look in json.loads(intent)]
+    transcript += [phase_entry(n_rows, None) for n_rows in rows[len(counted) :]]
+    if rows:
+        transcript.append(ENTRY + Gone(phases=len(rows)).to_text().encode())
+    return transcript
+
+
+def _taken_over(base: State) -> dict[Pair, bytes]:
+    """The pairs of what is known that stay, and those by which the next owner erases private values."""
+    pairs = {pair: value for pair, value in base.pairs.items() if _stays(pair)}
+    for stored in base.table(StateTable.KEPT).values():
+        gone = Named.from_bytes(stored).name
+        pairs[StateTable.KEPT, (ERASED + gone.hex()).encode()] = stored
+    return pairs
 
 
 def _stays(pair: Pair) -> bool:

@@ -320,13 +320,13 @@ def _of_shares(held: Iterable[Dataset]) -> Iterator[Metric]:
     for dataset in held:
         if dataset.retired or not dataset.phase:
             continue
-        for name, spec in (dataset.paying.analysts or {}).items():
+        for name, spec in (dataset.accounts.paying.analysts or {}).items():
             share = spec.together if spec.share is None else spec.share
             if share:
-                analysts.add_metric([dataset.name, name], dataset.share_left(name) / share)
-        kept = dataset.paying.owner
+                analysts.add_metric([dataset.name, name], dataset.accounts.share_left(name) / share)
+        kept = dataset.accounts.paying.owner
         if kept is not None and kept.share:
-            owner.add_metric([dataset.name], dataset.share_left(OWNER) / kept.share)
+            owner.add_metric([dataset.name], dataset.accounts.share_left(OWNER) / kept.share)
     yield from (analysts, owner)
 
 
@@ -378,21 +378,21 @@ Figures = Mapping[str, float | None]
 def figures(dataset: Dataset) -> Figures:
     """Returns the published facts of a data set."""
     definition = dataset.definition
-    spent = max(map(max, dataset.spent), default=0) / UNITS
-    sealed = dataset.rows_in(range(dataset.phase))
+    spent = max(map(max, dataset.accounts.spent), default=0) / UNITS
+    sealed = dataset.rows.blocks.n_rows(range(dataset.phase))
     return {
         "privacy_limit_epsilon": definition.privacy.epsilon,
         "privacy_delta": definition.privacy.delta,
         "privacy_spent_epsilon": epsilon_spent(definition, spent),
         "budget_spent_ratio": spent,
-        "newest_left_ratio": dataset.newest_left if dataset.phase else None,
-        "newest_free_ratio": dataset.newest_free if dataset.phase else None,
+        "newest_left_ratio": dataset.accounts.newest_left if dataset.phase else None,
+        "newest_free_ratio": dataset.accounts.newest_free if dataset.phase else None,
         "phase": dataset.phase,
-        "phase_rows_needed": dataset.needed,
-        "rows_waiting": dataset.waiting,
+        "phase_rows_needed": dataset.phases.needed,
+        "rows_waiting": dataset.rows.waiting.n_rows,
         "rows_sealed": sealed,
-        "rows_accepted_total": sealed + dataset.waiting,
-        "commits_total": dataset.commits,
-        "last_commit_timestamp_seconds": dataset.committed_at,
+        "rows_accepted_total": sealed + dataset.rows.waiting.n_rows,
+        "commits_total": dataset.draft.state.number,
+        "last_commit_timestamp_seconds": dataset.draft.committed_at,
         "quarantined": bool(dataset.quarantined),
     }

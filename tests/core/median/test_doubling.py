@@ -92,7 +92,7 @@ def test_the_last_stage_that_the_rows_allow_refuses_what_is_beyond_it(
     cells: Universe, make_seeded_noise: MakeNoise, drive: Any
 ) -> None:
     mechanism = doubling(cells)
-    enough = [mechanism._stage(s).mechanism.min_rows for s in (1, 2, 3)]
+    enough = [mechanism._stage(s).mechanism.rows_to_open for s in (1, 2, 3)]
     assert enough == sorted(enough)
     run = drive(cells, mechanism, make_seeded_noise(3))
     run.open([1, 1, 1, 1], enough[1])
@@ -121,7 +121,7 @@ def test_whether_the_rows_suffice_for_the_next_stage_is_worked_out_once_a_phase(
     mechanism = Doubling(make, Privacy(1.0, 1e-9), Accuracy(0.1, 0.05), first=4)
     run = drive(cells, mechanism, make_seeded_noise(3))
     for _ in range(2):
-        run.open([1, 1, 1, 1], mechanism.min_rows)
+        run.open([1, 1, 1, 1], mechanism.rows_to_open)
         for _ in range(4):
             assert isinstance(run.ask(run.query([1, 0, 0, 0])), Answered)
         for _ in range(3):

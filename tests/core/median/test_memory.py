@@ -19,7 +19,7 @@ from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import Look, Mechanism
 from stream_dp.core.median.formulas import harmonic, last_threshold
 from stream_dp.core.median.memory import Memory, constants
-from stream_dp.core.median.phased import PhaseLook, QueryLook, QueryRelease
+from stream_dp.core.median.phase_looks import PhaseLook, QueryLook, QueryRelease
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import Kind, NoiseSource
@@ -486,7 +486,7 @@ def test_a_window_needs_the_rows_that_the_phase_asks_of_the_whole(
 ) -> None:
     memory, cells = small(50), universe(2, 2)
     run = Run(cells, memory, seeded_noise)
-    n_min = memory.min_rows
+    n_min = memory.rows_to_open
     for n_rows in (n_min, n_min, 2 * n_min):
         run.open(np.array([[n_rows, 0], [0, 0]], dtype=np.int64))
     codes = {}
@@ -525,11 +525,11 @@ def test_nothing_is_asked_of_a_phase_that_is_not_paid_for(seeded_noise: NoiseSou
 
 def test_phases_open_from_n_min_rows_on_and_not_beyond_the_last(seeded_noise: NoiseSource) -> None:
     memory = small()
-    assert not memory.opens(memory.min_rows - 1, 1)
-    assert memory.opens(memory.min_rows, 1)
-    assert not memory.opens(memory.min_rows, memory.min_rows + 1)
+    assert not memory.opens(memory.rows_to_open - 1, 1)
+    assert memory.opens(memory.rows_to_open, 1)
+    assert not memory.opens(memory.rows_to_open, memory.rows_to_open + 1)
     with pytest.raises(ValueError, match="opens"):
-        memory.open_phase(memory.min_rows - 1)
+        memory.open_phase(memory.rows_to_open - 1)
     opened(memory, seeded_noise, 3)
     assert not memory.opens(2**62, 1)
     with pytest.raises(ValueError, match="opens"):
@@ -684,7 +684,7 @@ def test_the_gate_opens_as_often_as_its_law_says_and_not_with_noise_10_percent_o
     """A query whose easiness lies a noise scale above the lowest threshold, over all quantiles of noise."""
     cells = universe(2, 2)
     memory = small(10**4)
-    n_rows = memory.min_rows
+    n_rows = memory.rows_to_open
     run = Run(cells, memory, make_seeded_noise(1))
     # The prediction is 1/2: at a distance of eps ln(4/3) the easiness is 3/4.
     inside = round((0.5 + 0.1 * math.log(4 / 3)) * n_rows)

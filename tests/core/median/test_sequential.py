@@ -216,7 +216,7 @@ def test_a_line_is_full_after_hundreds_of_phases_and_never_overdrawn(
     lines = Lines()
     for _ in range(300):
         lines.open()
-        (look,) = mechanism.open_phase(mechanism.min_rows)
+        (look,) = mechanism.open_phase(mechanism.rows_to_open)
         mechanism.charged(look.charges)
         lines.charge(look.charges)
     assert lines.spent(0).rho == UNITS
@@ -275,10 +275,10 @@ def test_a_polytope_serves_hundreds_of_cells_far_below_the_papers_rows(
     """128 cells and a million times fewer rows than the papers' m asks for, with the same promise."""
     cells = make_universe(8, 16)
     mechanism = _median(cells, "polytope")
-    assert mechanism.min_rows < 1e-5 * _median(cells, "entropic").min_rows
+    assert mechanism.rows_to_open < 1e-5 * _median(cells, "entropic").rows_to_open
     run = drive(cells, mechanism, make_seeded_noise(5))
     rng = np.random.default_rng(8)
-    run.open(rng.dirichlet(np.full(128, 0.2)), mechanism.min_rows)
+    run.open(rng.dirichlet(np.full(128, 0.2)), mechanism.rows_to_open)
     paths = []
     values = np.arange(8)
     for wanted in (*values, values[:4], values[2:7], values[::2]):  # of the first attribute

@@ -17,6 +17,7 @@ from stream_dp.core.mechanism import Look
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Product
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.sum_look import exact_sums
 from stream_dp.core.residual.ways.correlations import ProductLook
 from stream_dp.core.rows.universe import Category, Universe
@@ -37,7 +38,9 @@ SOME = Predicate.conjunction({2: np.array([True, False])})
 
 def product_look(where: Predicate, **privacy: Any) -> tuple[ProductLook, Drive]:
     aim = Aim(0.4, 0.5, 0.9, 0.9, 0.9)
-    mechanism = Calibrated(UNIVERSE, Privacy(1.0, 1e-9, **privacy), Accuracy(0.1, 0.1), aim=aim)
+    mechanism = Calibrated(
+        UNIVERSE, Privacy(1.0, 1e-9, **privacy), Accuracy(0.1, 0.1), CalibratedSettings(aim=aim)
+    )
     drive = Drive(UNIVERSE, mechanism, SeededNoise(np.random.default_rng(3)))
     drive.open(np.stack([0.7 * SHARES, 0.3 * SHARES], axis=-1), 40_000)
     for opening in mechanism.opened():

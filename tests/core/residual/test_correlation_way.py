@@ -12,6 +12,7 @@ from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Path, RefusalCode, Refused, Summed, Useful
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Product
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.ways.correlations import ColumnLook, ProductLook
 from stream_dp.core.rows.universe import Category, Universe
 from stream_dp.lab.seeded_noise import SeededNoise
@@ -43,7 +44,10 @@ def correlation_of(table: Any, x: Any = X, y: Any = Y) -> float:
 
 def driven(slope: float = 0.3, *, aim: Aim | None = None, **settings: Any) -> Drive:
     mechanism = Calibrated(
-        UNIVERSE, Privacy(1.0, 1e-9), Accuracy(0.05, 0.01), **{"aim": aim, **settings}
+        UNIVERSE,
+        Privacy(1.0, 1e-9),
+        Accuracy(0.05, 0.01),
+        CalibratedSettings(**{"aim": aim, **settings}),
     )
     drive = Drive(UNIVERSE, mechanism, SeededNoise(np.random.default_rng(3)))
     drive.open(shares(slope), N)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,125 +13,74 @@ import pytest
 from scipy.optimize import Bounds, minimize
 from scipy.stats import binomtest, chi2
 
-from stream_dp.core.budget.accountant import UNITS
-from stream_dp.core.budget.parameters import Accuracy, Privacy, Target
-from stream_dp.core.mechanism import Look
-from stream_dp.core.outcome import Differences, Outcome, Path, RefusalCode, Refused
+from stream_dp.core.outcome import Path, RefusalCode
 from stream_dp.core.queries.query import LinearQuery, Predicate
-from stream_dp.core.randomness.noise_sources import NoiseSource, grid_sigma
-from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
 from stream_dp.core.residual.plan.planner import water_fill
-from stream_dp.core.residual.window_pair import Windows
-from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Boolean, Category, Rows, Universe
-from tests.noise import FakeNoise, QuickNoise
+from stream_dp.core.residual.ways.differences import Windows
+from stream_dp.core.rows.blocks import Block
+from tests.core.residual.host import ALARM, Host, aimed, names, sealed, where
+from tests.noise import QuickNoise
 
-ALARM = 1e-6
 COUNTRY, LATE = range(2)
-UNIVERSE = Universe((Category("country", tuple("uvwx"), other=False), Boolean("late")))
-IS_LATE = Predicate.conjunction({LATE: np.array([False, True])})
-IN_U = Predicate.conjunction({COUNTRY: np.arange(4) == 0})
+UNIVERSE = names(4, 2)
+IS_LATE = where((4, 2), {LATE: [1]})
+IN_U = where((4, 2), {COUNTRY: [0]})
 ROWS = (40_000, 30_000, 50_000, 20_000)
 Floats = npt.NDArray[np.float64]
 
 
+@cache
 def block_of(number: int) -> Block:
     draw, n_rows = np.random.default_rng(number), ROWS[number]
-    country = draw.choice(4, n_rows, p=[0.4, 0.3, 0.2, 0.1]).astype(np.uint8)
-    late = (draw.random(n_rows) < 0.1 + 0.05 * number + 0.1 * country).astype(np.uint8)
-    return Block.seal(UNIVERSE, Rows((country, late), None))
-
-
-BLOCKS = [block_of(number) for number in range(4)]
+    country = draw.choice(4, n_rows, p=[0.4, 0.3, 0.2, 0.1])
+    return sealed(UNIVERSE, country, draw.random(n_rows) < 0.1 + 0.05 * number + 0.1 * country)
 
 
 def asked(
-    first: range,
-    second: range,
-    predicate: Predicate = IS_LATE,
-    *,
-    by_country: bool = False,
-    **target: Any,
+    first: range, second: range, predicate: Predicate = IS_LATE, *group_by: int, **target: Any
 ) -> LinearQuery:
     both = range(min(first.start, second.start), max(first.stop, second.stop))
-    group_by = (COUNTRY,) if by_country else ()
-    return LinearQuery(
-        predicate, both, group_by, target=Target(**target), difference=(first, second)
-    )
+    query = LinearQuery(predicate, both, group_by, difference=(first, second))
+    return aimed(query, **target)
+
+
+def count(window: range, **target: Any) -> LinearQuery:
+    return aimed(LinearQuery(IS_LATE, window), **target)
 
 
 DAY_BEFORE = asked(range(3, 4), range(2, 3))
 DAY_AND_ALL = asked(range(3, 4), range(4))
-ALL_AND_DAY = asked(range(4), range(3, 4), by_country=True)
+ALL_AND_DAY = asked(range(4), range(3, 4), IS_LATE, COUNTRY)
 HALVES = asked(range(2, 4), range(2), IN_U)
 EVERY = {"before": DAY_BEFORE, "of all": DAY_AND_ALL, "by country": ALL_AND_DAY, "halves": HALVES}
 every = pytest.mark.parametrize("query", EVERY.values(), ids=EVERY.keys())
 
 
-class Host:
-    """A data set with four phases, and the looks that it took."""
-
-    def __init__(
-        self,
-        noise: NoiseSource,
-        *,
-        beta: float = 0.01,
-        error: float = 0.02,
-        base_share: float = 0.0,
-    ) -> None:
-        self.mechanism = Calibrated(
-            UNIVERSE, Privacy(1.0, 1e-9), Accuracy(error, beta), base_share=base_share, pacing=False
-        )
-        self.noise, self.data = noise, Blocks(UNIVERSE)
-        self.looks: list[Look] = []
-        for block, n_rows in zip(BLOCKS, ROWS, strict=True):
-            self.data.append(block)
-            for look in self.mechanism.open_phase(n_rows):
-                self.take(look)
-
-    def take(self, look: Look) -> None:
-        self.mechanism.charged(look.charges)
-        self.looks.append(look)
-        self.release = look.take(self.noise, self.data)
-        self.mechanism.absorb(self.mechanism.release_from_bytes(self.release.to_bytes()))
-
-    def ask(self, query: LinearQuery) -> Outcome:
-        step = self.mechanism.answer(query)
-        while isinstance(step, Look):
-            self.take(step)
-            step = self.mechanism.conclude(query, step, self.release)
-        return step
-
-    def ask_difference(self, query: LinearQuery) -> Differences:
-        outcome = self.ask(query)
-        assert isinstance(outcome, Differences)
-        return outcome
-
-    @property
-    def spent(self) -> int:
-        return sum(charge.rho for look in self.looks for charge in look.charges)
+def days(noise: int | QuickNoise = 1, **more: Any) -> Host:
+    """A data set with four phases."""
+    source = QuickNoise(noise) if isinstance(noise, int) else noise
+    options = {"base_share": 0.0, "pacing": False, **more}
+    return Host(UNIVERSE, *map(block_of, range(4)), noise=source, **options)
 
 
-def truth(query: LinearQuery) -> tuple[Floats, Floats]:
+def truth(it: Host, query: LinearQuery) -> tuple[Floats, Floats]:
     """The differences of shares and of counts."""
-    data = Blocks(UNIVERSE)
-    for block in BLOCKS:
-        data.append(block)
     assert query.difference is not None
-    counts = []
-    for window in query.difference:
-        table = data.marginal((COUNTRY, LATE), window).sum(axis=0)
-        inside = (table * query.predicate.along((COUNTRY, LATE))).sum(axis=LATE)
-        counts.append(inside if query.group_by else inside.sum(keepdims=True))
+    counts = [
+        it.exact(LinearQuery(query.predicate, window, query.group_by))
+        for window in query.difference
+    ]
     rows = [sum(ROWS[b] for b in window) for window in query.difference]
-    return counts[0] / rows[0] - counts[1] / rows[1], counts[0] - counts[1]
+    return counts[0] / rows[0] - counts[1] / rows[1], (counts[0] - counts[1]).astype(np.float64)
 
 
 @every
 def test_without_noise_the_answer_is_the_exact_difference(query: LinearQuery) -> None:
-    outcome = Host(QuickNoise(1, 0.0)).ask_difference(query)
-    shares, counts = truth(query)
+    it = days(QuickNoise(1, 0.0))
+    outcome = it.ask(query)
+    shares, counts = truth(it, query)
     assert outcome.path is Path.MEASURED
     assert [cell.share for cell in outcome.cells] == pytest.approx(shares.tolist())
     assert [cell.count for cell in outcome.cells] == pytest.approx(counts.tolist())
@@ -143,53 +93,46 @@ def test_without_noise_the_answer_is_the_exact_difference(query: LinearQuery) ->
 def test_a_difference_is_as_precise_as_its_query_asks_and_the_quote_says_so(
     query: LinearQuery,
 ) -> None:
-    host = Host(QuickNoise(2))
-    query = replace(query, target=Target(share=0.01))
-    quote = host.mechanism.quote(query)
-    outcome = host.ask_difference(query)
-    shares, counts = truth(query)
-    bars = [cell.share_bar or math.inf for cell in outcome.cells]
-    assert max(bars) <= 0.01 * (1 + 1e-9)
-    assert quote.error_bar == pytest.approx(max(bars))
-    assert sum(c.rho for c in quote.charges) == host.spent
-    for cell, share, count in zip(outcome.cells, shares.tolist(), counts.tolist(), strict=True):
-        assert cell.share_bar is not None
-        assert cell.count_bar is not None
+    it, query = days(2), aimed(query, share=0.01)
+    quote = it.mechanism.quote(query)
+    outcome = it.ask(query)
+    (look,) = it.looks
+    assert quote.charges == look.charges
+    bar = max(cell.share_bar for cell in outcome.cells)
+    assert quote.error_bar == pytest.approx(bar)
+    assert bar <= 0.01 * (1 + 1e-9)
+    for cell, share, number in zip(outcome.cells, *truth(it, query), strict=True):
         assert abs(cell.share - share) <= cell.share_bar
-        assert abs(cell.count - count) <= cell.count_bar
-    again = host.ask_difference(replace(query, target=Target(share=0.011)))
+        assert abs(cell.count - number) <= cell.count_bar
+    again = it.ask(aimed(query, share=0.011))
     assert again.path is Path.CERTIFIED
     assert again.cells == outcome.cells
-    assert len(host.looks) == 1
 
 
 def test_counts_of_each_window_make_the_difference_cheaper() -> None:
-    alone, helped = Host(QuickNoise(3)), Host(QuickNoise(3))
-    helped.ask(LinearQuery(IS_LATE, range(3, 4), target=Target(share=0.01)))
-    query = replace(DAY_BEFORE, target=Target(share=0.01))
-    before, after = (host.mechanism.quote(query) for host in (alone, helped))
-    assert sum(c.rho for c in after.charges) < sum(c.rho for c in before.charges)
+    alone, helped = days(3), days(3)
+    day, query = count(range(3, 4), share=0.01), aimed(DAY_BEFORE, share=0.01)
+    helped.ask(day)
+    before, after = (it.mechanism.quote(query).charges for it in (alone, helped))
+    assert sum(c.rho for c in after) < sum(c.rho for c in before)
     # And the other way round: its look serves the counts.
     alone.ask(query)
-    count = LinearQuery(IS_LATE, range(3, 4), target=Target(share=0.01))
-    assert alone.mechanism.quote(count).charges == ()
+    assert alone.mechanism.quote(day).charges == ()
 
 
 def test_a_block_in_both_windows_errs_by_what_is_left_of_it() -> None:
     """Of one day against all, the noise of that day counts by the difference of its two shares."""
-    host = Host(QuickNoise(4))
-    host.ask(LinearQuery(IS_LATE, range(4), target=Target(share=0.02)))
-    evidence = host.mechanism.state.evidence(LinearQuery(IS_LATE, range(4)))
-    variances = evidence.variances_by_block[0]
-    n_rows = sum(ROWS)
+    it = days(4)
+    it.ask(count(range(4), share=0.02))
+    variances = it.state.evidence(count(range(4))).variances_by_block[0]
     expected = sum(
-        (float(block == 3) / ROWS[3] - 1.0 / n_rows) ** 2 * variances[block] for block in range(4)
+        (float(block == 3) / ROWS[3] - 1.0 / sum(ROWS)) ** 2 * variances[block]
+        for block in range(4)
     )
-    outcome = host.ask_difference(asked(range(3, 4), range(4), share=0.9))
-    z = host.mechanism.state.terms.z
-    assert outcome.cells[0].share_bar == pytest.approx(z * math.sqrt(expected))
-    by_count = sum(variances[block] for block in range(3))
-    assert outcome.cells[0].count_bar == pytest.approx(z * math.sqrt(by_count))
+    (cell,) = it.ask(aimed(DAY_AND_ALL, share=0.9)).cells
+    z = it.state.terms.z
+    assert cell.share_bar == pytest.approx(z * math.sqrt(expected))
+    assert cell.count_bar == pytest.approx(z * math.sqrt(sum(variances[:3])))
 
 
 # ---------------------------------------------------------------- the price
@@ -224,25 +167,15 @@ def test_filling_with_weights_is_the_cheapest_way_to_reach_a_sum() -> None:
             options={"maxiter": 500, "ftol": 1e-12},
         )
         assert loss(found) <= best.fun * (1 + 1e-4) + 1e-9
-
-
-def test_weights_of_one_change_nothing() -> None:
-    draw = np.random.default_rng(6)
-    for _ in range(20):
-        now = draw.uniform(1.0, 5.0, 6)
-        lowest, limit = 0.1 * now, 0.4 * now.sum()
-        plain = water_fill(now, lowest, limit)
-        weighted = water_fill(now, lowest, limit, weights=np.ones(6))
-        assert plain is not None
-        assert weighted is not None
-        assert weighted == pytest.approx(plain)
+        plain, of_ones = (
+            water_fill(now, lowest, 0.6 * now.sum(), weights=w) for w in (None, np.ones(5))
+        )
+        assert of_ones == pytest.approx(plain)
 
 
 def test_the_scales_of_its_counts_are_inverse_to_how_much_a_block_counts() -> None:
-    host = Host(QuickNoise(7))
-    host.ask(replace(DAY_AND_ALL, target=Target(share=0.01)))
-    (look,) = host.looks
-    assert isinstance(look, CountsLook)
+    it = days(7)
+    look = it.step(aimed(DAY_AND_ALL, share=0.01))
     sizes = np.abs(Windows(range(3, 4), range(4), ROWS).of_shares)
     variances = np.array([float(grid_sigma(step)) ** 2 for _, step in look.steps])
     level = variances * sizes
@@ -250,22 +183,17 @@ def test_the_scales_of_its_counts_are_inverse_to_how_much_a_block_counts() -> No
 
 
 def test_a_limit_that_is_too_low_is_refused_with_the_price() -> None:
-    host = Host(QuickNoise(8))
-    refused = host.ask(replace(DAY_BEFORE, target=Target(share=0.001, at_most=1e-9)))
-    assert isinstance(refused, Refused)
+    refused = days(8).step(aimed(DAY_BEFORE, share=0.001, at_most=1e-9))
     assert refused.code is RefusalCode.PRICE_TOO_HIGH
-    assert host.spent == 0
 
 
-def test_without_budget_the_bar_says_what_is_known() -> None:
-    host = Host(QuickNoise(9), base_share=0.001)
-    n_looks = len(host.looks)
-    outcome = host.ask_difference(replace(DAY_BEFORE, target=Target(share=1e-5)))
+@pytest.mark.parametrize("base_share", [0.001, 0.0])
+def test_without_budget_the_bar_says_what_is_known(base_share: float) -> None:
+    it = days(9, base_share=base_share)
+    outcome = it.ask(aimed(DAY_BEFORE, share=1e-6))
+    assert not it.looks
     assert outcome.path is Path.UNVERIFIED
-    assert outcome.cells[0].share_bar is not None
-    assert len(host.looks) == n_looks
-    nothing = Host(FakeNoise()).ask_difference(replace(DAY_BEFORE, target=Target(share=1e-6)))
-    assert nothing.cells[0].share_bar is None
+    assert (outcome.cells[0].share_bar is None) is (base_share == 0.0)
 
 
 @pytest.mark.parametrize(
@@ -275,9 +203,7 @@ def test_without_budget_the_bar_says_what_is_known() -> None:
 def test_windows_that_cannot_be_compared_are_refused(
     first: range, second: range, words: str
 ) -> None:
-    query = LinearQuery(IS_LATE, range(4), difference=(first, second))
-    refused = Host(FakeNoise()).ask(query)
-    assert isinstance(refused, Refused)
+    refused = days().step(LinearQuery(IS_LATE, range(4), difference=(first, second)))
     assert refused.code is RefusalCode.WINDOW_TOO_SMALL
     assert refused.retriable
     assert words in refused.message
@@ -288,17 +214,17 @@ def test_windows_that_cannot_be_compared_are_refused(
 
 def watched(query: LinearQuery) -> Host:
     """A data set in which tables and counts say something of a difference."""
-    host = Host(QuickNoise(10), base_share=0.0005)
-    host.ask(LinearQuery(IS_LATE, range(1, 4), target=Target(share=0.015)))
-    host.ask(replace(query, target=Target(share=0.01)))
-    return host
+    it = days(10, base_share=0.0005)
+    it.ask(count(range(1, 4), share=0.015))
+    it.ask(aimed(query, share=0.01))
+    assert {type(look) for look in it.taken} == {TablesLook, CountsLook}
+    return it
 
 
 def as_if_windows_were_apart(query: LinearQuery) -> float:
     """How many times too wide a bar is whose windows do not know of the blocks that they share."""
     assert query.difference is not None
-    variances = watched(query).mechanism.state.evidence(LinearQuery(IS_LATE, range(4)))
-    by_block = variances.variances_by_block[0]
+    by_block = watched(query).state.evidence(count(range(4))).variances_by_block[0]
     each = [
         sum(by_block[b] for b in window) / sum(ROWS[b] for b in window) ** 2
         for window in query.difference
@@ -310,33 +236,29 @@ def as_if_windows_were_apart(query: LinearQuery) -> float:
 
 def errors(factor: float, query: LinearQuery) -> list[float]:
     """What a difference is off, in its own deviations."""
-    host = watched(query)
-    assert {type(look) for look in host.looks} == {TablesLook, CountsLook}
-    (share,), _ = truth(query)
-    noise, found, z = QuickNoise(11, factor), [], host.mechanism.state.terms.z
+    it = watched(query)
+    (share,), _ = truth(it, query)
+    noise, found, z = QuickNoise(11, factor), [], it.state.terms.z
     for _ in range(2800):
-        fresh = Calibrated(UNIVERSE, Privacy(1.0, 1e-9), Accuracy(0.02, 0.01), base_share=0.0)
+        fresh = Host(UNIVERSE, base_share=0.0)
         for n_rows in ROWS:
-            fresh.open_phase(n_rows)
-        for look in host.looks:
-            fresh.absorb(look.take(noise, host.data))
-        outcome = fresh.answer(replace(query, target=Target(share=0.5)))
-        assert isinstance(outcome, Differences)
-        (cell,) = outcome.cells
-        assert cell.share_bar is not None
+            fresh.mechanism.open_phase(n_rows)
+        for look in it.taken:
+            fresh.mechanism.absorb(look.take(noise, it.data))
+        (cell,) = fresh.step(aimed(query, share=0.5)).cells
         found.append((cell.share - share) / (cell.share_bar / z))
     return found
+
+
+def alarm(found: Sequence[float]) -> float:
+    total, n = float(np.square(found).sum()), len(found)
+    return 2.0 * min(float(chi2.sf(total, n)), float(chi2.cdf(total, n)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("query", [DAY_BEFORE, DAY_AND_ALL], ids=["apart", "overlapping"])
 def test_bars_of_differences_cover_as_they_say(query: LinearQuery) -> None:
     """False-alarm rate one in a million; noise that is 10% larger or smaller fails."""
-
-    def alarm(found: list[float]) -> float:
-        total, n = float(np.square(found).sum()), len(found)
-        return 2.0 * min(float(chi2.sf(total, n)), float(chi2.cdf(total, n)))
-
     right = errors(1.0, query)
     assert alarm(right) > ALARM
     outside = sum(abs(each) > 2.5758293 for each in right)
@@ -346,9 +268,3 @@ def test_bars_of_differences_cover_as_they_say(query: LinearQuery) -> None:
         assert alarm([each / wide for each in right]) < ALARM
     wrong = 1.1 if query is DAY_BEFORE else 0.9
     assert alarm(errors(wrong, query)) < ALARM
-
-
-def test_units_of_a_line_are_whole() -> None:
-    host = Host(QuickNoise(12))
-    host.ask(HALVES)
-    assert 0 < host.spent < 4 * UNITS

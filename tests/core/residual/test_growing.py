@@ -24,6 +24,7 @@ from stream_dp.core.residual.base_release.replay import Choice, Replay
 from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.belief.rank_forms import rank_forms
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.table_looks import GROWTH, TablesLook
 from stream_dp.core.residual.plan.planner import Prices, certifies
 from stream_dp.core.rows.blocks import Block, Blocks
@@ -106,7 +107,7 @@ class Host:
 
 
 def make(error: float = 0.02, **options: Any) -> Calibrated:
-    return Calibrated(UNIVERSE, PRIVACY, Accuracy(error, 0.01), **options)
+    return Calibrated(UNIVERSE, PRIVACY, Accuracy(error, 0.01), CalibratedSettings(**options))
 
 
 def stream(n: int, seed: int = 3, window: range = range(1)) -> list[LinearQuery]:
@@ -276,7 +277,7 @@ def test_nothing_that_is_measured_unasked_passes_what_was_announced() -> None:
         it.open()
     assert it.growths
     bought = [it.mechanism.state.bought.units(block) / UNITS for block in range(4)]
-    assert max(bought) <= it.mechanism.most_measured / UNITS
+    assert max(bought) <= it.mechanism.openings.most_measured / UNITS
     assert max(bought) > 0.3, "and much is"
 
 
@@ -390,7 +391,7 @@ def test_who_steers_openings_makes_answers_miss_no_more_often_than_promised() ->
     for number, query in enumerate(stream(600)):
         window = range(number % 2, 3)
         asked = LinearQuery(query.predicate, window)
-        evidence = it.mechanism.belief.at_opening(form_of(asked, state.shape), window)
+        evidence = it.mechanism.state.belief.at_opening(form_of(asked, state.shape), window)
         z = ERROR * evidence.n_rows / float(evidence.variances[0]) ** 0.5
         (lost if state.at_opening(asked) is None else kept).append(z)
     assert missed(min(kept), 12) < 2.0 * math.erfc(min(kept) / 2**0.5) <= 0.9 * beta
@@ -423,15 +424,15 @@ def test_a_quantile_of_several_phases_has_no_bar_of_what_learned_openings_say_by
     widths = []
     for window in (range(1), range(2)):
         query = LinearQuery(EVERYTHING, window, rank=Rank(1, 0.5, (0, 1, 2)))
-        forms = rank_forms(query, it.mechanism.shape)
-        opening = it.mechanism.belief.at_opening(forms[0][0], window)
+        forms = rank_forms(query, it.mechanism.state.shape)
+        opening = it.mechanism.state.belief.at_opening(forms[0][0], window)
         z, error = it.mechanism.state.terms.z, it.mechanism.state.terms.error
         assert certifies(opening, error, z), "by itself it is as precise as is asked"
         outcome = it.ask(query)
         assert isinstance(outcome, Quantiles)
         assert outcome.path is Path.CERTIFIED
         own = z * max(
-            it.mechanism.belief.at_opening(form, window).variances[0] ** 0.5
+            it.mechanism.state.belief.at_opening(form, window).variances[0] ** 0.5
             for form, _ in forms[:-1]
         )
         widths.append((outcome.cells[0].bar or 0.0) / own)

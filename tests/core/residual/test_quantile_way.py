@@ -13,6 +13,7 @@ from stream_dp.core.outcome import Path, Quantiles, RefusalCode, Refused
 from stream_dp.core.queries.conditions import compile_rank
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.table_looks import TablesLook
 from stream_dp.core.rows.universe import Category, Number, Universe
 from stream_dp.lab.seeded_noise import SeededNoise
@@ -29,7 +30,10 @@ SHARES = np.array([[1, 4, 3, 1, 1], [1, 1, 1, 2, 5]])
 
 def driven(**settings: Any) -> Drive:
     mechanism = Calibrated(
-        UNIVERSE, Privacy(1.0, 1e-9), Accuracy(0.02, 0.01), **{"base_share": 0.0, **settings}
+        UNIVERSE,
+        Privacy(1.0, 1e-9),
+        Accuracy(0.02, 0.01),
+        CalibratedSettings(**{"base_share": 0.0, **settings}),
     )
     drive = Drive(UNIVERSE, mechanism, SeededNoise(np.random.default_rng(3)))
     drive.open(SHARES, 20_000)
@@ -116,7 +120,9 @@ def test_too_many_cells_are_refused() -> None:
             Category("b", tuple(map(str, range(80))), other=False),
         )
     )
-    mechanism = Calibrated(wide, Privacy(1.0, 1e-9), Accuracy(0.02, 0.01), base_share=0.0)
+    mechanism = Calibrated(
+        wide, Privacy(1.0, 1e-9), Accuracy(0.02, 0.01), CalibratedSettings(base_share=0.0)
+    )
     mechanism.open_phase(20_000)
     rank, _ = compile_rank(wide, "a", 0.5, None, ("b",))
     refused = mechanism.answer(LinearQuery(EVERYTHING, range(1), (1,), rank=rank))

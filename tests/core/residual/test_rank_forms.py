@@ -9,25 +9,23 @@ import numpy.typing as npt
 import pytest
 
 from stream_dp.core.published.quantile import weights
-from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Rank
-from stream_dp.core.residual.belief.evidence import Belief
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Rank
+from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.rank_forms import rank_forms, rank_places
+from tests.core.residual.host import where
+from tests.core.residual.least_squares import Measured, belief_of, least_squares
 
 Floats = npt.NDArray[np.float64]
 GROUPS, BINS, SCALE = 3, 5, 20.0
 SHAPE = (GROUPS, BINS)
+DRAW = np.random.default_rng(1)
+TABLE = DRAW.integers(10, 90, SHAPE) + DRAW.normal(0.0, SCALE, SHAPE)
+KNOWN = Measured((0, 1), 0, TABLE, SCALE**2)
 
 
-def noisy_table() -> Floats:
-    draw = np.random.default_rng(1)
-    return np.asarray(draw.integers(10, 90, SHAPE) + draw.normal(0.0, SCALE, SHAPE))
-
-
-def known(table: Floats, *, total_known: bool, n_rows: int = 700) -> Belief:
-    belief = Belief(SHAPE, total_known=total_known)
-    belief.open_block(n_rows)
-    belief.absorb_table((0, 1), 0, table, SCALE**2)
-    return belief
+def passed(query: LinearQuery, *history: Measured, total_known: bool) -> tuple[Evidence, ...]:
+    belief = belief_of(SHAPE, history, total_known=total_known)
+    return belief.passed(query, rank_forms(query, SHAPE))
 
 
 @pytest.mark.parametrize("total_known", [True, False])
@@ -36,57 +34,36 @@ def known(table: Floats, *, total_known: bool, n_rows: int = 700) -> Belief:
 def test_estimates_and_variances_are_those_of_all_cells(
     group_by: tuple[int, ...], rank: float, *, total_known: bool
 ) -> None:
-    table, n_rows = noisy_table(), 700
-    belief = known(table, total_known=total_known, n_rows=n_rows)
     query = LinearQuery(EVERYTHING, range(1), group_by, rank=Rank(1, rank, tuple(range(BINS))))
-    found = belief.passed(query, rank_forms(query, SHAPE))
+    found = passed(query, KNOWN, total_known=total_known)
     assert len(found) == BINS, "one for each bin but the last, and the number of rows"
-    # Where the number of rows is public, the noise has no part in the direction of all ones.
-    n_cells = table.size
-    ones = np.ones(n_cells)
-    centre = np.eye(n_cells) - np.outer(ones, ones) / n_cells if total_known else np.eye(n_cells)
-    best = table.ravel() + total_known * (n_rows - table.sum()) / n_cells
     for place, evidence in enumerate(found[:-1]):
         along = weights(BINS, range(BINS), place, rank)
-        for group in range(GROUPS if group_by else 1):
-            cells = np.zeros(SHAPE)
-            cells[group if group_by else slice(None)] = along
-            form = cells.ravel()
-            at = group if len(evidence.variances) > 1 else 0
-            assert evidence.values[group] == pytest.approx(form @ best)
-            assert evidence.variances[at] == pytest.approx(SCALE**2 * form @ centre @ form)
+        groups = np.eye(GROUPS) if group_by else np.ones((1, GROUPS))
+        masks = [np.outer(group, along) for group in groups]
+        best, least = least_squares(SHAPE, masks, [KNOWN], range(1), total_known=total_known)
+        assert evidence.values == pytest.approx(best)
+        assert np.broadcast_to(evidence.variances, least.shape) == pytest.approx(least)
 
 
-@pytest.mark.parametrize("rank", [0.25, 0.9])
-def test_an_unknown_number_of_rows_errs_too(rank: float) -> None:
+@pytest.mark.parametrize("total_known", [True, False])
+@pytest.mark.parametrize("rank", [0.25, 0.5, 0.9])
+def test_an_unknown_number_of_rows_errs_too(rank: float, *, total_known: bool) -> None:
     """The formula of Theorem 23 for one table: j bins up to the edge, and n in all."""
-    belief = Belief((BINS,), total_known=False)
-    belief.open_block(700)
-    belief.absorb_table((0,), 0, noisy_table()[0], SCALE**2)
+    belief = belief_of((BINS,), [Measured((0,), 0, TABLE[0], SCALE**2)], total_known=total_known)
     query = LinearQuery(EVERYTHING, range(1), rank=Rank(0, rank, tuple(range(BINS))))
-    found = belief.passed(query, rank_forms(query, (BINS,)))
-    for j, evidence in enumerate(found[:-1], start=1):
+    *found, of_rows = belief.passed(query, rank_forms(query, (BINS,)))
+    for j, evidence in enumerate(found, start=1):
         of_one = j * (1.0 - rank) ** 2 + (BINS - j) * rank**2
+        if total_known:
+            of_one = j * (BINS - j) / BINS
         assert math.sqrt(evidence.variances[0]) == pytest.approx(SCALE * math.sqrt(of_one))
-
-
-def test_a_known_number_of_rows_does_not_err() -> None:
-    belief = Belief((BINS,))
-    belief.open_block(700)
-    belief.absorb_table((0,), 0, noisy_table()[0], SCALE**2)
-    query = LinearQuery(EVERYTHING, range(1), rank=Rank(0, 0.5, tuple(range(BINS))))
-    *passed, of_rows = belief.passed(query, rank_forms(query, (BINS,)))
-    for j, evidence in enumerate(passed, start=1):
-        of_one = j * (BINS - j) / BINS
-        assert of_one <= min(j, BINS - j)
-        assert math.sqrt(evidence.variances[0]) == pytest.approx(SCALE * math.sqrt(of_one))
-    assert of_rows.values[0] == pytest.approx(700)
-    assert of_rows.variances[0] == 0.0
+    expected = (1000.0, 0.0) if total_known else (TABLE[0].sum(), BINS * SCALE**2)
+    assert (of_rows.values[0], of_rows.variances[0]) == pytest.approx(expected)
 
 
 def test_counts_of_the_table_that_were_measured_for_it_add_their_precision() -> None:
-    table = noisy_table()
-    belief = known(table, total_known=False)
+    belief = belief_of(SHAPE, [KNOWN], total_known=False)
     query = LinearQuery(EVERYTHING, range(1), (0,), rank=Rank(1, 0.5, tuple(range(BINS))))
     before = belief.passed(query, rank_forms(query, SHAPE))
     counts = np.arange(15.0)
@@ -102,16 +79,12 @@ def test_counts_of_the_table_that_were_measured_for_it_add_their_precision() -> 
 
 
 def test_a_condition_on_the_attribute_leaves_its_other_cells_out() -> None:
-    table = noisy_table()
-    belief = known(table, total_known=False)
-    chosen = np.array([False, True, True, True, False])
-    query = LinearQuery(
-        Predicate.conjunction({1: chosen}), range(1), (0,), rank=Rank(1, 0.5, (1, 2, 3))
-    )
-    *passed, of_rows = belief.passed(query, rank_forms(query, SHAPE))
-    assert len(passed) == 2
-    assert of_rows.values == pytest.approx(table[:, 1:4].sum(axis=1))
-    assert passed[0].values == pytest.approx(table[:, 1] - table[:, 1:4].sum(axis=1) / 2)
+    inside = where(SHAPE, {1: (1, 2, 3)})
+    query = LinearQuery(inside, range(1), (0,), rank=Rank(1, 0.5, (1, 2, 3)))
+    *found, of_rows = passed(query, KNOWN, total_known=False)
+    assert len(found) == 2
+    assert of_rows.values == pytest.approx(TABLE[:, 1:4].sum(axis=1))
+    assert found[0].values == pytest.approx(TABLE[:, 1] - TABLE[:, 1:4].sum(axis=1) / 2)
 
 
 @pytest.mark.parametrize("n_bins", [2, 9, 1_000, 1_100, 5_000, 60_000])

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.pipeline.datasets import dataset, private_values
-from stream_dp.pipeline.datasets.block_cache import StoredBlocks
+from stream_dp.pipeline.datasets import draft
 from stream_dp.pipeline.journal import journal, redis_follower, releaser
+from stream_dp.pipeline.rows import private_values
+from stream_dp.pipeline.rows.block_cache import StoredBlocks
 from stream_dp.state import private_names, schema
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script
@@ -41,7 +42,7 @@ def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def draw() -> None:
         drawn = count()
-        for module in (dataset, journal, private_names, schema):
+        for module in (draft, journal, private_names, schema):
             monkeypatch.setattr(module, "token_bytes", lambda n: next(drawn).to_bytes(n))
         for module in (private_values, private_names):
             monkeypatch.setattr(module, "name_of", lambda value: value[:16])

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from stream_dp.core.baselines.whole_noisy_table import TableLook
-from stream_dp.core.median.phased import PhaseLook, QueryLook
+from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
-from stream_dp.core.residual.plan.relative_stages import StagedLook
-from stream_dp.core.residual.ways.aimed import StagedTables
-from stream_dp.core.residual.ways.correlations import ColumnLook, ProductLook
 from stream_dp.core.sparse_vector.gates import CountLook
 from tests.pipeline.blindfold.life import Life
 from tests.pipeline.blindfold.queries import AA, COUNTS, LATE, OF_PAPERS, SHORT, STANDING, SUMS
@@ -123,7 +120,7 @@ PROFILES: Final[dict[str, Life]] = {
                 "error": {"value": 0.4},
             },
         ],
-        frozenset({ColumnLook, ProductLook}),
+        frozenset({CountsLook, SumLook}),
         numbered=True,
     ),
     "calibrated, rows are erased": Life(
@@ -161,7 +158,7 @@ PROFILES: Final[dict[str, Life]] = {
             {"where": LATE, "error": 0.2, "quote": True},
             {"where": LATE, "error": {"value": 400}},
         ],
-        frozenset({StagedLook}),
+        frozenset({CountsLook}),
         rows=2100,
     ),
     "calibrated, aim": Life(
@@ -172,7 +169,7 @@ PROFILES: Final[dict[str, Life]] = {
             {"kind": "table", "group_by": ["carrier", "delay", "cancelled"]},
             {"kind": "sum", "attribute": "delay", "group_by": ["carrier"], "mean": True},
         ],
-        frozenset({StagedTables, SumLook}),
+        frozenset({TablesLook, SumLook}),
         rows=2100,
     ),
     "gated": Life(

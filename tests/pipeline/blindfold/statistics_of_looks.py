@@ -25,15 +25,13 @@ from stream_dp.core.kinds.threshold.curve_answerer import CurvesLook
 from stream_dp.core.kinds.threshold.partition import PartitionPlan
 from stream_dp.core.kinds.with_kinds import NamedLook
 from stream_dp.core.median.doubling_stages import StageLook
-from stream_dp.core.median.phased import PhaseLook, QueryLook
+from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
 from stream_dp.core.randomness.exact_choice import permutation
 from stream_dp.core.residual.belief.levels import grouped
 from stream_dp.core.residual.looks.counted_rows import RowsLook
+from stream_dp.core.residual.looks.staged_look import StagedLook
 from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook, exact_answers
-from stream_dp.core.residual.plan.relative_stages import StagedLook
-from stream_dp.core.residual.ways.aimed import StagedTables
-from stream_dp.core.residual.ways.correlations import ColumnLook, ProductLook
 from stream_dp.core.rows.blocks import Blocks, count_of
 from stream_dp.core.sparse_vector.gates import CountLook
 from tests.pipeline.blindfold.draws import Coin, Drawn, Law, Statistic
@@ -160,13 +158,9 @@ def _of_phase(look: PhaseLook, data: Blocks, _: Any) -> list[Statistic]:
 
 STATISTICS: Final[dict[type, Callable[[Any, Blocks, Any], list[Statistic]]]] = {
     TablesLook: _of_tables,
-    StagedTables: _of_tables,
     RowsLook: _of_rows,
     CountsLook: of_counts,
-    StagedLook: of_counts,
     SumLook: _of_sums,
-    ColumnLook: of_counts,
-    ProductLook: _of_sums,
     TableLook: _of_whole_table,
     CountLook: _of_count,
     QueryLook: _of_query,
@@ -198,4 +192,4 @@ def looks() -> set[Any]:
                 and not getattr(one, "_is_protocol", False)
             ):
                 found.add(one)
-    return found - {NamedLook, StageLook}
+    return found - {NamedLook, StagedLook, StageLook}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,14 @@ import pytest
 from stream_dp.core.residual.looks.table_looks import CountsLook
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.messages import Event
-from stream_dp.pipeline.datasets.block_cache import BlockCache, StoredBlocks
-from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.paid_looks import PaidLooks
+from stream_dp.pipeline.datasets.phases import Phases
 from stream_dp.pipeline.intake import decider
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.queries import reply
+from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
+from stream_dp.pipeline.rows.private_rows import PrivateRows
+from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
 from stream_dp.pipeline.watch.metrics import Metrics
 from stream_dp.state.private_names import Named
 from tests.pipeline.blindfold.lives import LIVES
@@ -44,9 +47,9 @@ def _unlisted(rows: Any) -> int:
     return int(rows.entry_counts[rows.codes[0] == 2].sum())
 
 
-def _first_cell(dataset: Dataset) -> int:
+def _first_cell(rows: PrivateRows) -> int:
     """A true count of all phases."""
-    data = dataset._data
+    data = rows.blocks.data
     return int(sum(table[2] for table in data.marginal((0,), range(len(data))))) if len(data) else 0
 
 
@@ -58,13 +61,13 @@ def _with_reason(value: bytes, more: object) -> bytes:
 
 @broken("released")
 def an_event_counts_the_rows_of_a_cell(patch: pytest.MonkeyPatch) -> None:
-    store = Dataset.store_batch
+    store = WaitingBatches.store_outcome
 
-    def counting(self: Dataset, event: Event) -> bytes:
+    def counting(self: WaitingBatches, event: Event) -> bytes:
         of_it = _unlisted([*self._pending.values()][-1]) if self._pending and event.waiting else 0
         return store(self, event.model_copy(update={"waiting": (event.waiting or 0) + of_it}))
 
-    patch.setattr(Dataset, "store_batch", counting)
+    patch.setattr(WaitingBatches, "store_outcome", counting)
 
 
 @broken("released")
@@ -73,7 +76,7 @@ def an_answer_notes_a_true_count(patch: pytest.MonkeyPatch) -> None:
 
     def noting(self: Any, *arguments: Any) -> Any:
         reply = answered(self, *arguments)
-        return reply.model_copy(update={"note": str(_first_cell(self.dataset))})
+        return reply.model_copy(update={"note": str(_first_cell(self.dataset.rows))})
 
     patch.setattr(reply.ReplyMaker, "answered", noting)
 
@@ -92,38 +95,45 @@ def a_rejection_has_a_digest(patch: pytest.MonkeyPatch) -> None:
 
 @broken("released")
 def the_ledger_counts_cells(patch: pytest.MonkeyPatch) -> None:
-    write = Dataset.write_ledger
+    announce = Phases._announce
 
-    def counting(self: Dataset, kind: str, body: Mapping[str, object]) -> None:
-        write(self, kind, {**body, "cells": _first_cell(self)})
+    def counting(self: Phases, n_rows: int, erased: int, late: int) -> None:
+        write, cells = self._draft.write_ledger, _first_cell(self._rows)
+        with pytest.MonkeyPatch.context() as more:
+            more.setattr(
+                self._draft,
+                "write_ledger",
+                lambda kind, body: write(kind, {**body, "cells": cells}),
+            )
+            announce(self, n_rows, erased, late)
 
-    patch.setattr(Dataset, "write_ledger", counting)
+    patch.setattr(Phases, "_announce", counting)
 
 
 @broken("released")
 def synthetic_rows_are_noted_a_true_count(patch: pytest.MonkeyPatch) -> None:
-    synthesize = Dataset._synthesize
+    synthesize = PaidLooks.synthesize
 
-    def noting(self: Dataset) -> None:
+    def noting(self: PaidLooks) -> None:
         synthesize(self)
-        for outgoing in self._draft.outgoing:
+        for outgoing in self._draft._change.outgoing:
             if outgoing.role == "synthetic":
                 found = json.loads(outgoing.value)
-                found["note"] += str(_first_cell(self))
+                found["note"] += str(_first_cell(self._rows))
                 object.__setattr__(outgoing, "value", json.dumps(found).encode())
 
-    patch.setattr(Dataset, "_synthesize", noting)
+    patch.setattr(PaidLooks, "synthesize", noting)
 
 
 @broken("logged")
 def a_log_record_says_what_a_row_holds(patch: pytest.MonkeyPatch) -> None:
-    wait = Dataset._wait
+    wait = WaitingBatches._add
 
-    def logging_it(self: Dataset, number: int, rows: Any) -> None:
+    def logging_it(self: WaitingBatches, number: int, rows: Any) -> None:
         logging.getLogger("stream_dp").debug("%s rows are of other carriers", _unlisted(rows))
         wait(self, number, rows)
 
-    patch.setattr(Dataset, "_wait", logging_it)
+    patch.setattr(WaitingBatches, "_add", logging_it)
 
 
 @broken("metrics")
@@ -132,17 +142,20 @@ def a_metric_shows_a_true_count(patch: pytest.MonkeyPatch) -> None:
 
     def counting(self: Metrics) -> bytes:
         datasets = self._worker.datasets.values() if self._worker is not None else ()
-        return exposition(self) + b"others %d\n" % sum(map(_first_cell, datasets))
+        return exposition(self) + b"others %d\n" % sum(_first_cell(one.rows) for one in datasets)
 
     patch.setattr(Metrics, "exposition", counting)
 
 
 @broken("released")
 def rows_that_wait_are_counted_by_what_they_hold(patch: pytest.MonkeyPatch) -> None:
-    def waiting(self: Dataset) -> int:
-        return self._waiting + sum(map(_unlisted, self._pending.values()))
+    add = WaitingBatches._add
 
-    patch.setattr(Dataset, "waiting", property(waiting))
+    def counting(self: WaitingBatches, number: int, rows: Any) -> None:
+        add(self, number, rows)
+        self.n_rows += _unlisted(rows)
+
+    patch.setattr(WaitingBatches, "_add", counting)
 
 
 @broken("kept")
@@ -171,14 +184,14 @@ def a_block_is_kept_in_memory_if_a_count_is_even(patch: pytest.MonkeyPatch) -> N
 
 @broken("steps")
 def a_row_of_another_cell_takes_a_step_more(patch: pytest.MonkeyPatch) -> None:
-    accept = Dataset.accept
+    accept = Phases.accept
 
-    async def asking(self: Dataset, batch: Any, rows: Any) -> bytes:
+    async def asking(self: Phases, batch: Any, rows: Any) -> bytes:
         for _ in range(_unlisted(rows)):
-            await self._keeper.find(self.name, Named(bytes(16), (0,)))
+            await self._rows.values._keeper.find(self._draft.dataset, Named(bytes(16), (0,)))
         return await accept(self, batch, rows)
 
-    patch.setattr(Dataset, "accept", asking)
+    patch.setattr(Phases, "accept", asking)
 
 
 @broken("released")

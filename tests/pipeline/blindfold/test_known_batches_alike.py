@@ -36,13 +36,13 @@ def _says_which_rows_came(patch: pytest.MonkeyPatch) -> None:
     known = batches.known_before
 
     def telling(dataset: Dataset, batch: Batch) -> None:
-        announce = dataset.announce
+        announce = dataset.draft.announce
 
         def with_note(event: Event) -> bytes:
             return announce(event.model_copy(update={"note": f"{batch.rows}"}))
 
         with patch.context() as more:
-            more.setattr(dataset, "announce", with_note)
+            more.setattr(dataset.draft, "announce", with_note)
             known(dataset, batch)
 
     patch.setattr(batches, "known_before", telling)

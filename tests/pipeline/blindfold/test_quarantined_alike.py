@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline import worker
+from stream_dp.pipeline import group_steps
 from stream_dp.pipeline.intake import decider
 from stream_dp.pipeline.intake.backlog import Piece
 from tests.pipeline.blindfold.lives import LIVES
@@ -25,7 +25,7 @@ async def test_a_batch_that_kills_the_worker_is_quarantined_alike_whatever_it_ho
     where: str,
 ) -> None:
     """It ends the worker when it is decided on, or already when it is read."""
-    owner: Any = worker if where == "decode" else decider.Decider
+    owner: Any = group_steps if where == "decode" else decider.Decider
     step = getattr(owner, where)
 
     def deadly(*arguments: Any) -> Any:

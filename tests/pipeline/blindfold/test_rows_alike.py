@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.median.phased import PhaseLook
+from stream_dp.core.median.phase_looks import PhaseLook
 from tests.pipeline.blindfold.lives import LIVES
 
 

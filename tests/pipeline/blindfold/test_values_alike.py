@@ -9,7 +9,7 @@ import pytest
 
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.messages import Event
-from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
 from tests.pipeline.blindfold.lives import LIVES
 from tests.pipeline.blindfold.two_rows import THESE
 
@@ -30,12 +30,12 @@ async def test_two_runs_that_differ_in_a_value_within_a_cell_look_the_same(
 async def test_a_copy_that_says_how_many_values_are_clamped_is_told_apart(
     both: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Dataset.store_batch
+    store = WaitingBatches.store_outcome
 
-    def counting(self: Dataset, event: Event) -> bytes:
+    def counting(self: WaitingBatches, event: Event) -> bytes:
         top = [int((rows.measures[1] == 70).sum()) for rows in self._pending.values()]
         return store(self, event.model_copy(update={"note": f"{sum(top)} values are clamped"}))
 
-    monkeypatch.setattr(Dataset, "store_batch", counting)
+    monkeypatch.setattr(WaitingBatches, "store_outcome", counting)
     runs = await both(LIVES["calibrated, values are kept"])
     assert runs.seen[0]["released"] != runs.seen[1]["released"]

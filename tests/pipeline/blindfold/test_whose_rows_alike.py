@@ -10,8 +10,7 @@ import pytest
 
 from stream_dp.core.residual.looks.counted_rows import RowsLook
 from stream_dp.core.residual.looks.table_looks import TablesLook
-from stream_dp.messages import Event
-from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.phases import Phases
 from stream_dp.pipeline.watch.metrics import Metrics
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script
@@ -105,14 +104,13 @@ async def test_two_runs_that_differ_in_whose_rows_these_are_look_the_same(
 
 
 def _an_event_says_how_many_rows_count(patch: pytest.MonkeyPatch) -> None:
-    announce = Dataset.announce
+    announce = Phases._announce
 
-    def counting(self: Dataset, event: Event) -> bytes:
-        if event.event == "phase_opened":
-            event = event.model_copy(update={"rows": int(self._data.marginal((), range(1))[0])})
-        return announce(self, event)
+    def counting(self: Phases, n_rows: int, erased: int, late: int) -> None:
+        counted = int(self._rows.blocks.data.marginal((), range(1))[0])
+        announce(self, counted, erased, late)
 
-    patch.setattr(Dataset, "announce", counting)
+    patch.setattr(Phases, "_announce", counting)
 
 
 def _a_metric_counts_persons(patch: pytest.MonkeyPatch) -> None:
@@ -120,7 +118,7 @@ def _a_metric_counts_persons(patch: pytest.MonkeyPatch) -> None:
 
     def counting(self: Metrics) -> bytes:
         datasets = self._worker.datasets.values() if self._worker is not None else ()
-        waiting = [rows for dataset in datasets for rows in dataset._pending.values()]
+        waiting = [rows for dataset in datasets for rows in dataset.rows.waiting._pending.values()]
         persons = {bytes(one) for rows in waiting if rows.whose for one in rows.whose.digests}
         return exposition(self) + b"persons %d\n" % len(persons)
 

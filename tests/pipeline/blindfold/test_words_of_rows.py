@@ -47,13 +47,13 @@ async def test_no_repr_shows_what_is_private(world: Any) -> None:
     seen += [
         repr(record),
         repr(dataset),
-        repr(dataset._data),
-        repr(dataset._pending),
-        repr(dataset._chain),
+        repr(dataset.rows.blocks.data),
+        repr(dataset.rows.waiting._pending),
+        repr(dataset.draft._chain),
     ]
     seen += [
         repr(dataset.mechanism),
-        repr(dataset._draft),
+        repr(dataset.draft),
         repr(process.worker),
         repr(world.view),
     ]

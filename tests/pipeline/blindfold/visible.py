@@ -65,7 +65,7 @@ def _pages(world: Any) -> list[dict[str, bytes]]:
     health = Health(
         ready=at_work.ready,
         partitions=tuple(sorted(at_work.ownership.held)),
-        waiting={name: dataset.waiting for name, dataset in at_work.datasets.items()},
+        waiting={name: dataset.rows.waiting.n_rows for name, dataset in at_work.datasets.items()},
         quarantined={name: d.quarantined for name, d in at_work.datasets.items() if d.quarantined},
     )
     views = Views(published)

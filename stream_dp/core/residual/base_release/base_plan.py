@@ -24,28 +24,33 @@ once for V = 1, and a phase only picks one of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import combinations, islice, product
+from itertools import combinations, product
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from stream_dp.core.bisection import least
-from stream_dp.core.budget.accountant import UNITS, Budget
-from stream_dp.core.budget.parameters import Accuracy, Aim
+from stream_dp.core.budget.accountant import UNITS, Charge
+from stream_dp.core.budget.parameters import Aim
 from stream_dp.core.randomness.noise_sources import GRID_STEPS, grid_sigma
 from stream_dp.core.residual.base_release.expected_queries import (
-    WINDOWS,
+    ANYTHING,
+    GENERIC_QUERIES,
+    Expected,
     Group,
     generic_workload,
     is_wide,
-    planned_shape,
+    planned_axes,
 )
 from stream_dp.core.residual.belief.levels import Axes, Part, axes_of
 from stream_dp.core.residual.belief.linear_forms import Floats
+from stream_dp.core.residual.looks import table_looks
+from stream_dp.core.residual.looks.table_looks import TablesLook
 from stream_dp.core.residual.plan.aim_rule import Deviations, opening_columns
 from stream_dp.core.residual.plan.planner import (
     MAX_TABLE_CELLS,
@@ -54,10 +59,8 @@ from stream_dp.core.residual.plan.planner import (
     for_noise,
     step_below,
 )
+from stream_dp.core.residual.plan.promise import Promise
 from stream_dp.core.residual.plan.residual_price import residual_price, standalone_price
-
-GENERIC_QUERIES = 300
-"""Different queries expected in each phase, if the definition does not say."""
 
 CAP = 0.25
 """The largest share of a line that a base release takes unasked."""
@@ -71,25 +74,29 @@ class BaseRelease:
     """The measurements that are taken of every new block at once.
 
     Attributes:
-        attributes: The components of each table (``Axes``), ascending. Where an attribute is counted cell by
-            cell, its component is its index.
-        steps: The step of each table on the public grid of scales.
+        tables: The components of each table (``Axes``), ascending, and its step on the public grid of scales.
+            Where an attribute is counted cell by cell, its component is its index.
         units: The units that the release costs.
     """
 
-    attributes: tuple[tuple[int, ...], ...] = field(repr=False)
-    steps: tuple[int, ...] = field(repr=False)
+    tables: tuple[tuple[Part, int], ...] = field(repr=False)
     units: int
 
-    @property
-    def share(self) -> float:
-        """The part of a line that the release costs."""
-        return self.units / UNITS
+    def look(self, shape: tuple[int, ...], reason: str, block: int) -> TablesLook:
+        """The look that takes these measurements of a block."""
+        axes, parts, shapes = axes_of(shape), [], []
+        for table, step in self.tables:
+            attributes, groups = axes.attributes(table), axes.groups(table)
+            sizes = tuple(shape[a] for a in attributes)
+            parts.append(
+                table_looks.Part(attributes, block, step, () if groups == sizes else groups)
+            )
+            shapes.append(groups)
+        return TablesLook(reason, tuple(parts), tuple(shapes), (Charge(block, self.units),))
 
-    @property
-    def tables(self) -> tuple[tuple[tuple[int, ...], int], ...]:
-        """The attributes of each table, and its step."""
-        return tuple(zip(self.attributes, self.steps, strict=True))
+
+NOTHING: Final = BaseRelease((), 0)
+"""The release that measures nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,60 +118,42 @@ class Design:
     """Tables that a release may consist of, and the variance that their weights give each group.
 
     Args:
-        shape: Sizes of the universe's attributes.
+        axes: The attributes of the universe.
         groups: The workload. Groups whose tables have too many cells to draw noise for are never certified.
-        total_known: Whether the number of rows is public.
     """
 
-    def __init__(
-        self, shape: tuple[int, ...], groups: Sequence[Group], *, total_known: bool = True
-    ) -> None:
-        self._axes = axes_of(shape)
-        self._total_known = total_known
+    def __init__(self, axes: Axes, groups: Sequence[Group]) -> None:
         wanted = {g.attributes for g in groups if len(g.attributes) <= _MOST_ATTRIBUTES}
-        tables = {t for attributes in wanted for t in self._parts(attributes)}
-        self.tables = _drawable(tables, self._axes)
-        known = {t for table in self.tables for t in self._parts(table)}
+        self.tables = _drawable({t for table in wanted for t in _parts(axes, table)}, axes)
+        known = {t for table in self.tables for t in _parts(axes, table)}
         self._index = {t: i for i, t in enumerate(sorted(known))}
         entries = [
-            (self._index[t], j, _brought(self._axes, table, t))
+            (self._index[t], j, _brought(axes, table, t))
             for j, table in enumerate(self.tables)
-            for t in self._parts(table)
+            for t in _parts(axes, table)
         ]
         self._reach = _matrix(entries, (len(self._index), len(self.tables)))
         self._reach_t = self._reach.T.tocsr()
-        self.groups = [g for g in groups if self._covers(g)]
-        self.norms = _matrix(
-            [entry for i, g in enumerate(self.groups) for entry in self._entries(i, g)],
-            (len(self.groups), len(self._index)),
-        )
+        needs = [(g, needs_of(axes, g.attributes, g.norms)) for g in groups]
+        # Something must be measured for a group, and all of it can be.
+        covered = [(g, need) for g, need in needs if need and self._index.keys() >= need.keys()]
+        self.groups = [g for g, _ in covered]
+        entries = [
+            (row, self._index[t], norm)
+            for row, (_, need) in enumerate(covered)
+            for t, norm in need.items()
+        ]
+        self.norms = _matrix(entries, (len(self.groups), len(self._index)))
         self._norms_t = self.norms.T.tocsr()
-        self.alone = np.array(
-            [
-                standalone_price(
-                    g.norms, self._axes.layout(g.attributes).chains, total_known=total_known
-                )
-                for g in self.groups
-            ]
-        )
-        self._price = np.array([self._price_of(t) for t in self._index])
-
-    def _parts(self, table: Part) -> list[Part]:
-        return _parts(self._axes, table, total_known=self._total_known)
-
-    def _price_of(self, part: Part) -> float:
-        members = [self._axes.of(component) for component in part]
-        chains, levels = [self._axes.chains[a] for a, _ in members], [t for _, t in members]
-        return residual_price(chains, levels, total_known=self._total_known)
+        self.alone = np.array([standalone_price(axes, g.attributes, g.norms) for g in self.groups])
+        self._price = np.array([residual_price(axes, t) for t in self._index])
 
     def variances(self, weights: Floats) -> Floats:
         """The variance of each group, shape (groups,); infinite where a residual is not measured."""
         precision = self._reach @ weights
-        known = precision > 0.0
-        inverse = np.divide(1.0, precision, out=np.zeros_like(precision), where=known)
-        found = self.norms @ inverse
-        if not known.all():
-            found[self.norms @ (~known).astype(np.float64) > 0.0] = math.inf
+        found = self.norms @ _inverse(precision)
+        if not precision.all():
+            found[self.norms @ (precision == 0.0).astype(np.float64) > 0.0] = math.inf
         return np.asarray(found)
 
     def cheapest(
@@ -187,8 +176,7 @@ class Design:
         chances = np.full(len(rows), 1.0 / len(rows))
         best, bound = (math.inf, weights), 0.0
         for turn in range(rounds):
-            precision = self._reach @ weights
-            inverse = np.divide(1.0, precision, out=np.zeros_like(precision), where=precision > 0.0)
+            inverse = _inverse(self._reach @ weights)
             ratios = norms @ inverse
             gains = self._reach_t @ ((norms_t @ chances) * inverse * inverse)
             bound = max(bound, 2.0 * float(chances @ ratios) - float(gains.max()))
@@ -203,9 +191,7 @@ class Design:
             chances /= chances.sum()
         cost, weights = best
         weights = np.where(weights < _NEGLIGIBLE, 0.0, weights * cost)
-        precision = self._reach @ weights
-        inverse = np.divide(1.0, precision, out=np.zeros_like(precision), where=precision > 0.0)
-        weights = weights * float((norms @ inverse).max())
+        weights = weights * float((norms @ _inverse(self._reach @ weights)).max())
         return Optimum(weights, float(weights.sum()), bound)
 
     def _start(self, norms: csr_array) -> Floats:
@@ -255,21 +241,6 @@ class Design:
         weights = np.where(weights < _DROPPED, 0.0, weights)
         return np.asarray(weights * (total / weights.sum()))
 
-    def _needs(self, group: Group) -> list[tuple[Part, float]]:
-        by_part = _norms_by_part(
-            self._axes, group.attributes, group.norms, total_known=self._total_known
-        )
-        return [(t, norm) for t, norm in by_part if norm > 0.0]
-
-    def _covers(self, group: Group) -> bool:
-        """Whether anything must be measured for a group, and all of it can be."""
-        needs = self._needs(group)
-        return bool(needs) and all(t in self._index for t, _ in needs)
-
-    def _entries(self, row: int, group: Group) -> Iterator[tuple[int, int, float]]:
-        for t, norm in self._needs(group):
-            yield row, self._index[t], norm
-
 
 @dataclass(frozen=True, slots=True)
 class _Claims:
@@ -311,113 +282,81 @@ class BasePlan:
     """The base releases of a schema under a workload. It is public, and planned when it is first needed.
 
     Args:
-        shape: Sizes of the universe's attributes.
-        groups: The workload; None for the generic one.
-        queries: Different queries expected in each phase; None for one a tile, or ``GENERIC_QUERIES``.
+        axes: The attributes of the universe. Where the number of rows is private, a row becomes blank, and a
+            table costs what a count costs.
+        expected: The queries that are expected.
         terms: The accuracy, for a generic workload in which some queries are bounded. None certifies all.
         cap: The largest share of a line that a base release takes. None for ``NAMED_CAP`` if something is
             named, and else ``CAP``.
-        total_known: Whether the number of rows is public. If not, a row becomes blank, and a table costs what
-            a count costs.
-        several: How many times as precise a query about several phases must be as one about a single phase.
-        new: Whether the queries of each phase are new ones. Those about m phases then ask about a block m
-            times as often in its life. None says so where their number is given.
-        windows: Phases of the windows of the generic workload, and their parts of what a block is asked in
-            its life.
+
+    Attributes:
+        queries: Different queries expected in each phase.
     """
 
     def __init__(
         self,
-        shape: tuple[int, ...],
-        groups: tuple[Group, ...] | None = None,
-        queries: int | None = None,
+        axes: Axes,
+        expected: Expected = ANYTHING,
         terms: Terms | None = None,
         cap: float | None = None,
-        *,
-        total_known: bool = True,
-        several: float = 1.0,
-        new: bool | None = None,
-        windows: tuple[tuple[int, float], ...] = WINDOWS,
     ) -> None:
-        self._several = several
-        self.named = groups is not None or queries is not None
-        self.cap = (NAMED_CAP if self.named else CAP) if cap is None else cap
-        self._total_known = total_known
-        self._new = queries is not None if new is None else new
-        self._rho = 1.0 if total_known else 0.5  # of a weight of 1
-        self._planned = planned_shape(shape) if groups is None else shape
-        generic = groups is None
+        self.expected = expected
+        self.cap = (NAMED_CAP if expected.is_named else CAP) if cap is None else cap
+        self._rho = 1.0 if axes.total_known else 0.5  # of a weight of 1
+        groups, windows = expected.groups, expected.windows
+        self._axes = planned_axes(axes) if groups is None else axes
+        self._bounds = groups is None and terms is not None
+        usual = GENERIC_QUERIES if groups is None else max(1, len(groups))
         if groups is None:
-            if self._new:  # each of them comes once for each phase of its window
+            if expected.are_new:  # each of them comes once for each phase of its window
                 windows = tuple((phases, part / phases) for phases, part in windows)
-            groups = generic_workload(self._planned, windows, terms, total_known=total_known)
+            groups = generic_workload(self._axes, windows, terms)
         self.groups = groups
-        self._bounds = generic and terms is not None
-        if queries is None:
-            queries = GENERIC_QUERIES if generic else max(1, len(groups))
-        self.queries = queries
-        self._shape = shape
+        self.queries = usual if expected.queries is None else expected.queries
         total = math.fsum(part for group in self.groups for _, part in group.windows)
-        self._scale = queries / total if total else 0.0
+        self._scale = self.queries / total if total else 0.0
         self._plans: dict[int, list[_Plan]] = {}
         self._scarce: dict[tuple[int, float], Floats] = {}
 
-    def release(
-        self, n_rows: int, terms: Terms, base_share: float | None, budget: Budget, prices: Prices
-    ) -> BaseRelease:
+    def __deepcopy__(self, memo: dict[int, Any]) -> BasePlan:
+        return self  # it is the same for all, and worked out once
+
+    def release(self, n_rows: int, promise: Promise, share: float | None = None) -> BaseRelease:
         """Returns the tables that are measured of a block of ``n_rows`` rows.
 
         Args:
             n_rows: The rows of the block.
-            terms: The accuracy promised.
-            base_share: Part of the line to spend; None spends what is worth it.
-            budget: What a line holds.
-            prices: The prices of noise scales.
+            promise: The promise of the data set.
+            share: The part of the line to spend; None spends what is worth it.
         """
-        limit = variance_for(n_rows, terms)
-        line = limit * float(budget.rho) / self._rho
-        if base_share is None:
+        limit, prices = variance_for(n_rows, promise.terms), promise.prices
+        line = limit * float(promise.budget.rho) / self._rho
+        if share is None:
             return self._worthwhile(limit, line, prices)
-        if base_share == 0.0 or not len(self._claims.rows):
-            return BaseRelease((), (), 0)
-        weights = self._most_worth(_octave(line), base_share)
-        weights = weights * (base_share * line / weights.sum())
-        return self._rounded(weights, limit, base_share, prices)
+        if share == 0.0 or not len(self._claims.rows):
+            return NOTHING
+        weights = self._most_worth(_octave(line), share)
+        weights = weights * (share * line / weights.sum())
+        return self._rounded(weights, limit, share, prices)
 
-    def one_by_one(self, n_rows: int, terms: Terms, budget: Budget) -> float:
+    def one_by_one(self, n_rows: int, promise: Promise) -> float:
         """The part of a line that a query of the workload costs on average, if it is asked on demand."""
-        line = variance_for(n_rows, terms) * float(budget.rho)
+        line = variance_for(n_rows, promise.terms) * float(promise.budget.rho)
         prices = (
-            part * group.on_demand(phases, total_known=self._total_known)
-            for group in self.groups
-            for phases, part in group.windows
+            part * (group.price / phases) for group in self.groups for phases, part in group.windows
         )
         return math.fsum(prices) * self._scale / self.queries / line
 
     @cached_property
     def whole_price(self) -> float:
         """The rho of the cheapest release that brings all of the workload to a variance of 1."""
-        design = self._designed(generic_workload(self._planned)) if self._bounds else self._design
+        design = self._design
+        if self._bounds:
+            design = Design(self._axes, generic_workload(self._axes))
         every = np.arange(len(design.groups))
         if not len(every):
             return math.inf
         return design.cheapest(every, np.ones(len(every))).cost * self._rho
-
-    def reach(
-        self, release: BaseRelease, n_rows: int, terms: Terms, several: float = 1.0
-    ) -> Reach | None:
-        """Returns the groups that a release certifies by itself. None if it measures nothing.
-
-        Args:
-            release: The release of each phase.
-            n_rows: The rows of each phase.
-            terms: The accuracy.
-            several: How many times as precise a query about several phases must be as one about one phase.
-        """
-        if not release.steps:
-            return None
-        limit = variance_for(n_rows, terms)
-        return Reach(self._shape, release, limit, several=several, total_known=self._total_known)
 
     def _worthwhile(self, limit: float, line: float, prices: Prices) -> BaseRelease:
         """The candidate with the largest gain that fits."""
@@ -428,7 +367,7 @@ class BasePlan:
             plans += self._scarcity(octave, most)
         best = max(plans, key=lambda plan: plan.gain, default=None)
         if best is None or best.gain <= 0.0:
-            return BaseRelease((), (), 0)
+            return NOTHING
         return self._rounded(best.weights, limit, self.cap, prices)
 
     def _rounded(self, weights: Floats, limit: float, share: float, prices: Prices) -> BaseRelease:
@@ -451,8 +390,8 @@ class BasePlan:
         # The finest rounding that the share allows; the last one always fits.
         finest = least(range(_ROUNDINGS - 1), lambda i: rounded(i)[1] <= share * UNITS)
         steps, units = rounded(finest)
-        attributes = tuple(self._design.tables[j] for j in used.tolist())
-        return BaseRelease(attributes, tuple(steps), units)
+        tables = (self._design.tables[j] for j in used.tolist())
+        return BaseRelease(tuple(zip(tables, steps, strict=True)), units)
 
     def _scarcity(self, octave: int, most: float) -> list[_Plan]:
         """Releases of some totals up to the cap that certify about the most worth.
@@ -473,10 +412,9 @@ class BasePlan:
         A claim that even alone costs more than the cap never counts: nothing is spent on it.
         """
         octave = min(octave, self._last_octave)
-        plans = self._plans.get(octave)
-        if plans is None:
-            plans = self._plans[octave] = self._solved(octave)
-        return plans
+        if octave not in self._plans:
+            self._plans[octave] = self._solved(octave)
+        return self._plans[octave]
 
     def _solved(self, octave: int) -> list[_Plan]:
         claims = self._claims
@@ -524,10 +462,7 @@ class BasePlan:
 
     @cached_property
     def _design(self) -> Design:
-        return self._designed(self.groups)
-
-    def _designed(self, groups: Sequence[Group]) -> Design:
-        return Design(self._planned, groups, total_known=self._total_known)
+        return Design(self._axes, self.groups)
 
     @cached_property
     def _claims(self) -> _Claims:
@@ -538,15 +473,15 @@ class BasePlan:
         ]
         rows = np.array([row for row, _, _ in found], dtype=np.intp)
         phases = np.array(
-            [1.0 if phases == 1 else phases / self._several for _, phases, _ in found]
+            [1.0 if phases == 1 else phases / self.expected.several for _, phases, _ in found]
         )
         worth = np.array([worth for _, _, worth in found])
         return _Claims(rows, phases, self._design.alone[rows] / phases, worth)
 
     def _worth(self, group: Group, phases: int) -> float:
         """The weight that one query on demand would pay for, in the life of a block."""
-        times = phases if self._new else 1
-        return times * group.on_demand(phases, total_known=self._total_known) / self._rho
+        times = phases if self.expected.are_new else 1
+        return times * (group.price / phases) / self._rho
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,42 +489,38 @@ class Columns:
     """The base releases of a data set that says how precise answers are worth having: single columns.
 
     Attributes:
-        shape: Sizes of the universe's attributes.
+        promise: The promise of the data set.
         aim: What the data set aims at.
-        accuracy: The promise for each answer.
-        phases: The phases of the windows that are planned for.
     """
 
-    shape: tuple[int, ...]
+    promise: Promise
     aim: Aim
-    accuracy: Accuracy
-    phases: int
 
-    def release(self, n_rows: int, prices: Prices) -> BaseRelease:
-        """Returns the tables that are measured of a block of ``n_rows`` rows that count."""
-        z = Deviations.of(self.accuracy).opening
-        found = opening_columns(self.shape, n_rows, self.aim, z, prices, phases=self.phases)
-        steps = tuple(step for _, step in found)
-        units = prices.total(steps, prices.table)
-        return BaseRelease(tuple((a,) for a, _ in found), steps, units)
+    def release(self, n_rows: int) -> BaseRelease:
+        """Returns the tables that are measured of a block of ``n_rows`` rows that count.
+
+        They are planned for windows of as many phases as the unit of the promise has.
+        """
+        shape, prices = self.promise.shape, self.promise.prices
+        z, unit = Deviations.of(self.promise.accuracy).opening, self.promise.budget.privacy.unit
+        phases = 1 if unit is None else unit.phases
+        found = opening_columns(shape, n_rows, self.aim, z, prices, phases=phases)
+        units = prices.total([step for _, step in found], prices.table)
+        return BaseRelease(tuple(((a,), step) for a, step in found), units)
 
 
 def base_plan(
-    shape: tuple[int, ...],
-    groups: tuple[Group, ...] | None = None,
-    queries: int | None = None,
+    axes: Axes,
+    expected: Expected = ANYTHING,
     terms: Terms | None = None,
     cap: float | None = None,
-    *,
-    total_known: bool = True,
-    windows: tuple[tuple[int, float], ...] = WINDOWS,
 ) -> BasePlan:
     """The plan of a schema under a workload. Data sets that are alike share one, and plan once.
 
     Takes what ``BasePlan`` takes. The terms count only where they change the workload.
     """
-    used = terms if groups is None and is_wide(shape) else None
-    return _shared_plan(shape, groups, queries, used, cap, total_known=total_known, windows=windows)
+    used = terms if expected.groups is None and is_wide(axes) else None
+    return _shared_plan(axes, expected, used, cap)
 
 
 _shared_plan = lru_cache(maxsize=32)(BasePlan)
@@ -599,31 +530,23 @@ class Reach:
     """The groups that base releases alone certify, if every phase has one.
 
     Args:
-        shape: Sizes of the universe's attributes.
+        axes: The attributes of the universe.
         release: The release of each phase.
         limit: The variance that certifies a query about one phase.
         several: How many times as precise one about several phases must be.
-        total_known: Whether the number of rows is public.
     """
 
     def __init__(
-        self,
-        shape: tuple[int, ...],
-        release: BaseRelease,
-        limit: float,
-        *,
-        several: float = 1.0,
-        total_known: bool = True,
+        self, axes: Axes, release: BaseRelease, limit: float, *, several: float = 1.0
     ) -> None:
         self._limit = limit
         self._several = several
-        self._total_known = total_known
-        self._axes = axes_of(shape)
+        self._axes = axes
         self._precision: dict[Part, float] = {}
         for table, step in release.tables:
             weight = float(grid_sigma(step)) ** -2
-            for t in _parts(self._axes, table, total_known=total_known):
-                brought = weight * _brought(self._axes, table, t)
+            for t in _parts(axes, table):
+                brought = weight * _brought(axes, table, t)
                 self._precision[t] = self._precision.get(t, 0.0) + brought
 
     def phases(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
@@ -643,8 +566,8 @@ class Reach:
 
     def variance(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
         """The variance of a query about one phase; infinite if a residual is not measured."""
-        parts = _norms_by_part(self._axes, attributes, norms, total_known=self._total_known)
-        return sum(norm * self.inverse_precision(t) for t, norm in parts if norm > 0.0)
+        needs = needs_of(self._axes, attributes, norms)
+        return sum(norm * self.inverse_precision(t) for t, norm in needs.items())
 
     def inverse_precision(self, part: Part) -> float:
         """The variance of a query about one phase for each unit of |x_T|^2; infinite if T is not measured."""
@@ -666,7 +589,7 @@ def _weight(octave: int) -> float:
     return math.exp(octave * _STEP_LOG)
 
 
-def _parts(axes: Axes, table: Part, *, total_known: bool) -> list[Part]:
+def _parts(axes: Axes, table: Part) -> list[Part]:
     """The parts that a table speaks of: its attributes, at its levels or coarser ones.
 
     The empty part, which is the number of rows, is not among them where that is public.
@@ -678,7 +601,7 @@ def _parts(axes: Axes, table: Part, *, total_known: bool) -> list[Part]:
     }
     return [
         t
-        for k in range(1 if total_known else 0, len(table) + 1)
+        for k in range(1 if axes.total_known else 0, len(table) + 1)
         for members in combinations(table, k)
         for t in product(*(coarser[component] for component in members))
     ]
@@ -695,12 +618,15 @@ def _brought(axes: Axes, table: Part, part: Part) -> float:
     return width / summed
 
 
-def _norms_by_part(
-    axes: Axes, attributes: tuple[int, ...], norms: Sequence[float], *, total_known: bool
-) -> Iterator[tuple[Part, float]]:
-    """The parts and their norms, without the empty one where that is public."""
+def needs_of(axes: Axes, attributes: tuple[int, ...], norms: Sequence[float]) -> dict[Part, float]:
+    """The parts that must be measured for queries with these norms, without what is public."""
     parts = zip(axes.layout(attributes).parts, norms, strict=True)
-    return islice(parts, 1 if total_known else 0, None)
+    return {t: norm for t, norm in parts if norm > 0.0 and (t or not axes.total_known)}
+
+
+def _inverse(precision: Floats) -> Floats:
+    """1 by each precision, and 0 where nothing is measured."""
+    return np.divide(1.0, precision, out=np.zeros_like(precision), where=precision > 0.0)
 
 
 def _matrix(entries: Sequence[tuple[int, int, float]], shape: tuple[int, int]) -> csr_array:

@@ -20,10 +20,11 @@ from stream_dp.core.encoding import Format, fields, identity_from, identity_head
 from stream_dp.core.queries.query import LinearQuery, Mask
 from stream_dp.core.residual.base_release.expected_queries import (
     group_of,
+    is_table,
     price_on_demand,
     too_many_cells,
 )
-from stream_dp.core.residual.belief.levels import axes_of
+from stream_dp.core.residual.belief.levels import Axes
 from stream_dp.core.residual.looks.table_looks import pack_attributes, read_attributes
 
 MOST: Final = 300
@@ -68,38 +69,35 @@ class Asked:
     error: float
 
     @classmethod
-    def of(
-        cls, query: LinearQuery, n_phases: int, error: float, shape: tuple[int, ...], *, known: bool
-    ) -> Asked:
+    def of(cls, query: LinearQuery, n_phases: int, error: float, axes: Axes) -> Asked:
         """A query as it is remembered.
 
         Args:
             query: The query.
             n_phases: The number of phases that are open.
             error: Its error, as a multiple of that of the data set.
-            shape: Sizes of the universe's attributes.
-            known: Whether the number of rows is public.
+            axes: The attributes of the universe.
         """
         digest, phases = _digest_of(query, n_phases, error)
         easier = error**-2
         if query.total is not None and query.total.kept is not None:
-            price = price_on_demand(query, shape, total_known=known)
+            price = price_on_demand(query, axes)
             cells = (b"",) * len(query.attributes)
             return cls(digest, phases, query.attributes, cells, (), False, price * easier, error)
-        group = group_of(query, shape, 1, 1.0, total_known=known)
-        price = group.on_demand(1, total_known=known) * easier
+        group = group_of(query, axes)
         conditions = dict(
             zip(query.predicate.attributes, query.predicate.factors or (), strict=False)
         )
         alone = query.kind == "predicate"
         cells = tuple(
             np.packbits(conditions[a]).tobytes()
-            if alone and a in conditions and shape[a] <= _MOST_CELLS
+            if alone and a in conditions and axes.shape[a] <= _MOST_CELLS
             else b""
             for a in group.attributes
         )
         norms = tuple(norm * easier for norm in group.norms)
-        return cls(digest, phases, group.attributes, cells, norms, group.table, price, error)
+        table, price = is_table(query), group.price * easier
+        return cls(digest, phases, group.attributes, cells, norms, table, price, error)
 
     def condition(self, index: int, size: int) -> Mask | None:
         """The condition on the attribute at an index, which has ``size`` cells; None if it is not known."""
@@ -117,19 +115,18 @@ class Asked:
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes, shape: tuple[int, ...]) -> tuple[int, Asked]:
+    def from_bytes(cls, data: bytes, axes: Axes) -> tuple[int, Asked]:
         """Inverse of ``to_bytes``: the phase and the query. Raises CorruptState."""
         reader = _ASKED.read(data)
         phase, digest, phases, table, price, error = reader.fields("<IQI?2d")
-        attributes = read_attributes(reader, len(shape))
+        attributes = read_attributes(reader, len(axes.shape))
         cells = []
         for attribute in attributes:
             (n_bytes,) = reader.fields("<H")
-            reader.require(n_bytes in (0, -(-shape[attribute] // 8)))
+            reader.require(n_bytes in (0, -(-axes.shape[attribute] // 8)))
             cells.append(reader.take(n_bytes))
         (n_norms,) = reader.fields("<I")
-        n_parts = len(axes_of(shape).layout(attributes).parts)
-        reader.require(n_norms in (0, n_parts))
+        reader.require(n_norms in (0, len(axes.layout(attributes).parts)))
         norms = reader.fields(f"<{n_norms}d")
         reader.end()
         found = None if phases == _ALL else phases
@@ -142,8 +139,7 @@ class Demand:
     """What was asked lately: a fold over queries whose result does not depend on their order within a phase.
 
     Args:
-        shape: Sizes of the universe's attributes.
-        total_known: Whether the number of rows is public.
+        axes: The attributes of the universe.
 
     Attributes:
         last: The phase in which something was asked last; 0 if nothing ever was.
@@ -151,21 +147,20 @@ class Demand:
         version: A number that changes whenever anything is learned.
     """
 
-    def __init__(self, shape: tuple[int, ...], *, total_known: bool = True) -> None:
+    def __init__(self, axes: Axes) -> None:
         self.last = 0
         self.before = 0
         self.version = 0
-        self._shape = shape
-        self._known = total_known
-        self._queries: dict[int, dict[int, Asked]] = {}  # of the last two phases, by digest
-        self._names: dict[int, dict[int, int]] = {}  # the names under which these are stored
+        self._axes = axes
+        # Of the last two phases, by digest: under which number it is stored, and the query.
+        self._queries: dict[int, dict[int, tuple[int, Asked]]] = {}
         self._came: dict[int, list[int]] = {}  # digests, ascending, of each phase
         self._side = 0  # under which of two sets of names the last phase is stored
         self._unsaved: dict[bytes, bytes] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Demand:
         found = copy(self)
-        for name in ("_queries", "_names", "_came"):
+        for name in ("_queries", "_came"):
             setattr(found, name, {phase: copy(some) for phase, some in getattr(self, name).items()})
         found._unsaved = copy(self._unsaved)  # noqa: SLF001 - of its own kind
         return found
@@ -182,18 +177,17 @@ class Demand:
             return
         if n_phases != self.last:
             self._begin(n_phases)
-        came, name = self._came[n_phases], len(self._came[n_phases])
+        came, queries = self._came[n_phases], self._queries[n_phases]
         digest, _ = _digest_of(query, n_phases, error)
-        if digest in self._queries[n_phases] or (name == MOST and digest > came[-1]):
+        number = len(came)
+        if digest in queries or (number == MOST and digest > came[-1]):
             return  # most queries of a busy phase end here
-        if name == MOST:
-            name = self._names[n_phases].pop(came[-1])
-            del self._queries[n_phases][came.pop()]
-        asked = Asked.of(query, n_phases, error, self._shape, known=self._known)
+        if number == MOST:
+            number, _ = queries.pop(came.pop())
+        asked = Asked.of(query, n_phases, error, self._axes)
         insort(came, digest)
-        self._queries[n_phases][digest] = asked
-        self._names[n_phases][digest] = name
-        self._unsaved[b"asked" + fields("<BH", self._side, name)] = asked.to_bytes(n_phases)
+        queries[digest] = number, asked
+        self._unsaved[b"asked" + fields("<BH", self._side, number)] = asked.to_bytes(n_phases)
         self.version += 1
 
     def came_before(self, query: LinearQuery, n_phases: int, error: float) -> bool:
@@ -205,7 +199,9 @@ class Demand:
 
     def _may_be_planned(self, query: LinearQuery) -> bool:
         """Whether something that is measured in advance may answer a query."""
-        return bool(query.attributes) and not (query.fresh or too_many_cells(query, self._shape))
+        return bool(query.attributes) and not (
+            query.fresh or too_many_cells(query, self._axes.shape)
+        )
 
     def _begin(self, phase: int) -> None:
         """Begins a phase: of the two before it the older one keeps its digests alone."""
@@ -213,15 +209,12 @@ class Demand:
             data = came_to_bytes(self.last, self._came[self.last])
             self._unsaved[b"came" + fields("B", self.last % PHASES)] = data
         self.before, self.last, self._side = self.last, phase, 1 - self._side
-        self._came[phase] = []
-        for some in (self._queries, self._names):
-            some[phase] = {}
+        self._came[phase], self._queries[phase] = [], {}
         self._forget()
 
     def _forget(self) -> None:
-        for some in (self._queries, self._names):
-            for phase in some.keys() - {self.before, self.last}:
-                del some[phase]
+        for phase in self._queries.keys() - {self.before, self.last}:
+            del self._queries[phase]
         for phase in [p for p in self._came if p <= self.last - PHASES]:
             del self._came[phase]
 
@@ -236,7 +229,7 @@ class Demand:
     def queries(self, phase: int) -> list[Asked]:
         """The queries that are remembered of one of the last two phases, by their digests."""
         some = self._queries.get(phase, {})
-        return [some[digest] for digest in sorted(some)]
+        return [some[digest][1] for digest in sorted(some)]
 
     def total(self, phase: int) -> float:
         """About how many different queries a phase had. It is exact below ``MOST``."""
@@ -278,10 +271,9 @@ class Demand:
                 phase, came = came_from_bytes(data)
                 self._came[phase] = came
                 continue
-            phase, asked = Asked.from_bytes(data, self._shape)
-            self._queries.setdefault(phase, {})[asked.digest] = asked
-            sides[phase] = name[5]
-            self._names.setdefault(phase, {})[asked.digest] = int.from_bytes(name[6:], "little")
+            phase, asked = Asked.from_bytes(data, self._axes)
+            number, sides[phase] = int.from_bytes(name[6:], "little"), name[5]
+            self._queries.setdefault(phase, {})[asked.digest] = number, asked
         if not self._queries:
             return
         # What is stored of older phases is what later ones have not replaced.

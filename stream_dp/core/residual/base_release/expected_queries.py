@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from stream_dp.core.queries.query import LinearQuery, Mask
 from stream_dp.core.residual.belief.bounds import one_sided
-from stream_dp.core.residual.belief.levels import Layout, LevelChain, axes_of
+from stream_dp.core.residual.belief.levels import Axes, Layout, LevelChain, axes_of
 from stream_dp.core.residual.belief.linear_forms import MAX_SPECTRUM, form_of
 from stream_dp.core.residual.belief.rank_forms import rank_forms
 from stream_dp.core.residual.belief.sums import form_of_total
@@ -28,11 +28,18 @@ from stream_dp.core.residual.plan.planner import Terms
 from stream_dp.core.residual.plan.residual_price import standalone_price
 from stream_dp.core.residual.plan.sum_price import SumShape, WholeValues
 
+Kind: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
+"""The attributes that some queries depend on, ascending, and their |x_T|^2 for each T."""
+
 ALL_PHASES = 7
 """Phases that a window of all phases counts as: until there are as many, its tile is asked on demand."""
 
 WINDOWS = ((1, 0.25), (3, 0.25), (6, 0.5))
 """Phases of the windows of generic queries, and their parts of what a block is asked in its life."""
+
+
+OF_COUNT: Final = 0.5
+"""The rho of a count of variance 1. A table takes twice as much where the number of rows is public."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +50,53 @@ class Group:
         attributes: The attributes that the queries depend on, ascending.
         norms: |x_T|^2 for each subset T of these, in the order of ``linear_forms.subsets``.
         windows: Phases of the windows asked, ascending, and the weight of each.
-        table: Whether each query is a table; otherwise it is one number.
-        price: The rho of one query about one phase on demand, if the variance it needs is 1. None takes the
-            price of a count or of a table of counts.
+        price: The rho of one query about one phase on demand, if the variance it needs is 1. One about
+            several phases takes a part of it of each line.
     """
 
     attributes: tuple[int, ...]
     norms: tuple[float, ...]
     windows: tuple[tuple[int, float], ...]
-    table: bool = False
-    price: float | None = None
+    price: float = OF_COUNT
 
-    def on_demand(self, phases: int, *, total_known: bool = True) -> float:
-        """The rho that one query about some phases takes of each line on demand, at a variance of 1.
 
-        A table costs twice what a count costs where the number of rows is public, and else the same.
-        """
-        of_counts = 1.0 if self.table and total_known else 0.5
-        return (of_counts if self.price is None else self.price) / phases
+GENERIC_QUERIES = 300
+"""Different queries expected in each phase, if the definition does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The queries that a data set expects.
+
+    Attributes:
+        groups: The workload; None for the generic one.
+        queries: Different queries expected in each phase; None for one a tile, or ``GENERIC_QUERIES``.
+        new: Whether the queries of each phase are new ones. Those about m phases then ask about a block m
+            times as often in its life. None says so where their number is given.
+        windows: Phases of the windows of the generic workload, and their parts of what a block is asked in
+            its life.
+        several: How many times as precise a query about several phases must be as one about a single phase.
+    """
+
+    groups: tuple[Group, ...] | None = None
+    queries: int | None = None
+    new: bool | None = None
+    windows: tuple[tuple[int, float], ...] = WINDOWS
+    several: float = 1.0
+
+    @property
+    def is_named(self) -> bool:
+        """Whether anything is said of them."""
+        return self.groups is not None or self.queries is not None
+
+    @property
+    def are_new(self) -> bool:
+        """Whether the queries of each phase are new ones."""
+        return self.queries is not None if self.new is None else self.new
+
+
+ANYTHING: Final = Expected()
+"""What a data set expects that says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,53 +115,50 @@ class PlannedTile:
 
 
 def conjunction_norms(
-    sizes: Sequence[int | LevelChain], selected: Sequence[int]
+    axes: Axes, attributes: tuple[int, ...], selected: Sequence[int]
 ) -> tuple[float, ...]:
     """The norms of a conjunction, from the number of cells that it selects of each attribute.
 
     Args:
-        sizes: The cells of each attribute, or its chain. A condition on an attribute with more than one level
-            is a range, and has the mean norms of all ranges of as many cells.
+        axes: The attributes of the universe.
+        attributes: Those of the conjunction. A condition on one with more than one level is a range, and has
+            the mean norms of all ranges of as many cells.
         selected: The cells that the condition on each attribute selects.
     """
     norms = [1.0]
-    for size, cells in zip(sizes, selected, strict=True):
-        if isinstance(size, LevelChain) and size.finest > 1:
-            parts = size.range_norms(cells).tolist()
-        else:
-            n = size.size if isinstance(size, LevelChain) else size
-            share = cells / n
-            parts = [share * share, share * (1.0 - share) * n]
+    for attribute, cells in zip(attributes, selected, strict=True):
+        parts = axes.chains[attribute].range_norms(cells).tolist()
         norms = [norm * part for norm in norms for part in parts]
     return tuple(norms)
 
 
-def planned_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape by which the generic workload is planned: without levels where they make too many tables."""
+def planned_axes(axes: Axes) -> Axes:
+    """The axes by which the generic workload is planned: without levels where they make too many tables."""
     sums = [1, 0, 0, 0]  # the elementary symmetric sums count sets of attributes at any levels
-    for chain in axes_of(shape).chains:
+    for chain in axes.chains:
         for order in (3, 2, 1):
             sums[order] += chain.finest * sums[order - 1]
-    return shape if sum(sums[1 : _most_conditions(shape) + 1]) <= _MOST_TABLES else tuple(shape)
+    if sum(sums[1 : _most_conditions(axes) + 1]) <= _MOST_TABLES:
+        return axes
+    return axes_of(tuple(axes.shape), total_known=axes.total_known)
 
 
-def _most_conditions(shape: tuple[int, ...]) -> int:
+def _most_conditions(axes: Axes) -> int:
     """The most conditions of a generic query."""
-    d = len(shape)
+    d = len(axes.shape)
     return min(d, 3 if math.comb(d, 2) + math.comb(d, 3) <= _MOST_WIDE_SETS else 2)
 
 
-def is_wide(shape: tuple[int, ...]) -> bool:
+def is_wide(axes: Axes) -> bool:
     """Whether the generic workload is a plainer one, because of the number of attributes."""
-    return sum(math.comb(len(shape), order) for order in (1, 2, 3)) > _MOST_NARROW_SETS
+    return sum(math.comb(len(axes.shape), order) for order in (1, 2, 3)) > _MOST_NARROW_SETS
 
 
 def generic_workload(
-    shape: tuple[int, ...],
+    axes: Axes,
     windows: tuple[tuple[int, float], ...] = WINDOWS,
     terms: Terms | None = None,
     *,
-    total_known: bool = True,
     order: int | None = None,
 ) -> tuple[Group, ...]:
     """Conjunctions of up to three conditions, each order as often as the others.
@@ -136,27 +169,24 @@ def generic_workload(
     queries about three attributes.
 
     Args:
-        shape: Sizes of the universe's attributes.
+        axes: The attributes of the universe.
         windows: Phases and weights of the windows that each kind of query is about.
         terms: The accuracy promised. With it, wide data needs no table for a query that fewer of its
             conditions bound closely enough.
-        total_known: Whether the number of rows is public.
         order: The number of conditions, if only such queries are meant. There are none beyond what the
             workload has.
     """
-    d, wide, axes = len(shape), is_wide(shape), axes_of(shape)
-    orders = [k for k in range(1, _most_conditions(shape) + 1) if order in (None, k)]
-    weights: dict[tuple[tuple[int, ...], tuple[float, ...]], float] = {}
+    d, wide = len(axes.shape), is_wide(axes)
+    orders = [k for k in range(1, _most_conditions(axes) + 1) if order in (None, k)]
+    weights: dict[Kind, float] = {}
     for order in orders:
         weight = 1.0 / (len(orders) * math.comb(d, order))
         for attributes in combinations(range(d), order):
-            sizes = [shape[a] for a in attributes]
-            chains = axes.layout(attributes).chains
+            sizes = [axes.shape[a] for a in attributes]
             for selected, chance in (_alike if wide else _mixed)(sizes):
-                kind = attributes, conjunction_norms(chains, selected)
+                kind = attributes, conjunction_norms(axes, attributes, selected)
                 if wide and terms is not None:
-                    bound = bounding(kind, chains, selected, terms, total_known=total_known)
-                    kind = bound or kind
+                    kind = bounding(axes, kind, selected, terms) or kind
                 weights[kind] = weights.get(kind, 0.0) + weight * chance
     return tuple(
         Group(*kind, tuple((phases, weight * part) for phases, part in windows))
@@ -164,14 +194,7 @@ def generic_workload(
     )
 
 
-def bounding(
-    kind: tuple[tuple[int, ...], tuple[float, ...]],
-    sizes: Sequence[int | LevelChain],
-    selected: Sequence[int],
-    terms: Terms,
-    *,
-    total_known: bool = True,
-) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
+def bounding(axes: Axes, kind: Kind, selected: Sequence[int], terms: Terms) -> Kind | None:
     """What must be known to bound a conjunction from above by all but one of its conditions.
 
     The rows that satisfy fewer conditions are an upper bound, and 0 is a lower one (``belief.bounds``). If
@@ -180,35 +203,31 @@ def bounding(
     needs a known precision, which is often far cheaper than a certificate of its own.
 
     Args:
+        axes: The attributes of the universe.
         kind: The attributes of the conjunction, and its norms.
-        sizes: The cells of each attribute, or its chain.
         selected: The cells that the condition on each attribute selects.
         terms: The accuracy promised.
-        total_known: Whether the number of rows is public.
 
     Returns:
         The attributes and the norms of the cheapest such count, scaled so that a variance of V bounds the
         conjunction. None if certifying the conjunction itself costs less.
     """
     attributes, norms = kind
-    if not 2 <= len(sizes) <= 3:
+    if len(attributes) not in _SIDES:
         return None
-    z = one_sided(terms.log_bounds_failure - math.log(_SIDES[len(sizes)]))
-    found, least = None, standalone_price(norms, sizes, total_known=total_known)
-    for without in range(len(sizes)):
-        rest = [i for i in range(len(sizes)) if i != without]
-        inner, cells = [sizes[i] for i in rest], [selected[i] for i in rest]
-        room = 2.0 * terms.error - math.prod(
-            c / (size.size if isinstance(size, LevelChain) else size)
-            for c, size in zip(cells, inner, strict=True)
-        )
+    z = one_sided(terms.log_bounds_failure - math.log(_SIDES[len(attributes)]))
+    found, least = None, standalone_price(axes, attributes, norms)
+    for without in attributes:
+        rest = {a: n for a, n in zip(attributes, selected, strict=True) if a != without}
+        inner, cells = tuple(rest), tuple(rest.values())
+        room = 2.0 * terms.error - math.prod(n / axes.shape[a] for a, n in rest.items())
         if room <= 0.0:
             continue
         easier = (room / terms.error * terms.z / z) ** 2
-        needed = tuple(norm / easier for norm in conjunction_norms(inner, cells))
-        price = standalone_price(needed, inner, total_known=total_known)
+        needed = tuple(norm / easier for norm in conjunction_norms(axes, inner, cells))
+        price = standalone_price(axes, inner, needed)
         if price < least:
-            found, least = (tuple(attributes[i] for i in rest), needed), price
+            found, least = (inner, needed), price
     return found
 
 
@@ -236,9 +255,7 @@ def _alike(sizes: Sequence[int]) -> Iterable[tuple[tuple[int, ...], float]]:
     yield tuple(max(1, size // 2) for size in sizes), 0.5
 
 
-def declared_workload(
-    tiles: Sequence[PlannedTile], shape: tuple[int, ...], *, total_known: bool = True
-) -> tuple[Group, ...]:
+def declared_workload(tiles: Sequence[PlannedTile], axes: Axes) -> tuple[Group, ...]:
     """The groups of tiles. Their weights are those of the tiles.
 
     Of tiles that differ in their window only, the one of the shortest window counts: once it is certified,
@@ -257,19 +274,15 @@ def declared_workload(
         windows[key] = min(phases, ALL_PHASES, windows.get(key, ALL_PHASES))
         weights[key] = max(tile.weight, weights.get(key, 0.0))
     return tuple(
-        group_of(query, shape, windows[key], weights[key], total_known=total_known)
-        for key, query in queries.items()
+        group_of(query, axes, windows[key], weights[key]) for key, query in queries.items()
     )
 
 
-def price_on_demand(
-    query: LinearQuery, shape: tuple[int, ...], *, total_known: bool = True
-) -> float:
+def price_on_demand(query: LinearQuery, axes: Axes) -> float:
     """The rho of a query about one phase on demand, if the variance that it needs is 1."""
     if query.total is not None and query.total.kept is not None:
-        return _price_of_look(query, blank=not total_known)
-    group = group_of(query, shape, 1, 1.0, total_known=total_known)
-    return group.on_demand(1, total_known=total_known)
+        return _price_of_look(query, blank=not axes.total_known)
+    return group_of(query, axes).price
 
 
 def too_many_cells(query: LinearQuery, shape: tuple[int, ...]) -> bool:
@@ -277,21 +290,16 @@ def too_many_cells(query: LinearQuery, shape: tuple[int, ...]) -> bool:
     return math.prod(shape[a] + 1 for a in query.attributes) > MAX_SPECTRUM
 
 
-def group_of(
-    query: LinearQuery, shape: tuple[int, ...], phases: int, weight: float, *, total_known: bool
-) -> Group:
+def group_of(query: LinearQuery, axes: Axes, phases: int = 1, weight: float = 1.0) -> Group:
     """The group of a query.
 
     Args:
         query: The query.
-        shape: Sizes of the universe's attributes.
+        axes: The attributes of the universe.
         phases: The phases of the windows that it is about.
         weight: How often it is asked.
-        total_known: Whether the number of rows is public.
     """
-    attributes = query.attributes
-    windows = ((phases, weight),)
-    predicate = query.predicate
+    attributes, predicate, shape = query.attributes, query.predicate, axes.shape
     if query.rank is not None:  # the largest part of each of its forms
         of_ranks = [form.norms.max(axis=0) for form, _ in rank_forms(query, shape)]
         norms: tuple[float, ...] = tuple(np.max(of_ranks, axis=0).tolist())
@@ -299,39 +307,38 @@ def group_of(
         # A cell of a table: one cell of each grouped attribute, and the conditions on the others.
         conditions = dict(zip(predicate.attributes, predicate.factors or (), strict=False))
         norms = (1.0,)
-        for attribute, chain in zip(
-            attributes, axes_of(shape).layout(attributes).chains, strict=True
-        ):
+        for attribute in attributes:
             condition = None if attribute in query.group_by else conditions[attribute]
-            parts = _norms_along(chain, condition)
+            parts = _norms_along(axes.chains[attribute], condition)
             norms = tuple(norm * part for norm in norms for part in parts)
     else:
         form = (form_of if query.total is None else form_of_total)(query, shape)
         # The largest part of each cell: no cell needs more than this.
         norms = tuple(form.norms.max(axis=0).tolist())
         attributes = form.attributes
-    price = None
     if query.total is not None:
-        layout = axes_of(shape).layout(attributes)
-        price = _price_of_sum(query, norms, layout, total_known=total_known)
-    table = bool(query.group_by) or query.rank is not None
-    return Group(attributes, norms, windows, table, price)
+        price = _price_of_sum(query, norms, axes.layout(attributes))
+    else:
+        price = (1 + (is_table(query) and axes.total_known)) * OF_COUNT
+    return Group(attributes, norms, ((phases, weight),), price)
 
 
-def _price_of_sum(
-    query: LinearQuery, norms: Sequence[float], layout: Layout, *, total_known: bool
-) -> float:
+def is_table(query: LinearQuery) -> bool:
+    """Whether the counts of a table answer a query; otherwise it is one number."""
+    return bool(query.group_by) or query.rank is not None
+
+
+def _price_of_sum(query: LinearQuery, norms: Sequence[float], layout: Layout) -> float:
     """The rho at which the cheaper of a sum look and a table gives a total a variance of 1 in one block."""
-    assert query.total is not None, "the query has a total"
     of_table = math.fsum(
         norm
         * math.prod(c.size for c, level in zip(layout.chains, levels, strict=True) if not level)
         for norm, levels in zip(norms, layout.levels, strict=True)
-        if any(levels) or not total_known
+        if any(levels) or not layout.total_known
     )
-    if not total_known:
+    if not layout.total_known:
         of_table *= 0.5
-    return min(of_table, _price_of_look(query, blank=not total_known))
+    return min(of_table, _price_of_look(query, blank=not layout.total_known))
 
 
 def _price_of_look(query: LinearQuery, *, blank: bool) -> float:
@@ -354,7 +361,7 @@ def _norms_along(chain: LevelChain, condition: Mask | None) -> Sequence[float]:
     """The norms of a condition on an attribute, or of any cell of one that is grouped by."""
     if chain.finest == 1:
         n_cells = 1 if condition is None else int(np.count_nonzero(condition))
-        return conjunction_norms([chain], [n_cells])
+        return tuple(chain.range_norms(n_cells).tolist())
     if condition is None:
         return tuple(chain.of_any_cell)
     return tuple(chain.norms(condition.astype(np.float64)))

@@ -13,10 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
-from copy import copy
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -24,6 +21,7 @@ from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.base_release.base_plan import BaseRelease
 from stream_dp.core.residual.belief.levels import Part as Components
+from stream_dp.core.residual.belief.shelf import Shelf
 from stream_dp.core.residual.plan.planner import Prices, step_below
 
 PAID: Final = 0.25
@@ -39,42 +37,6 @@ _LEAST: Final = 0.25
 """The least part of what was bought before that is bought at once: each look takes time, and noise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """What a larger base release measures of a block on top of what was bought of it.
-
-    Attributes:
-        tables: The components of each table, ascending, and its step of the public grid of scales.
-        units: The units that these tables cost.
-    """
-
-    tables: tuple[tuple[Components, int], ...]
-    units: int
-
-    @classmethod
-    def between(
-        cls, have: Sequence[tuple[Components, int]], large: BaseRelease, prices: Prices
-    ) -> Growth:
-        """The tables whose weights are lacking.
-
-        Args:
-            have: The components and the step of each table that was bought. One may be there several times.
-            large: The larger release.
-            prices: The prices of scales.
-        """
-        weights: dict[Components, float] = defaultdict(float)
-        for table, step in have:
-            weights[table] += float(grid_sigma(step)) ** -2
-        lacking = [
-            (table, float(grid_sigma(step)) ** -2 - weights[table]) for table, step in large.tables
-        ]
-        wanted = [(table, weight) for table, weight in lacking if weight > 0.0]
-        scales = np.array([weight for _, weight in wanted]) ** -0.5
-        steps = step_below(scales * _TIE).tolist()
-        tables = tuple((table, step) for (table, _), step in zip(wanted, steps, strict=True))
-        return cls(tables, prices.total(steps, prices.table))
-
-
 class Bought:
     """What the data set has bought of each block, and what queries have paid on it: a fold over releases.
 
@@ -84,18 +46,10 @@ class Bought:
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
-        self._tables: dict[int, list[tuple[Components, int]]] = defaultdict(list)
+        self._tables = Shelf[int, list[tuple[Components, int]]](list, list)
         self._units: dict[int, int] = defaultdict(int)
         self._grown: dict[int, int] = defaultdict(int)
         self._rent: dict[int, int] = defaultdict(int)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Bought:
-        found = copy(self)
-        tables = {block: list(some) for block, some in self._tables.items()}
-        found._tables = defaultdict(list, tables)  # noqa: SLF001 - of its own kind
-        for name in ("_units", "_grown", "_rent"):
-            setattr(found, name, copy(getattr(self, name)))
-        return found
 
     def buy(self, block: int, table: Components, step: int, *, opening: bool) -> int:
         """Records a table that was measured on the data set's own account.
@@ -109,7 +63,7 @@ class Bought:
         Returns:
             All units that were bought of the block.
         """
-        self._tables[block].append((table, step))
+        self._tables.own(block).append((table, step))
         units = self._prices.units(step, self._prices.table)
         self._units[block] += units
         if not opening:
@@ -128,15 +82,24 @@ class Bought:
         """Units that were bought of a block."""
         return self._units[block]
 
-    def lacking(self, block: int, large: BaseRelease) -> Growth:
-        """What a block lacks of a release."""
-        return Growth.between(self._tables[block], large, self._prices)
+    def lacking(self, block: int, large: BaseRelease) -> BaseRelease:
+        """What a block lacks of a larger release: tables whose weights make up for what it has less."""
+        weights: dict[Components, float] = defaultdict(float)
+        for table, step in self._tables.get(block) or ():
+            weights[table] += float(grid_sigma(step)) ** -2
+        lacking = [
+            (table, float(grid_sigma(step)) ** -2 - weights[table]) for table, step in large.tables
+        ]
+        wanted = [(table, weight) for table, weight in lacking if weight > 0.0]
+        steps = step_below(np.array([weight for _, weight in wanted]) ** -0.5 * _TIE).tolist()
+        tables = zip((table for table, _ in wanted), steps, strict=True)
+        return BaseRelease(tuple(tables), self._prices.total(steps, self._prices.table))
 
     def has_grown(self, block: int) -> bool:
         """Whether anything was bought of a block since it opened."""
         return self._grown[block] > 0
 
-    def is_worth(self, block: int, growth: Growth, rent: int, paid: float) -> bool:
+    def is_worth(self, block: int, growth: BaseRelease, rent: int, paid: float) -> bool:
         """Whether a block is to grow, where queries have paid ``rent`` units on it.
 
         Args:

@@ -19,40 +19,40 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
-from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.queries.query import Mask
 from stream_dp.core.residual.base_release.base_plan import (
     CAP,
-    GENERIC_QUERIES,
+    NOTHING,
     BasePlan,
     BaseRelease,
     Reach,
     base_plan,
+    needs_of,
     variance_for,
 )
 from stream_dp.core.residual.base_release.demand import Asked, Demand
 from stream_dp.core.residual.base_release.expected_queries import (
+    GENERIC_QUERIES,
+    Expected,
     Group,
+    Kind,
     bounding,
     conjunction_norms,
     generic_workload,
     is_wide,
 )
 from stream_dp.core.residual.belief.bounds import one_sided
-from stream_dp.core.residual.belief.levels import Axes, axes_of
-from stream_dp.core.residual.plan.planner import Prices, Terms
-
-LARGEST: Final = 0.97
-"""The largest share of a line that is measured unasked, looks at the rows that count included."""
+from stream_dp.core.residual.belief.levels import Axes
+from stream_dp.core.residual.calibrated_settings import LARGEST
+from stream_dp.core.residual.plan.promise import Promise
 
 SHARES: Final = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 0.9, LARGEST)
 """The shares of a line that generic candidates take."""
-
-NOTHING: Final = BaseRelease((), (), 0)
 
 _PLENTY: Final = 0.97
 """The part of the queries that the best candidate answers where lines are not scarce."""
@@ -121,10 +121,7 @@ class Replay:
     """Judges base releases by what was asked.
 
     Args:
-        shape: Sizes of the universe's attributes.
-        terms: The accuracy promised.
-        budget: What a line holds.
-        prices: The prices of noise scales.
+        promise: The promise of the data set.
         today: The plan of what is measured while nothing is known of the queries.
         several: How many times as precise a query about several phases must be as one about a single phase.
         demand: What was asked.
@@ -134,28 +131,22 @@ class Replay:
 
     def __init__(
         self,
-        shape: tuple[int, ...],
-        terms: Terms,
-        budget: Budget,
-        prices: Prices,
+        promise: Promise,
         today: BasePlan,
         several: float,
         demand: Demand,
         share_of: Callable[[int, Mask], float],
     ) -> None:
         self._share_of = share_of
-        self._shape = shape
-        self._terms = terms
-        self._budget = budget
-        self._prices = prices
+        self._promise = promise
+        self._axes, self._terms = promise.axes, promise.terms
         self._today = today
         windows = tuple((phases, phases / sum(_FIRST)) for phases in _FIRST)
-        plan = partial(base_plan, shape, terms=terms, total_known=budget.total_known)
-        self._generic = plan(queries=GENERIC_QUERIES, windows=windows)
-        self._many = plan(queries=10 * GENERIC_QUERIES, cap=CAP)
+        plan = partial(base_plan, self._axes, terms=self._terms)
+        self._generic = plan(Expected(queries=GENERIC_QUERIES, windows=windows))
+        self._many = plan(Expected(queries=10 * GENERIC_QUERIES), cap=CAP)
         self._several = several
         self._demand = demand
-        self._known = budget.total_known
         self._chosen: dict[tuple[int, ...], Choice] = {}
         self._shares: dict[tuple[int, bytes], float] = {}
         self._n_phases = 0
@@ -200,26 +191,22 @@ class Replay:
 
         One that would cost more gives way to the largest generic one that does not.
         """
-        found = NOTHING
-        if choice.today:
-            found = self._planned(self._today, n_rows)
-        elif choice.many:
-            found = self._planned(self._many, n_rows)
+        plan, found = None, NOTHING
+        if choice.share is not None:
+            found = self.generic(n_rows, min(choice.share, most / UNITS))
+        elif choice.today or choice.many:
+            plan = self._today if choice.today else self._many
         elif choice.fitted:
             plan = self._fitted(choice.fitted)
-            found = NOTHING if plan is None else self._planned(plan, n_rows)
-        elif choice.share is not None:
-            found = self.generic(n_rows, min(choice.share, most / UNITS))
+        if plan is not None:
+            found = plan.release(n_rows, self._promise)
         return found if found.units <= most else self.generic(n_rows, most / UNITS)
 
     def generic(self, n_rows: int, share: float) -> BaseRelease:
         """The generic release of a share of a line, for queries that are always new."""
         if share <= 0.0:
             return NOTHING
-        return self._generic.release(n_rows, self._terms, share, self._budget, self._prices)
-
-    def _planned(self, plan: BasePlan, n_rows: int) -> BaseRelease:
-        return plan.release(n_rows, self._terms, None, self._budget, self._prices)
+        return self._generic.release(n_rows, self._promise, share)
 
     # ------------------------------------------------------------ the replay
 
@@ -228,18 +215,16 @@ class Replay:
         if not rows:
             return Choice(today=True)
         limit = variance_for(n_rows, self._terms)
-        line = limit * float(self._budget.rho)
+        line = limit * float(self._promise.budget.rho)
         found = [list(self._ways(row.asked)) for row in rows]
-        ways = _Ways(axes_of(self._shape), found, total_known=self._known)
+        ways = _Ways(self._axes, found)
         asked = math.fsum(row.weight for row in rows)
         judged = []
         for choice in self._candidates(phase):
             release = self.release(choice, n_rows, most)
             if choice.fitted and release == NOTHING:
                 continue
-            reach = Reach(
-                self._shape, release, limit, several=self._several, total_known=self._known
-            )
+            reach = Reach(self._axes, release, limit, several=self._several)
             needs = ways.phases(reach)
             answered, spent = _replayed(rows, needs.tolist(), line, release.units / UNITS)
             judged.append((answered / asked, spent, release.units, choice))
@@ -291,7 +276,7 @@ class Replay:
                 many = seldom if came > 1 else float(length)
                 yield _Row(asked, length, weight, weight * seldom, weight * many)
 
-    def _ways(self, asked: Asked) -> Iterator[_Way]:
+    def _ways(self, asked: Asked) -> Iterator[Kind]:
         """The ways to answer a query from a release: by its variance, or bounded by one of its conditions.
 
         A conjunction has at most the rows that one of its conditions leaves. The answer is bounded if their
@@ -302,9 +287,8 @@ class Replay:
         if len(asked.attributes) < 2 or not all(asked.cells):
             return
         z = one_sided(self._terms.log_bounds_failure - math.log(_SIDES))
-        chains = axes_of(self._shape).layout(asked.attributes).chains
-        for index, (attribute, chain) in enumerate(zip(asked.attributes, chains, strict=True)):
-            condition = asked.condition(index, chain.size)
+        for index, attribute in enumerate(asked.attributes):
+            condition = asked.condition(index, self._axes.shape[attribute])
             assert condition is not None, "all conditions are known"
             key = attribute, asked.cells[index]
             if key not in self._shares:
@@ -312,7 +296,7 @@ class Replay:
             room = 2.0 * asked.error * self._terms.error - self._shares[key]
             if room > 0.0:
                 easier = (room / self._terms.error * self._terms.z / z) ** 2
-                norms = conjunction_norms([chain], [int(condition.sum())])
+                norms = conjunction_norms(self._axes, (attribute,), [int(condition.sum())])
                 yield (attribute,), tuple(norm / easier for norm in norms)
 
     # ------------------------------------------------------------ the release for the very queries
@@ -320,22 +304,14 @@ class Replay:
     def _fitted(self, phases: tuple[int, ...]) -> BasePlan | None:
         """The plan for what was asked in some phases; None if that says nothing."""
         if phases not in self._plans:
-            groups = tuple(self._groups(phases))
-            queries = math.fsum(part for group in groups for _, part in group.windows)
-            self._plans[phases] = (
-                BasePlan(
-                    self._shape,
-                    groups,
-                    max(1, round(queries)),
-                    None,
-                    _FITTED,
-                    total_known=self._known,
-                    several=self._several,
-                    new=False,
+            groups, plan = tuple(self._groups(phases)), None
+            if groups:
+                queries = math.fsum(part for group in groups for _, part in group.windows)
+                expected = Expected(
+                    groups, max(1, round(queries)), new=False, several=self._several
                 )
-                if groups
-                else None
-            )
+                plan = BasePlan(self._axes, expected, cap=_FITTED)
+            self._plans[phases] = plan
         return self._plans[phases]
 
     def _groups(self, phases: tuple[int, ...]) -> Iterator[Group]:
@@ -365,8 +341,10 @@ class Replay:
     def _shrunk(
         self, order: int, some: list[tuple[Asked, int, float]], n_orders: int
     ) -> Iterator[Group]:
-        generic = _of_order(self._shape, order, self._terms, total_known=self._known)
-        own = _own_part([asked.attributes for asked, _, _ in some], self._shape) if generic else 1.0
+        terms = self._terms if is_wide(self._axes) else None
+        generic = generic_workload(self._axes, ((1, 1.0),), terms, order=order)
+        n_sets = math.comb(len(self._axes.shape), order)
+        own = _own_part([asked.attributes for asked, _, _ in some], n_sets) if generic else 1.0
         mass = math.fsum(times for _, _, times in some)
         kept = some[:: max(1, -(-len(some) * n_orders // _MOST_GROUPS))]
         scale = own * mass / math.fsum(times for _, _, times in kept)
@@ -374,7 +352,7 @@ class Replay:
             for asked, length, times in kept:
                 attributes, norms = self._easiest(asked)
                 windows = ((length, times * scale),)
-                yield Group(attributes, norms, windows, asked.table, asked.price)
+                yield Group(attributes, norms, windows, asked.price)
         if own >= 1.0 - _LEAST_WEIGHT:
             return
         lengths: dict[int, float] = defaultdict(float)
@@ -382,19 +360,20 @@ class Replay:
             lengths[length] += times
         common = sorted(lengths.items(), key=lambda one: (-one[1], one[0]))[:_MOST_LENGTHS]
         rest = (1.0 - own) * mass / math.fsum(part for _, part in common)
-        for attributes, norms, weight in generic:
+        for group in generic:
+            [(_, weight)] = group.windows
             every = tuple(sorted((length, weight * rest * part) for length, part in common))
-            yield Group(attributes, norms, every)
+            yield replace(group, windows=every)
 
-    def _easiest(self, asked: Asked) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    def _easiest(self, asked: Asked) -> Kind:
         """What must be known to answer a query: on wide data fewer of its conditions may bound it."""
         kind = asked.attributes, asked.norms
-        if not is_wide(self._shape) or not all(asked.cells) or asked.error != 1.0:
+        if not is_wide(self._axes) or not all(asked.cells) or asked.error != 1.0:
             return kind
-        chains = axes_of(self._shape).layout(asked.attributes).chains
-        conditions = [asked.condition(i, chain.size) for i, chain in enumerate(chains)]
+        shape = self._axes.shape
+        conditions = [asked.condition(i, shape[a]) for i, a in enumerate(asked.attributes)]
         selected = [int(np.count_nonzero(one)) for one in conditions if one is not None]
-        return bounding(kind, chains, selected, self._terms, total_known=self._known) or kind
+        return bounding(self._axes, kind, selected, self._terms) or kind
 
 
 def _replayed(
@@ -429,21 +408,18 @@ class _Ways:
     Args:
         axes: The attributes with their chains.
         queries: What each way of each query must know.
-        total_known: Whether the number of rows is public.
     """
 
-    def __init__(self, axes: Axes, queries: Sequence[Sequence[_Way]], *, total_known: bool) -> None:
+    def __init__(self, axes: Axes, queries: Sequence[Sequence[Kind]]) -> None:
         parts: dict[tuple[int, ...], int] = {}
         rows, columns, values = [], [], []
         self._of: list[int] = []
         for number, ways in enumerate(queries):
             for attributes, norms in ways:
-                layout = axes.layout(attributes)
-                for part, norm in zip(layout.parts, norms, strict=True):
-                    if norm > 0.0 and (part or not total_known):
-                        rows.append(len(self._of))
-                        columns.append(parts.setdefault(part, len(parts)))
-                        values.append(norm)
+                for part, norm in needs_of(axes, attributes, norms).items():
+                    rows.append(len(self._of))
+                    columns.append(parts.setdefault(part, len(parts)))
+                    values.append(norm)
                 self._of.append(number)
         self._n = len(queries)
         self._parts = list(parts)
@@ -461,29 +437,16 @@ class _Ways:
         return needs
 
 
-def _of_order(
-    shape: tuple[int, ...], order: int, terms: Terms, *, total_known: bool
-) -> list[tuple[tuple[int, ...], tuple[float, ...], float]]:
-    """The generic queries about ``order`` attributes: what they depend on, norms, and weights."""
-    used = terms if is_wide(shape) else None
-    groups = generic_workload(shape, ((1, 1.0),), used, total_known=total_known, order=order)
-    return [(g.attributes, g.norms, g.windows[0][1]) for g in groups]
-
-
-def _own_part(sets: Iterable[tuple[int, ...]], shape: tuple[int, ...]) -> float:
+def _own_part(sets: Iterable[tuple[int, ...]], n_sets: int) -> float:
     """The weight of the sets of attributes that were asked, against all sets of as many (James and Stein)."""
     seen = Counter(sets)
-    order, n = len(next(iter(seen))), seen.total()
-    n_sets = math.comb(len(shape), order)
+    n = seen.total()
     if n_sets == 1:
         return 1.0
     mean = n / n_sets
     chi = math.fsum((c - mean) ** 2 for c in seen.values()) / mean + (n_sets - len(seen)) * mean
     return max(0.0, 1.0 - (n_sets - 1) / chi) if chi and n > 1 else 0.0
 
-
-_Way: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
-"""What must be known to answer a query in one way: attributes, and |x_T|^2 for each T."""
 
 _SIDES: Final = 5
 """The sides that share the probability of failing, as ``expected_queries.bounding`` counts them."""

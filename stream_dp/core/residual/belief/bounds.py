@@ -20,11 +20,15 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri_exp
 
-from stream_dp.core.residual.belief.linear_forms import Floats, Form, TableView
+from stream_dp.core.residual.belief.linear_forms import Floats, Form
+
+if TYPE_CHECKING:
+    from stream_dp.core.residual.belief.residuals import WindowView
 
 
 def two_sided(log_probability: float) -> float:
@@ -88,7 +92,7 @@ class Sides:
         return low, high
 
 
-def sides(form: Form, view: TableView, values: Floats, variances: Floats) -> Sides:
+def sides(form: Form, view: WindowView, values: Floats, variances: Floats) -> Sides:
     """Returns what bounds the live answers of a form.
 
     Args:

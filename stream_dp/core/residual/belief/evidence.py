@@ -65,9 +65,8 @@ class Belief:
         self._tables = ResidualMemory(shape, total_known=total_known)
         self._opening = ResidualMemory(shape, total_known=total_known)
         self._counts = Shelf[bytes, dict[int, _Count]](dict, dict)
-        self._alone = Shelf[bytes, dict[int, _Count]](
-            dict, dict
-        )  # without those of looks at shares
+        # The same without those of looks at shares.
+        self._alone = Shelf[bytes, dict[int, _Count]](dict, dict)
         self._sums = Shelf[bytes, dict[int, SumEstimate]](dict, dict)
         self._summed: set[int] = set()  # what the looks with several sums depend on
 
@@ -298,7 +297,7 @@ class Evidence:
         self._counts = counts
         self.values, self.variances = self.by_tables()
         if counts:
-            self.values, self.variances = self._with_counts(), self._by_block.sum(axis=1)
+            self.values, self.variances = self._with_counts(), self.variances_by_block.sum(axis=1)
 
     @property
     def n_rows(self) -> float:
@@ -327,22 +326,22 @@ class Evidence:
         deviation = math.sqrt(float(self.view.variances[-1]))
         return deviation if math.isfinite(deviation) else None
 
-    def by_block(self) -> Floats:
-        """Largest variance of any answer in each block, shape (len(window),)."""
-        return np.asarray(self._by_block.max(axis=0))
-
-    @property
+    @cached_property
     def variances_by_block(self) -> Floats:
         """Variance of each answer in each block, shape (answers, len(window)), or (1, ...) if alike."""
-        return self._by_block
+        return _inverse(_inverse(self._from_tables) + self._counted)
+
+    def by_block(self) -> Floats:
+        """Largest variance of any answer in each block, shape (len(window),)."""
+        return np.asarray(self.variances_by_block.max(axis=0))
 
     def variances_after_count(self, precision: Floats) -> Floats:
-        """``variances_by_block`` if a count were measured with this precision in each block."""
-        return self._after_count(precision)
+        """``variances_by_block`` if a count were measured with this precision (1/variance) in each block."""
+        return _inverse(_inverse(self.variances_by_block) + precision)
 
     def after_count(self, precision: Floats) -> Floats:
-        """``by_block`` if a count were measured with this precision (1/variance) in each block."""
-        return np.asarray(self._after_count(precision).max(axis=0))
+        """``by_block`` if a count were measured with this precision in each block."""
+        return np.asarray(self.variances_after_count(precision).max(axis=0))
 
     def after_table(self, precision: Floats) -> Floats:
         """``by_block`` if the marginal over the attributes were measured with this precision in each block.
@@ -359,8 +358,8 @@ class Evidence:
             precision: What ``after_table`` takes, or what ``after_count`` takes.
             table: Whether the look is at tables.
         """
-        after = self._after_table(precision) if table else self._after_count(precision)
-        return float(after.sum(axis=1).max())
+        after = self._after_table if table else self.variances_after_count
+        return float(after(precision).sum(axis=1).max())
 
     def table_cost_ratio(self) -> float:
         """A lower bound: how many times the precision that a count needs a table needs instead.
@@ -371,7 +370,7 @@ class Evidence:
         """
         norms, reach = self.form.norms, self.package.brought
         ratios = np.divide(norms, reach, out=np.full(norms.shape, np.inf), where=norms > 0.0)
-        return float(ratios[:, 1 if self.view.total_known else 0 :].min())
+        return float(ratios[:, 1 if self.view.layout.total_known else 0 :].min())
 
     def covariances_with_total(self) -> Floats:
         """The covariance of each live answer with the estimated number of rows that count, shape (answers,).
@@ -423,9 +422,6 @@ class Evidence:
             values = np.asarray(values + gain * (counted - from_tables))
         return values
 
-    def _after_count(self, precision: Floats) -> Floats:
-        return _inverse(_inverse(self._by_block) + precision)
-
     def _after_table(self, precision: Floats) -> Floats:
         reach = self.package.reach
         brought = reach * precision if reach.shape[1] == 1 else reach @ precision
@@ -458,10 +454,6 @@ class Evidence:
         for block, count in self._counts.items():
             precision[block - self.window.start] = 1.0 / count.variance
         return precision
-
-    @cached_property
-    def _by_block(self) -> Floats:
-        return _inverse(_inverse(self._from_tables) + self._counted)
 
 
 def _weighed(counts: Mapping[int, _Count], cells: Floats) -> dict[int, _Count]:

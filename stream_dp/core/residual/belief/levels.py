@@ -250,12 +250,19 @@ class Axes:
     A *component* is an attribute at a level from 1 on, as one number. At the level of the cells it is the
     index of the attribute. Components are never stored.
 
+    Args:
+        shape: The sizes of the attributes.
+        total_known: Whether the number of rows is public. If not, a row becomes blank, and the number of rows
+            is estimated like all else that tables say.
+
     Attributes:
         chains: The chain of each attribute.
         graded: The attributes of more than one level.
     """
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], *, total_known: bool = True) -> None:
+        self.shape = shape
+        self.total_known = total_known
         ordered = shape.ordered if isinstance(shape, Shape) else frozenset[int]()
         self.chains = tuple(_chain(n) if a in ordered else flat(n) for a, n in enumerate(shape))
         self.graded = frozenset(a for a, chain in enumerate(self.chains) if chain.finest > 1)
@@ -268,6 +275,16 @@ class Axes:
     def component(self, attribute: int, level: int) -> int:
         coarser = self.chains[attribute].finest - level
         return attribute + coarser * len(self.chains)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Axes) and self._facts == other._facts
+
+    def __hash__(self) -> int:
+        return hash(self._facts)
+
+    @property
+    def _facts(self) -> tuple[object, ...]:
+        return self.shape, self.total_known
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Axes:
         return self  # nothing changes it
@@ -285,10 +302,13 @@ class Axes:
         """The attributes of a residual or a table."""
         return tuple(self.of(component)[0] for component in part)
 
+    def members(self, part: Part) -> list[tuple[LevelChain, int]]:
+        """The chain of each attribute of a residual or a table, and its level."""
+        return [(self.chains[a], level) for a, level in map(self.of, part)]
+
     def groups(self, part: Part) -> tuple[int, ...]:
         """The groups along each axis of a table, which are cells at the last level."""
-        found = map(self.of, part)
-        return tuple(self.chains[a].n_groups(level) for a, level in found)
+        return tuple(chain.n_groups(level) for chain, level in self.members(part))
 
     def layout(self, attributes: tuple[int, ...]) -> Layout:
         """The parts of a spectrum over these attributes."""
@@ -307,6 +327,7 @@ class Layout:
 
     Attributes:
         attributes: Ascending.
+        total_known: Whether the number of rows, which is the empty part, is public.
         chains: The chain of each attribute.
         graded: Whether an attribute has more than one level.
         levels: The levels of each part.
@@ -316,6 +337,7 @@ class Layout:
 
     def __init__(self, axes: Axes, attributes: tuple[int, ...]) -> None:
         self.attributes = attributes
+        self.total_known = axes.total_known
         self.chains = tuple(axes.chains[a] for a in attributes)
         self.graded = any(chain.finest > 1 for chain in self.chains)
         self.finest: Levels = tuple(chain.finest for chain in self.chains)
@@ -352,18 +374,15 @@ class Layout:
             reach = [r * part for r in reach for part in along]
         return np.array(reach)
 
-    def variances(
-        self, levels: Levels, variance: float, *, total_known: bool = True
-    ) -> list[tuple[int, float]]:
-        """The variance that a table at these levels brings to each part.
+    def variances(self, levels: Levels, variance: float) -> list[tuple[int, float]]:
+        """The variance that a table at these levels brings to each part, without what is public.
 
         Args:
             levels: The level of each attribute.
             variance: The variance of the noise on each count.
-            total_known: Whether the number of all rows is public, so that the empty part is left out.
         """
         found = []
-        first = 1 if total_known else 0
+        first = 1 if self.total_known else 0
         for index, part in enumerate(self.levels[first:], start=first):
             if any(t > level for t, level in zip(part, levels, strict=True)):
                 continue
@@ -426,7 +445,9 @@ def _along(array: Floats, axis: int, n_axes: int) -> Floats:
     return array.reshape(shape)
 
 
-@lru_cache(maxsize=64)
-def axes_of(shape: tuple[int, ...]) -> Axes:
-    """The attributes of a universe of this shape with their chains."""
-    return Axes(shape)
+def axes_of(shape: tuple[int, ...], *, total_known: bool = True) -> Axes:
+    """The attributes of a universe of this shape with their chains; takes what ``Axes`` takes."""
+    return _axes_of(shape, total_known=total_known)
+
+
+_axes_of = lru_cache(maxsize=64)(Axes)

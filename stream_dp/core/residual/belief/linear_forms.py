@@ -26,17 +26,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.queries.query import LinearQuery, Predicate, factors_of
-from stream_dp.core.residual.belief.levels import Axes, Levels, axes_of
-from stream_dp.core.rows.universe import Shape
+from stream_dp.core.residual.belief.levels import axes_of
+
+if TYPE_CHECKING:
+    from stream_dp.core.residual.belief.residuals import WindowView
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
+
+_Cell = TypeVar("_Cell")
 
 MAX_SPECTRUM = 2**22
 """Most entries of a spectrum that is worth building: 32 MiB. Three attributes of 160 cells, or 13 of 2."""
@@ -100,91 +104,18 @@ def variance_of_parted(norms: Floats, known: Floats, unknown: Floats | None) -> 
     return result
 
 
-class TableView(Protocol):
-    """The measurements of some attributes in one window. A view knows no blocks."""
+def spread(cells: Sequence[_Cell], live: Mask | None, nothing: _Cell) -> list[_Cell]:
+    """The cells of all answers, where those that are not ``live`` are ``nothing``.
 
-    @property
-    def n_rows(self) -> float:
-        """Rows of the window; no more can count."""
-        ...
-
-    @property
-    def total_known(self) -> bool:
-        """Whether all of them count."""
-        ...
-
-    @property
-    def total(self) -> float:
-        """The best estimate of the rows that count; 0 where nothing is known of their number."""
-        ...
-
-    @property
-    def likely_total(self) -> float:
-        """The same within what is possible; ``n_rows`` where nothing is known."""
-        ...
-
-    @property
-    def spectrum(self) -> Floats:
-        """Best estimates of all residuals; zeros where nothing was measured."""
-        ...
-
-    @property
-    def levels(self) -> Sequence[Levels]:
-        """T for each entry of ``variances``: the level of each attribute, and 0 where it is not in T."""
-        ...
-
-    @property
-    def variances(self) -> Floats:
-        """v_T for each T, shape (parts,); 0 for the empty one where all rows count."""
-        ...
-
-    def variance(self, norms: Floats) -> Floats:
-        """Returns the variance, shape (rows,), of answers with norms |x_T|^2 of shape (rows, parts)."""
-        ...
-
-
-class Form(Protocol):
-    """One or more answers, each linear in the counts over the same attributes."""
-
-    @property
-    def attributes(self) -> tuple[int, ...]:
-        """Ascending; every answer depends on no others."""
-        ...
-
-    @property
-    def n_answers(self) -> int: ...
-
-    @property
-    def live(self) -> Mask | None:
-        """The answers that are not zero by definition, shape (n_answers,). None means all answers."""
-        ...
-
-    @property
-    def norms(self) -> Floats:
-        """|x_T|^2, shape (rows, parts): a row for each live answer, or one that serves all."""
-        ...
-
-    @property
-    def typical(self) -> Floats:
-        """|x_T|^2 of queries like this one, shape (parts,), by which a table for all of them is planned."""
-        ...
-
-    @property
-    def conjunctive(self) -> bool:
-        """Whether each answer is a conjunction or its complement; else they may be any predicates."""
-        ...
-
-    def values(self, view: TableView) -> Floats:
-        """Best linear unbiased estimates, live answers only; unknown residuals count as 0."""
-        ...
-
-    def events(self, view: TableView) -> Events | None:
-        """Counts of all sub-conjunctions, where each live answer is a conjunction or its complement."""
-        ...
-
-    def total(self, counts: Floats) -> Floats:
-        """The live answers for a table of counts over ``attributes``."""
-        ...
+    Args:
+        cells: One for each live answer.
+        live: as in ``Form``.
+        nothing: What stands for an answer that is zero by definition.
+    """
+    if live is None:
+        return list(cells)
+    some = iter(cells)
+    return [next(some) if is_live else nothing for is_live in live.tolist()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,49 +165,37 @@ class Conjunction:
         self.attributes = attributes
         self.complement = complement
         self._factors = factors
+        self._axes = axes_of(shape) if shape else None
         self._shares: list[float] = []
         self._spreads: list[tuple[float, ...]] = []
         norms = [1.0]
-        for factor in factors:
+        for attribute, factor in zip(attributes, factors, strict=True):
             size = factor.size
             share = factor.tobytes().count(1) / size  # faster than numpy counts few cells
-            spread = share * (1.0 - share) * size
-            norms = [norm * part for norm in norms for part in (share * share, spread)]
+            spreads: tuple[float, ...] = (share * (1.0 - share) * size,)
+            if self._axes is not None and attribute in self._axes.graded:
+                found = self._axes.chains[attribute].norms(factor.astype(np.float64))
+                spreads = tuple(found[1:].tolist())
+            norms = [norm * part for norm in norms for part in (share**2, *spreads)]
             self._shares.append(share)
-            self._spreads.append((spread,))
-        if isinstance(shape, Shape):
-            norms = self._with_levels(axes_of(shape))
+            self._spreads.append(spreads)
         if complement:
             norms[0] = (1.0 - math.prod(self._shares)) ** 2
         self.norms = np.array([norms])
-        self._shape = shape
-
-    def _with_levels(self, axes: Axes) -> list[float]:
-        """The norms where attributes have levels."""
-        norms = [1.0]
-        for index, (attribute, factor) in enumerate(
-            zip(self.attributes, self._factors, strict=True)
-        ):
-            if attribute in axes.graded:
-                found = axes.chains[attribute].norms(factor.astype(np.float64))
-                self._spreads[index] = tuple(found[1:].tolist())
-            parts = (self._shares[index] ** 2, *self._spreads[index])
-            norms = [norm * part for norm in norms for part in parts]
-        return norms
 
     @property
     def typical(self) -> Floats:
-        if not isinstance(self._shape, Shape):
+        if self._axes is None:
             return np.asarray(self.norms[0])
-        chains = axes_of(self._shape).layout(self.attributes).chains
         norms = np.ones(1)
-        for chain, factor in zip(chains, self._factors, strict=True):
-            norms = np.multiply.outer(norms, chain.typical_norms(factor)).ravel()
+        for attribute, factor in zip(self.attributes, self._factors, strict=True):
+            along = self._axes.chains[attribute].typical_norms(factor)
+            norms = np.multiply.outer(norms, along).ravel()
         if self.complement:
             norms[0] = self.norms[0, 0]
         return norms
 
-    def values(self, view: TableView) -> Floats:
+    def values(self, view: WindowView) -> Floats:
         counts = view.spectrum
         for factor, share in zip(self._factors, self._shares, strict=True):
             weights = np.empty(factor.size + 1)
@@ -284,7 +203,7 @@ class Conjunction:
             counts = weights @ counts.reshape(weights.size, -1)
         return np.atleast_1d(view.total - counts if self.complement else counts)
 
-    def events(self, view: TableView) -> Events:
+    def events(self, view: WindowView) -> Events:
         counts = view.spectrum
         for factor, share in zip(self._factors, self._shares, strict=True):
             counts = counts.reshape(factor.size + 1, -1).T @ _columns(factor, share)
@@ -308,6 +227,14 @@ class TableForm:
         weights: Some attributes, ascending, and what a row counts for by its cell of them, of their sizes.
             None where each counts 1.
         among: Attributes of the table that it is read off, where that has more than the answer depends on.
+
+    Attributes: the same for each ``Form``.
+        attributes: Ascending; every answer depends on no others.
+        n_answers: The number of answers.
+        live: The answers that are not zero by definition, shape (n_answers,). None means all answers.
+        norms: |x_T|^2, shape (rows, parts): a row for each live answer, or one that serves all.
+        typical: |x_T|^2 of queries like this one, shape (parts,): a table for all of them is planned by it.
+        conjunctive: Whether each answer is a conjunction or its complement; else they may be any predicates.
     """
 
     def __init__(
@@ -326,10 +253,8 @@ class TableForm:
         self._order = tuple(self.attributes.index(a) for a in (*group_by, *rest))
         self._n_grouped = len(group_by)
         self.n_answers = math.prod(shape[a] for a in group_by)
-        mask = predicate.mask.reshape(
-            [shape[a] if a in predicate.attributes else 1 for a in self.attributes]
-        )
-        grouped_first = np.broadcast_to(mask, self._sizes).transpose(self._order)
+        mask = np.broadcast_to(predicate.along(self.attributes), self._sizes)
+        grouped_first = mask.transpose(self._order)
         self._masks = grouped_first.reshape(self.n_answers, *grouped_first.shape[len(group_by) :])
         axes = tuple(range(1, self._masks.ndim))
         live: Mask = np.asarray(self._masks.any(axis=axes))
@@ -343,11 +268,9 @@ class TableForm:
             self._masks = np.multiply(self._masks, each.reshape(self._masks.shape))
         self._masks = self._masks[live]
         self._cells = np.flatnonzero(live)
-        self._factors = (
-            None
-            if predicate.factors is None or weights is not None
-            else dict(zip(predicate.attributes, predicate.factors, strict=True))
-        )
+        self._factors: dict[int, Mask] | None = None
+        if predicate.factors is not None and weights is None:
+            self._factors = dict(zip(predicate.attributes, predicate.factors, strict=True))
         self._grouped = group_by
         self.conjunctive = self._factors is not None
 
@@ -409,12 +332,14 @@ class TableForm:
             norms = np.tile(norms, (self.n_answers // len(norms), 1))[self._cells]
         return norms, alike
 
-    def values(self, view: TableView) -> Floats:
+    def values(self, view: WindowView) -> Floats:
+        """Best linear unbiased estimates, live answers only; unknown residuals count as 0."""
         known = table(view.spectrum.transpose(self._order), axes=range(self._n_grouped))
         known = known.reshape(self.n_answers, -1)[self._cells]
         return np.asarray(np.einsum("ar,ar->a", self._weights.reshape(len(known), -1), known))
 
-    def events(self, view: TableView) -> Events | None:
+    def events(self, view: WindowView) -> Events | None:
+        """Counts of all sub-conjunctions, where each live answer is a conjunction or its complement."""
         if self._factors is None or not len(self._cells):
             return None
         # Along each axis, first without a condition and then with it: one for all answers, or each cell
@@ -446,6 +371,7 @@ class TableForm:
         return Events(every, tuple(shares), tuple(spreads), complement=False)
 
     def total(self, counts: Floats) -> Floats:
+        """The live answers for a table of counts over ``attributes``."""
         known = counts.transpose(self._order).reshape(self.n_answers, -1)[self._cells]
         return np.asarray((self._masks.reshape(len(known), -1) * known).sum(axis=1))
 
@@ -456,7 +382,7 @@ class Together:
     conjunctive = False
     live = None
 
-    def __init__(self, parts: Sequence[Form]) -> None:
+    def __init__(self, parts: Sequence[TableForm]) -> None:
         self.attributes = parts[0].attributes
         assert all(part.attributes == self.attributes for part in parts), "they share a table"
         self._parts = parts
@@ -467,14 +393,18 @@ class Together:
     def typical(self) -> Floats:
         return np.asarray(self.norms.mean(axis=0))
 
-    def values(self, view: TableView) -> Floats:
+    def values(self, view: WindowView) -> Floats:
         return np.concatenate([part.values(view) for part in self._parts])
 
-    def events(self, view: TableView) -> None:
+    def events(self, view: WindowView) -> None:
         del view
 
     def total(self, counts: Floats) -> Floats:
         return np.concatenate([part.total(counts) for part in self._parts])
+
+
+Form: TypeAlias = Conjunction | TableForm | Together
+"""One or more answers, each linear in the counts over the same attributes: see ``TableForm``."""
 
 
 def _columns(condition: Mask, share: float) -> Floats:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stream_dp.core.residual.belief.linear_forms import Floats, TableView, table
+from stream_dp.core.residual.belief.linear_forms import Floats, table
+
+if TYPE_CHECKING:
+    from stream_dp.core.residual.belief.residuals import WindowView
 
 MAX_FIT_CELLS = 2**17
 """Above this the unknown interactions are left out instead: a fit would take too long."""
@@ -20,7 +24,7 @@ MAX_FIT_CELLS = 2**17
 _SWEEPS = 60
 
 
-def fit(view: TableView) -> Floats:
+def fit(view: WindowView) -> Floats:
     """Non-negative counts over the view's attributes that sum to its rows.
 
     Fitted to the largest proper subsets of the attributes of which everything was measured.
@@ -65,12 +69,12 @@ def maximum_entropy(
     return counts
 
 
-def _measured(view: TableView, k: int) -> list[tuple[int, ...]]:
+def _measured(view: WindowView, k: int) -> list[tuple[int, ...]]:
     """The largest proper subsets with every interaction measured, as axes."""
     # Along a chain, what finer levels would say is left out where only groups were measured.
     known = {
         frozenset(axis for axis, level in enumerate(levels) if level)
-        for levels, v in zip(view.levels, view.variances, strict=True)
+        for levels, v in zip(view.layout.levels, view.variances, strict=True)
         if max(levels, default=0) <= 1 and math.isfinite(v)
     }
     # A marginal brings all its subsets along, so what is known is closed downwards.
@@ -79,7 +83,7 @@ def _measured(view: TableView, k: int) -> list[tuple[int, ...]]:
     return sorted(tuple(sorted(s)) for s in largest)
 
 
-def _published(view: TableView, axes: tuple[int, ...]) -> Floats:
+def _published(view: WindowView, axes: tuple[int, ...]) -> Floats:
     """The best estimate of the counts over ``axes``, made non-negative."""
     part_slice = tuple(slice(None) if axis in axes else 0 for axis in range(view.spectrum.ndim))
     part = view.spectrum[part_slice]

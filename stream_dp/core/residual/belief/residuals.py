@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from stream_dp.core.residual.belief.levels import Layout, Levels, Part, axes_of
+from stream_dp.core.residual.belief.levels import Layout, Part, axes_of
 from stream_dp.core.residual.belief.linear_forms import (
     Floats,
     part_infinite,
@@ -38,24 +38,19 @@ _MAX_TOTALS = 8
 
 
 class WindowView:
-    """The measurements of some attributes in one window; see ``forms.View``.
+    """The measurements of some attributes in one window. A view knows no blocks.
 
     Attributes:
+        n_rows: Rows of the window; no more can count.
+        layout: The attributes, and the parts of their spectrum.
+        spectrum: Best estimates of all residuals; zeros where nothing was measured.
+        variances: v_T for each T, shape (parts,); 0 for the empty one where all rows count.
         bars: Bars for all times that were worked out: of one answer with these norms, at this margin and
             failure probability, from what was measured alone.
     """
 
-    def __init__(
-        self,
-        n_rows: float,
-        spectrum: Floats,
-        variances: Floats,
-        layout: Layout,
-        *,
-        total_known: bool = True,
-    ) -> None:
+    def __init__(self, n_rows: float, spectrum: Floats, variances: Floats, layout: Layout) -> None:
         self.n_rows = n_rows
-        self.total_known = total_known
         self.layout = layout
         self.spectrum = spectrum
         self.variances = variances
@@ -66,22 +61,20 @@ class WindowView:
         return self  # nothing changes it
 
     def variance(self, norms: Floats) -> Floats:
+        """Returns the variance, shape (rows,), of answers with norms |x_T|^2 of shape (rows, parts)."""
         return variance_of_parted(norms, *self._parted)
 
     @property
     def total(self) -> float:
+        """The best estimate of the rows that count; 0 where nothing is known of their number."""
         return float(self.spectrum[self.layout.slices[0]])
 
     @property
     def likely_total(self) -> float:
-        """The number of rows to go by where one is needed: what was estimated, if it was and is possible."""
+        """The same within what is possible; ``n_rows`` where nothing is known."""
         if not math.isfinite(self.variances[0]):
             return self.n_rows
         return min(max(self.total, 0.0), self.n_rows)
-
-    @property
-    def levels(self) -> tuple[Levels, ...]:
-        return self.layout.levels
 
     def noise(self, members: tuple[bool, ...]) -> float:
         """The expected squared norm of the noise of what some of the attributes say together."""
@@ -89,7 +82,7 @@ class WindowView:
         return math.fsum(
             v * dimensions[index]
             for index, (levels, v) in enumerate(
-                zip(self.levels, self.variances.tolist(), strict=True)
+                zip(self.layout.levels, self.variances.tolist(), strict=True)
             )
             if tuple(map(bool, levels)) == members
         )
@@ -160,7 +153,7 @@ class ResidualMemory:
 
     def __init__(self, shape: tuple[int, ...], *, total_known: bool = True) -> None:
         self.total_known = total_known
-        self._axes = axes_of(shape)
+        self._axes = axes_of(shape, total_known=total_known)
         self._rows_before = [0]
         self._interactions = Shelf[Part, _Interaction](_Interaction, _Interaction.copied)
         self._views: dict[tuple[tuple[int, ...], int, int], WindowView] = {}
@@ -202,7 +195,7 @@ class ResidualMemory:
             levels = layout.finest
             whole = spectrum(table, average=False)
             parts = {i: whole[part_slice] for i, part_slice in enumerate(layout.slices)}
-        for index, raised in layout.variances(levels, variance, total_known=self.total_known):
+        for index, raised in layout.variances(levels, variance):
             part = np.asarray(parts[index])
             self._interactions.own(layout.parts[index]).add(block, part, raised)
         self._views.clear()
@@ -253,7 +246,7 @@ class ResidualMemory:
                 parts[layout.slices[index]] += layout.spread(index, estimate)
             else:
                 parts[layout.slices[index]] = estimate
-        return WindowView(n_rows, parts, variances, layout, total_known=self.total_known)
+        return WindowView(n_rows, parts, variances, layout)
 
     def _known(self, layout: Layout) -> list[tuple[int, _Interaction]]:
         found = []

@@ -22,10 +22,10 @@ Theorem 17).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, TypeAlias
+from functools import cached_property, partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -46,28 +46,44 @@ _Numbers: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Estimates of the live answers, and their second moments, shape (answers,) each.
+    """Estimates of the live answers, and their covariances, shape (answers,) each.
 
     Attributes:
         totals: The totals, in units of the largest value. Guesses where nothing is known.
         counts: The counts, in rows.
-        variance_of_totals: The variances of the totals. Infinite if nothing is known.
-        variance_of_counts: The variances of the counts. Infinite if nothing is known.
-        covariances: The covariances of totals and counts.
+        moments: The covariances of totals and counts.
         live: The positions of the live answers, shape (n_answers,). None if all are live. The others are 0.
     """
 
     totals: Floats
     counts: Floats
-    variance_of_totals: Floats
-    variance_of_counts: Floats
-    covariances: Floats
+    moments: Moments
     live: Mask | None
 
     @property
-    def moments(self) -> Moments:
-        """The second moments of totals and counts."""
-        return Moments(self.variance_of_totals, self.covariances, self.variance_of_counts)
+    def pairs(self) -> list[Pair]:
+        """The answers one by one."""
+        return pairs_of(self.totals, self.counts, self.moments)
+
+
+class Pair(NamedTuple):
+    """An estimated total, the number of its rows, the variances of both, and their covariance."""
+
+    total: float
+    rows: float
+    variances: tuple[float, float]
+    covariance: float
+
+    def bar(self, z: float, least: float) -> float | None:
+        """The half width around the mean: see ``ratio_bar``."""
+        return ratio_bar(*self, z, least)
+
+
+def pairs_of(totals: Floats, counts: Floats, moments: Moments) -> list[Pair]:
+    """Totals and counts with their covariances, one by one."""
+    variances = zip(moments.totals.tolist(), moments.counts.tolist(), strict=True)
+    each = totals.tolist(), counts.tolist(), variances, moments.both.tolist()
+    return list(map(Pair, *each))
 
 
 def form_of_total(query: LinearQuery, shape: tuple[int, ...]) -> Form:
@@ -172,6 +188,10 @@ class Moments:
     both: _Numbers
     counts: _Numbers
 
+    def each(self, change: Callable[[_Numbers], _Numbers]) -> Moments:
+        """The same with a change made to each of the three."""
+        return Moments(change(self.totals), change(self.both), change(self.counts))
+
     def with_look(self, look: Moments) -> tuple[Moments, _Gains]:
         """The covariances after an independent look, and the gains of the estimates.
 
@@ -193,10 +213,11 @@ class Moments:
             of_count_by_total,
             np.where(counted, count * by_count, 1.0) - slope * of_count_by_total,
         )
+        # A variance that is 0 may come out below 0 by rounding.
         after = Moments(
-            gains.of_total * look.totals + gains.of_total_by_count * look.both,
+            np.maximum(gains.of_total * look.totals + gains.of_total_by_count * look.both, 0.0),
             gains.of_total * look.both + gains.of_total_by_count * look.counts,
-            gains.of_count_by_total * look.both + gains.of_count * look.counts,
+            np.maximum(gains.of_count_by_total * look.both + gains.of_count * look.counts, 0.0),
         )
         return after, gains
 
@@ -380,6 +401,11 @@ class SumEvidence:
         ]
 
     @property
+    def total_known(self) -> bool:
+        """Whether all rows count, so that their number is public."""
+        return self._tables.total_known
+
+    @property
     def kept(self) -> bool:
         """Whether the values of rows are added up, which no table knows."""
         return self.query.total is not None and self.query.total.kept is not None
@@ -404,35 +430,24 @@ class SumEvidence:
         """The best estimates, and how good they are."""
         view = self._tables.view(self._parts[0].attributes, self.window)
         totals, counts = (part.values(view) for part in self._parts[:2])
-        if self._looks or self._counted:
-            moments = self.by_block
-            of_totals, of_counts, both = (
-                each.sum(axis=1) for each in (moments.totals, moments.counts, moments.both)
-            )
+        if self._measured:
+            moments = self.by_block.each(lambda of_blocks: of_blocks.sum(axis=1))
             totals, counts = self._with_looks(totals, counts)
         else:
             moments = _moments(*(view.variance(part.norms) for part in self._parts))
             if self.kept and not self._bounds:
                 moments = moments.without_totals(np.True_)
-            of_totals, of_counts, both = moments.totals, moments.counts, moments.both
-        return Sums(totals, counts, of_totals, of_counts, both, self.live)
+        return Sums(totals, counts, moments, self.live)
 
     @cached_property
     def by_block(self) -> Moments:
         """Covariances in each block, each of shape (answers, len(window))."""
-        from_tables = self._from_tables
-        if not self._looks and not self._counted:
-            return from_tables
-        found = [
-            np.array(each) for each in (from_tables.totals, from_tables.both, from_tables.counts)
-        ]
-        for block in {**self._counted, **self._looks}:
-            at, after = block - self.window.start, self._here(block)
-            if (look := self._looks.get(block)) is not None:
-                after, _ = after.with_look(self._scaled(look))
-            for each, new in zip(found, (after.totals, after.both, after.counts), strict=True):
-                each[:, at] = new
-        return Moments(*found)
+        found = self._from_tables.each(np.array)
+        for block, (after, _) in self._measured.items():
+            at = block - self.window.start
+            found.totals[:, at], found.both[:, at] = after.totals, after.both
+            found.counts[:, at] = after.counts
+        return found
 
     def after(self, of_totals: Floats, both: Floats, of_counts: Floats) -> Moments:
         """``by_block`` if each block were looked at with these covariances, each of shape (len(window),).
@@ -443,37 +458,35 @@ class SumEvidence:
         return after
 
     def _with_looks(self, totals: Floats, counts: Floats) -> tuple[Floats, Floats]:
-        live = slice(None) if self.live is None else self.live
-        for block in {**self._counted, **self._looks}:
+        for block, (_, looks) in self._measured.items():
             view = self._tables.view(self._parts[0].attributes, range(block, block + 1))
             before = [part.values(view) for part in self._parts[:2]]
             now = before[0], before[1]
-            for count, gains in self._counted_here(block)[1]:
-                seen = count.values[live]
-                now = gains.moved(*now, seen, seen)
-            if (look := self._looks.get(block)) is not None:
-                _, gains = self._here(block).with_look(self._scaled(look))
-                now = gains.moved(*now, look.totals[live] / self.largest, look.counts[live])
+            for gains, seen_totals, seen_counts in looks:
+                now = gains.moved(*now, seen_totals, seen_counts)
             totals, counts = totals + (now[0] - before[0]), counts + (now[1] - before[1])
         return totals, counts
 
-    def _here(self, block: int) -> Moments:
-        """The covariances in a block without the looks at these very sums."""
-        return self._counted_here(block)[0]
+    @cached_property
+    def _measured(self) -> dict[int, tuple[Moments, list[tuple[_Gains, Floats, Floats]]]]:
+        """The covariances in each block that was looked at, and what each look moves, one after another.
 
-    def _counted_here(self, block: int) -> tuple[Moments, list[tuple[CountedAlone, _Gains]]]:
-        """These covariances, and the gains of the counts that were measured alone, one after another."""
-        known, at = self._from_tables, block - self.window.start
-        moments = Moments(known.totals[:, at], known.both[:, at], known.counts[:, at])
-        steps = []
-        for count in self._counted.get(block, ()):
-            moments, gains = moments.with_one(count.variance, of_totals=count.of_part)
-            steps.append((count, gains))
-        return moments, steps
-
-    def _scaled(self, look: SumEstimate) -> Moments:
-        unit = 1.0 / self.largest
-        return Moments(look.of_totals * unit * unit, look.both * unit, look.of_counts)
+        Counts that were measured alone come first, and the look at these very sums is the last one.
+        """
+        live = slice(None) if self.live is None else self.live
+        unit, found = 1.0 / self.largest, {}
+        for block in {**self._counted, **self._looks}:
+            at, looks = block - self.window.start, []
+            moments = self._from_tables.each(partial(np.take, indices=at, axis=1))
+            for count in self._counted.get(block, ()):
+                moments, gains = moments.with_one(count.variance, of_totals=count.of_part)
+                looks.append((gains, count.values[live], count.values[live]))
+            if (look := self._looks.get(block)) is not None:
+                scaled = Moments(look.of_totals * unit * unit, look.both * unit, look.of_counts)
+                moments, gains = moments.with_look(scaled)
+                looks.append((gains, look.totals[live] / self.largest, look.counts[live]))
+            found[block] = moments, looks
+        return found
 
     @cached_property
     def _from_tables(self) -> Moments:

@@ -7,7 +7,7 @@ A share is measured by the same look: a row counts for 1 in the part that is ask
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -51,11 +51,6 @@ class SumLook(Look):
         shape: What the price follows from.
         steps: Block and steps. The step of the counts has no meaning where none are measured.
         n_answers: How many answers there are.
-        final: Whether the answer is what this look finds by itself.
-        paid: Units that the query has taken of each block's line with this look and those before it. Empty if
-            it takes one look at most.
-        part: The part of the size of the answer that the bar of a last look is planned for. 0 where the query
-            says how precise it is to be.
     """
 
     query: LinearQuery = field(repr=False)
@@ -64,9 +59,6 @@ class SumLook(Look):
     steps: Steps
     n_answers: int
     charges: tuple[Charge, ...]
-    final: bool = False
-    paid: Mapping[int, int] = field(default_factory=dict)
-    part: float = 0.0
 
     @property
     def description(self) -> dict[str, object]:

@@ -7,6 +7,7 @@ what to measure, and how precisely, from public numbers.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,10 +15,10 @@ import numpy as np
 
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.encoding import Format, Integers, Reader, fields, integers
-from stream_dp.core.mechanism import Look
+from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource, grid_sigma
-from stream_dp.core.residual.belief.levels import axes_of, grouped
+from stream_dp.core.residual.belief.levels import Floats, axes_of, grouped
 from stream_dp.core.rows.blocks import Blocks
 
 BASE: Final = "base"
@@ -189,6 +190,26 @@ class CountsRelease:
         )
 
 
+def published_counts(query: LinearQuery, release: Release) -> tuple[Floats, float]:
+    """The counts that a look has published of all its blocks, shape (n_answers,), and the variance of each.
+
+    Args:
+        query: What is asked.
+        release: The release of a look at its answers, or at the table that they are.
+    """
+    if isinstance(release, TablesRelease):
+        table = np.sum(release.tables, axis=0).astype(np.float64)
+        values = table.transpose(np.argsort(np.argsort(query.group_by))).reshape(-1)
+        return values, variance_of((part.block, part.step) for part in release.parts)
+    assert isinstance(release, CountsRelease), "the release of a look at counts"
+    return release.values.sum(axis=0).astype(np.float64), variance_of(release.steps)
+
+
+def variance_of(steps: Iterable[tuple[int, int]]) -> float:
+    """The variance of a sum of counts, one of each block, from their steps of the grid of scales."""
+    return math.fsum(float(grid_sigma(step)) ** 2 for _, step in steps)
+
+
 def exact_answers(query: LinearQuery, attributes: tuple[int, ...], marginal: Integers) -> Integers:
     """The true answers in one block, int64, shape (n_answers,). Private.
 
@@ -198,12 +219,8 @@ def exact_answers(query: LinearQuery, attributes: tuple[int, ...], marginal: Int
         marginal: What the rows of each cell count for together.
     """
     predicate, group_by = query.predicate, query.group_by
-    sizes = dict(zip(attributes, marginal.shape, strict=True))
-    mask = predicate.mask.reshape(
-        [sizes[a] if a in predicate.attributes else 1 for a in attributes]
-    )
     others = tuple(axis for axis, a in enumerate(attributes) if a not in group_by)
-    counts = np.where(mask, marginal, 0).sum(axis=others)
+    counts = np.where(predicate.along(attributes), marginal, 0).sum(axis=others)
     as_asked = np.argsort(np.argsort(group_by))  # rank of each grouped attribute
     return np.asarray(counts.transpose(as_asked).reshape(-1), dtype=np.int64)
 

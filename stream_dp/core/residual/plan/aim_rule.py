@@ -41,7 +41,7 @@ from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.looks.counted_rows import FAILURE
 from stream_dp.core.residual.plan.planner import Prices, step_below
-from stream_dp.core.residual.plan.sum_price import counted_values
+from stream_dp.core.residual.plan.sum_price import value_ends
 
 OPENING: Final = 0.2
 """The part of the failure probability that is for what was measured as phases opened."""
@@ -191,8 +191,8 @@ def distances(query: LinearQuery, means: Floats) -> Floats:
     """
     if isinstance(query.total, Indicator):
         return np.maximum(means, _LEAST_SHARE)
-    values = counted_values(query)
-    return np.maximum(np.minimum(means - min(values), max(values) - means), 0.0)
+    low, high = value_ends(query)
+    return np.maximum(np.minimum(means - low, high - means), 0.0)
 
 
 def surely(values: Floats, deviation: float) -> float:

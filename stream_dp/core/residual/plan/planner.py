@@ -28,8 +28,8 @@ from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from functools import cache, partial
-from typing import Final
+from functools import cache
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -57,25 +57,12 @@ ROUNDING: Final = 2.0**-44
 _TIE = 1.0 + 1e-9  # floats that should be equal are
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The policy by which a line is spent. It is public, and fixed for a data set.
+RENT_SHARE: Final = 0.3
+"""Counts are measured until the loss paid for them on one set of attributes passes this share of what its
+table would cost."""
 
-    It is safe whatever it says, only more or less apt.
-
-    Attributes:
-        rent_share: Counts are measured until the loss paid for them on one set of attributes passes
-            this share of what its table would cost.
-        buy_part: A table may cost at most this part of what is left of a line.
-        base_share: The part of each new line that is spent at once. None lets ``base_release`` derive it.
-        pacing: Whether to keep part of young lines for the phases to come. It pays where far more is asked
-            than the lines can pay for.
-    """
-
-    rent_share: float = 0.3
-    buy_part: float = 1 / 50
-    base_share: float | None = None
-    pacing: bool = False
+_BUY_PART: Final = 1 / 50
+"""A table may cost at most this part of what is left of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +128,9 @@ class MeasureCounts:
     steps: tuple[tuple[int, int], ...]
     charges: tuple[Charge, ...]
 
-    @property
-    def table(self) -> bool:
-        """Whether the marginal is measured."""
-        return self.package is not None
-
     def steps_of(self, step: int) -> tuple[int, ...]:
         """The step of each table of a marginal that is measured at ``step``."""
-        return (step,) if self.package is None else _steps_of(self.package, step)
+        return _steps_of(self.package, step)
 
     @property
     def total(self) -> int:
@@ -184,18 +166,22 @@ class Unproven:
 
 Decision = Certified | Bounded | MeasureCounts | Unproven
 
+Units: TypeAlias = npt.NDArray[np.int64]
+"""Units of lines, or steps of the grid of scales, one for each block."""
+
 
 class Prices:
     """Exact prices, in units, of scales on the public grid.
 
     Attributes:
         table: The squared sensitivity of a table (``Budget``).
-        total_known: Whether the number of rows that count is public.
     """
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Prices:
+        return self  # each is worked out once
 
     def __init__(self, budget: Budget) -> None:
         self.table = budget.table
-        self.total_known = budget.total_known
         self._budget = budget
         self._rho = float(budget.rho)
         self._units: dict[tuple[int, int], int] = {}
@@ -208,6 +194,10 @@ class Prices:
             rho = gaussian_rho(grid_sigma(step), squared_sensitivity=squared_sensitivity)
             units = self._units[key] = self._budget.charge(0, rho).rho
         return units
+
+    def squared_sensitivity(self, n_answers: int) -> int:
+        """The squared sensitivity: a row changes one count by 1, or a table as its price says."""
+        return 1 if n_answers == 1 else self.table
 
     def share(self, variance: float, squared_sensitivity: int) -> float:
         """The share of a line that noise of this variance costs, which no line may have; in floats."""
@@ -223,38 +213,26 @@ class Prices:
 
     def total(self, steps: Sequence[int], squared_sensitivity: int) -> int:
         """Units that noise of all these steps costs together."""
-        known, numbers = np.unique(np.array(steps, dtype=np.int64), return_counts=True)
-        return sum(
-            number * self.units(step, squared_sensitivity)
-            for step, number in zip(known.tolist(), numbers.tolist(), strict=True)
-        )
+        return sum([self.units(step, squared_sensitivity) for step in steps])
 
-    def of_package(self, step: int, package: Package) -> int:
-        """Units of a line that the tables of a package cost together, measured at this step."""
-        return sum(self.units(each, self.table) for each in _steps_of(package, step))
+    def least_step(
+        self, units: int, squared_sensitivity: int, package: Package | None = None
+    ) -> int | None:
+        """The most precise step that costs at most ``units``, of one look or of all tables of a package.
 
-    def least_step_of(self, units: int, package: Package) -> int | None:
-        """The most precise step at which a package costs at most ``units``; None if there is none."""
-        step = self.least_step(units, self.table)
-        if step is None or package.offsets == (0,):
-            return step
-        # The shares of its tables add up to little more than 1.
-        step = max(_FIRST_STEP, step - 1)
-        while step <= _LAST_STEP and self.of_package(step, package) > units:
-            step += 1
-        return step if step <= _LAST_STEP else None
-
-    def least_step(self, units: int, squared_sensitivity: int) -> int | None:
-        """The most precise step that costs at most ``units``; None if none is that cheap."""
+        None if none is that cheap.
+        """
         if units <= 0:
             return None
         rho = units / UNITS * self._rho
         sigma = math.sqrt(squared_sensitivity / (2.0 * rho))
         # Two steps short of the float's answer, then forward to the exact one.
-        step = max(_FIRST_STEP, math.floor(GRID_STEPS * math.log2(sigma)) - 2)
-        while step <= _LAST_STEP and self.units(step, squared_sensitivity) > units:
+        step = max(FIRST_STEP, math.floor(GRID_STEPS * math.log2(sigma)) - 2)
+        while step <= LAST_STEP:
+            if self.total(_steps_of(package, step), squared_sensitivity) <= units:
+                return step
             step += 1
-        return step if step <= _LAST_STEP else None
+        return None
 
 
 _LONG: Final = 500
@@ -270,25 +248,29 @@ class BudgetAllocator:
     An early phase must not exhaust a line that every later window needs. So measurements may bring a line
     of base share b only to ``b + (1 - b)(1 - 2^-(age + 1))``, where ``age`` is its age in phases.
 
-    Attributes:
+    Args:
+        pacing: Whether to keep part of young lines for the phases to come. It pays where far more is asked
+            than the lines can pay for.
         kept: The number of blocks, the last ones, whose rows are kept. The others have no room. None keeps
             all.
+
+    Attributes:
         bare: The number of first blocks whose rows are lost. They have no room either.
         price: Returns the share of the newest line that a query costs, in the mean. With it the pace follows
             from how many a line pays for: it is slow where these are few, and there is none where they are
             many. None keeps the pace always.
     """
 
-    def __init__(self, policy: Policy, kept: int | None = None) -> None:
+    def __init__(self, *, pacing: bool = False, kept: int | None = None) -> None:
         self.lines = Lines()
-        self.kept = kept
         self.bare = 0
         self.price: Callable[[], float] | None = None
-        self._policy = policy
+        self._pacing = pacing
+        self._rows_kept = kept
         self._base: list[float] = []
         self._rent = Shelf[tuple[int, ...], dict[int, int]](dict, dict)
         self._most = UNITS
-        self._kept: Callable[[range], npt.NDArray[np.int64]] | None = None
+        self._kept: Room | None = None
         self._payer: Room | None = None
 
     def open(self) -> int:
@@ -317,23 +299,33 @@ class BudgetAllocator:
         limited._payer = payer  # noqa: SLF001 - of its own kind
         return limited
 
-    @property
-    def short(self) -> Lack:
-        """Why there is less room than what the lines have left."""
-        return Lack.PACE if self._payer is None else Lack.SHARE
+    def lack(self, window: range, fits: Callable[[Units], bool]) -> Lack:
+        """The reason why a look has too little room now.
+
+        Args:
+            window: The blocks of the look.
+            fits: Whether it fits into a room: units of each line of the window.
+        """
+        rooms: tuple[tuple[Lack, Room], ...] = (
+            (Lack.TILES, self.room_of_tiles),
+            (Lack.PACE if self._payer is None else Lack.SHARE, self.left),
+            (Lack.ERASED, self.lines.left),
+            (Lack.BUDGET, lambda window: np.full(len(window), UNITS)),
+        )
+        return next((lack for lack, room in rooms if fits(room(window))), Lack.ROWS)
 
     @property
     def erased(self) -> int:
         """The number of first blocks whose rows are erased, or lost."""
-        return max(self.bare, erased_blocks(len(self.lines), self.kept))
+        return max(self.bare, erased_blocks(len(self.lines), self._rows_kept))
 
-    def left(self, window: range) -> npt.NDArray[np.int64]:
+    def left(self, window: range) -> Units:
         """Units that each line has left for looks, 0 where the rows are erased, shape (len(window),)."""
         left = self.lines.left(window)
         left[: max(0, self.erased - window.start)] = 0
         return left
 
-    def room(self, window: range) -> npt.NDArray[np.int64]:
+    def room(self, window: range) -> Units:
         """Units that each block may spend now, shape (len(window),)."""
         room = self.room_of_tiles(window)
         if self._kept is None:
@@ -341,7 +333,7 @@ class BudgetAllocator:
         free = np.maximum(self.lines.left(window) - self._kept(window), 0)
         return np.asarray(np.minimum(room, free))
 
-    def room_of_tiles(self, window: range) -> npt.NDArray[np.int64]:
+    def room_of_tiles(self, window: range) -> Units:
         """The same if nothing is kept for tiles."""
         left = self.left(window)
         if self._payer is not None:
@@ -354,7 +346,7 @@ class BudgetAllocator:
 
     def part_now(self, window: range) -> Floats:
         """The part of what is left of each line after openings that may be spent by now; (len(window),)."""
-        if not self._policy.pacing:
+        if not self._pacing:
             return np.ones(len(window))
         if self.price is not None:
             price = self.price()
@@ -381,9 +373,7 @@ class BudgetAllocator:
         return sum(units for b, units in rent.items() if b in window)
 
 
-def plan(
-    evidence: Evidence, terms: Terms, policy: Policy, prices: Prices, allocator: BudgetAllocator
-) -> Decision:
+def plan(evidence: Evidence, terms: Terms, prices: Prices, allocator: BudgetAllocator) -> Decision:
     """Decides; changes nothing."""
     margin = for_noise(terms.error) * evidence.n_rows
     if certifies(evidence, terms.error, terms.z_steered):
@@ -394,13 +384,11 @@ def plan(
     limit = (margin / terms.z_steered) ** 2
     room = allocator.room(evidence.window)
     count = count_look(evidence, prices, room, limit)
-    if count is not None and not _may_buy(evidence, policy, prices, allocator, count):
+    if count is not None and not _may_buy(evidence, prices, allocator, count):
         return count
     drawable = evidence.package.n_counts <= MAX_TABLE_CELLS
-    table = _table(evidence, prices, room, limit) if drawable else None
-    if table is not None and (
-        count is None or buys(evidence, policy, allocator, count.total, table)
-    ):
+    table = table_look(evidence, prices, room, limit) if drawable else None
+    if table is not None and (count is None or buys(evidence, allocator, count.total, table)):
         return table
     if count is not None:
         return count
@@ -425,8 +413,8 @@ def plan_total(
     limit = (terms.error * evidence.n_rows / terms.z) ** 2
     if max(evidence.variances.tolist()) <= limit * _TIE:
         return Certified()
-    table = _table(evidence, prices, allocator.room(evidence.window), limit)
-    return _lack(_table, evidence, prices, allocator, limit) if table is None else table
+    table = table_look(evidence, prices, allocator.room(evidence.window), limit)
+    return _lack(table_look, evidence, prices, allocator, limit) if table is None else table
 
 
 def plan_fresh(
@@ -439,57 +427,41 @@ def plan_fresh(
 
 
 def _lack(
-    way: Callable[[Evidence, Prices, npt.NDArray[np.int64], float], MeasureCounts | None],
+    way: Callable[[Evidence, Prices, Units, float], MeasureCounts | None],
     evidence: Evidence,
     prices: Prices,
     allocator: BudgetAllocator,
     limit: float,
 ) -> Lack:
-    """Returns why a way to measure, ``count_look`` or ``_table``, has too little room now."""
-    if way(evidence, prices, allocator.room_of_tiles(evidence.window), limit) is not None:
-        return Lack.TILES
-    if way(evidence, prices, allocator.left(evidence.window), limit) is not None:
-        return allocator.short
-    if way(evidence, prices, allocator.lines.left(evidence.window), limit) is not None:
-        return Lack.ERASED
-    untouched = np.full(len(evidence.window), UNITS)
-    return Lack.ROWS if way(evidence, prices, untouched, limit) is None else Lack.BUDGET
+    """Returns why a way to measure, such as ``count_look``, has too little room now."""
+    return allocator.lack(
+        evidence.window, lambda room: way(evidence, prices, room, limit) is not None
+    )
 
 
 def _may_buy(
-    evidence: Evidence,
-    policy: Policy,
-    prices: Prices,
-    allocator: BudgetAllocator,
-    count: MeasureCounts,
+    evidence: Evidence, prices: Prices, allocator: BudgetAllocator, count: MeasureCounts
 ) -> bool:
     """Returns whether a table could be preferred to ``count``. If not, its price need not be worked out."""
-    dearer = prices.table / _squared_sensitivity(evidence, prices)
+    dearer = prices.table / prices.squared_sensitivity(evidence.form.n_answers)
     at_least = evidence.table_cost_ratio() * dearer * count.total
     rent = allocator.rent(evidence.form.attributes, evidence.window)
-    return at_least <= count.total or policy.rent_share * at_least <= rent
+    return at_least <= count.total or RENT_SHARE * at_least <= rent
 
 
-def buys(
-    evidence: Evidence, policy: Policy, allocator: BudgetAllocator, price: int, table: MeasureCounts
-) -> bool:
+def buys(evidence: Evidence, allocator: BudgetAllocator, price: int, table: MeasureCounts) -> bool:
     """Whether a table is preferred to a look that answers this query alone, for ``price`` units."""
     if table.total <= price:
         return True
-    if allocator.rent(evidence.form.attributes, evidence.window) < policy.rent_share * table.total:
+    if allocator.rent(evidence.form.attributes, evidence.window) < RENT_SHARE * table.total:
         return False
     left = allocator.lines.left(evidence.window)
     first = evidence.window.start
-    return all(c.rho <= policy.buy_part * left[c.block - first] for c in table.charges)
-
-
-def _squared_sensitivity(evidence: Evidence, prices: Prices) -> int:
-    """The squared sensitivity: a row changes one count by 1, or the counts of a table as their price says."""
-    return 1 if evidence.form.n_answers == 1 else prices.table
+    return all(c.rho <= _BUY_PART * left[c.block - first] for c in table.charges)
 
 
 def count_look(
-    evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
+    evidence: Evidence, prices: Prices, room: Units, limit: float
 ) -> MeasureCounts | None:
     """The cheapest counts that bring the variance down to ``limit``; None if the room is too small.
 
@@ -510,18 +482,17 @@ def lowest_of(can_pay: npt.NDArray[np.bool_], after: Floats, now: Floats) -> Flo
     return np.where(can_pay, np.minimum(after, now), now)
 
 
-def most_precise_counts(
-    evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], Floats]:
+def most_precise_counts(evidence: Evidence, prices: Prices, room: Units) -> tuple[Units, Floats]:
     """The least step of counts that each block can pay for, and its precision: 0 where there is none."""
-    squared_sensitivity = _squared_sensitivity(evidence, prices)
-    return _most_precise(room, partial(prices.least_step, squared_sensitivity=squared_sensitivity))
+    squared_sensitivity = prices.squared_sensitivity(evidence.form.n_answers)
+    first, can_pay = least_steps(room, lambda units: prices.least_step(units, squared_sensitivity))
+    return first, np.where(can_pay, _precision(first), 0.0)
 
 
 def counts_at(
     evidence: Evidence,
     prices: Prices,
-    first: npt.NDArray[np.int64],
+    first: Units,
     most: Floats,
     levels: Floats,
 ) -> MeasureCounts:
@@ -540,60 +511,49 @@ def counts_at(
     lacking = lacks[pays]
     steps = first.copy()
     steps[pays] = np.maximum(step_below(lacking**-0.5 * _TIE), first[pays])
-    squared_sensitivity = _squared_sensitivity(evidence, prices)
-    return _priced(
-        evidence, partial(prices.units, squared_sensitivity=squared_sensitivity), steps, pays
-    )
+    return _priced(evidence, prices, steps, pays)
 
 
 def count_alone(
-    evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
+    evidence: Evidence, prices: Prices, room: Units, limit: float
 ) -> MeasureCounts | None:
     """The cheapest counts whose own variance is at most ``limit``, whatever else is known.
 
     Takes what ``count_look`` takes. The look covers all blocks of the window.
     """
-    squared_sensitivity = _squared_sensitivity(evidence, prices)
-    first, most = _most_precise(
-        room, partial(prices.least_step, squared_sensitivity=squared_sensitivity)
-    )
+    first, most = most_precise_counts(evidence, prices, room)
     with np.errstate(divide="ignore"):
         lowest = 1.0 / most
     levels = water_fill(np.full(len(first), np.inf), lowest, limit)
     if levels is None:
         return None
     steps = np.maximum(step_below(np.sqrt(levels) * _TIE), first)
-    pays = np.ones(len(first), dtype=np.bool_)
-    return _priced(
-        evidence, partial(prices.units, squared_sensitivity=squared_sensitivity), steps, pays
-    )
+    return _priced(evidence, prices, steps, np.ones(len(first), dtype=np.bool_))
 
 
-def _table(
-    evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
+def table_look(
+    evidence: Evidence, prices: Prices, room: Units, limit: float
 ) -> MeasureCounts | None:
-    """The same for the marginal over the query's attributes."""
+    """The same as ``count_look`` for the marginal over the query's attributes."""
     now, package = evidence.by_block(), evidence.package
-    first, most = _most_precise(room, partial(prices.least_step_of, package=package))
-    can_pay = most > 0.0
-    most_of_each = np.where(can_pay, _precisions_of(package, first), 0.0)
-    levels = water_fill(now, lowest_of(can_pay, evidence.after_table(most_of_each), now), limit)
+    first, can_pay = least_steps(
+        room, lambda units: prices.least_step(units, prices.table, package)
+    )
+    most = np.where(can_pay, _precisions_of(package, first), 0.0)
+    levels = water_fill(now, lowest_of(can_pay, evidence.after_table(most), now), limit)
     if levels is None:
         return None
-    # By bisection the coarsest step that reaches the level: low does, high does not.
-    low, high = first, np.full(len(first), _LAST_STEP + 1)
-    while (high - low > 1).any():
-        middle = np.maximum((low + high) // 2, low)
-        enough = evidence.after_table(_precisions_of(package, middle)) <= levels * _TIE
-        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
-    price = partial(prices.of_package, package=package)
-    return _priced(evidence, price, low, levels < now, package)
+    steps = coarsest(
+        first,
+        lambda tried: evidence.after_table(_precisions_of(package, tried)) <= levels * _TIE,
+    )
+    return _priced(evidence, prices, steps, levels < now, package)
 
 
-def _most_precise(
-    room: npt.NDArray[np.int64], least_step: Callable[[int], int | None]
-) -> tuple[npt.NDArray[np.int64], Floats]:
-    """The least step that each block can pay for, and its precision: 0 where it can pay for none.
+def least_steps(
+    room: Units, least_step: Callable[[int], int | None]
+) -> tuple[Units, npt.NDArray[np.bool_]]:
+    """The least step that each block can pay for, and whether it can pay for any.
 
     Args:
         room: Units that each block may spend, shape (blocks,).
@@ -601,23 +561,38 @@ def _most_precise(
     """
     steps = [least_step(units) for units in room.tolist()]
     can_pay = np.array([step is not None for step in steps])
-    first = np.array([_LAST_STEP if step is None else step for step in steps], dtype=np.int64)
-    return first, np.where(can_pay, _precision(first), 0.0)
+    return np.array([LAST_STEP if step is None else step for step in steps], np.int64), can_pay
+
+
+def coarsest(first: Units, are_enough: Callable[[Units], npt.NDArray[np.bool_]]) -> Units:
+    """The coarsest step of each block that is precise enough, by bisection from ``first`` on."""
+    low, high = first, np.full(len(first), LAST_STEP + 1)  # low is enough, high is not
+    while (high - low > 1).any():
+        middle = np.maximum((low + high) // 2, low)
+        enough = are_enough(middle)
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+    return low
 
 
 def _priced(
     evidence: Evidence,
-    price: Callable[[int], int],
-    steps: npt.NDArray[np.int64],
+    prices: Prices,
+    steps: Units,
     pays: npt.NDArray[np.bool_],
     package: Package | None = None,
 ) -> MeasureCounts:
+    squared_sensitivity = prices.table
+    if package is None:
+        squared_sensitivity = prices.squared_sensitivity(evidence.form.n_answers)
     chosen = tuple(
         (block, step)
         for block, step, pay in zip(evidence.window, steps.tolist(), pays.tolist(), strict=True)
         if pay
     )
-    charges = tuple(Charge(block, price(step)) for block, step in chosen)
+    charges = tuple(
+        Charge(block, prices.total(_steps_of(package, step), squared_sensitivity))
+        for block, step in chosen
+    )
     return MeasureCounts(package, chosen, charges)
 
 
@@ -663,56 +638,61 @@ def water_fill(
     return np.asarray(np.clip(level, lowest, now))
 
 
-_FIRST_STEP = grid_index(float(MIN_SCALE))
-_LAST_STEP = grid_index(float(MAX_SCALE))
+FIRST_STEP = grid_index(float(MIN_SCALE))
+LAST_STEP = grid_index(float(MAX_SCALE))
 
 
 @cache
-def _scales() -> Floats:
+def scales() -> Floats:
     """All scales of the public grid as floats; exact, like the doubling from octave to octave."""
     octave = [float(grid_sigma(k)) for k in range(GRID_STEPS)]
-    doublings = np.arange(_FIRST_STEP // GRID_STEPS, _LAST_STEP // GRID_STEPS + 1)
-    return np.ldexp(octave, doublings[:, None]).ravel()[: _LAST_STEP - _FIRST_STEP + 1]
+    doublings = np.arange(FIRST_STEP // GRID_STEPS, LAST_STEP // GRID_STEPS + 1)
+    return np.ldexp(octave, doublings[:, None]).ravel()[: LAST_STEP - FIRST_STEP + 1]
 
 
 @cache
 def _precisions() -> Floats:
-    return _scales() ** -2.0
+    return scales() ** -2.0
 
 
-def _precision(steps: npt.NDArray[np.int64]) -> Floats:
+def _precision(steps: Units) -> Floats:
     """Returns the precision, 1/variance, of noise at these steps."""
-    return np.asarray(_precisions()[np.minimum(steps, _LAST_STEP) - _FIRST_STEP])
+    return np.asarray(_precisions()[np.minimum(steps, LAST_STEP) - FIRST_STEP])
 
 
-def _steps_of(package: Package, step: int) -> tuple[int, ...]:
-    """The step of each table of a package that is measured at ``step``."""
-    if package.offsets == (0,):
+def _steps_of(package: Package | None, step: int) -> tuple[int, ...]:
+    """The step of each table of a package that is measured at ``step``; the same for counts alone."""
+    if package is None or package.offsets == (0,):
         return (step,)
-    return tuple(min(step + offset, _LAST_STEP) for offset in package.offsets)
+    return tuple(min(step + offset, LAST_STEP) for offset in package.offsets)
 
 
-def _precisions_of(package: Package, steps: npt.NDArray[np.int64]) -> Floats:
+def _precisions_of(package: Package, steps: Units) -> Floats:
     """The precision of each table of a package at these steps, shape (tables, blocks)."""
     if package.offsets == (0,):
         return _precision(steps)[None]
     return np.stack([_precision(steps + offset) for offset in package.offsets])
 
 
-def precision_after(evidence: Evidence, measure: MeasureCounts) -> Floats:
-    """The precision of a planned look in each block, as ``Evidence.variance_after`` takes it."""
+def variance_after(evidence: Evidence, measure: MeasureCounts) -> float:
+    """The largest variance of any answer after a planned look."""
     n_tables = 1 if measure.package is None else len(measure.package.offsets)
     precision = np.zeros((n_tables, len(evidence.window)))
     for block, step in measure.steps:
         each = [float(grid_sigma(own) ** -2) for own in measure.steps_of(step)]
         precision[:, block - evidence.window.start] = each
-    return precision if measure.table else precision[0]
+    if measure.package is None:
+        return evidence.variance_after(precision[0], table=False)
+    return evidence.variance_after(precision, table=True)
 
 
-def step_below(sigma: Floats) -> npt.NDArray[np.int64]:
+def step_below(sigma: Floats) -> Units:
     """The coarsest step whose scale is at most ``sigma``."""
-    return np.searchsorted(_scales(), sigma, side="right") - 1 + _FIRST_STEP
+    return np.searchsorted(scales(), sigma, side="right") - 1 + FIRST_STEP
 
 
 MAX_TABLE_CELLS = 2**16
 """Most cells of one look at a block: noise is drawn at some 100,000 cells a second."""
+
+MOST_DRAWN: Final = 2**22
+"""Draws of noise for one query: its measurements fit into one commit."""

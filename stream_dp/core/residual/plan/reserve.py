@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.parameters import Target
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.randomness.noise_sources import GRID_STEPS
 from stream_dp.core.residual.base_release.expected_queries import PlannedTile, price_on_demand
-from stream_dp.core.residual.plan.planner import Terms
+from stream_dp.core.residual.plan.planner import Units
+from stream_dp.core.residual.plan.promise import Promise
 
 _SLACK: Final = 2.0 ** (2.0 / GRID_STEPS)
 """By how much rounding a scale down to the grid can raise its price."""
@@ -40,34 +41,32 @@ class Reserve:
 
     Args:
         tiles: What the definition declares.
-        shape: Sizes of the universe's attributes.
-        terms: The accuracy promised.
-        budget: What a line holds.
+        promise: The promise of the data set.
         certified: Whether what is published certifies a query.
     """
 
     def __init__(
         self,
         tiles: Sequence[PlannedTile],
-        shape: tuple[int, ...],
-        terms: Terms,
-        budget: Budget,
+        promise: Promise,
         certified: Callable[[LinearQuery], bool],
     ) -> None:
-        known = budget.total_known
-        self.tiles = tuple(
-            (tile, price_on_demand(tile.query, shape, total_known=known)) for tile in tiles
-        )
+        self._tiles = [(tile, price_on_demand(tile.query, promise.axes)) for tile in tiles]
         self._declared: dict[bytes, set[int | None]] = {}
         for tile in tiles:
             self._declared.setdefault(tile.query.key, set()).add(tile.phases)
-        self._terms = terms
-        self._rho = float(budget.rho)
+        self._terms = promise.terms
+        self._rho = float(promise.budget.rho)
         self._certified = certified
         self._n_phases = 0
         self._waiting: list[_Expected] = []
         self._unsure: list[_Expected] = []
-        self._kept: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._kept: Units = np.zeros(0, dtype=np.int64)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Reserve:
+        found = copy(self)  # what it keeps is replaced, and never changed
+        found._certified = deepcopy(self._certified, memo)  # noqa: SLF001 - of its own kind
+        return found
 
     def opened(self, n_phases: int, rows: Callable[[range], float]) -> None:
         """Expects each tile again, about windows that end with the newest phase.
@@ -78,7 +77,7 @@ class Reserve:
         """
         self._n_phases = n_phases
         self._waiting = []
-        for tile, price in self.tiles:
+        for tile, price in self._tiles:
             window = range(n_phases - self._length(tile.phases), n_phases)
             query = LinearQuery(tile.query.predicate, window, tile.query.group_by, tile.query.total)
             z = self._terms.z_steered if query.total is None else self._terms.z
@@ -92,10 +91,13 @@ class Reserve:
     def published(self, attributes: Sequence[int]) -> None:
         """Notes that something about these attributes was published."""
         known = {id(one) for one in self._unsure}
-        self._unsure += [
-            one
-            for one in self._waiting
-            if id(one) not in known and not set(attributes).isdisjoint(one.query.attributes)
+        self._unsure = [
+            *self._unsure,
+            *(
+                one
+                for one in self._waiting
+                if id(one) not in known and not set(attributes).isdisjoint(one.query.attributes)
+            ),
         ]
 
     def is_for(self, query: LinearQuery) -> bool:
@@ -107,7 +109,7 @@ class Reserve:
         lengths = map(self._length, self._declared.get(query.key, ()))
         return len(query.window) in lengths
 
-    def kept(self, window: range) -> npt.NDArray[np.int64]:
+    def kept(self, window: range) -> Units:
         """Units that are kept on each line of a window, shape (len(window),)."""
         if self._unsure:
             done = {id(one) for one in self._unsure if self._certified(one.query)}

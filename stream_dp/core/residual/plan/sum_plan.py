@@ -11,37 +11,34 @@ A ``SumDemand`` says how precise the answer must be: how large the variance of e
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.budget.accountant import UNITS, Charge
-from stream_dp.core.randomness.noise_sources import (
-    GRID_STEPS,
-    MAX_SCALE,
-    MIN_SCALE,
-    grid_index,
-    grid_sigma,
-)
+from stream_dp.core.budget.accountant import Charge
+from stream_dp.core.randomness.noise_sources import GRID_STEPS, grid_sigma
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.belief.sums import Moments, SumEvidence, Sums
 from stream_dp.core.residual.plan.planner import (
+    FIRST_STEP,
+    LAST_STEP,
     BudgetAllocator,
     Certified,
     Lack,
     MeasureCounts,
-    Policy,
     Prices,
     Terms,
+    Units,
     buys,
+    coarsest,
+    least_steps,
     lowest_of,
-    plan_total,
+    scales,
+    table_look,
     water_fill,
 )
 from stream_dp.core.residual.plan.sum_price import MOST_ROWS, SumShape, WholeValues
@@ -49,10 +46,6 @@ from stream_dp.core.residual.plan.sum_price import MOST_ROWS, SumShape, WholeVal
 _TIE: Final = 1.0 + 1e-9
 _LEAST_LIMIT: Final = 1e-30
 """What no look reaches. It stands for 0, where perhaps no row counts."""
-_FIRST_STEP: Final = grid_index(float(MIN_SCALE))
-_LAST_STEP: Final = grid_index(float(MAX_SCALE))
-
-_Steps = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +87,8 @@ class SumDemand:
             bar: Largest half width around a mean, in units of the largest value.
             z: The half width in standard deviations.
         """
-        at_least = known.counts - z * np.sqrt(known.variance_of_counts)
-        if not (at_least > 0.0).all() or not np.isfinite(known.variance_of_totals).all():
+        at_least = known.counts - z * np.sqrt(known.moments.counts)
+        if not (at_least > 0.0).all() or not np.isfinite(known.moments.totals).all():
             return None
         return cls(known.totals / known.counts, np.square(bar * at_least / z))
 
@@ -150,14 +143,14 @@ class SumPlanner:
         of_totals = sums.moments.of(demand.slopes)
         if (of_totals <= demand.limits * _TIE).all() and self._rows_known:
             return True
-        return float(self._now.sum()) <= _TIE
+        return float(self._scores(self.known.by_block).sum()) <= _TIE
 
     @property
     def _rows_known(self) -> bool:
         if self.rows is not None:
             return bool(self.rows.variances.max() <= self.demand.rows * _TIE)
         if self._rows_alike:
-            of_counts = self.known.sums.variance_of_counts
+            of_counts = self.known.sums.moments.counts
             return bool((of_counts <= self.demand.rows * _TIE).all())
         return True
 
@@ -167,34 +160,25 @@ class SumPlanner:
         return self.known.query.rows == self.known.query.predicate
 
     def plan(
-        self, terms: Terms, policy: Policy, prices: Prices, allocator: BudgetAllocator
+        self, terms: Terms, prices: Prices, allocator: BudgetAllocator
     ) -> Certified | MeasureSums | MeasureCounts | Lack:
         """Decides; changes nothing."""
         if self.certified:
             return Certified()
-        window = self.known.window
-        look = self.look(prices, allocator.room(window))
-        # A table counts cells, so it cannot tell what is kept of each row.
-        tables = self.demand.plain and not self.known.kept
-        table = plan_total(self.table, terms, prices, allocator) if tables else None
-        if isinstance(table, MeasureCounts) and (
-            look is None or buys(self.table, policy, allocator, look.total, table)
-        ):
+        window, room = self.known.window, allocator.room(self.known.window)
+        limit = (terms.error * self.table.n_rows / terms.z) ** 2
+
+        def measured(room: Units) -> MeasureCounts | None:
+            # A table counts cells, so it cannot tell what is kept of each row.
+            tells = self.demand.plain and not self.known.kept
+            return table_look(self.table, prices, room, limit) if tells else None
+
+        look, table = self.look(prices, room), measured(room)
+        if table is not None and (look is None or buys(self.table, allocator, look.total, table)):
             return table
-        if look is not None:
-            return look
-        lacks = {table} if isinstance(table, Lack) else set()
-        tiles = allocator.room_of_tiles(window)
-        if Lack.TILES in lacks or self.look(prices, tiles) is not None:
-            return Lack.TILES
-        if allocator.short in lacks or self.look(prices, allocator.left(window)) is not None:
-            return allocator.short
-        if Lack.ERASED in lacks or self.look(prices, allocator.lines.left(window)) is not None:
-            return Lack.ERASED
-        untouched = np.full(len(window), UNITS)
-        if Lack.BUDGET in lacks or self.look(prices, untouched) is not None:
-            return Lack.BUDGET
-        return Lack.ROWS
+        return look or allocator.lack(
+            window, lambda room: bool(self.look(prices, room) or measured(room))
+        )
 
     def price(self, prices: Prices) -> float:
         """The share of each line that the cheapest look would take that alone is as precise as is demanded.
@@ -202,16 +186,12 @@ class SumPlanner:
         It is in floats, and may be above 1: no line has to have it. All blocks get the same noise.
         """
         values, least = WholeValues.of(self.known.query), math.inf
-        for shape, ratio in self._shapes(values, blank=not prices.total_known):
-            if shape.fits:
-                of_sums = np.ones(len(self.known.window))
-                of_counts = ratio**2 * of_sums if shape.counts else 0.0 * of_sums
-                after = self._after(values, shape, of_sums, of_counts)
-                score = self._scores(
-                    after.of(self.demand.slopes[:, None]), after.counts, None
-                ).sum()
-                rho = shape.rho(Fraction(1), Fraction(ratio) if shape.counts else None)
-                least = min(least, float(rho) * float(score))
+        for shape, ratio in self._shapes(values):
+            of_sums = np.ones(len(self.known.window))
+            of_counts = ratio**2 * of_sums if shape.counts else 0.0 * of_sums
+            score = self._scores(self._after(values, shape, of_sums, of_counts)).sum()
+            rho = shape.rho(Fraction(1), Fraction(ratio) if shape.counts else None)
+            least = min(least, float(rho) * float(score))
         return prices.share_of(least)
 
     def variance_after(self, measure: MeasureSums) -> float:
@@ -228,16 +208,9 @@ class SumPlanner:
         looked, of_sums, of_counts = self._looked(measure)
         now = self.known.by_block
         then = self._after(measure.values, measure.shape, of_sums, of_counts)
-
-        def added_up(after: Any, before: Any) -> Floats:
-            chosen: Floats = np.where(looked, after, before)
-            return np.asarray(chosen.sum(axis=1))
-
-        return Moments(
-            added_up(then.totals, now.totals),
-            added_up(then.both, now.both),
-            added_up(then.counts, now.counts),
-        )
+        pairs = (then.totals, now.totals), (then.both, now.both), (then.counts, now.counts)
+        chosen = (np.asarray(np.where(looked, *pair)) for pair in pairs)
+        return Moments(*(each.sum(axis=1) for each in chosen))
 
     def _looked(self, measure: MeasureSums) -> tuple[npt.NDArray[np.bool_], Floats, Floats]:
         """The blocks that are looked at, and the variances of noise on sums and on counts, 1 elsewhere."""
@@ -259,7 +232,7 @@ class SumPlanner:
         of_totals = half * half * (of_sums + centre * centre * of_counts)
         return self.known.after(of_totals, half * centre * of_counts, of_counts)
 
-    def look(self, prices: Prices, room: _Steps) -> MeasureSums | None:
+    def look(self, prices: Prices, room: Units) -> MeasureSums | None:
         """The cheapest look at the sums that is precise enough; None if the room is too small.
 
         Args:
@@ -269,47 +242,27 @@ class SumPlanner:
         if max(self.known.rows_by_block) > MOST_ROWS:
             return None
         values = WholeValues.of(self.known.query)
-        found = (
-            self._look_of(values, shape, ratio, prices, room)
-            for shape, ratio in self._shapes(values, blank=not prices.total_known)
-            if shape.fits
-        )
-        return min(
-            (look for look in found if look is not None), key=lambda look: look.total, default=None
-        )
+        tried = [self._look_of(values, *each, prices, room) for each in self._shapes(values)]
+        return min(filter(None, tried), key=lambda look: look.total, default=None)
 
-    def _shapes(self, values: WholeValues, *, blank: bool) -> Iterator[tuple[SumShape, float]]:
+    def _shapes(self, values: WholeValues) -> list[tuple[SumShape, float]]:
         """The centres worth trying, each with the best scale of counts as a part of that of sums."""
-        query = self.known.query
-        shape = SumShape(
-            values.low,
-            values.high,
-            values.low + values.high,
-            self._n_answers > 1,
-            query.predicate.constant is True,
-            self.rows is not None,
-            blank,
-        )
+        query, low, high = self.known.query, values.low, values.high
+        live, every_row = self.known.live, query.predicate.constant is True
+        n_answers = len(self.known.sums.totals) if live is None else len(live)
+        rests, blank = self.rows is not None, not self.known.total_known
+        shape = SumShape(low, high, low + high, n_answers > 1, every_row, rests, blank)
         if self.demand.plain or not shape.counts:
             # Where all that is asked is a sum, its count comes along at a price that it can bear.
-            yield shape, shape.ratio()
-            return
+            return [(shape, shape.ratio())] if shape.fits else []
         twice = 2.0 * self.demand.slopes * (self.known.largest / values.unit)  # in units
-        middle = min(max(round(float(twice.mean())), 2 * values.low), 2 * values.high)
-        for centre in {shape.centre, middle}:
-            tried = replace(shape, centre=centre)
-            yield tried, tried.ratio(float(np.abs(twice - centre).max()))
-
-    @property
-    def _n_answers(self) -> int:
-        live = self.known.live
-        return len(self.known.sums.totals) if live is None else len(live)
-
-    @property
-    def _now(self) -> Floats:
-        moments = self.known.by_block
-        slopes = self.demand.slopes[:, None]
-        return self._scores(moments.of(slopes), moments.counts, None)
+        middle = min(max(round(float(twice.mean())), 2 * low), 2 * high)
+        shapes = [replace(shape, centre=centre) for centre in {shape.centre, middle}]
+        return [
+            (tried, tried.ratio(float(np.abs(twice - tried.centre).max())))
+            for tried in shapes
+            if tried.fits
+        ]
 
     def _look_of(
         self,
@@ -317,52 +270,43 @@ class SumPlanner:
         shape: SumShape,
         ratio: float,
         prices: Prices,
-        room: _Steps,
+        room: Units,
     ) -> MeasureSums | None:
-        scales = _Scales(shape, ratio)
+        grid = _Scales(shape, ratio)
 
-        def after(steps: _Steps) -> Floats:
+        def after(steps: Units) -> Floats:
             """The scores of the blocks if each is looked at with its step."""
-            of_sums, of_counts = scales.variances(steps)
-            moments = self._after(values, shape, of_sums, of_counts)
-            of_totals = moments.of(self.demand.slopes[:, None])
+            of_sums, of_counts = grid.variances(steps)
             rows = 0.5 / of_counts if shape.rests else None
-            return self._scores(of_totals, moments.counts, rows)
+            return self._scores(self._after(values, shape, of_sums, of_counts), rows)
 
-        now = self._now
-        least = [scales.least(prices, units) for units in room.tolist()]
-        can_pay = np.array([step is not None for step in least])
-        first = np.array([_LAST_STEP if step is None else step for step in least], dtype=np.int64)
+        now = self._scores(self.known.by_block)
+        first, can_pay = least_steps(room, lambda units: grid.least(prices, units))
         levels = water_fill(now, lowest_of(can_pay, after(first), now), 1.0)
         if levels is None:
             return None
-        # By bisection the coarsest step that reaches the level: low does, high does not.
-        low, high = first, np.full(len(first), _LAST_STEP + 1)
-        while (high - low > 1).any():
-            middle = np.maximum((low + high) // 2, low)
-            enough = after(np.minimum(middle, _LAST_STEP)) <= levels * _TIE
-            low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+        enough = coarsest(first, lambda tried: after(tried) <= levels * _TIE)
         steps, charges = [], []
         pays = levels < now
         for at, number in enumerate(self.known.window):
             if not pays[at]:
                 continue
-            step = int(low[at])
-            if scales.units(prices, step) > room[at]:
+            step = int(enough[at])
+            if grid.units(prices, step) > room[at]:
                 step = int(first[at])  # a step that is finer can cost less where scales are rounded
-            steps.append((number, step, scales.of_counts(step)))
-            charges.append(Charge(number, scales.units(prices, step)))
+            steps.append((number, step, grid.of_counts(step)))
+            charges.append(Charge(number, grid.units(prices, step)))
         return MeasureSums(shape, values, tuple(steps), tuple(charges))
 
-    def _scores(self, of_totals: Floats, of_counts: Floats, precision: Floats | None) -> Floats:
+    def _scores(self, moments: Moments, precision: Floats | None = None) -> Floats:
         """Returns the part of the demand that the worst variance of each block takes, shape (len(window),).
 
         Args:
-            of_totals: Variances of what the demand is about, shape (answers, len(window)).
-            of_counts: Variances of the counts, of that shape.
+            moments: Covariances of totals and counts, shape (answers, len(window)).
             precision: What a look adds to the precision of the count of all rows, shape (len(window),).
         """
-        demand = self.demand
+        demand, of_counts = self.demand, moments.counts
+        of_totals = moments.of(demand.slopes[:, None])
         scores = np.asarray((of_totals / demand.limits[:, None]).max(axis=0))
         if self.rows is not None and math.isfinite(demand.rows):
             nothing = np.zeros(len(scores))
@@ -386,18 +330,18 @@ class _Scales:
         """The step of the counts that goes with a step of the sums."""
         return int(self._of_counts(np.array([step]))[0])
 
-    def _of_counts(self, steps: _Steps) -> _Steps:
+    def _of_counts(self, steps: Units) -> Units:
         if not self._shape.counts:
             return steps
         found = np.ceil(steps + self._offset - 1e-6).astype(np.int64)
-        return np.asarray(np.clip(found, _FIRST_STEP, _LAST_STEP))
+        return np.asarray(np.clip(found, FIRST_STEP, LAST_STEP))
 
-    def variances(self, steps: _Steps) -> tuple[Floats, Floats]:
+    def variances(self, steps: Units) -> tuple[Floats, Floats]:
         """Variances of the noise on sums and on counts, which is 0 where none are measured."""
-        of_sums = np.square(_grid()[steps - _FIRST_STEP])
+        of_sums = np.square(scales()[steps - FIRST_STEP])
         if not self._shape.counts:
             return of_sums, np.zeros(len(steps))
-        return of_sums, np.square(_grid()[self._of_counts(steps) - _FIRST_STEP])
+        return of_sums, np.square(scales()[self._of_counts(steps) - FIRST_STEP])
 
     def units(self, prices: Prices, step: int) -> int:
         """Returns the price of a look with this step, rounded up."""
@@ -416,17 +360,11 @@ class _Scales:
     def _search(self, prices: Prices, units: int) -> int | None:
         if units <= 0:
             return None
-        low, high = _FIRST_STEP - 1, _LAST_STEP + 1  # low is too dear, high is not
+        low, high = FIRST_STEP - 1, LAST_STEP + 1  # low is too dear, high is not
         while high - low > 1:
             middle = (low + high) // 2
             if self.units(prices, middle) <= units:
                 high = middle
             else:
                 low = middle
-        return high if high <= _LAST_STEP else None
-
-
-@cache
-def _grid() -> Floats:
-    """All scales of the public grid as floats; exact."""
-    return np.array([float(grid_sigma(k)) for k in range(_FIRST_STEP, _LAST_STEP + 1)])
+        return high if high <= LAST_STEP else None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
+from itertools import compress
 from typing import Final
 
 import numpy as np
@@ -78,16 +79,14 @@ class WholeValues:
 @lru_cache(maxsize=1024)
 def _whole_values(values: tuple[float, ...], counting: tuple[bool, ...]) -> WholeValues:
     exact = [Fraction(Decimal(repr(value))) for value in values]
-    counted = [value for value, counts in zip(exact, counting, strict=True) if counts]
-    exponent = min(
-        (_power_of_ten(value) for value in values_of(values, counting) if value), default=0
-    )
+    counted = list(compress(exact, counting))
+    exponent = min(map(_power_of_ten, filter(None, compress(values, counting))), default=0)
     width = max(counted) - min(counted)
     while Fraction(10) ** exponent * 2**_FINEST < width:
         exponent += 1
     unit = Fraction(10) ** exponent
     numbers = tuple(round(value / unit) for value in exact)
-    chosen = [number for number, counts in zip(numbers, counting, strict=True) if counts]
+    chosen = list(compress(numbers, counting))
     slack = max(abs(number * unit - value) for number, value in zip(chosen, counted, strict=True))
     low = min(chosen)
     # One value alone gets noise all the same, as if there were a second one.
@@ -96,26 +95,24 @@ def _whole_values(values: tuple[float, ...], counting: tuple[bool, ...]) -> Whol
 
 def _ends(kept: Kept, counting: tuple[bool, ...]) -> tuple[int, int]:
     """The least and the largest number of units that a row of the cells that count has."""
-    ends = [each for each, counts in zip(kept.ends, counting, strict=True) if counts]
-    return min(low for low, _ in ends), max(high for _, high in ends)
+    lows, highs = zip(*compress(kept.ends, counting), strict=True)
+    return min(lows), max(highs)
 
 
-def values_of(values: tuple[float, ...], counting: tuple[bool, ...]) -> list[float]:
-    """The values of the cells that count."""
-    return [value for value, counts in zip(values, counting, strict=True) if counts]
-
-
-def counted_values(query: LinearQuery) -> list[float]:
-    """The values of the cells whose rows a sum can add up; the ends of them where values are kept."""
+def value_ends(query: LinearQuery) -> tuple[float, float]:
+    """The least and the largest value of the cells whose rows a sum can add up."""
     assert query.total is not None, "the query has a total"
     if isinstance(query.total, Indicator):
-        return [0.0, 1.0]
+        return 0.0, 1.0
     if isinstance(query.total, Product):
-        return query.total.weights.ravel().tolist()
+        values = query.total.weights.ravel().tolist()
+        return min(values), max(values)
     kept, counting = query.total.kept, _counting(query, query.total)
     if kept is None:
-        return values_of(query.total.values, counting)
-    return [kept.unit * end for end in _ends(kept, counting)]
+        counted = list(compress(query.total.values, counting))
+        return min(counted), max(counted)
+    low, high = _ends(kept, counting)
+    return kept.unit * low, kept.unit * high
 
 
 def _power_of_ten(value: float) -> int:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from stream_dp.core.budget.parameters import Aim
 from stream_dp.core.mechanism import Look, Quote, Release
@@ -25,17 +24,19 @@ from stream_dp.core.outcome import (
     width,
 )
 from stream_dp.core.queries.query import Indicator, LinearQuery
-from stream_dp.core.residual.answer_maker import told_apart, variance_of
-from stream_dp.core.residual.belief.evidence import Evidence
+from stream_dp.core.residual.answers.count_answers import told_apart
+from stream_dp.core.residual.answers.sum_answers import summed
 from stream_dp.core.residual.belief.linear_forms import Floats
-from stream_dp.core.residual.belief.sums import Sums, rows_query
-from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
+from stream_dp.core.residual.belief.sums import Sums
+from stream_dp.core.residual.looks.staged_look import AnyLook, StagedLook, staged
+from stream_dp.core.residual.looks.sum_look import SumRelease
 from stream_dp.core.residual.looks.table_looks import (
     QUERY,
-    CountsRelease,
+    CountsLook,
     Part,
     TablesLook,
-    TablesRelease,
+    published_counts,
+    variance_of,
 )
 from stream_dp.core.residual.plan.aim_rule import (
     LAST,
@@ -52,16 +53,17 @@ from stream_dp.core.residual.plan.aim_rule import (
     surely,
     use_of,
 )
-from stream_dp.core.residual.plan.planner import ROUNDING, MeasureCounts, count_alone
-from stream_dp.core.residual.plan.relative_stages import StagedLook
+from stream_dp.core.residual.plan.planner import ROUNDING, Units, count_alone
 from stream_dp.core.residual.plan.sum_plan import SumDemand, SumPlanner
-from stream_dp.core.residual.plan.sum_price import counted_values
+from stream_dp.core.residual.plan.sum_price import value_ends
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.ways.counts import drawable
-from stream_dp.core.residual.ways.totals import drawable_sums, sum_look_of
-from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, paid_with
+from stream_dp.core.residual.ways.totals import planner_of
+from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, look_of
 
 Answer: TypeAlias = Answered | TableAnswered | Summed | Quantiles
+
+Planned: TypeAlias = AnyLook | Refused | None
+"""A look that was planned, or its refusal; None where there is no room for it."""
 
 _ANY: Final = 1e300
 """A limit on a variance that every look keeps."""
@@ -79,33 +81,20 @@ _OF_PART: Final = 0.9
 """The part of the bar of a mean that a last look is planned for: its own count decides about its bar."""
 
 
-@dataclass(frozen=True, slots=True)
-class StagedTables(TablesLook):
-    """A look at the cells of a table.
-
-    Attributes:
-        final: Whether what it finds is the answer.
-        paid: Units that the query has taken of each block's line, those of this look included.
-        part: The part of the size of the answer that the bar of a last look is planned for.
-    """
-
-    final: bool = False
-    paid: Mapping[int, int] = field(default_factory=dict, repr=False)
-    part: float = 0.0
-
-
 class Aimed(Way):
     """What counts and sums have in common: the order of the looks, and what may be paid for them.
 
     Args:
         state: What is published, promised and left to spend.
-        aim: What the data set aims at.
+        aim: What the query aims at. None for what the data set aims at.
     """
 
-    def __init__(self, state: PublicState, aim: Aim) -> None:
+    def __init__(self, state: PublicState, aim: Aim | None = None) -> None:
         super().__init__(state)
+        aim = state.settings.aim if aim is None else aim
+        assert aim is not None, "somebody says how precise answers are worth having"
         self._aim = aim
-        self._z = Deviations.of(state.accuracy)
+        self._z = Deviations.of(state.promise.accuracy)
 
     # ------------------------------------------------------------ what the kinds say
 
@@ -130,14 +119,12 @@ class Aimed(Way):
         """The part of its size that an answer has, most likely: see ``aim_rule.surely``."""
 
     @abstractmethod
-    def _look(
-        self, query: LinearQuery, part: float, room: npt.NDArray[np.int64]
-    ) -> Look | Refused | None:
-        """A look at all blocks whose bar is this part of the answer's size; None if none has the room."""
+    def _look(self, query: LinearQuery, part: float, room: Units) -> Planned:
+        """A look at all blocks whose bar is this part of the answer's size."""
 
     @abstractmethod
-    def _pilot(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> Look | Refused | None:
-        """The look that finds out how large the answer is; None where it was taken, or has no room."""
+    def _pilot(self, query: LinearQuery, room: Units) -> Planned:
+        """The look that finds out how large the answer is; None where it was taken, too."""
 
     @abstractmethod
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Answer:
@@ -165,11 +152,17 @@ class Aimed(Way):
         if self._part(query, known) > 1.0:
             pilot = self._pilot(query, self._room(query, self._rule(query).most, NOTHING_PAID))
             if pilot is not None:
-                return pilot if isinstance(pilot, Refused) else staged(pilot, NOTHING_PAID)
+                return self._staged(pilot, NOTHING_PAID)
         return self._last(query, known, NOTHING_PAID)
 
+    def _staged(
+        self, look: AnyLook | Refused, paid: Mapping[int, int], part: float | None = None
+    ) -> StagedLook | Refused:
+        """The look that follows others: a pilot, or a last look that is planned for a part of the size."""
+        return staged(look, paid, final=part is not None, part=part or 0.0)
+
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
-        assert isinstance(look, StagedLook | StagedTables | SumLook), "a look of this way"
+        assert isinstance(look, StagedLook), "a look of this way"
         found = self._alone(query, release, final=look.final)
         if not look.final:
             return self._last(query, found, look.paid)
@@ -187,7 +180,7 @@ class Aimed(Way):
         step = self.answer(query)
         if isinstance(step, Outcome):
             return Quote.of(step)
-        assert isinstance(step, StagedLook | StagedTables | SumLook), "a look of this way"
+        assert isinstance(step, StagedLook), "a look of this way"
         if not step.final:
             note = (
                 "the price is that of a first look, which finds out how large the answer is; a look that "
@@ -195,13 +188,17 @@ class Aimed(Way):
             )
             most = int(self._room(query, self._rule(query).most, NOTHING_PAID).max())
             return Quote(None, step.charges, expected=True, most=most, note=note)
-        return Quote(None, step.charges, self._bar_after(query, step))
+        return Quote(None, step.charges, self._bar_after(query, step.look))
 
-    def _bar_after(self, query: LinearQuery, look: Look) -> float | None:
+    def _bar_after(self, query: LinearQuery, look: AnyLook) -> float | None:
         """The bar that a last look will have, as a share of the rows; None for a sum."""
-        if isinstance(look, SumLook):
+        if isinstance(look, TablesLook):
+            variance = variance_of((part.block, part.step) for part in look.parts)
+        elif isinstance(look, CountsLook):
+            variance = variance_of(look.steps)
+        else:
             return None
-        bar = self._z.last * math.sqrt(_variance(look)) / self.state.rows(query.window) + ROUNDING
+        bar = self._z.last * math.sqrt(variance) / self.state.rows(query.window) + ROUNDING
         return bar if bar < 1.0 else None
 
     def _last(self, query: LinearQuery, known: Answer, paid: Mapping[int, int]) -> Outcome | Look:
@@ -218,7 +215,7 @@ class Aimed(Way):
         chosen = self._choose(query, price, part, lambda most: self._room(query, most, paid))
         if chosen is not None:
             wanted, last = chosen
-            return last if isinstance(last, Refused) else staged(last, paid, wanted)
+            return self._staged(last, paid, wanted)
         guarded = self._chosen_but_for_guards(query, price, part)
         if not guarded and not paid:
             refusal = self._refusal(query, price, part)
@@ -236,12 +233,10 @@ class Aimed(Way):
     def _rule(self, query: LinearQuery) -> Rule:
         return Rule(self._aim, query.target.at_most)
 
-    def _room(
-        self, query: LinearQuery, most: int, paid: Mapping[int, int]
-    ) -> npt.NDArray[np.int64]:
+    def _room(self, query: LinearQuery, most: int, paid: Mapping[int, int]) -> Units:
         """Units of each line that the query may still take, shape (len(window),)."""
-        room = self.state.room(query, most, paid)
-        guards = self.state.unasked if query.target.at_most is None else None
+        room = self.spending.room(query, most, paid)
+        guards = self.spending.unasked if query.target.at_most is None else None
         return room if guards is None else np.minimum(room, guards(query.window))
 
     def _choose(
@@ -249,8 +244,8 @@ class Aimed(Way):
         query: LinearQuery,
         price: float,
         part: float,
-        room: Callable[[int], npt.NDArray[np.int64]],
-    ) -> tuple[float, Look | Refused] | None:
+        room: Callable[[int], Units],
+    ) -> tuple[float, AnyLook | Refused] | None:
         """The last look within a room for some units, and the part of the size that it is planned for."""
         return self._rule(query).choose(
             price,
@@ -262,24 +257,24 @@ class Aimed(Way):
 
     def _chosen_but_for_guards(self, query: LinearQuery, price: float, part: float) -> bool:
         """Whether a look were taken if nothing had been taken unasked before."""
-        if self.state.unasked is None or query.target.at_most is not None:
+        if self.spending.unasked is None or query.target.at_most is not None:
             return False
         return self._fits(
-            query, price, part, lambda most: self.state.room(query, most, NOTHING_PAID)
+            query, price, part, lambda most: self.spending.room(query, most, NOTHING_PAID)
         )
 
     def _refusal(self, query: LinearQuery, price: float, part: float) -> Refused | None:
         """The refusal of a query that only other lines could answer, where the data set refuses such."""
         if not self._fits(query, price, part, lambda most: np.full(len(query.window), most)):
             return None
-        return self.state.refusal(self.state.stuck(query, NOTHING_PAID))
+        return self.spending.refusal(self.spending.stuck(query, NOTHING_PAID))
 
     def _fits(
         self,
         query: LinearQuery,
         price: float,
         part: float,
-        room: Callable[[int], npt.NDArray[np.int64]],
+        room: Callable[[int], Units],
     ) -> bool:
         """Whether a look is taken within a room: a last one, or the pilot that finds out which."""
         _, look = self._choose(query, price, part, room) or (part, None)
@@ -333,13 +328,19 @@ class AimedCounts(Aimed):
         return told_apart(table, z, width(table) * table.cells[0].n / z), final
 
     def _surely(self, query: LinearQuery) -> float:
-        return surely(*self._estimates(query, self.state.evidence(query)))
+        return surely(*self._estimates(query))
 
-    def _size(self, query: LinearQuery, evidence: Evidence) -> float:
-        return size_of_counts(*self._estimates(query, evidence))
+    def _size(self, query: LinearQuery) -> float:
+        """The size of the answer, in rows."""
+        return size_of_counts(*self._estimates(query))
 
-    def _estimates(self, query: LinearQuery, evidence: Evidence) -> tuple[Floats, float]:
+    def _counts_of(self, query: LinearQuery) -> LinearQuery:
+        """The query whose counts are measured."""
+        return query
+
+    def _estimates(self, query: LinearQuery) -> tuple[Floats, float]:
         """The best estimates of now, or guesses, and their standard deviation."""
+        evidence = self.state.evidence(query)
         deviation, counted = math.sqrt(float(evidence.variances.max())), self.state.counted
         if counted is None or math.isfinite(deviation):
             return self._together(query, evidence.values), deviation
@@ -348,27 +349,23 @@ class AimedCounts(Aimed):
         return evidence.values * (rows / evidence.n_rows), deviation
 
     def _price(self, query: LinearQuery) -> float:
-        bar = self._aim.share * self._size(query, self.state.evidence(query))
         return share_of_line(
-            bar,
+            self._aim.share * self._size(query),
             self._z.last,
             self.state.prices,
             phases=len(query.window),
-            squared_sensitivity=self._squared_sensitivity(query),
+            squared_sensitivity=self._squared_sensitivity(self._counts_of(query)),
         )
 
     def _squared_sensitivity(self, query: LinearQuery) -> int:
         n_answers = math.prod(self.state.shape[a] for a in query.group_by)
-        return 1 if n_answers == 1 else self.state.prices.table
+        return self.state.prices.squared_sensitivity(n_answers)
 
-    def _look(
-        self, query: LinearQuery, part: float, room: npt.NDArray[np.int64]
-    ) -> Look | Refused | None:
-        evidence = self.state.evidence(query)
-        limit = (part * self._size(query, evidence) / self._z.last) ** 2
-        return self._within(query, evidence, limit, room)
+    def _look(self, query: LinearQuery, part: float, room: Units) -> Planned:
+        limit = (part * self._size(query) / self._z.last) ** 2
+        return self._within(self._counts_of(query), limit, room)
 
-    def _pilot(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> Look | Refused | None:
+    def _pilot(self, query: LinearQuery, room: Units) -> Planned:
         evidence, prices = self.state.evidence(query), self.state.prices
         n_groups = math.prod(self.state.shape[a] for a in query.group_by)
         guess = evidence.n_rows * float(query.predicate.mask.mean()) / n_groups
@@ -376,54 +373,38 @@ class AimedCounts(Aimed):
         limit = max(len(query.window) * by_price, (self._aim.rough * guess / self._z.pilot) ** 2)
         if float(evidence.variances.max()) <= limit * _TIE:
             return None
-        return self._within(query, evidence, limit * _TIE, room)
+        return self._within(query, limit * _TIE, room)
 
-    def _within(
-        self, query: LinearQuery, evidence: Evidence, limit: float, room: npt.NDArray[np.int64]
-    ) -> Look | Refused | None:
+    def _within(self, query: LinearQuery, limit: float, room: Units) -> Planned:
         """A look at all blocks that by itself has a variance of at most ``limit``; None without room."""
         if not limit > 0.0:
             return None
-        measure = count_alone(evidence, self.state.prices, room, limit)
+        measure = count_alone(self.state.evidence(query), self.state.prices, room, limit)
         if measure is None:
             return None
-        return drawable(self.state, query, measure) or self._look_of(query, measure)
-
-    def _look_of(self, query: LinearQuery, measure: MeasureCounts) -> Look:
-        """The look. A table of all rows enters the memory as such, and so serves every query about it."""
-        sizes = [self.state.shape[a] for a in query.group_by]
-        if query.group_by and query.predicate.constant is True:
-            shape = tuple(self.state.shape[a] for a in query.attributes)
-            parts = tuple(Part(query.attributes, block, step) for block, step in measure.steps)
-            return StagedTables(QUERY, parts, (shape,) * len(parts), measure.charges)
-        return StagedLook(
-            query, query.attributes, measure.steps, math.prod(sizes), measure.charges, False, {}
-        )
+        look = look_of(self.state, query, measure)
+        if isinstance(look, Refused) or not query.group_by or query.predicate.constant is not True:
+            return look
+        # A table of all rows enters the memory as such, and so serves every query about it.
+        shape = tuple(self.state.shape[a] for a in query.attributes)
+        parts = tuple(Part(query.attributes, block, step) for block, step in measure.steps)
+        return TablesLook(QUERY, parts, (shape,) * len(parts), measure.charges)
 
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Answer:
         z = self._z.last if final else self._z.pilot
         return self.state.answers.by_look(query, *published_counts(query, release), z)
 
 
-def published_counts(query: LinearQuery, release: Release) -> tuple[Floats, float]:
-    """The counts that a look at all blocks published, shape (n_answers,), and the variance of each."""
-    if isinstance(release, TablesRelease):
-        table = np.sum(release.tables, axis=0).astype(np.float64)
-        values = table.transpose(np.argsort(np.argsort(query.group_by))).reshape(-1)
-        return values, variance_of((part.block, part.step) for part in release.parts)
-    assert isinstance(release, CountsRelease), "the release of this look"
-    return release.values.sum(axis=0).astype(np.float64), variance_of(release.steps)
-
-
 class AimedSums(Aimed):
     """Sums and means, and shares, which are means of ones and zeros."""
 
     def _known(self, query: LinearQuery) -> Summed:
-        return self.state.answers.summed(
+        return summed(
+            self.state,
             query,
             Path.CERTIFIED,
             self.state.belief.sums_at_opening(query),
-            failure=OPENING * self.state.accuracy.failure_probability,
+            failure=OPENING * self.state.promise.failure,
             at_opening=True,
             all_times=self._z.all_times,
         )
@@ -436,32 +417,25 @@ class AimedSums(Aimed):
         sums = self._sums(query)
         if aims_at_mean(query):
             return 1.0
-        deviation = math.sqrt(float(sums.variance_of_totals.max(initial=0.0)))
+        deviation = math.sqrt(float(sums.moments.totals.max(initial=0.0)))
         return surely(np.abs(sums.totals), deviation)
 
-    def _look(
-        self, query: LinearQuery, part: float, room: npt.NDArray[np.int64]
-    ) -> Look | Refused | None:
+    def _look(self, query: LinearQuery, part: float, room: Units) -> Planned:
         return self._measured(query, self._planner(query, self._demand(query, part)), room)
 
-    def _pilot(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> Look | Refused | None:
+    def _pilot(self, query: LinearQuery, room: Units) -> Planned:
         plain = self._planner(query, SumDemand(np.zeros(1), np.ones(1)))
         assert plain is not None, "it has a demand"
         limit = plain.price(self.state.prices) / self._rule(query).pilot
-        if float(self._sums(query).variance_of_totals.max(initial=0.0)) <= limit * _ROUNDED:
+        if float(self._sums(query).moments.totals.max(initial=0.0)) <= limit * _ROUNDED:
             return None
         return self._measured(
             query, self._planner(query, SumDemand(np.zeros(1), np.array([limit * _ROUNDED]))), room
         )
 
-    def _measured(
-        self, query: LinearQuery, planner: SumPlanner | None, room: npt.NDArray[np.int64]
-    ) -> Look | Refused | None:
+    def _measured(self, query: LinearQuery, planner: SumPlanner | None, room: Units) -> Planned:
         measure = None if planner is None else planner.look(self.state.prices, room)
-        if measure is None:
-            return None
-        refusal = drawable_sums(self.state, query, measure)
-        return refusal or sum_look_of(self.state, query, measure)
+        return None if measure is None else look_of(self.state, query, measure)
 
     def _sums(self, query: LinearQuery) -> Sums:
         """The best estimates of now, in units of the largest value."""
@@ -471,26 +445,19 @@ class AimedSums(Aimed):
         """Plans a look that is the answer by itself; None without a demand."""
         if demand is None:
             return None
-        belief = self.state.belief
-        every = rows_query(query, total_known=belief.total_known)
-        return SumPlanner(
-            belief.sums_alone(query),
-            None if every is None else self.state.evidence(every),
-            self.state.evidence(query),
-            demand,
-        )
+        return planner_of(self.state, query, demand, self.state.belief.sums_alone(query))
 
     def _demand(self, query: LinearQuery, part: float) -> SumDemand | None:
         """What makes the bar this part of the size, by today's estimates; None where they say nothing."""
         sums = self._sums(query)
-        if not np.isfinite(sums.variance_of_totals).all() or not len(sums.totals):
+        if not np.isfinite(sums.moments.totals).all() or not len(sums.totals):
             return None
         assert query.total is not None, "the query has a total"
-        of_totals = math.sqrt(float(sums.variance_of_totals.max()))
+        of_totals = math.sqrt(float(sums.moments.totals.max()))
         if not aims_at_mean(query):
             limit = (part * size_of_counts(np.abs(sums.totals), of_totals) / self._z.last) ** 2
             return SumDemand(np.zeros(1), np.array([limit])) if limit > 0.0 else None
-        of_counts = math.sqrt(float(sums.variance_of_counts.max()))
+        of_counts = math.sqrt(float(sums.moments.counts.max()))
         estimates = self._together(query, sums.counts)
         least, counts = (
             size_of_counts(estimates, of_counts),
@@ -500,11 +467,11 @@ class AimedSums(Aimed):
         if not least > 0.0:
             return None
         largest, rows = query.total.largest, np.where(large, counts, 1.0)
-        ends = np.array(counted_values(query)) / largest
+        low, high = (end / largest for end in value_ends(query))
         totals = moved_together(sums.totals, of_totals)
         means = totals / rows
         means, off = (
-            means.clip(ends.min(), ends.max()),
+            means.clip(low, high),
             np.hypot(of_totals, means * of_counts) / rows,
         )
         if isinstance(query.total, Indicator):
@@ -527,25 +494,11 @@ class AimedSums(Aimed):
 
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Summed:
         assert isinstance(release, SumRelease), "the release of this look"
-        return self.state.answers.summed(
+        return summed(
+            self.state,
             query,
             Path.MEASURED,
             self.state.alone(query, release),
-            failure=(LAST if final else PILOT) * self.state.accuracy.failure_probability,
+            failure=(LAST if final else PILOT) * self.state.promise.failure,
             all_times=self._z.all_times,
         )
-
-
-def staged(look: object, paid: Mapping[int, int], part: float | None = None) -> Look:
-    """A look with what follows it: a pilot, or a last look that is planned for a part of the size."""
-    assert isinstance(look, StagedLook | StagedTables | SumLook), "a look of this way"
-    total = paid_with(paid, look.charges)
-    return replace(look, final=part is not None, paid=total, part=part or 0.0)
-
-
-def _variance(look: Look) -> float:
-    """The variance of each count that a look finds."""
-    if isinstance(look, StagedTables):
-        return variance_of((part.block, part.step) for part in look.parts)
-    assert isinstance(look, StagedLook), "a look at counts"
-    return variance_of(look.steps)

@@ -6,17 +6,19 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from stream_dp.core.mechanism import Look, Release
-from stream_dp.core.outcome import Outcome, Path, Quantiles, Refused
+from stream_dp.core.mechanism import Release
+from stream_dp.core.outcome import Outcome, Path, Quantiles
 from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.residual.answers.quantile_answers import quantiles_within
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.belief.rank_forms import RankForms, rank_forms
-from stream_dp.core.residual.plan.aim_rule import OF_ROWS_OF_RANK, share_of_line
-from stream_dp.core.residual.plan.planner import ROUNDING
-from stream_dp.core.residual.ways.aimed import AimedCounts, published_counts
+from stream_dp.core.residual.looks.staged_look import AnyLook
+from stream_dp.core.residual.looks.table_looks import published_counts
+from stream_dp.core.residual.plan.aim_rule import OF_ROWS_OF_RANK
+from stream_dp.core.residual.plan.planner import ROUNDING, Units
+from stream_dp.core.residual.ways.aimed import AimedCounts, Planned
 from stream_dp.core.residual.ways.quantiles import too_many_bins
 
 
@@ -49,7 +51,7 @@ class AimedQuantiles(AimedCounts):
         slack, values = ROUNDING * self.state.rows(query.window), [e.values for e in evidence]
         wide = [np.broadcast_to(self._wider * bar, values[-1].shape) + slack for bar in bars]
         live = evidence[-1].form.live
-        return self.state.answers.quantiles_within(query, values, wide, live, Path.CERTIFIED)
+        return quantiles_within(self.state, query, values, wide, live, Path.CERTIFIED)
 
     @property
     def _wider(self) -> float:
@@ -59,11 +61,11 @@ class AimedQuantiles(AimedCounts):
     def _surely(self, query: LinearQuery) -> float:
         return super()._surely(_groups(query))
 
-    def _size(self, query: LinearQuery, evidence: Evidence) -> float:
-        del evidence  # it is about the table
-        groups = _groups(query)
-        rows = super()._size(groups, self.state.evidence(groups))
-        return OF_ROWS_OF_RANK * rows / self._spread(query)
+    def _size(self, query: LinearQuery) -> float:
+        return OF_ROWS_OF_RANK * super()._size(_groups(query)) / self._spread(query)
+
+    def _counts_of(self, query: LinearQuery) -> LinearQuery:
+        return query.table
 
     def _spread(self, query: LinearQuery) -> float:
         """How much wider the bar of the number by which a bin is passed can be than that of a cell."""
@@ -73,30 +75,14 @@ class AimedQuantiles(AimedCounts):
     def _forms(self, query: LinearQuery) -> RankForms:
         return rank_forms(query, self.state.shape)
 
-    def _price(self, query: LinearQuery) -> float:
-        bar = self._aim.share * self._size(query, self.state.evidence(query.table))
-        return share_of_line(
-            bar,
-            self._z.last,
-            self.state.prices,
-            phases=len(query.window),
-            squared_sensitivity=self._squared_sensitivity(query.table),
-        )
-
-    def _look(
-        self, query: LinearQuery, part: float, room: npt.NDArray[np.int64]
-    ) -> Look | Refused | None:
-        limit = (part * self._size(query, self.state.evidence(query.table)) / self._z.last) ** 2
-        return self._within(query.table, self.state.evidence(query.table), limit, room)
-
-    def _pilot(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> Look | Refused | None:
+    def _pilot(self, query: LinearQuery, room: Units) -> Planned:
         groups = _groups(query)
         deviation = math.sqrt(float(self.state.evidence(groups).variances.max()))
-        if 2.0 * deviation <= super()._size(groups, self.state.evidence(groups)):
+        if 2.0 * deviation <= super()._size(groups):
             return None  # how many rows the groups have is known
         return super()._pilot(query.table, room)
 
-    def _bar_after(self, query: LinearQuery, look: Look) -> float | None:
+    def _bar_after(self, query: LinearQuery, look: AnyLook) -> float | None:
         bar = super()._bar_after(query.table, look)
         return None if bar is None else bar * self._spread(query)
 
@@ -109,7 +95,7 @@ class AimedQuantiles(AimedCounts):
         rows = slice(None) if live is None else live
         values = [(cells * of_cells).sum(axis=1)[rows] for _, cells in forms]
         bars = [z * np.sqrt(variance * np.square(cells).sum(axis=1))[rows] for _, cells in forms]
-        return self.state.answers.quantiles_within(query, values, bars[:-1], live, Path.MEASURED)
+        return quantiles_within(self.state, query, values, bars[:-1], live, Path.MEASURED)
 
 
 def _groups(query: LinearQuery) -> LinearQuery:

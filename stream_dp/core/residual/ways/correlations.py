@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -28,19 +28,21 @@ from stream_dp.core.published.correlation import (
     deviations,
 )
 from stream_dp.core.queries.query import LinearQuery, Product
+from stream_dp.core.residual.answers.sum_answers import summed
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.linear_forms import Floats, TableForm, form_of
 from stream_dp.core.residual.looks.counted_rows import FAILURE
-from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
+from stream_dp.core.residual.looks.staged_look import AnyLook, StagedLook
+from stream_dp.core.residual.looks.sum_look import SumRelease
+from stream_dp.core.residual.looks.table_looks import CountsLook, published_counts
 from stream_dp.core.residual.plan.aim_rule import OF_CORRELATION
-from stream_dp.core.residual.plan.planner import Lack, MeasureCounts, count_alone
-from stream_dp.core.residual.plan.relative_stages import StagedLook
+from stream_dp.core.residual.plan.planner import Lack, MeasureCounts, Units, count_alone
 from stream_dp.core.residual.plan.sum_plan import SumDemand, SumPlanner
 from stream_dp.core.residual.plan.targets import too_dear
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.ways.aimed import AimedSums, Answer, published_counts, staged
-from stream_dp.core.residual.ways.counts import drawable
+from stream_dp.core.residual.ways.aimed import AimedSums, Answer, Planned
+from stream_dp.core.residual.ways.way import look_of
 
 _COLUMN: Final = 0.125
 """The part of the failure probability of each of four columns: two as opened, and two looks."""
@@ -78,34 +80,37 @@ class _Plan:
 _AIMED: Final = _Plan(likely=0.3, enough=3.0, column=2.0, least=0.5)
 _NAMED: Final = _Plan(likely=0.5, enough=1.0, column=0.75, least=0.3)
 
-Columns = Mapping[int, tuple[Floats, float]]
-"""By attribute, what a look of this query found: counts of bins, shape (n_cells,), and their variance."""
-
 
 @dataclass(frozen=True, slots=True)
-class ColumnLook(StagedLook):
-    """A look at one of the columns.
+class _Side:
+    """One of the two attributes.
 
     Attributes:
-        columns: What the looks before it found.
+        attribute: Its index.
+        table: The column of its counts, over the rows that count.
+        values: The raw values of its bins, shape (n_cells,).
+        live: The bins that rows can be in, shape (n_cells,).
     """
 
-    columns: Columns = field(default_factory=dict, repr=False)
+    attribute: int
+    table: LinearQuery
+    values: Floats
+    live: npt.NDArray[np.bool_]
 
-
-@dataclass(frozen=True, slots=True)
-class ProductLook(SumLook):
-    """The look at the products.
-
-    Attributes:
-        columns: What the looks before it found.
-    """
-
-    columns: Columns = field(default_factory=dict, repr=False)
+    @classmethod
+    def of(
+        cls, query: LinearQuery, attribute: int, values: tuple[float, ...], shape: tuple[int, ...]
+    ) -> _Side:
+        table = LinearQuery(query.predicate, query.window, (attribute,))
+        live = form_of(table, shape).live
+        every = np.ones(shape[attribute], np.bool_)
+        return cls(attribute, table, np.array(values), every if live is None else live)
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
+    """What is known of the column of a side."""
+
     values: Floats
     standard: Standard
     moments: ColumnMoments
@@ -122,19 +127,22 @@ class Correlations(AimedSums):
     def __init__(self, state: PublicState, query: LinearQuery) -> None:
         product, target = query.total, query.target
         assert isinstance(product, Product), "a correlation is asked"
-        aim, self._named = state.aim, product.error is not None
+        aim, self._named = None, product.error is not None
         if product.error is not None:
             share = min(product.error / OF_CORRELATION, 0.99)
             most = 1.0 if target.at_most is None else target.at_most
             aim = Aim(share, min(1.0, share * 1.001), most, most, most)
-        assert aim is not None, "without an aim the query has an error"
         super().__init__(state, aim)
-        self._product = product
+        self._sides = [
+            _Side.of(query, attribute, values, state.shape)
+            for attribute, values in zip(product.attributes, product.factors, strict=True)
+        ]
         self._plan = _NAMED if self._named else _AIMED
-        self._error = aim.share * OF_CORRELATION
+        self._error = self._aim.share * OF_CORRELATION
         # Some misses are for the number of rows that count, where it is private.
-        self._failure = (1.0 - FAILURE) * state.accuracy.failure_probability
-        self._measured_columns: dict[int, tuple[Floats, float]] = {}
+        self._failure = (1.0 - FAILURE) * state.promise.failure
+        # By attribute, what looks of this query found: counts of bins, shape (n_cells,), and their variance.
+        self._found: dict[int, tuple[Floats, float]] = {}
 
     # ------------------------------------------------------------ the order of the looks
 
@@ -142,18 +150,22 @@ class Correlations(AimedSums):
         return self._promised(super().answer(query))
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
-        assert isinstance(look, ColumnLook | ProductLook), "a look of this way"
-        self._measured_columns = dict(look.columns)
-        if isinstance(look, ProductLook):
+        assert isinstance(look, StagedLook), "a look of this way"
+        self._found = dict(look.found)
+        if not isinstance(look.look, CountsLook):
             return self._promised(super().conclude(query, look, release))
-        (attribute,) = look.query.group_by
-        self._measured_columns[attribute] = published_counts(look.query, release)
+        column = look.look.query
+        self._found[column.group_by[0]] = published_counts(column, release)
         pilot = self._pilot(query, self._room(query, self._rule(query).most, look.paid))
-        if isinstance(pilot, Refused):
-            return pilot
         if pilot is not None:
-            return staged(pilot, look.paid)
+            return self._staged(pilot, look.paid)
         return self._promised(self._last(query, self._known(query), look.paid))
+
+    def _staged(
+        self, look: AnyLook | Refused, paid: Mapping[int, int], part: float | None = None
+    ) -> StagedLook | Refused:
+        step = super()._staged(look, paid, part)
+        return step if isinstance(step, Refused) else replace(step, found=dict(self._found))
 
     def _promised(self, step: Outcome | Look) -> Outcome | Look:
         """The same; with the error of the query in place of how useful an answer is, if it has one."""
@@ -167,11 +179,11 @@ class Correlations(AimedSums):
         """The answer without a look at products: any correlation is possible."""
         n = self.state.rows(query.window)
         cell = Sum(float(n), None, 0.0, None, 0.0, 1.0, mean_ends=(-1.0, 1.0))
-        return Summed((cell,), n, self.state.answers.confidence, Path.CERTIFIED)
+        return Summed((cell,), n, self.state.promise.confidence, Path.CERTIFIED)
 
     def _kept(self, query: LinearQuery) -> tuple[Answer, bool] | None:
         kept, most = super()._kept(query), query.target.at_most
-        if kept is None or kept[0].use is None or most is None or not self._unknown(query):
+        if kept is None or kept[0].use is None or most is None or not self._unknown():
             return kept
         use = kept[0].use
         price = use.rough_price if use.useful is Useful.NO else use.aim_price
@@ -181,70 +193,52 @@ class Correlations(AimedSums):
         del query  # the size of a correlation is fixed
         return 1.0
 
-    def _room(
-        self, query: LinearQuery, most: int, paid: Mapping[int, int]
-    ) -> npt.NDArray[np.int64]:
+    def _room(self, query: LinearQuery, most: int, paid: Mapping[int, int]) -> Units:
         if self._named:
-            return self.state.room(query, self.state.most(query), paid)
+            return self.spending.room(query, self.spending.most(query), paid)
         return super()._room(query, most, paid)
 
     def _chosen_but_for_guards(self, query: LinearQuery, price: float, part: float) -> bool:
         return not self._named and super()._chosen_but_for_guards(query, price, part)
 
     def _refusal(self, query: LinearQuery, price: float, part: float) -> Refused | None:
-        most = self.state.most(query) if self._named else None
+        most = self.spending.most(query) if self._named else None
         if most is not None:
-            room = self.state.room(query, None, {})
+            room = self.spending.room(query, None, {})
             dearer = self._pilot(query, room) or self._look(query, self._aim.share, room)
             if dearer is not None:
                 return dearer if isinstance(dearer, Refused) else too_dear(dearer.charges, most)
         refused = super()._refusal(query, price, part)
-        return refused or (self.state.refusal(Lack.ROWS) if self._named else None)
+        return refused or (self.spending.refusal(Lack.ROWS) if self._named else None)
 
     # ------------------------------------------------------------ columns
 
-    def _pilot(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> Look | Refused | None:
+    def _pilot(self, query: LinearQuery, room: Units) -> Planned:
         """A look at a column that what was measured at openings says too little of."""
-        for place in self._unknown(query):
-            return self._look_at(query, place, room)
+        for side in self._unknown():
+            if not self._named:  # a column alone says nothing: some is left for the products
+                room = np.minimum(room, self._rule(query).most // 2)
+            measure = self._measure_of_column(side, room)
+            return None if measure is None else look_of(self.state, side.table, measure)
         return None
 
-    def _unknown(self, query: LinearQuery) -> list[int]:
-        """The columns that too little is known of, by their places."""
-        found, enough = list[int](), self._plan.enough * self._error
-        for place, attribute in enumerate(self._product.attributes):
-            column = self._column(query, place)
-            known = column is not None and column.moments.off <= enough
-            if attribute not in self._measured_columns and not known:
-                found.append(place)
-        return found
+    def _unknown(self) -> list[_Side]:
+        """The columns that too little is known of."""
+        enough = self._plan.enough * self._error
+        return [
+            side
+            for side in self._sides
+            if side.attribute not in self._found
+            and ((column := self._column(side)) is None or not column.moments.off <= enough)
+        ]
 
-    def _look_at(
-        self, query: LinearQuery, place: int, room: npt.NDArray[np.int64]
-    ) -> Look | Refused | None:
-        table = _table(query, self._product.attributes[place])
-        if not self._named:  # a column alone says nothing: some is left for the products
-            room = np.minimum(room, self._rule(query).most // 2)
-        measure = self._measure_of_column(query, place, room)
-        if measure is None:
-            return None
-        n_answers = self.state.shape[self._product.attributes[place]]
-        look = ColumnLook(
-            table, table.attributes, measure.steps, n_answers, measure.charges, False, {}
-        )
-        return drawable(self.state, table, measure) or self._with_columns(look)
-
-    def _measure_of_column(
-        self, query: LinearQuery, place: int, room: npt.NDArray[np.int64]
-    ) -> MeasureCounts | None:
+    def _measure_of_column(self, side: _Side, room: Units) -> MeasureCounts | None:
         """What makes a column known well enough; None where a room does not suffice, or it does not vary."""
-        table = _table(query, self._product.attributes[place])
-        evidence, live = self.state.evidence(table), _live(table, self.state.shape)
-        values = self._values(place)[live]
+        evidence, values = self.state.evidence(side.table), side.values[side.live]
         if len(np.unique(values)) < 2:
             return None
-        rows = self._rows_of(query, evidence)
-        known = self._column(query, place)
+        rows = self._rows_of(side.table, evidence)
+        known = self._column(side)
         # Values that hardly vary, next to their range, need a look that is as much more precise.
         rows = max(1.0, rows) * (1.0 if known is None else known.standard.square)
         squares = self._deviations(len(values)) * _EVENLY * math.sqrt(len(values))
@@ -259,14 +253,12 @@ class Correlations(AimedSums):
         every = every if counted is None else counted.estimate(query.window)[0]
         return every * float(query.predicate.mask.mean())
 
-    def _column(self, query: LinearQuery, place: int) -> _Column | None:
+    def _column(self, side: _Side) -> _Column | None:
         """What is known of a column; None for nothing."""
-        attribute = self._product.attributes[place]
-        table, values = _table(query, attribute), self._values(place)
-        live = _live(table, self.state.shape)
-        found = self._measured_columns.get(attribute)
+        table, values, live = side.table, side.values, side.live
+        found = self._found.get(side.attribute)
         if found is None:
-            opening = self.state.belief.at_opening(form_of(table, self.state.shape), query.window)
+            opening = self.state.belief.at_opening(form_of(table, self.state.shape), table.window)
             if not np.isfinite(opening.variances).all():
                 return None
             counts = opening.values
@@ -278,17 +270,18 @@ class Correlations(AimedSums):
         z = self._deviations(int(np.count_nonzero(live)))
         each = standard.apply(values)
         sums = [
-            self._sum(query, attribute, weights * live)
+            self._sum(side, weights * live)
             for weights in (np.ones(len(each)), each, np.square(each) - standard.square)
         ]
         rows, first, second = ((value, z * math.sqrt(variance)) for value, variance in sums)
         return _Column(values, standard, ColumnMoments(rows, first, second, standard.square))
 
-    def _sum(self, query: LinearQuery, attribute: int, weights: Floats) -> tuple[float, float]:
+    def _sum(self, side: _Side, weights: Floats) -> tuple[float, float]:
         """The sum of what the rows of each bin count for, and its variance."""
-        found, every = self._measured_columns.get(attribute), bool((weights == 1.0).all())
+        query, found = side.table, self._found.get(side.attribute)
+        every = bool((weights == 1.0).all())
         if found is None:
-            form = TableForm(query.predicate, (), self.state.shape, ((attribute,), weights))
+            form = TableForm(query.predicate, (), self.state.shape, ((side.attribute,), weights))
             known = self.state.belief.at_opening(form, query.window)
             return float(known.values[0]), float(known.variances[0])
         if every and query.predicate.constant is True and self.state.belief.total_known:
@@ -300,18 +293,15 @@ class Correlations(AimedSums):
         """The half width of sums over a column, in deviations."""
         return deviations(n_bins, _COLUMN * self._failure)
 
-    def _values(self, place: int) -> Floats:
-        return np.array(self._product.factors[place])
-
-    def _columns(self, query: LinearQuery) -> tuple[_Column, _Column] | None:
-        one, other = self._column(query, 0), self._column(query, 1)
+    def _columns(self) -> tuple[_Column, _Column] | None:
+        one, other = map(self._column, self._sides)
         return None if one is None or other is None else (one, other)
 
-    def _expected(self, query: LinearQuery, place: int) -> _Column | None:
+    def _expected(self, side: _Side) -> _Column | None:
         """A column as its look is expected to find it: like today's estimates, or else as a bell."""
-        table, values = _table(query, self._product.attributes[place]), self._values(place)
-        evidence, live = self.state.evidence(table), _live(table, self.state.shape)
-        counts, rows, some = evidence.values, self._rows_of(query, evidence), values[live]
+        evidence, values = self.state.evidence(side.table), side.values
+        counts, rows = evidence.values, self._rows_of(side.table, evidence)
+        some = values[side.live]
         if not np.isfinite(evidence.variances).all():
             off = np.abs(some - 0.5 * (some.min() + some.max()))
             counts = np.exp(-0.5 * np.square(CUT * off / max(float(off.max()), 1e-300)))
@@ -327,16 +317,17 @@ class Correlations(AimedSums):
 
     def _named_price(self, query: LinearQuery) -> tuple[float, float]:
         # What looks at columns found is kept for the query in hand only. The next one pays for them again.
-        measured, self._measured_columns = self._measured_columns, {}
-        price, first = self._price(query), self._first(query)
-        self._measured_columns = measured
+        found, self._found = self._found, {}
+        price, first = self._price(query), self._first()
+        self._found = found
         return price, first
 
-    def _first(self, query: LinearQuery) -> float:
+    def _first(self) -> float:
         """The share of a line that may be needed for looks at columns."""
         each = []
-        for place in self._unknown(query):
-            measure = self._measure_of_column(query, place, np.full(len(query.window), _ANY_ROOM))
+        for side in self._unknown():
+            any_room = np.full(len(side.table.window), _ANY_ROOM)
+            measure = self._measure_of_column(side, any_room)
             if measure is None:
                 return math.inf
             each.append(max(charge.rho for charge in measure.charges) / UNITS)
@@ -344,12 +335,12 @@ class Correlations(AimedSums):
         return max(sum(each), 2.0 * max(each, default=0.0))
 
     def _price(self, query: LinearQuery) -> float:
-        unknown, first = self._unknown(query), self._first(query)
+        first, unknown = self._first(), {side.attribute for side in self._unknown()}
         if not unknown or not math.isfinite(first):
             return super()._price(query) if not unknown else math.inf
         one, other = (
-            self._expected(query, place) if place in unknown else self._column(query, place)
-            for place in range(len(self._product.attributes))
+            self._expected(side) if side.attribute in unknown else self._column(side)
+            for side in self._sides
         )
         if one is None or other is None:
             return math.inf
@@ -358,12 +349,12 @@ class Correlations(AimedSums):
         return math.inf if planner is None else first + planner.price(self.state.prices)
 
     def _planner(self, query: LinearQuery, demand: SumDemand | None) -> SumPlanner | None:
-        columns = self._columns(query)
+        columns = self._columns()
         return None if columns is None else super()._planner(_products(query, columns), demand)
 
     def _demand(self, query: LinearQuery, part: float) -> SumDemand | None:
         """What makes the bar this part of the size, if the correlation is as small as is planned for."""
-        columns = self._columns(query)
+        columns = self._columns()
         return None if columns is None else self._demand_of(query, part, columns)
 
     def _demand_of(
@@ -384,30 +375,19 @@ class Correlations(AimedSums):
         limit = (in_units / two_sided(math.log(_PRODUCT * self._failure))) ** 2
         return SumDemand(np.zeros(1), np.array([limit])) if limit > 0.0 and rows > 0.0 else None
 
-    def _measured(
-        self, query: LinearQuery, planner: SumPlanner | None, room: npt.NDArray[np.int64]
-    ) -> Look | Refused | None:
-        columns = self._columns(query)
+    def _measured(self, query: LinearQuery, planner: SumPlanner | None, room: Units) -> Planned:
+        columns = self._columns()
         if columns is None:
             return None
-        look = super()._measured(_products(query, columns), planner, room)
-        if not isinstance(look, SumLook):
-            return look
-        return self._with_columns(
-            ProductLook(
-                look.query, look.values, look.shape, look.steps, look.n_answers, look.charges
-            )
-        )
-
-    def _with_columns(self, look: ColumnLook | ProductLook) -> Look:
-        return replace(look, columns=dict(self._measured_columns))
+        return super()._measured(_products(query, columns), planner, room)
 
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Summed:
         assert isinstance(release, SumRelease), "the release of this look"
-        columns = self._columns(query)
+        columns = self._columns()
         assert columns is not None, "products follow from them"
         products = _products(query, columns)
-        found = self.state.answers.summed(
+        found = summed(
+            self.state,
             products,
             Path.MEASURED,
             self.state.alone(products, release),
@@ -419,29 +399,9 @@ class Correlations(AimedSums):
         if mean is not None and bar is not None:
             value, ends = correlation(columns[0].moments, columns[1].moments, mean, bar)
         half = max(ends[1] - value, value - ends[0])
-        told = Sum(
-            cell.count,
-            cell.count_bar,
-            0.0,
-            None,
-            value,
-            half,
-            count_ends=cell.count_ends,
-            mean_ends=ends,
-        )
+        counts = cell.count, cell.count_bar
+        told = Sum(*counts, 0.0, None, value, half, count_ends=cell.count_ends, mean_ends=ends)
         return replace(found, cells=(told,))
-
-
-def _table(query: LinearQuery, attribute: int) -> LinearQuery:
-    """The column of counts of an attribute, over the rows that count."""
-    return LinearQuery(query.predicate, query.window, (attribute,))
-
-
-def _live(table: LinearQuery, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    """The bins that rows can be in, shape (n_cells,)."""
-    (attribute,) = table.group_by
-    live = form_of(table, shape).live
-    return np.ones(shape[attribute], np.bool_) if live is None else live
 
 
 def _products(query: LinearQuery, columns: tuple[_Column, _Column]) -> LinearQuery:

@@ -7,50 +7,31 @@ from __future__ import annotations
 
 import math
 
-from stream_dp.core.mechanism import Look, Quote, Release
-from stream_dp.core.outcome import Outcome, Refused
+from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.outcome import Outcome
 from stream_dp.core.queries.query import LinearQuery
-from stream_dp.core.residual.answer_maker import variance_of
-from stream_dp.core.residual.looks.table_looks import CountsRelease
+from stream_dp.core.residual.line_spending import REFUSALS
+from stream_dp.core.residual.looks.table_looks import published_counts, variance_of
 from stream_dp.core.residual.plan.planner import ROUNDING, Lack, MeasureCounts, plan_fresh
-from stream_dp.core.residual.ways.counts import drawable, look_of
-from stream_dp.core.residual.ways.way import Way
+from stream_dp.core.residual.ways.way import Measure, PlannedWay
 
 
-class Fresh(Way):
+class Fresh(PlannedWay):
     """Answers counts and tables by looks of their own, and never for free."""
-
-    def answer(self, query: LinearQuery) -> Outcome | Look:
-        step = self._decide(query)
-        return look_of(self.state, query, step) if isinstance(step, MeasureCounts) else step
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         del look
-        assert isinstance(release, CountsRelease), "a fresh answer is counted"
-        return self.state.answers.by_itself(query, release)
+        found = published_counts(query, release)
+        return self.state.answers.by_look(query, *found, self.state.promise.z)
 
-    def quote(self, query: LinearQuery) -> Quote:
-        step = self._decide(query)
-        if isinstance(step, Outcome):
-            return Quote.of(step)
-        deviation = math.sqrt(variance_of(step.steps))
-        bar = self.state.terms.z * deviation / self.state.rows(query.window) + ROUNDING
-        return Quote(None, step.charges, bar)
+    def bar_after(self, query: LinearQuery, measure: Measure) -> float:
+        assert isinstance(measure, MeasureCounts), "a fresh answer is counted"
+        deviation = math.sqrt(variance_of(measure.steps))
+        return self.state.terms.z * deviation / self.state.rows(query.window) + ROUNDING
 
-    def _decide(self, query: LinearQuery) -> Outcome | MeasureCounts:
-        settled = self.settled(query)
-        if settled is not None:
-            return settled
-        state = self.state
-        evidence = state.evidence(query)
-        terms = state.terms_for(query)
+    def decide(self, query: LinearQuery) -> Outcome | Measure:
+        evidence, terms = self.state.evidence(query), self.state.terms_for(query)
         decision = self.planned(
-            query, lambda lines: plan_fresh(evidence, terms, state.prices, lines)
+            query, lambda lines: plan_fresh(evidence, terms, self.state.prices, lines)
         )
-        match decision:
-            case Refused():
-                return decision
-            case MeasureCounts():
-                return drawable(state, query, decision) or decision
-            case Lack():
-                return state.lacking(decision)
+        return REFUSALS[decision] if isinstance(decision, Lack) else decision

@@ -6,9 +6,10 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.residual.answers.quantile_answers import quantiles
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.linear_forms import Together
 from stream_dp.core.residual.belief.rank_forms import RankForms, rank_forms
@@ -22,11 +23,10 @@ from stream_dp.core.residual.plan.planner import (
     certifies,
     for_noise,
     plan_total,
-    precision_after,
+    variance_after,
 )
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.ways.counts import drawable, look_of
-from stream_dp.core.residual.ways.way import Way
+from stream_dp.core.residual.ways.way import Measure, PlannedWay
 
 _TOO_MANY_BINS: Final = Refused(
     RefusalCode.TOO_MANY_CELLS,
@@ -35,55 +35,44 @@ _TOO_MANY_BINS: Final = Refused(
 )
 
 
-class QuantilesOfBins(Way):
+class QuantilesOfBins(PlannedWay):
     """Answers in which bins a quantile lies, by the counts of the table over them."""
 
-    def answer(self, query: LinearQuery) -> Outcome | Look:
-        step = self._decide(query)
-        return look_of(self.state, query, step) if isinstance(step, MeasureCounts) else step
+    def settled(self, query: LinearQuery) -> Outcome | None:
+        return super().settled(query) or too_many_bins(self.state, query)
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         del look, release  # absorbed by now: what was published is all that counts
         state = self.state
         passed = state.belief.passed(query, rank_forms(query, state.shape))
-        return state.answers.quantiles(query, passed, state.terms_for(query).error, Path.MEASURED)
+        return quantiles(state, query, passed, state.terms_for(query).error, Path.MEASURED)
 
-    def quote(self, query: LinearQuery) -> Quote:
-        step = self._decide(query)
-        if isinstance(step, Outcome):
-            return Quote.of(step)
+    def bar_after(self, query: LinearQuery, measure: Measure) -> float:
+        assert isinstance(measure, MeasureCounts), "a table is measured"
         evidence = self._tables(query, rank_forms(query, self.state.shape))
-        variance = evidence.variance_after(precision_after(evidence, step), table=True)
-        bar = self._terms(query).z * math.sqrt(variance) / self.state.rows(query.window) + ROUNDING
-        return Quote(None, step.charges, bar if bar < 1.0 else None)
+        z, n_rows = self._terms(query).z, self.state.rows(query.window)
+        return z * math.sqrt(variance_after(evidence, measure)) / n_rows + ROUNDING
 
-    def _decide(self, query: LinearQuery) -> Outcome | MeasureCounts:
-        settled = self.settled(query) or too_many_bins(self.state, query)
-        if settled is not None:
-            return settled
+    def decide(self, query: LinearQuery) -> Outcome | Measure:
         state, error = self.state, self.state.terms_for(query).error
         forms = rank_forms(query, state.shape)
         if not state.is_learned(query.window):  # what was asked before decides no scale
             opening = [state.belief.at_opening(form, query.window) for form, _ in forms]
             if all(certifies(each, error, state.terms.z) for each in opening[:-1]):
-                return state.answers.quantiles(query, opening, None, Path.CERTIFIED)
+                return quantiles(state, query, opening, None, Path.CERTIFIED)
         passed = state.belief.passed(query, forms)
         if all(certifies(each, error, state.terms.z_steered) for each in passed[:-1]):
-            return state.answers.quantiles(query, passed, error, Path.CERTIFIED)
+            return quantiles(state, query, passed, error, Path.CERTIFIED)
         evidence, terms = self._tables(query, forms), self._terms(query)
         decision = self.planned(
             query, lambda lines: plan_total(evidence, terms, state.prices, lines)
         )
-        match decision:
-            case Refused():
-                return decision
-            case MeasureCounts():
-                return drawable(state, query, decision) or decision
-            case Certified():
-                return state.answers.quantiles(query, passed, error, Path.CERTIFIED)
-            case Lack():
-                refusal = state.refusal(decision)
-                return refusal or state.answers.quantiles(query, passed, None, Path.UNVERIFIED)
+        if isinstance(decision, Certified):
+            return quantiles(state, query, passed, error, Path.CERTIFIED)
+        if isinstance(decision, Lack):
+            refusal = self.spending.refusal(decision)
+            return refusal or quantiles(state, query, passed, None, Path.UNVERIFIED)
+        return decision
 
     def _terms(self, query: LinearQuery) -> Terms:
         """The error asked for, for looks that others may have chosen by what was published."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final, TypeVar
 
-from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.linear_forms import MAX_SPECTRUM
 from stream_dp.core.residual.belief.sums import is_total
+from stream_dp.core.residual.looks.staged_look import AnyLook
+from stream_dp.core.residual.looks.sum_look import SumLook
+from stream_dp.core.residual.looks.table_looks import QUERY, CountsLook, Part, TablesLook
 from stream_dp.core.residual.plan.planner import (
     MAX_TABLE_CELLS,
+    MOST_DRAWN,
     BudgetAllocator,
     Lack,
     MeasureCounts,
@@ -24,10 +28,7 @@ from stream_dp.core.residual.plan.sum_plan import MeasureSums
 from stream_dp.core.residual.plan.targets import terms_of, too_dear
 from stream_dp.core.residual.public_state import PublicState
 
-MOST_DRAWN: Final = 2**22
-"""Draws of noise for one query: its measurements fit into one commit."""
-
-TOO_MANY_DRAWS: Final = Refused(
+_TOO_MANY_DRAWS: Final = Refused(
     RefusalCode.TOO_MANY_CELLS,
     "the attributes have too many cells together for this many phases; ask about fewer of either at once",
 )
@@ -51,6 +52,9 @@ OUT_OF_REACH: Final = (
 NOTHING_PAID: Final[Mapping[int, int]] = {}
 """What a query has taken of the lines before its first look."""
 
+Measure = MeasureCounts | MeasureSums
+"""What a plan measures."""
+
 _Plan = TypeVar("_Plan")
 
 
@@ -63,6 +67,7 @@ class Way(ABC):
 
     def __init__(self, state: PublicState) -> None:
         self.state = state
+        self.spending = state.spending
 
     @abstractmethod
     def answer(self, query: LinearQuery) -> Outcome | Look:
@@ -78,28 +83,30 @@ class Way(ABC):
 
     def settled(self, query: LinearQuery) -> Outcome | None:
         """The outcome where no plan is needed for it: a repeat, a refusal, or what is certain."""
-        window, predicate = query.window, query.predicate
-        if window.stop > len(self.state.belief):
+        window, predicate, state = query.window, query.predicate, self.state
+        if window.stop > len(state.belief):
             return Refused(RefusalCode.NO_PHASE, "the window holds a phase that is not open yet")
-        plain = not query.fresh and query.difference is None and query.rank is None
-        known = self.state.repeated(query) if plain else None
+        of_counts = query.difference is None and query.rank is None
+        known = state.repeats.answer(query) if of_counts and not query.fresh else None
         if known is not None:
             return known
-        n_rows = self.state.rows(window)
+        n_rows = state.rows(window)
         if n_rows == 0:
             return Refused(RefusalCode.WINDOW_TOO_SMALL, "the window holds no rows")
-        refusal = self.state.limits.refusal(terms_of(self.state.terms, query, n_rows))
+        refusal = state.settings.limits.refusal(terms_of(state.terms, query, n_rows))
         if refusal is not None:
             return refusal
         certain = predicate.constant is False or is_total(
-            predicate, query.group_by, known=self.state.belief.total_known
+            predicate, query.group_by, known=state.belief.total_known
         )
-        if certain and query.total is None and query.difference is None and query.rank is None:
-            count = n_rows if predicate.constant else 0
-            return self.state.answers.certain(query, count, n_rows)
-        if self.state.counted is not None and self.state.terms_for(query).error <= 0.0:
+        if certain and of_counts and query.total is None:
+            return state.answers.certain(query, n_rows if predicate.constant else 0)
+        if state.counted is not None and state.terms_for(query).error <= 0.0:
             return _TOO_FEW_COUNT
-        return _TOO_MANY_CELLS if self._too_many_cells(query) else None
+        n_entries = math.prod([state.shape[a] + 1 for a in query.attributes])
+        n_answers = math.prod([state.shape[a] for a in query.group_by])
+        too_many = n_entries > MAX_SPECTRUM or n_answers > MAX_TABLE_CELLS
+        return _TOO_MANY_CELLS if too_many else None
 
     def planned(
         self, query: LinearQuery, plan: Callable[[BudgetAllocator], _Plan]
@@ -110,25 +117,66 @@ class Way(ABC):
             query: The query.
             plan: Plans with these lines.
         """
-        most = self.state.most(query)
-        decision = plan(self.state.lines_for(query, most))
+        most = self.spending.most(query)
+        decision = plan(self.spending.lines_for(query, most))
         if most is None or not isinstance(decision, Unproven | Lack):
             return decision
-        dearer = plan(self.state.lines_for(query, None))
-        if isinstance(dearer, MeasureCounts | MeasureSums):
-            return too_dear(dearer.charges, most)
-        return dearer
-
-    def _too_many_cells(self, query: LinearQuery) -> bool:
-        shape = self.state.shape
-        n_entries = math.prod([shape[a] + 1 for a in query.attributes])
-        n_answers = math.prod([shape[a] for a in query.group_by])
-        return n_entries > MAX_SPECTRUM or n_answers > MAX_TABLE_CELLS
+        dearer = plan(self.spending.lines_for(query, None))
+        return too_dear(dearer.charges, most) if isinstance(dearer, Measure) else dearer
 
 
-def paid_with(paid: Mapping[int, int], charges: tuple[Charge, ...]) -> dict[int, int]:
-    """Units taken of each block's line, with these charges on top."""
-    total = dict(paid)
-    for charge in charges:
-        total[charge.block] = total.get(charge.block, 0) + charge.rho
-    return total
+class PlannedWay(Way):
+    """A way of answering that takes one look at the most, which is planned before it is taken."""
+
+    def answer(self, query: LinearQuery) -> Outcome | Look:
+        step = self.settled(query) or self.decide(query)
+        return step if isinstance(step, Outcome) else look_of(self.state, plain(query), step)
+
+    def quote(self, query: LinearQuery) -> Quote:
+        step = self.settled(query) or self.decide(query)
+        if isinstance(step, Outcome):
+            return Quote.of(step)
+        look = look_of(self.state, plain(query), step)
+        if isinstance(look, Refused):
+            return Quote.of(look)
+        bar = self.bar_after(query, step)
+        return Quote(None, step.charges, bar if bar < 1.0 else None)
+
+    @abstractmethod
+    def decide(self, query: LinearQuery) -> Outcome | Measure:
+        """The outcome of a query that is not settled, or what is to be measured for it."""
+
+    @abstractmethod
+    def bar_after(self, query: LinearQuery, measure: Measure) -> float:
+        """The largest error bar after a look, as a share of the rows."""
+
+
+def plain(query: LinearQuery) -> LinearQuery:
+    """The query about the window that covers both, where two windows are compared."""
+    return query if query.difference is None else replace(query, difference=None)
+
+
+def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> AnyLook | Refused:
+    """The look at counts, at a table or at sums that was planned.
+
+    One that needs more noise than is drawn at once is refused.
+    """
+    attributes, shape, charges = query.attributes, state.shape, measure.charges
+    each = n_answers = math.prod(shape[a] for a in query.group_by)
+    if isinstance(measure, MeasureSums):
+        each *= measure.shape.vectors
+    elif measure.package is not None:
+        each = measure.package.n_counts
+    if len(measure.steps) * each > MOST_DRAWN:
+        return _TOO_MANY_DRAWS
+    if isinstance(measure, MeasureSums):
+        return SumLook(query, measure.values, measure.shape, measure.steps, n_answers, charges)
+    if measure.package is None:
+        return CountsLook(query, attributes, measure.steps, n_answers, charges)
+    sizes = tuple(shape[a] for a in attributes)
+    parts = tuple(
+        Part(attributes, block, own, () if groups == sizes else groups)
+        for block, step in measure.steps
+        for groups, own in zip(measure.package.groups, measure.steps_of(step), strict=True)
+    )
+    return TablesLook(QUERY, parts, tuple(part.groups or sizes for part in parts), charges)

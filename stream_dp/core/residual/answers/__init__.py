@@ -1,0 +1,1 @@
+"""The answers of the calibrated profile, made of what is published."""

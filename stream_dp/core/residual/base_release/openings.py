@@ -1,0 +1,165 @@
+"""The looks that are taken as phases open: at the number of rows that count, then a base release.
+
+What they measure follows from the definition and the rows, and once the plan learns from what was asked too.
+So it is public. A base release that a crash lost is taken again as the next phase opens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.residual.base_release.base_plan import (
+    BaseRelease,
+    Columns,
+    Reach,
+    base_plan,
+    variance_for,
+)
+from stream_dp.core.residual.base_release.expected_queries import Expected, declared_workload
+from stream_dp.core.residual.base_release.learning import Learning
+from stream_dp.core.residual.looks.counted_rows import RowsLook
+from stream_dp.core.residual.looks.table_looks import BASE, TablesLook, TablesRelease
+from stream_dp.core.residual.plan.aim_rule import TOGETHER
+from stream_dp.core.residual.public_state import PublicState
+
+_L = TypeVar("_L", bound=Look)
+
+
+class Openings:
+    """The openings of one data set.
+
+    Args:
+        state: What is published, promised and left to spend.
+
+    Attributes:
+        plan: The plan of what is measured while nothing is known of the queries.
+        learning: What is known of them.
+    """
+
+    def __init__(self, state: PublicState) -> None:
+        self._state = state
+        promise, settings = state.promise, state.settings
+        terms, tiles = promise.terms, settings.tiles
+        groups = declared_workload(tiles, promise.axes) if tiles else None
+        expected = Expected(groups, settings.queries_per_phase)
+        self.plan = base_plan(promise.axes, expected, terms)
+        # How many times as precise openings must be that are to answer queries about several phases.
+        self._several = (terms.z_learned / terms.z) ** 2 if settings.learns else 1.0
+        self.learning = Learning(state, self.plan, self._several)
+        # What an opening measures that nobody has described: columns that make ordinary tables free.
+        self._columns: Columns | None = None
+        if settings.aim is not None and settings.base_share is None and not expected.is_named:
+            self._columns = Columns(promise, settings.aim)
+        self._due: list[int] = []  # blocks without a base release
+
+    # ------------------------------------------------------------ what they measure
+
+    def release(self, n_rows: int) -> BaseRelease:
+        """Returns what opening the first phase measures if its errors are shares of ``n_rows`` rows.
+
+        Unless the plan learns, so do the later ones.
+        """
+        if self._columns is not None:
+            return self._columns.release(n_rows)
+        return self.plan.release(n_rows, self._state.promise, self._state.settings.base_share)
+
+    def units(self, n_counted: int) -> int:
+        """Units of a line that opening the first phase takes, given the rows that count."""
+        return self._state.look_at_rows + self.release(self.margin(n_counted)).units
+
+    def margin(self, n_counted: int) -> int:
+        """Returns the rows of which the errors of a phase are shares, given the rows that count.
+
+        They are fewer where the number is private, by what the look at it may be off. Half of all looks say
+        more than this, half say less.
+        """
+        counted = self._state.counted
+        if counted is None:
+            return n_counted
+        return max(0, math.floor(n_counted - counted.shortfall(self._rows_look(0))))
+
+    @property
+    def most_measured(self) -> int:
+        """Units of a line that opening never exceeds, together with what is measured later unasked."""
+        if self._state.learns:
+            return self._state.look_at_rows + self.learning.most
+        share = self._state.settings.base_share
+        if self._columns is not None:
+            share = TOGETHER
+        elif share is None:
+            share = self.plan.cap
+        return self._state.look_at_rows + math.floor(share * UNITS)
+
+    def reach(self, n_rows: int) -> Reach | None:
+        """Returns what base releases certify if errors are shares of ``n_rows`` rows a phase.
+
+        None if they are empty.
+        """
+        release, promise = self.release(n_rows), self._state.promise
+        if not release.tables:
+            return None
+        limit = variance_for(n_rows, promise.terms)
+        return Reach(promise.axes, release, limit, several=self._several)
+
+    def price_on_demand(self, n_rows: int) -> float:
+        """Returns the mean share of a line that a query costs on demand, at ``n_rows`` rows a phase."""
+        return self.plan.one_by_one(n_rows, self._state.promise)
+
+    def certifying_product(self) -> float:
+        """Returns the least product of error and rows with which tables alone can certify the workload."""
+        variance = self.plan.whole_price / float(self._state.promise.budget.rho)
+        return self._state.terms.z * math.sqrt(variance)
+
+    # ------------------------------------------------------------ the looks
+
+    def open(self, block: int) -> Sequence[Look]:
+        """The first looks at a new block. ``opened`` has those that follow from what these publish."""
+        self._due.append(block)
+        if self._state.counted is None:
+            self._state.expect_tiles()
+            return self._base_looks()
+        # What a base release is to certify follows from the rows that count. They are looked at first.
+        counted, erased = self._state.counted, self._state.spending.allocator.erased
+        self._due = [b for b in self._due if b >= erased]
+        return self._affordable([self._rows_look(b) for b in self._due if not counted.known(b)])
+
+    def opened(self) -> Sequence[Look]:
+        """The looks of an opening that follow from what its first looks published."""
+        return () if self._state.counted is None else self._base_looks()
+
+    def absorb(self, release: Release) -> None:
+        """Notes what was measured."""
+        if self._due and isinstance(release, TablesRelease):
+            measured = {part.block for part in release.parts}
+            self._due = [block for block in self._due if block not in measured]
+
+    def lost(self, look: Mapping[str, object]) -> None:
+        """A look (its ``description``) was charged, but a crash lost its release."""
+        match look:
+            case {"reason": "base", "tables": [[_, int(block), *_], *_]}:
+                self._due.append(block)
+            case {"kind": "rows", "blocks": [[int(block), *_]]} if block not in self._due:
+                self._due.append(block)
+
+    def _rows_look(self, block: int) -> RowsLook:
+        return RowsLook.at(block, self._state.prices)
+
+    def _base_looks(self) -> list[TablesLook]:
+        """The base releases that are due, of blocks that have rows."""
+        blocks, self._due = self._due, []
+        erased = self._state.spending.allocator.erased
+        looks = [self._base_look(block) for block in blocks if block >= erased]
+        return self._affordable([look for look in looks if look.parts])
+
+    def _base_look(self, block: int) -> TablesLook:
+        release = self.learning.opening(block) or self.release(self._state.rows_of(block))
+        return release.look(self._state.shape, BASE, block)
+
+    def _affordable(self, looks: list[_L]) -> list[_L]:
+        """The looks that the lines still have room for."""
+        lines = self._state.spending.allocator.lines
+        return [look for look in looks if lines.afford(look.charges)]

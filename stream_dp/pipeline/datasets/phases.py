@@ -1,0 +1,233 @@
+"""The phases of one data set: when one opens, which time it covers, and what opening it leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, TypedDict
+
+from stream_dp.core.bisection import least
+from stream_dp.core.budget.parameters import erased_blocks
+from stream_dp.core.rows.blocks import Block
+from stream_dp.core.rows.universe import MAX_ROWS, Rows
+from stream_dp.errors import InvalidDefinition
+from stream_dp.messages import Batch, Event
+from stream_dp.pipeline.datasets.draft import Draft
+from stream_dp.pipeline.datasets.engine import Engine
+from stream_dp.pipeline.datasets.paid_looks import PaidLooks
+from stream_dp.pipeline.datasets.transcript import phase_entry
+from stream_dp.pipeline.rows.private_rows import PrivateRows
+from stream_dp.pipeline.rows.row_times import Gathering, TimeSpan
+from stream_dp.pipeline.spending.line_accounts import LineAccounts
+from stream_dp.pipeline.watch.crash_points import CrashPoint, Fuse
+from stream_dp.profiles.line_units import privacy_of
+from stream_dp.profiles.share_settings import check_opening
+
+TIMES: Final = "times"
+"""The fact that says what is known of the times of the rows that wait."""
+
+
+class Dates(TypedDict):
+    """The stretch of time that some phases cover; None where it is not known."""
+
+    since: str | None
+    until: str | None
+
+
+class Phases:
+    """The phases of one data set.
+
+    Attributes:
+        spans: The stretch of time that each phase covers. None for phases of which no time is known.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        draft: Draft,
+        rows: PrivateRows,
+        accounts: LineAccounts,
+        looks: PaidLooks,
+        fuse: Fuse,
+    ) -> None:
+        self._engine, self._draft, self._rows = engine, draft, rows
+        self._accounts, self._looks, self._fuse = accounts, looks, fuse
+        self.spans: list[TimeSpan | None] = []
+
+    # ------------------------------------------------------------ public facts
+
+    @property
+    def needed(self) -> int | None:
+        """The number of rows that must wait to open the next phase. None when no phase is left."""
+        min_rows = self._engine.definition.phase.min_rows
+        opens = partial(self._engine.mechanism.opens, min_rows=min_rows)
+        rows = least(range(MAX_ROWS), opens)
+        return rows if rows < MAX_ROWS else None
+
+    @property
+    def gathering(self) -> Gathering:
+        """The public facts about the times of the rows that wait."""
+        return Gathering.from_text(self._draft.facts.get(TIMES, ""))
+
+    def dates(self, window: range) -> Dates:
+        """Returns the time at which the phases of ``window`` begin and have ended, as messages write it."""
+        return self._dates_of(self.spans[window.start : window.stop])
+
+    def _dates_of(self, phases: Sequence[TimeSpan | None]) -> Dates:
+        spans = [span for span in phases if span is not None]
+        if not spans or len(spans) < len(phases):
+            return Dates(since=None, until=None)
+        since, until = min(span.since for span in spans), max(span.until for span in spans)
+        written = self._engine.times.written
+        return Dates(since=written(since), until=written(until))
+
+    # ------------------------------------------------------------ batches
+
+    async def accept(self, batch: Batch, rows: Rows) -> bytes:
+        """Takes a batch in, and opens a phase when it is due; returns its outcome.
+
+        By the calendar, the periods that wait have ended when a batch of a later one comes. They open a
+        phase before its rows join, if there are enough of theirs. Otherwise enough rows open a phase.
+
+        Args:
+            batch: The batch. If it is of a source or producer, the commit sets which one is next.
+            rows: Its rows.
+        """
+        counted, times, waiting = batch.counted, self._engine.times, self._rows.waiting
+        assert self._draft.expects(counted), "the caller refuses others"
+        span = times.span(batch.time, self._draft.dated_ms)
+        if times.ends(self.gathering, span) and self._may_open:
+            # What was durable before this batch opens the phase. If a crash comes in between, the batch
+            # comes again and finds the phase open.
+            await self._open(ended_by=span)
+            self._draft.commit()
+        if counted is not None:
+            self._draft.passed(counted.key, counted.next)
+        waiting.join(batch, rows, self._accounts.in_hand.record)
+        self._set_times(times.with_batch(self.gathering, span))
+        opens = times.phase.calendar is None and self._may_open
+        outcome = waiting.store_outcome(
+            Event(
+                dataset=self._draft.dataset,
+                event="batch_accepted",
+                batch_id=batch.batch_id,
+                producer=batch.producer,
+                sequence=batch.sequence,
+                rows=rows.n_rows,
+                waiting=0 if opens else waiting.n_rows,
+                phase=len(self.spans) + (1 if opens else 0),
+            )
+        )
+        if opens:
+            await self._open()
+        return outcome
+
+    async def close(self) -> bool:
+        """Opens a phase of the rows that wait, although their period may not have ended, or more could join.
+
+        Returns:
+            Whether there were enough rows.
+        """
+        if not self._may_close:
+            return False
+        self.closed(len(self.spans) + 1)
+        await self._open()
+        return True
+
+    def closed(self, phase: int) -> None:
+        """Announces that a phase is open or opens now, also to a client that closes its period again."""
+        is_open = phase <= len(self.spans)
+        dates = self._dates_of(self.spans[phase - 1 : phase] if is_open else [self.gathering.span])
+        event = Event(
+            dataset=self._draft.dataset,
+            event="phase_closed",
+            phase=phase,
+            waiting=self._rows.waiting.n_rows if is_open else 0,
+        )
+        self._draft.announce(event.model_copy(update=dates))
+
+    @property
+    def _may_open(self) -> bool:
+        """Whether the rows that wait are enough to open a phase."""
+        min_rows = self._engine.definition.phase.min_rows
+        return self._engine.mechanism.opens(self._rows.waiting.n_rows, min_rows)
+
+    @property
+    def _may_close(self) -> bool:
+        """Whether the rows that wait are enough for a phase that is asked for.
+
+        They may be fewer than open one by themselves, as long as opening leaves each what is kept for it.
+        """
+        if self._may_open:
+            return True
+        definition, mechanism = self._engine.definition, self._engine.mechanism
+        n_rows, paying = self._rows.waiting.n_rows, self._accounts.paying
+        if not mechanism.opens(n_rows, definition.least_to_close(n_rows)):
+            return False
+        rules = {"analysts": paying.analysts, "owner": paying.owner}
+        try:
+            check_opening(definition.model_copy(update=rules), mechanism, n_rows)
+        except InvalidDefinition:
+            return False
+        return True
+
+    # ------------------------------------------------------------ opening
+
+    async def _open(self, *, ended_by: TimeSpan | None = None) -> None:
+        """Opens a phase of all rows that wait, and takes the looks that this asks for."""
+        block = await self._seal()
+        gathering = self.gathering
+        self._set_times(self._engine.times.after_phase(gathering, ended_by))
+        self.spans.append(gathering.span)
+        self._draft.publish(phase_entry(block.n_rows, gathering.span))
+        erased = erased_blocks(len(self.spans), self._engine.definition.kept_phases)
+        self._rows.blocks.erase(erased)
+        self._announce(block.n_rows, erased, gathering.late)
+        mechanism, looks, self._looks.releases = self._engine.mechanism, self._looks, 0
+        with self._accounts.asked_by(None):
+            opening = mechanism.open_phase(block.n_rows)
+        if self._rows.blocks.data.erased:
+            self._rows.drop_secrets()
+        if opening:
+            await looks.take(opening)
+            self._fuse(CrashPoint.IN_PHASE)
+            with self._accounts.asked_by(None):
+                more = mechanism.opened()
+            if more:
+                await looks.take(more)
+        else:
+            looks.synthesize()
+        with self._accounts.asked_by(None):
+            grown = mechanism.growth()
+        await looks.grow(grown)
+
+    async def _seal(self) -> Block:
+        """Seals the rows that wait as the next block. It is kept before the commit that names it."""
+        waiting, blocks, used = self._rows.waiting, self._rows.blocks, self._rows.used
+        rows, unit = waiting.together(), privacy_of(self._engine.definition).unit
+        marks, uses = used.counted(rows, unit)
+        in_order = self._engine.mechanism.in_order
+        block = Block.seal(self._engine.universe, rows, in_order, counted=marks)
+        self._fuse(CrashPoint.BEFORE_KEEP)
+        await blocks.keep(block)
+        if uses is not None:
+            await used.add(uses)
+        self._fuse(CrashPoint.AFTER_KEEP)
+        blocks.append(block)
+        self._accounts.open_line()
+        waiting.sealed()
+        return block
+
+    def _announce(self, n_rows: int, erased: int, late: int) -> None:
+        name, phase = self._draft.dataset, len(self.spans)
+        dates = self.dates(range(phase - 1, phase))
+        known = {key: date for key, date in dates.items() if date is not None}
+        due = {"erased": erased} if erased else {}
+        self._draft.write_ledger("phase", {"phase": phase, "rows": n_rows, **due, **known})
+        opened = Event(dataset=name, event="phase_opened", phase=phase, rows=n_rows)
+        by_calendar = {"late_batches": late} if self._engine.times.phase.every else {}
+        self._draft.announce(opened.model_copy(update={**dates, **by_calendar}))
+
+    def _set_times(self, gathering: Gathering) -> None:
+        if gathering != self.gathering:
+            self._draft.note(TIMES, gathering.to_text())

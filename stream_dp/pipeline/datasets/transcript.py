@@ -1,0 +1,57 @@
+"""The transcript of a data set: what was published, entry by entry, as a restart folds it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from stream_dp.core.mechanism import Mechanism
+from stream_dp.errors import CorruptState
+from stream_dp.pipeline.rows.lost_rows import ENTRY, given_up
+from stream_dp.pipeline.rows.row_times import TimeSpan
+
+PHASE: Final = b"\x00"
+RELEASE: Final = b"\x01"
+LOST: Final = b"\x02"
+ENDED: Final = b"\x03"
+
+
+def phase_entry(n_rows: int, span: TimeSpan | None) -> bytes:
+    """The entry of a phase: how many rows it has, and the stretch of time that it covers if that is known."""
+    numbers = [n_rows] if span is None else [n_rows, span.since, span.until]
+    return PHASE + " ".join(map(str, numbers)).encode()
+
+
+def opening(entry: bytes) -> tuple[int, TimeSpan | None]:
+    """Inverse of ``phase_entry``."""
+    n_rows, *times = map(int, entry[1:].split())
+    return n_rows, TimeSpan(*times) if times else None
+
+
+def fold(transcript: Sequence[bytes], mechanism: Mechanism) -> int:
+    """Folds a transcript into a fresh mechanism; returns the releases since the newest phase opened.
+
+    Raises:
+        CorruptState: An entry is of an unknown kind.
+    """
+    releases = 0
+    for entry in transcript:
+        kind, body = entry[:1], entry[1:]
+        if kind == PHASE:
+            mechanism.open_phase(opening(entry)[0])
+            releases = 0
+        elif kind == RELEASE:
+            releases += 1
+            mechanism.absorb(mechanism.release_from_bytes(body))
+        elif kind == LOST:
+            mechanism.lost(json.loads(body))
+        elif kind == ENDED:
+            mechanism.end_runs(json.loads(body))
+        elif kind == ENTRY:
+            (gone,) = given_up([entry])
+            if gone.phases:  # or batches alone
+                mechanism.rows_gone(gone.phases)
+        else:
+            raise CorruptState(f"transcript entry of unknown kind {kind.hex()}")
+    return releases

@@ -1,0 +1,80 @@
+"""The private side of one data set: its values, the rows that wait, and the sealed blocks."""
+
+from __future__ import annotations
+
+from stream_dp.pipeline.datasets.draft import Draft
+from stream_dp.pipeline.datasets.engine import Engine
+from stream_dp.pipeline.datasets.tools import Tools
+from stream_dp.pipeline.rows.own_values import RUN, OwnValues
+from stream_dp.pipeline.rows.person_allowance import UsedUnits
+from stream_dp.pipeline.rows.private_values import LOOKED
+from stream_dp.pipeline.rows.sealed_blocks import SealedBlocks
+from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
+
+
+class PrivateRows:
+    """The rows of one data set, and what else is private of it.
+
+    Attributes:
+        values: Its private values.
+        waiting: The batches that wait for a phase.
+        blocks: The sealed blocks. Their vault has the secrets of runs.
+        used: What persons have used, where the promise is for life.
+    """
+
+    def __init__(self, engine: Engine, draft: Draft, tools: Tools) -> None:
+        self._engine, self._draft = engine, draft
+        self.values = OwnValues(draft, tools.keeper, tools.context.fuse)
+        self.waiting = WaitingBatches(engine, draft, self.values, tools)
+        self.blocks = SealedBlocks(
+            draft.dataset,
+            engine,
+            self.values,
+            tools.cache,
+            lambda block: self.waiting.check_unit(of_persons=block.of_persons),
+        )
+        self.used = UsedUnits(self.values)
+
+    def __repr__(self) -> str:
+        return f"PrivateRows({len(self.blocks)} blocks)"
+
+    async def read(self) -> int:
+        """Reads all that is private, but for blocks: a look reads those.
+
+        Returns:
+            The number of batches that waited and are nowhere any more.
+
+        Raises:
+            CorruptState: The secret of its persons, or what they have used, is nowhere any more.
+        """
+        await self.waiting.read()
+        lost = self.waiting.forget_lost()
+        await self.used.read()
+        for run in self.values.named(RUN):
+            if (secret := await self.values.find(RUN + run)) is not None:
+                self.blocks.data.vault[run] = secret
+        return lost
+
+    async def keep_secrets(self, secrets: dict[str, bytes]) -> None:
+        """Keeps the secrets of runs that a look begins."""
+        self.blocks.data.vault.update(secrets)
+        await self.values.keep(**{RUN + name: secret for name, secret in secrets.items()})
+
+    def drop_secrets(self) -> None:
+        """Drops, with the next commit, the secrets that no run needs any more."""
+        for name in self.values.named(RUN).keys() - self._engine.mechanism.secrets:
+            self.values.discard(RUN + name)
+            self.blocks.data.vault.pop(name, None)  # it may have been lost
+
+    def erase_all(self) -> None:
+        """Drafts that all rows are erased, and forgets them. The engine begins again before this."""
+        self._draft.note(LOOKED, "")
+        self.waiting.forget_all()
+        self.values.discard_all()
+        self.used.forget()
+        self.blocks.stored.forget()
+        self.blocks.restart()
+
+    def let_go(self) -> None:
+        """Forgets the rows that this owner has read: the data set is not its own any more."""
+        self.blocks.stored.forget()
