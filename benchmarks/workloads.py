@@ -39,7 +39,7 @@ from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
 from stream_dp.lab.synthetic_stream import Cells, Where, conjunction, single_or_subset, tree
-from stream_dp.lab.trial import Driven, Truth
+from stream_dp.lab.trial import Driven, ExactCounts
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PRIVACY = Privacy(1.0, 1e-9)
@@ -347,7 +347,7 @@ def run(
         for phase, (batch, queries) in enumerate(zip(batches, streams, strict=True)):
             rows: Rows = universe.encode_columns(batch)
             data.append(Block.seal(universe, rows))
-            truth = Truth(data)
+            truth = ExactCounts(data)
             for method in methods:
                 method.open_phase(rows.n_rows, data)
             sizes = data.sizes

@@ -78,7 +78,7 @@ class Driven:
         return release
 
 
-class Truth:
+class ExactCounts:
     """Exact answers from marginals that are kept: fast enough to score every query."""
 
     def __init__(self, data: Blocks) -> None:
@@ -174,7 +174,7 @@ def trial(
             window = range(max(0, phase - (tile.phases or phase)), phase)
             for score in scores.values():
                 score.ask_tile(replace(tile.query, window=window), data)
-        truth = Truth(data)
+        truth = ExactCounts(data)
         upto = min(need.queries, most) * phase // need.phases
         for query in queries(
             need.universe, rng, phase=phase, n=upto - n_asked, workload=need.workload

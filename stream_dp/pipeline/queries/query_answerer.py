@@ -316,7 +316,10 @@ async def _paid_outcome(
     step = dataset.mechanism.answer(query)
     if isinstance(step, Outcome):
         return step, ()
-    payer, unasked = dataset.accounts.payer(analyst, query), dataset.mechanism.spending.is_unasked(query)
+    payer, unasked = (
+        dataset.accounts.payer(analyst, query),
+        dataset.mechanism.spending.is_unasked(query),
+    )
     if len(step.charges) > MOST_PAID:
         return TOO_MANY_PHASES, ()
     if dataset.accounts.in_hand.exhausted and not dataset.accounts.in_hand.would_pass_limit(
