@@ -25,7 +25,7 @@ def bucketed(expression: str, attribute: dict[str, Any]) -> dict[Any, Any]:
     asked = f"SELECT {expression} AS b, AVG(x) FROM t GROUP BY b"
     found = sql.plan(asked, [attribute, {"name": "x", "type": "number", "edges": [1, 2]}])
     wheres = [query["where"] for query in found.queries]
-    return dict(zip((value for (value,) in found.cases), wheres, strict=True))
+    return {value: where for (value,), where in zip(found.cases, wheres, strict=True)}
 
 
 def test_a_bucket_holds_the_bins_between_its_ends() -> None:

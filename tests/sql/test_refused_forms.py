@@ -11,9 +11,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from stream_dp import sql
+from stream_dp.dbapi.bound_parameters import bound
 from stream_dp.dbapi.dbapi_errors import DataError
 from stream_dp.dbapi.dialect import StreamDPDialect
-from stream_dp.dbapi.literals import bound
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql.plan.statement_plan import ValueType
 from tests.sql.trees import of

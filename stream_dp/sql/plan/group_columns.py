@@ -18,7 +18,7 @@ from stream_dp.sql.terms.aggregates import TRUTHS, condition_of_when
 from stream_dp.sql.terms.attribute_cells import cases_of, values_of
 from stream_dp.sql.terms.buckets import bucketed, buckets_of
 from stream_dp.sql.terms.columns import Attribute
-from stream_dp.sql.terms.conditions import Conditions
+from stream_dp.sql.terms.condition_trees import Conditions
 from stream_dp.sql.terms.date_functions import periods_of
 from stream_dp.sql.terms.public_joins import JoinedColumn
 from stream_dp.sql.terms.sql_dates import PART_KINDS, part_of, same_groups, same_sql, truncation_of

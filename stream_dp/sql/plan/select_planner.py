@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from sqlglot import exp
 
 from stream_dp.sql.plan.group_columns import GroupColumns
-from stream_dp.sql.plan.precision import with_clauses
+from stream_dp.sql.plan.precision_clauses import with_clauses
 from stream_dp.sql.plan.statement_plan import (
     Among,
     Call,
@@ -37,7 +37,7 @@ from stream_dp.sql.reading.unaskable import check_askable
 from stream_dp.sql.terms.aggregates import Aggregates, Atom, parts_in
 from stream_dp.sql.terms.attribute_cells import n_cells
 from stream_dp.sql.terms.columns import Columns
-from stream_dp.sql.terms.conditions import Conditions
+from stream_dp.sql.terms.condition_trees import Conditions
 from stream_dp.sql.terms.public_joins import Joined
 from stream_dp.sql.terms.time_clauses import take_window
 from stream_dp.sql.terms.trees import Tree, as_json, conjunction

@@ -15,7 +15,7 @@ from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.terms.aggregates import TRUTHS, parts_in
 from stream_dp.sql.terms.attribute_cells import cells_of
 from stream_dp.sql.terms.comparisons import Comparison, comparison_of
-from stream_dp.sql.terms.conditions import Conditions, ConditionWalk
+from stream_dp.sql.terms.condition_trees import Conditions, ConditionWalk
 from stream_dp.sql.terms.refused_pieces import refused_condition
 from stream_dp.sql.terms.time_clauses import first_day
 

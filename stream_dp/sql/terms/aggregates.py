@@ -12,7 +12,7 @@ from stream_dp.sql.plan.statement_plan import Call, Constant
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.literals import is_number, number
 from stream_dp.sql.terms.columns import Attribute
-from stream_dp.sql.terms.conditions import Conditions
+from stream_dp.sql.terms.condition_trees import Conditions
 from stream_dp.sql.terms.refused_pieces import refused_value
 from stream_dp.sql.terms.trees import Tree, all_of, as_json, conjunction
 
