@@ -253,6 +253,18 @@ def beginnings_in(
     return tuple(_written(unit, _first_of(unit, start)) for start in starts)
 
 
+def first_day_of(unit: str, day: str) -> str:
+    """The day on which the period begins that a day lies in.
+
+    Example:
+        >>> first_day_of("week", "2026-03-14"), first_day_of("month", "2026-03-14")
+        ('2026-03-09', '2026-03-01')
+    """
+    span = span_of(day)
+    assert span is not None, "it is a day"
+    return _written(unit, _first_of(unit, span[0]))
+
+
 def with_periods(attribute: Mapping[str, Any], unit: str) -> dict[str, Any]:
     """An attribute with the longer periods that its own ones lie in.
 

@@ -38,7 +38,36 @@ def selected(text: str, tables: Sequence[DimensionTable]) -> ResultTable:
     from stream_dp import sql  # sqlglot is slow to load
 
     first = tables[0].dimension
-    written = sql.in_sqlite(text)
+    names, rows = _asked(sql.in_sqlite(text), tables)
+    if len(rows) > _MOST_ROWS:
+        raise InvalidQuery(
+            "line 1, column 1",
+            f"this has more than {_MOST_ROWS:,} rows, which are the most that a statement gives",
+            f"add LIMIT {_MOST_ROWS}, or a condition",
+        )
+    declared: dict[str, ColumnType] = {
+        name: kind
+        for table in reversed(tables)
+        for name, kind in zip(table.columns, table.types, strict=True)
+    }
+    found = [
+        Column(name, declared.get(name) or _kind(row[place] for row in rows))
+        for place, name in enumerate(names)
+    ]
+    values = [
+        tuple(
+            bool(value) if column.type == "boolean" and value is not None else value
+            for value, column in zip(row, found, strict=True)
+        )
+        for row in rows
+    ]
+    return ResultTable(first, tuple(found), values, None)
+
+
+def _asked(
+    written: str, tables: Sequence[DimensionTable]
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Returns the names of the columns, and the rows, that SQLite gives for its own SQL."""
     connection = sqlite3.connect(":memory:")
     try:
         for table in tables:
@@ -52,8 +81,9 @@ def selected(text: str, tables: Sequence[DimensionTable]) -> ResultTable:
         steps = iter(range(_MOST_STEPS))
         connection.set_progress_handler(lambda: next(steps, None) is None, _INSTRUCTIONS_A_STEP)
         cursor = connection.execute(written)
-        rows = cursor.fetchmany(_MOST_ROWS + 1)
+        return [column[0] for column in cursor.description], cursor.fetchmany(_MOST_ROWS + 1)
     except (sqlite3.Error, OverflowError) as error:
+        first = tables[0].dimension
         raise InvalidQuery(
             "line 1, column 1",
             f"the public table {first} gives no table for this: {error}",
@@ -61,30 +91,6 @@ def selected(text: str, tables: Sequence[DimensionTable]) -> ResultTable:
         ) from None
     finally:
         connection.close()
-    if len(rows) > _MOST_ROWS:
-        raise InvalidQuery(
-            "line 1, column 1",
-            f"this has more than {_MOST_ROWS:,} rows, which are the most that a statement gives",
-            f"add LIMIT {_MOST_ROWS}, or a condition",
-        )
-    declared: dict[str, ColumnType] = {
-        name: kind
-        for table in reversed(tables)
-        for name, kind in zip(table.columns, table.types, strict=True)
-    }
-    names = [column[0] for column in cursor.description]
-    found = [
-        Column(name, declared.get(name) or _kind(row[place] for row in rows))
-        for place, name in enumerate(names)
-    ]
-    values = [
-        tuple(
-            bool(value) if column.type == "boolean" and value is not None else value
-            for value, column in zip(row, found, strict=True)
-        )
-        for row in rows
-    ]
-    return ResultTable(first, tuple(found), values, None)
 
 
 def _allows(action: int, *_: object) -> int:

@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from stream_dp.client.statements.result_table import ENDS, Column, Value
 from stream_dp.messages import NoisyAnswer
+
+if TYPE_CHECKING:  # sqlglot is slow to load
+    from stream_dp.client.statements.table_rows import TableRow
+    from stream_dp.sql.plan.statement_plan import StatementPlan
 
 Ends: TypeAlias = tuple[float, float]
 """The least and the largest number that a value may be."""
@@ -29,6 +35,9 @@ _PRICE: Final = re.compile(r": name at_most ([0-9.e-]*[0-9])")
 
 _FEW: Final = 3
 """The most groups or periods that a text names."""
+
+SURE: Final = 0.9 - 1e-9
+"""The least confidence with which people read what is sure. The 1e-9 is for how floats add up."""
 
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": eq,
@@ -170,3 +179,65 @@ def few_of(names: Sequence[str]) -> str:
     """Returns the first of some names, and how many more there are."""
     more = f"; and {len(names) - _FEW:,} more" if len(names) > _FEW else ""
     return "; ".join(names[:_FEW]) + more
+
+
+@dataclass(frozen=True, slots=True)
+class Sureness:
+    """What is sure of the groups of a table.
+
+    Attributes:
+        ranks: The least and the largest rank of each group that may satisfy HAVING. Empty where nothing is
+            ranked.
+        holds: What HAVING may come to for each group. None where it is sure, or nothing is.
+        confidence: The least probability with which all of this holds at once. Where it is low, no rank is
+            shown: one that says nothing is true all the same.
+    """
+
+    ranks: Mapping[TableRow, tuple[int, int]]
+    holds: Mapping[TableRow, set[Truth]] | None
+    confidence: float
+
+    def columns(
+        self, plan: StatementPlan, rows: Sequence[TableRow], taken: set[str]
+    ) -> Iterator[tuple[Column, list[Value]]]:
+        """Yields the columns that say what is sure of some rows, with names that are not taken."""
+        if self.shows_ranks:
+            limit, name = None if plan.offset else plan.limit, _free("rank", taken)
+            found = [self.ranks[row] for row in rows]
+            said: list[Value] = [rank_in_words(rank, len(self.ranks), limit) for rank in found]
+            yield Column(name, "text", sure_of="ORDER BY"), said
+            for end, ranks_at_end in zip(ENDS, zip(*found, strict=True), strict=False):
+                column = Column(f"{name}{end}", "integer", end_of=name, sure_of="ORDER BY")
+                yield column, list(ranks_at_end)
+
+    @property
+    def shows_ranks(self) -> bool:
+        """Whether ranks are shown."""
+        return bool(self.ranks) and self.confidence >= SURE
+
+    def tell_nothing_of(self, rows: Sequence[TableRow]) -> bool:
+        """Returns whether these first rows may as well be any others."""
+        n = len(self.ranks)
+        return 0 < len(rows) < n and all(self.ranks.get(row) == (1, n) for row in rows)
+
+    def notes(self) -> Iterator[str]:
+        """Yields of how many groups something is sure, and with which confidence."""
+        if self.shows_ranks or self.holds is not None:
+            names = ["ranks"] * self.shows_ranks + ["what HAVING says"] * (self.holds is not None)
+            yield (
+                f"{' and '.join(names)} of all groups {'are' if self.shows_ranks else 'is'} sure at once, "
+                f"with a confidence of at least {100 * self.confidence:.6g}%"
+            )
+        if self.holds is not None:
+            n_yes = sum(truths == {True} for truths in self.holds.values())
+            n_no = sum(True not in truths for truths in self.holds.values())
+            yield (
+                f"of {len(self.holds):,} groups HAVING surely holds for {n_yes:,} and surely not for "
+                f"{n_no:,}; of the other {len(self.holds) - n_yes - n_no:,} it cannot be told, so they are "
+                "not shown"
+            )
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """Returns a name for a column that no other one has."""
+    return name if name not in taken else _free(f"{name}_", taken)
