@@ -41,7 +41,7 @@ from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.lab.trial import Truth
+from stream_dp.lab.trial import ExactCounts
 from stream_dp.messages import Answer, CountAnswer
 from stream_dp.samples import FLIGHTS_DEFINITION
 
@@ -112,7 +112,7 @@ def through_kafka(
             score.seconds += perf_counter() - started
             method.answers += [_answered(reply) for reply in replies]
             data.append(Block.seal(FLIGHTS, FLIGHTS.encode_columns(columns)))
-            truth, sizes, before = Truth(data), data.sizes, score.seconds
+            truth, sizes, before = ExactCounts(data), data.sizes, score.seconds
             for a in asked:
                 query = LinearQuery(compile_where(FLIGHTS, a.where), a.window(phase + 1))
                 margin = error * sum(sizes[query.window.start : query.window.stop])

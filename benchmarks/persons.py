@@ -55,7 +55,7 @@ from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.lifetime_slots import allowances_of_slots, units_after
 from stream_dp.core.rows.person_slots import Digests, Persons
 from stream_dp.core.rows.universe import Rows
-from stream_dp.lab.trial import Driven, Truth
+from stream_dp.lab.trial import Driven, ExactCounts
 
 UNITS: Mapping[str, Unit | None] = {
     "row": None,
@@ -261,7 +261,11 @@ def run(
         data.append(block)
         every.append(Block.seal(FLIGHTS, FLIGHTS.encode_columns(batch)))
         driven.open_phase(block.n_rows, data)
-        counted, exact, of_all = data.marginal((), range(month + 1)), Truth(data), Truth(every)
+        counted, exact, of_all = (
+            data.marginal((), range(month + 1)),
+            ExactCounts(data),
+            ExactCounts(every),
+        )
         for each in flight_queries(seed, month, n_queries):
             window = each.window(month + 1)
             query = LinearQuery(compile_where(FLIGHTS, each.where), window)

@@ -39,7 +39,7 @@ from stream_dp.core.rows.universe import Category, Number, Rows, Universe
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
 from stream_dp.lab.synthetic_stream import Cells, conjunction, single_or_subset
-from stream_dp.lab.trial import Driven, Truth
+from stream_dp.lab.trial import Driven, ExactCounts
 
 Where: TypeAlias = dict[str, Any]
 
@@ -382,7 +382,7 @@ def run(
         for phase, (batch, queries) in enumerate(zip(batches, streams, strict=True)):
             rows: Rows = universe.encode_columns(batch)
             data.append(Block.seal(universe, rows))
-            truth = Truth(data)
+            truth = ExactCounts(data)
             for method in methods:
                 method.open_phase(rows.n_rows, data)
             sizes = data.sizes

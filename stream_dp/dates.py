@@ -7,13 +7,15 @@ every day has 86,400 of them. In autumn an hour that comes twice is one hour.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final
-from zoneinfo import ZoneInfo
+from typing import Any, Final, get_args
 
 from stream_dp.errors import InvalidDefinition
+from stream_dp.periods import Length, Unit
+from stream_dp.periods import zone_of as rules_of
 
 HOUR: Final = 3600
 _DAY: Final = 24 * HOUR
@@ -21,9 +23,6 @@ _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a moment on a wall clock 
 
 MOST_PERIODS: Final = 65_536
 """The most periods between two bounds."""
-
-LONGEST_LABEL: Final = len("2026-03-14T10")
-"""The characters of the longest label of a period."""
 
 _DEFAULT_YEARS: Final = 2
 _REMEMBERED: Final = 64
@@ -39,9 +38,6 @@ CYCLES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The periods that come again and again, with a label for each."""
 
-_FIRST: Final = {"weekday": 1, "month_of_year": 1, "hour_of_day": 0}
-"""The number of the first of them, as ISO 8601 counts."""
-
 _BEGINNING: Final = {
     "year": "the first day of a year, such as 2026-01-01",
     "quarter": "the first day of a quarter, such as 2026-04-01",
@@ -50,13 +46,17 @@ _BEGINNING: Final = {
     "day": "a day, such as 2026-03-14",
     "hour": "a full hour, such as 2026-03-14T10:00",
 }
-_MONTHS: Final = {"year": 12, "quarter": 3, "month": 1}
-_LENGTHS: Final = {"week": timedelta(days=7), "day": timedelta(days=1), "hour": timedelta(hours=1)}
+_LENGTHS: Final[Mapping[str, Length]] = {
+    "year": Length(12, "month"),
+    "quarter": Length(3, "month"),
+    **{unit: Length(1, unit) for unit in get_args(Unit)},
+}
+_SECONDS: Final = {"minute": 60, "second": 1}
 
 _ISO: Final = re.compile(
     r"(?P<year>\d{4})"
-    r"(-Q(?P<quarter>[1-4])|-W(?P<week>\d\d)|-(?P<month>\d\d)(-(?P<day>\d\d)"
-    r"([T ](?P<hour>\d\d)(:(?P<minute>\d\d)(:(?P<second>\d\d)(\.0+)?)?)?)?)?)?",
+    r"(?:-Q(?P<quarter>[1-4])|-W(?P<week>\d\d)|-(?P<month>\d\d)(?:-(?P<day>\d\d)"
+    r"(?:[T ](?P<hour>\d\d)(?::(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.0+)?)?)?)?)?)?",
     re.ASCII,
 )
 """A period as ISO 8601 writes it: 2026, 2026-Q1, 2026-W11, 2026-03, 2026-03-14, 2026-03-14T10, ..."""
@@ -74,25 +74,16 @@ def span_of(text: str) -> tuple[int, int] | None:
     found = _ISO.fullmatch(text.strip())
     if found is None:
         return None
-    year, quarter, week, *rest = (None if f is None else int(f) for f in found.group(
-        "year", "quarter", "week", "month", "day", "hour", "minute", "second"
-    ))  # fmt: skip
-    assert year is not None, "every period has a year"
+    of = {name: int(digits) for name, digits in found.groupdict().items() if digits is not None}
+    by = str(found.lastgroup)  # the smallest part that is written
+    month = 3 * of["quarter"] - 2 if "quarter" in of else of.get("month", 1)
+    time = of.get("hour", 0), of.get("minute", 0), of.get("second", 0)
     try:
-        if week is not None:
-            first = datetime.fromisocalendar(year, week, 1)
-            return _seconds(first), _seconds(_next("week", first))
-        if quarter is not None:
-            first = datetime(year, 3 * quarter - 2, 1)  # noqa: DTZ001
-            return _seconds(first), _seconds(_next("quarter", first))
-        month, day, hour, minute, second = rest
-        first = datetime(year, month or 1, day or 1, hour or 0, minute or 0, second or 0)  # noqa: DTZ001
-        if second is not None:
-            return _seconds(first), _seconds(first) + 1
-        if minute is not None:
-            return _seconds(first), _seconds(first) + 60
-        by = ("year", "month", "day", "hour")[[month, day, hour, None].index(None)]
-        return _seconds(first), _seconds(_next(by, first))
+        first = datetime(of["year"], month, of.get("day", 1), *time)  # noqa: DTZ001
+        if by == "week":
+            first = datetime.fromisocalendar(of["year"], of["week"], 1)
+        start = _seconds(first)
+        return start, start + _SECONDS[by] if by in _SECONDS else _seconds(_next(by, first))
     except (ValueError, OverflowError):
         return None
 
@@ -112,17 +103,16 @@ def period_bounds(by: str, text: str) -> tuple[str, str] | None:
         ('2026-06', '2026-05')
     """
     span = span_of(text)
-    if span is None or by not in _BEGINNING:
+    if span is None or by not in _LENGTHS:
         return None
-    start, end = span
+    length, (start, end) = _LENGTHS[by], span
+    first, last = length.number(_moment(start)), length.number(_moment(end - 1))
     try:
-        first = _first_of(by, start - start % HOUR)
-        if _seconds(first) < start:
-            first = _next(by, first)
-        last = _first_of(by, end - 1 - (end - 1) % HOUR)
+        first += _seconds(length.start(first)) < start
+        bounds = [label_of(by, _seconds(length.start(number))) for number in (first, last)]
     except (ValueError, OverflowError):
         return None
-    return label_of(by, _seconds(first)), label_of(by, _seconds(last))
+    return bounds[0], bounds[1]
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -141,30 +131,23 @@ def calendar_of(by: str, first: str | None, until: str | None) -> tuple[int, ...
         raise InvalidDefinition(
             "from", f"each {by} needs its dates", f"begin with {_BEGINNING[by]}"
         )
-    moment = _beginning("from", by, first)
+    moment, length = _beginning("from", by, first), _LENGTHS[by]
     end = None if until is None else _beginning("until", by, until)
     if end is not None and end <= moment:
-        raise InvalidDefinition(
-            "until", "it is not after from", "name the first day that is not counted"
-        )
-    starts = []
+        fix = "name the first day that is not counted"
+        raise InvalidDefinition("until", "it is not after from", fix)
     try:
         enough = end or _years_after(moment)
-        for start in _from(by, moment):
-            starts.append(_seconds(start))
-            if start >= enough:
-                return tuple(starts)
-            if len(starts) > MOST_PERIODS:
-                break
+        number, stop = length.number(moment), length.number(enough)
+        stop += length.start(stop) < enough
+        if stop - number <= MOST_PERIODS:
+            return tuple(_seconds(length.start(each)) for each in range(number, stop + 1))
     except (ValueError, OverflowError):
         raise InvalidDefinition(
             "until", "it is after the year 9998", "name a date before"
         ) from None
-    raise InvalidDefinition(
-        "until",
-        f"there are more than {MOST_PERIODS:,} periods",
-        "use longer ones, or bounds nearer",
-    )
+    problem = f"there are more than {MOST_PERIODS:,} periods"
+    raise InvalidDefinition("until", problem, "use longer ones, or bounds nearer")
 
 
 def label_of(by: str, moment: int) -> str:
@@ -174,7 +157,7 @@ def label_of(by: str, moment: int) -> str:
         >>> label_of("month", 0), label_of("week", 4 * 86400), label_of("hour", 3600)
         ('1970-01', '1970-W02', '1970-01-01T01')
     """
-    start = _EPOCH + timedelta(seconds=moment)
+    start = _moment(moment)
     if by == "week":
         year, week, _ = start.isocalendar()
         return f"{year:04}-W{week:02}"
@@ -241,8 +224,7 @@ def parts_in(by: str, first: str | None, until: str | None, part: str) -> tuple[
         part: One of ``parts_of`` the period.
     """
     if by not in CYCLES:
-        starts = calendar_of(by, first, until)
-        moments = [_EPOCH + timedelta(seconds=start) for start in starts[:-1]]
+        moments = list(map(_moment, calendar_of(by, first, until)[:-1]))
     else:
         step = {"weekday": _DAY, "month_of_year": 31 * _DAY, "hour_of_day": HOUR}[by]
         monday = datetime(2024, 1, 1)  # noqa: DTZ001 - a leap year that begins with a Monday
@@ -271,6 +253,18 @@ def beginnings_in(
     return tuple(_written(unit, _first_of(unit, start)) for start in starts)
 
 
+def first_day_of(unit: str, day: str) -> str:
+    """The day on which the period begins that a day lies in.
+
+    Example:
+        >>> first_day_of("week", "2026-03-14"), first_day_of("month", "2026-03-14")
+        ('2026-03-09', '2026-03-01')
+    """
+    span = span_of(day)
+    assert span is not None, "it is a day"
+    return _written(unit, _first_of(unit, span[0]))
+
+
 def with_periods(attribute: Mapping[str, Any], unit: str) -> dict[str, Any]:
     """An attribute with the longer periods that its own ones lie in.
 
@@ -285,14 +279,8 @@ def with_periods(attribute: Mapping[str, Any], unit: str) -> dict[str, Any]:
 
 
 def _first_of(unit: str, moment: int) -> datetime:
-    """Where the period begins that holds a moment, which begins an hour."""
-    start = _EPOCH + timedelta(seconds=moment)
-    if unit == "hour":
-        return start
-    start = start.replace(hour=0)
-    if unit in _MONTHS:
-        return start.replace(month=start.month - (start.month - 1) % _MONTHS[unit], day=1)
-    return start - timedelta(days=start.weekday()) if unit == "week" else start
+    """Where the period begins that holds a moment."""
+    return _LENGTHS[unit].start(_LENGTHS[unit].number(_moment(moment)))
 
 
 def _written(unit: str, first: datetime) -> str:
@@ -312,36 +300,29 @@ _WITHIN: Final[Mapping[str, tuple[str, ...]]] = {
 
 def first_number(by: str) -> int:
     """The number of the first of the periods that come again, as ISO 8601 counts them."""
-    return _FIRST[by]
+    return 0 if by == "hour_of_day" else 1
 
 
+@dataclass(frozen=True, slots=True)
 class Zone:
     """A time zone, which says what clocks show at an instant.
 
-    Args:
+    Attributes:
         name: The name in the IANA database, such as Europe/Berlin.
 
     Raises:
         InvalidDefinition: There is no such zone.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
+
+    def __post_init__(self) -> None:
         try:
-            _changes(name)
-        except (KeyError, ValueError, OSError):  # an OSError is a folder of zones
+            _changes(self.name)
+        except ValueError:
             raise InvalidDefinition(
                 "timezone", "there is no such time zone", 'use a name such as "Europe/Berlin"'
             ) from None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Zone) and other.name == self.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __repr__(self) -> str:
-        return f"Zone({self.name!r})"
 
     @property
     def changes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -354,20 +335,10 @@ class Zone:
 
 
 @lru_cache(maxsize=64)
-def zone_of(name: str) -> Zone:
-    """The time zone of a name.
-
-    Raises:
-        InvalidDefinition: There is no such zone.
-    """
-    return Zone(name)
-
-
-@lru_cache(maxsize=64)
 def _changes(name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if name == "UTC":  # whatever the machine knows about time zones
         return (), (0,)
-    zone = ZoneInfo(name)
+    zone = rules_of(name)
 
     def ahead(instant: int) -> int:
         offset = datetime.fromtimestamp(instant, UTC).astimezone(zone).utcoffset()
@@ -392,18 +363,13 @@ def _seconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(seconds=1)
 
 
+def _moment(seconds: int) -> datetime:
+    return _EPOCH + timedelta(seconds=seconds)
+
+
 def _next(by: str, start: datetime) -> datetime:
     """The moment at which the period after this one begins."""
-    if by not in _MONTHS:
-        return start + _LENGTHS[by]
-    month = start.month - 1 + _MONTHS[by]
-    return start.replace(year=start.year + month // 12, month=month % 12 + 1)
-
-
-def _from(by: str, start: datetime) -> Iterator[datetime]:
-    while True:
-        yield start
-        start = _next(by, start)
+    return _LENGTHS[by].start(_LENGTHS[by].number(start) + 1)
 
 
 def _years_after(start: datetime) -> datetime:
@@ -418,15 +384,7 @@ def _beginning(field: str, by: str, text: str) -> datetime:
     span = span_of(text)
     if span is None:
         raise InvalidDefinition(field, "it is not a date", f"use {_BEGINNING[by]}")
-    start = _EPOCH + timedelta(seconds=span[0])
-    if not _begins(by, start):
+    start = _moment(span[0])
+    if start != _first_of(by, span[0]):
         raise InvalidDefinition(field, f"it does not begin a {by}", f"use {_BEGINNING[by]}")
     return start
-
-
-def _begins(by: str, start: datetime) -> bool:
-    if (start.minute, start.second) != (0, 0) or (by != "hour" and start.hour != 0):
-        return False
-    if by in _MONTHS:
-        return start.day == 1 and (start.month - 1) % _MONTHS[by] == 0
-    return by != "week" or start.isoweekday() == 1

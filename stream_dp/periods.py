@@ -7,6 +7,7 @@ or 25 hours, and a period follows from a time and the rules of the zone alone.
 
 from __future__ import annotations
 
+import calendar
 import re
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -55,13 +56,35 @@ class Length:
         (unit,) = (unit for unit in get_args(Unit) if unit == found[2])
         return cls(int(found[1]), unit)
 
+    def number(self, local: datetime) -> int:
+        """Returns the number of the period in which clocks show a time."""
+        days, count = (local.date() - _EPOCH).days, self.count
+        if self.unit == "hour":
+            return days * (24 // count) + local.hour // count
+        if self.unit == "month":
+            return (12 * (local.year - FIRST_YEAR) + local.month - 1) // count
+        return (days + _MONDAY) // (7 * count) if self.unit == "week" else days // count
+
+    def start(self, number: int) -> datetime:
+        """Returns what clocks show when a period begins. It ends where the next one begins."""
+        days, hours, count = number * self.count, 0, self.count
+        if self.unit == "month":
+            months = 12 * FIRST_YEAR + number * count
+            return datetime(months // 12, months % 12 + 1, 1)  # noqa: DTZ001 - what clocks show has no zone
+        if self.unit == "hour":
+            days, hours = number // (24 // count), number % (24 // count) * count
+        elif self.unit == "week":
+            days = 7 * days - _MONDAY
+        return datetime.combine(_EPOCH, _MIDNIGHT) + timedelta(days=days, hours=hours)
+
     def before(self, time_ms: int, zone: tzinfo) -> int:
         """Returns the time that lies this long before another one, by the clock on the wall."""
         local = _local(time_ms, zone).replace(tzinfo=None)
         if self.unit == "month":
             months = max(12 * local.year + local.month - 1 - self.count, 12 * FIRST_YEAR)
-            day = min(local.day, _days_of_month(months))
-            earlier = local.replace(year=months // 12, month=months % 12 + 1, day=day)
+            year, month = months // 12, months % 12 + 1
+            day = min(local.day, calendar.monthrange(year, month)[1])
+            earlier = local.replace(year=year, month=month, day=day)
         else:
             hours = {"hour": 1, "day": 24, "week": 168}[self.unit]
             earlier = local - timedelta(hours=hours * self.count)
@@ -82,7 +105,7 @@ class Calendar:
 
     def period(self, time_ms: int) -> int:
         """Returns the number of the period that holds a time."""
-        number = self._number(_local(time_ms, self.zone))
+        number = self.length.number(_local(time_ms, self.zone))
         # A clock that is put back shows the end of a period again after the next one began.
         while time_ms >= self.start(number + 1):
             number += 1
@@ -92,27 +115,7 @@ class Calendar:
 
     def start(self, number: int) -> int:
         """Returns the time at which a period begins. It ends where the next one begins."""
-        count = self.length.count
-        if self.length.unit == "hour":
-            a_day = 24 // count
-            midnight = datetime.combine(_EPOCH + timedelta(days=number // a_day), _MIDNIGHT)
-            return _instant(midnight + timedelta(hours=number % a_day * count), self.zone)
-        if self.length.unit == "month":
-            months = 12 * FIRST_YEAR + number * count
-            day = date(months // 12, months % 12 + 1, 1)
-        elif self.length.unit == "week":
-            day = _EPOCH + timedelta(days=7 * number * count - _MONDAY)
-        else:
-            day = _EPOCH + timedelta(days=number * count)
-        return _instant(datetime.combine(day, _MIDNIGHT), self.zone)
-
-    def _number(self, local: datetime) -> int:
-        days, count = (local.date() - _EPOCH).days, self.length.count
-        if self.length.unit == "hour":
-            return days * (24 // count) + local.hour // count
-        if self.length.unit == "month":
-            return (12 * (local.year - FIRST_YEAR) + local.month - 1) // count
-        return (days + _MONDAY) // (7 * count) if self.length.unit == "week" else days // count
+        return _instant(self.length.start(number), self.zone)
 
 
 _MIDNIGHT: Final = datetime.min.time()
@@ -198,9 +201,3 @@ def _milliseconds(moment: datetime) -> int:
 
 
 _UTC_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def _days_of_month(months: int) -> int:
-    following = months + 1
-    first = date(following // 12, following % 12 + 1, 1)
-    return (first - timedelta(days=1)).day

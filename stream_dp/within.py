@@ -37,17 +37,10 @@ class Clauses:
 
 
 class _Fault(Exception):
-    """A clause that is written wrongly.
+    """A clause is written wrongly: at which word, what the problem is, and how to fix it.
 
-    Attributes:
-        index: The token where it goes wrong; the number of tokens where something is missing at the end.
+    The number of words stands for the end, where something is missing.
     """
-
-    def __init__(self, index: int, problem: str, fix: str) -> None:
-        super().__init__(problem)
-        self.index = index
-        self.problem = problem
-        self.fix = fix
 
 
 def read_clauses(tokens: Sequence[Any], length: int, error: Any) -> Clauses:
@@ -63,26 +56,24 @@ def read_clauses(tokens: Sequence[Any], length: int, error: Any) -> Clauses:
     """
     words = [token.text.upper() for token in tokens]
     quoted = [token.end - token.start + 1 > len(token.text) for token in tokens]
+    offsets = [*(token.start for token in tokens), length]
     begins = (
         i
         for i in range(1, len(words))
         if not quoted[i] and (quoted[i - 1] or _ends_operand(words[i - 1])) and _begins(words, i)
     )
-    first = next(begins, len(words))
+    first = index = next(begins, len(words))
     fields: dict[str, Any] = {}
-    index = first
     try:
         while index < len(words):
             name, value, after = _clause(words, index)
             if name in fields:
                 raise _Fault(index, f"{words[index]} is there twice", "write it once")
-            fields[name] = value
-            index = after
+            fields[name], index = value, after
     except _Fault as fault:
-        offset = tokens[fault.index].start if fault.index < len(tokens) else length
-        raise error(offset, fault.problem, fault.fix) from None
-    end = tokens[first].start if first < len(words) else length
-    return Clauses(end, fields)
+        at, problem, fix = fault.args
+        raise error(offsets[at], problem, fix) from None
+    return Clauses(offsets[first], fields)
 
 
 def as_error(text: str) -> float | dict[str, float]:
@@ -120,7 +111,7 @@ def _option(
         if after < len(words):
             raise _Fault(after, f"{words[after]} is not understood here", "")
     except _Fault as fault:
-        raise InvalidQuery(field, fault.problem, fix) from None
+        raise InvalidQuery(field, fault.args[1], fix) from None
     return value
 
 

@@ -10,13 +10,13 @@ from typing import Any, Final, NoReturn, Self, TypeAlias, TypedDict, Unpack
 from stream_dp.broker import Broker
 from stream_dp.client import Client, Column, ResultTable
 from stream_dp.client.kafka.credentials import TokenSource
+from stream_dp.dbapi.bound_parameters import bound
 from stream_dp.dbapi.dbapi_errors import (
     InterfaceError,
     NotSupportedError,
     ProgrammingError,
     translated,
 )
-from stream_dp.dbapi.literals import bound
 
 Description: TypeAlias = list[tuple[str, str, None, None, None, None, bool]]
 Row: TypeAlias = tuple[Any, ...]

@@ -93,7 +93,7 @@ class Driven:
         return release
 
 
-class Truth:
+class ExactCounts:
     """Exact answers from marginals that are kept: fast enough to score every query."""
 
     def __init__(self, data: Blocks) -> None:
@@ -215,7 +215,7 @@ def _ask_in_phase(
         window = range(max(0, phase - (tile.phases or phase)), phase)
         for score in scores:
             score.ask_tile(replace(tile.query, window=window), data)
-    truth = Truth(data)
+    truth = ExactCounts(data)
     for query in asked:
         exact = truth.count(query)
         margin = need.accuracy.error * need.counted * len(query.window)

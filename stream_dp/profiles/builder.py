@@ -9,7 +9,7 @@ from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.universe import Attribute, Boolean, Category, Date, Number, Universe
-from stream_dp.dates import zone_of
+from stream_dp.dates import Zone
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import AttributeSpec, Definition, MeasureSpec
 from stream_dp.profiles.calibrated_profile import CALIBRATED
@@ -105,7 +105,7 @@ def _attribute(index: int, spec: AttributeSpec) -> Attribute:
                 spec.by,
                 spec.first,
                 spec.until,
-                zone=zone_of(spec.timezone or "UTC"),
+                zone=Zone(spec.timezone or "UTC"),
                 epoch=spec.epoch,
                 missing=spec.missing,
                 na=spec.na or (),

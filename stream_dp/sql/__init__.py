@@ -1,21 +1,46 @@
-"""SQL, on the analyst's side: what a statement asks, as the JSON of query messages."""
+"""SQL, on the analyst's side: what a statement asks, as the JSON of query messages.
 
-from stream_dp.sql.plan.select_planner import (
-    Names,
-    in_sqlite,
-    is_statement,
-    names_of,
-    parse,
-    plan,
-)
+A condition by itself, with or without WHERE, stands for ``SELECT COUNT(*) WHERE`` and it. A SELECT may have
+several aggregates and arithmetic on them, and HAVING, ORDER BY, LIMIT and OFFSET, which work on the published
+values. ``FROM`` may be a subquery or a WITH that only filters. ``SUM``, ``AVG`` and ``COUNT`` may have FILTER
+or a CASE that is a condition. ``STDDEV`` and ``VARIANCE`` follow from the counts of the bins. ``QUANTILE(x,
+0.9)`` (or ``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)``), ``MEDIAN(x)``, ``MIN(x)`` and ``MAX(x)`` are
+the bins that such a value lies in; ``MODE(x)`` is about all rows. A group may be a union of bins, as of
+``FLOOR(x / 10) * 10`` or ``WIDTH_BUCKET(x, 0, 100, 10)``.
+
+A condition compares attributes with constants: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``[NOT] IN``,
+``[NOT] BETWEEN``, ``[NOT] LIKE``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, or a boolean attribute by
+itself. AND, OR, NOT and ``IS [NOT] TRUE`` or ``FALSE`` combine conditions. A date is compared with ``DATE
+'2026-03-14'`` or a longer period, such as ``'2026-03'``; ``EXTRACT(MONTH FROM d)`` is compared with a number,
+and ``DATE_TRUNC('month', d)`` with the beginning of a period.
+
+At the end, ``WITHIN 5%`` (of the answer), ``WITHIN 0.5% OF ROWS`` or ``WITHIN 50`` (a number) says how
+precise the answer must be, and ``COSTING AT MOST 2%`` what it may take of any phase's budget. ``FRESH`` in
+front of counts or a condition asks for fresh answers, which rest on looks of their own.
+
+Where one row of each person counts in a phase, ``COUNT(DISTINCT user_id)`` asks how many persons there are.
+``user_id`` is the column that says whose row it is.
+
+Over a series, ``SUM`` and ``AVG`` with ``OVER (ORDER BY day ROWS BETWEEN 6 PRECEDING AND CURRENT ROW)`` are
+of the last parts, and ``LAG`` and ``LEAD`` of another one.
+
+``day``, ``week``, ``month`` and ``phase`` mean the time of a query unless an attribute has that name. ``WHERE
+day >= DATE '2026-11-01' AND day < DATE '2026-11-08'`` or ``phase BETWEEN 3 AND 7`` says which phases it is
+about, and ``GROUP BY day``, or ``GROUP BY DATE_TRUNC('month', day)``, asks one part for each period.
+
+``carrier = 'other'`` asks for all values that the definition of ``carrier`` does not list, together. This
+needs a cell for them, and 'other' must not be a listed value.
+"""
+
+from stream_dp.sql.plan.select_planner import Names, in_sqlite, names_of, parse, plan
 from stream_dp.sql.plan.statement_plan import Dimension, StatementPlan
 from stream_dp.sql.plan.statement_queries import MOST_QUERIES
-from stream_dp.sql.reading.translator import MAX_LENGTH, MAX_NESTING, example, name_in_sql
+from stream_dp.sql.reading.attribute_names import example, name_in_sql
+from stream_dp.sql.reading.statement_text import MAX_LENGTH
 from stream_dp.sql.terms.sql_dates import PERIODS
 
 __all__ = [
     "MAX_LENGTH",
-    "MAX_NESTING",
     "MOST_QUERIES",
     "PERIODS",
     "Dimension",
@@ -23,7 +48,6 @@ __all__ = [
     "StatementPlan",
     "example",
     "in_sqlite",
-    "is_statement",
     "name_in_sql",
     "names_of",
     "parse",

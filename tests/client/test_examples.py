@@ -19,7 +19,7 @@ EXAMPLES = {
     "stream_dp.messages.definitions": {"Definition.read"},
     "stream_dp.messages.topics": {"Topics"},
     "stream_dp.client.statements.public_tables": {"selected"},
-    "stream_dp.sql.reading.translator": {"example"},
+    "stream_dp.sql.reading.attribute_names": {"example"},
     "stream_dp.sql.plan.select_planner": {"names_of", "parse", "plan"},
 }
 

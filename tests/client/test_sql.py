@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.core.queries.conditions import compile_where
-from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidQuery
-from stream_dp.sql import example, parse
+from stream_dp.sql import example, parse, plan
 from stream_dp.sql.terms.attribute_cells import cells_where
+from tests.sql.schemas import universe_of
+from tests.sql.trees import counted, of
 
 FLIGHTS: list[dict[str, Any]] = [
     {"name": "carrier", "type": "category", "values": ["AA", "UA", "7"], "other": True, "missing": True},
@@ -25,16 +26,7 @@ FLIGHTS: list[dict[str, Any]] = [
     {"name": "late", "type": "boolean", "missing": False},
     {"name": "first seen", "type": "category", "values": ["EWR", "other"], "other": True},
 ]  # fmt: skip
-UNIVERSE = Universe(
-    (
-        Category("carrier", ("AA", "UA", "7"), missing=True),
-        Number("arr_delay", (-10, 0, 1, 30), integer=True, missing=True),
-        Number("distance", (100.5, 2000)),
-        Boolean("cancelled", missing=True),
-        Boolean("late"),
-        Category("first seen", ("EWR", "other")),
-    )
-)
+UNIVERSE = universe_of(FLIGHTS)
 
 RAW: dict[str, list[Any]] = {
     "carrier": ["AA", "UA", "7", "ZZ", None],
@@ -152,34 +144,31 @@ def test_unknown_is_neither_true_nor_false(sqlite: sqlite3.Connection, condition
     )
 
 
-def test_a_short_condition_makes_a_short_tree() -> None:
-    where = parse("carrier IN ('AA', 'UA') AND (30 <= arr_delay AND NOT cancelled)", FLIGHTS)[
-        "where"
-    ]
-    assert where == {
-        "all": [
-            {"attribute": "carrier", "in": ["AA", "UA"]},
-            {"attribute": "arr_delay", "ge": 30},
-            {"not": {"attribute": "cancelled", "eq": True}},
-            {"attribute": "cancelled", "is_missing": False},
-        ]
-    }
-
-
-LATE = {"attribute": "late", "eq": True}
+LATE = of("late", eq=True)
 
 
 @pytest.mark.parametrize(
     ("sql", "query"),
     [
-        ("late", {"kind": "predicate", "where": LATE}),
-        ("late; ", {"kind": "predicate", "where": LATE}),
-        ("WHERE late", {"kind": "predicate", "where": LATE}),
-        ("late -- the worst", {"kind": "predicate", "where": LATE}),
-        ("select count(*) where late", {"kind": "predicate", "where": LATE}),
-        ("SELECT COUNT(1) AS n FROM flights AS f WHERE late", {"kind": "predicate", "where": LATE}),
-        ("SELECT COUNT(*) FROM FLIGHTS", {"kind": "predicate", "where": None}),
-        ("TRUE", {"kind": "predicate", "where": None}),
+        ("late", counted(LATE)),
+        ("late; ", counted(LATE)),
+        ("WHERE late", counted(LATE)),
+        ("late -- the worst", counted(LATE)),
+        ("late = 1", counted(LATE)),
+        ("select count(*) where late", counted(LATE)),
+        ("SELECT COUNT(1) AS n FROM flights AS f WHERE late", counted(LATE)),
+        ("SELECT COUNT(*) FROM FLIGHTS", counted(None)),
+        ("TRUE", counted(None)),
+        ("carrier = 7", counted(of("carrier", eq="7"))),
+        ("carrier = 7.0", counted(of("carrier", eq="7"))),
+        ("carrier = 'other'", counted(of("carrier", is_other=True))),
+        ("\"first seen\" = 'other'", counted(of("first seen", eq="other"))),
+        ("carrier IN ('other', 'AA')",
+         counted({"any": [of("carrier", eq="AA"), of("carrier", is_other=True)]})),
+        ("carrier IN ('AA', 'UA') AND (30 <= arr_delay AND NOT cancelled)",
+         counted({"all": [of("carrier", in_=["AA", "UA"]), of("arr_delay", ge=30),
+                          {"not": of("cancelled", eq=True)}, of("cancelled", is_missing=False)]})),
+        (" OR ".join(["late"] * 500), counted({"any": [LATE] * 500})),
         ("late GROUP BY carrier", {"kind": "table", "group_by": ["carrier"], "where": LATE}),
         ("GROUP BY late, carrier", {"kind": "table", "group_by": ["late", "carrier"], "where": None}),
         ('SELECT Carrier, COUNT(*) FROM "flights" GROUP BY carrier, "first seen"',
@@ -188,15 +177,6 @@ LATE = {"attribute": "late", "eq": True}
 )  # fmt: skip
 def test_a_condition_or_a_select_that_counts_is_a_query(sql: str, query: dict[str, Any]) -> None:
     assert parse(sql, FLIGHTS, dataset="flights") == query
-
-
-def test_constants_mean_what_they_mean_in_a_row() -> None:
-    for spelling in ("7", "7.0", "'7'"):
-        assert parse(f"carrier = {spelling}", FLIGHTS)["where"] == {
-            "attribute": "carrier",
-            "eq": "7",
-        }
-    assert parse("late = 1", FLIGHTS) == parse("late = TRUE", FLIGHTS)
 
 
 PLACES = ["Bonn", "Berlin", "Bad Bonn", "100%", "a_b", "b", ""]
@@ -212,39 +192,20 @@ PLACES = ["Bonn", "Berlin", "Bad Bonn", "100%", "a_b", "b", ""]
     ],
 )
 @pytest.mark.parametrize("subject", ["{}", "LOWER({})", "(UPPER({}))"])
-def test_a_pattern_stands_for_the_listed_values_that_match_it(subject: str, pattern: str) -> None:
+def test_a_pattern_stands_for_the_listed_values_that_match_it(
+    sqlite: sqlite3.Connection, subject: str, pattern: str
+) -> None:
     """SQLite's own LIKE ignores case unless told not to."""
     place = {"name": "place", "type": "category", "values": [v or "none" for v in PLACES]}
-    connection = sqlite3.connect(":memory:")
-    connection.execute("PRAGMA case_sensitive_like = TRUE")
-    for negated in ("", "NOT "):
-        where = parse(f"{subject.format('place')} {negated}LIKE {pattern}", [place])["where"]
-        expected = [
+    sqlite.execute("PRAGMA case_sensitive_like = TRUE")
+    for form in (f"{subject} LIKE {pattern}", f"{subject} NOT LIKE {pattern}"):
+        where = parse(form.format("place"), [place])["where"]
+        matches = [
             value
             for value in place["values"]
-            if connection.execute(
-                f"SELECT {subject.format('?')} {negated}LIKE {pattern}", (value,)
-            ).fetchone()[0]
+            if sqlite.execute(f"SELECT {form.format('?')}", (value,)).fetchone()[0]
         ]
-        found = [where["eq"]] if "eq" in where else where.get("in", [])
-        assert found == expected
-    connection.close()
-
-
-@pytest.mark.parametrize(
-    ("pattern", "found"),
-    [
-        ("'100\\%'", {"attribute": "place", "eq": "100%"}),
-        ("'a\\_%'", {"attribute": "place", "eq": "a_b"}),
-        ("'100\\%' ESCAPE '!'", {"any": []}),
-        ("'100\\%' ESCAPE ''", {"any": []}),
-    ],
-)
-def test_a_backslash_is_the_escape_as_in_postgresql_and_mysql_unless_another_one_is_named(
-    pattern: str, found: dict[str, Any]
-) -> None:
-    place = {"name": "place", "type": "category", "values": ["100%", "1000", "a_b", "acb"]}
-    assert parse(f"place LIKE {pattern}", [place])["where"] == found
+        assert ([where["eq"]] if "eq" in where else where.get("in", [])) == matches
 
 
 @pytest.mark.parametrize(
@@ -254,32 +215,32 @@ def test_a_backslash_is_the_escape_as_in_postgresql_and_mysql_unless_another_one
         ("LOWER(place) = LOWER('BONN')", ["Bonn", "BONN"]),
         ("'GRAZ' = (UPPER(place))", ["Graz"]),
         ("UPPER(place) = 'Graz'", []),
-        ("LOWER(place) <> 'bonn'", ["Graz"]),
+        ("LOWER(place) <> 'bonn'", ["Graz", "g_%"]),
         ("NOT LOWER(place) <> 'bonn'", ["Bonn", "BONN"]),
         ("UPPER(place) IN ('GRAZ', 'LYON', NULL)", ["Graz"]),
-        ("UPPER(place) NOT IN ('GRAZ', 'LYON')", ["Bonn", "BONN"]),
+        ("UPPER(place) NOT IN ('GRAZ', 'LYON')", ["Bonn", "BONN", "g_%"]),
         ("UPPER(place) NOT IN ('GRAZ', NULL)", []),
         ("LOWER(place) IS NOT DISTINCT FROM 'bonn'", ["Bonn", "BONN"]),
-        ("LOWER(place) IS DISTINCT FROM 'bonn'", ["Graz", None]),
-        ("NOT LOWER(place) IS NOT DISTINCT FROM 'bonn'", ["Graz", None]),
+        ("LOWER(place) IS DISTINCT FROM 'bonn'", ["Graz", "g_%", None]),
+        ("NOT LOWER(place) IS NOT DISTINCT FROM 'bonn'", ["Graz", "g_%", None]),
+        # An escape is a backslash, as in PostgreSQL and MySQL, unless another one is named.
+        ("place LIKE '%\\%'", ["g_%"]),
+        ("place LIKE 'g\\_%'", ["g_%"]),
+        ("place LIKE 'g\\_%' ESCAPE '!'", []),
+        ("place LIKE 'g\\_%' ESCAPE ''", []),
+        ("place ILIKE 'bo%'", ["Bonn", "BONN"]),
+        ("place NOT LIKE 'B%'", ["Graz", "g_%"]),
     ],
-)
-def test_an_equality_that_ignores_case_stands_for_the_listed_values_that_satisfy_it(
+)  # fmt: skip
+def test_a_comparison_of_texts_stands_for_the_listed_values_that_satisfy_it(
     condition: str, found: list[Any]
 ) -> None:
     """What is not listed may satisfy it or not."""
-    values = ["Bonn", "BONN", "Graz"]
+    values = ["Bonn", "BONN", "Graz", "g_%"]
     place = {"name": "place", "type": "category", "values": values, "missing": True}
     cells = cells_where(parse(condition, [place])["where"], place)
     named = [*values, "an unlisted one", None]
     assert [name for cell, name in enumerate(named) if cells >> cell & 1] == found
-
-
-def test_a_pattern_leaves_unlisted_and_missing_values_out() -> None:
-    for sql in ("carrier LIKE 'A%'", "carrier NOT LIKE 'A%'", "carrier ILIKE 'a%'"):
-        chosen = selected(parse(sql, FLIGHTS)["where"])
-        found = {row["carrier"] for row, is_in in zip(ROWS, chosen, strict=True) if is_in}
-        assert found == ({"UA", "7"} if "NOT" in sql else {"AA"})
 
 
 def test_no_pattern_takes_long() -> None:
@@ -287,27 +248,13 @@ def test_no_pattern_takes_long() -> None:
     assert parse(f"place LIKE '{'%a' * 200}%b'", [place])["where"] == {"any": []}
 
 
-def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
-    other = {"attribute": "carrier", "is_other": True}
-    assert parse("carrier = 'other'", FLIGHTS)["where"] == other
-    assert parse("carrier IN ('other', 'AA')", FLIGHTS)["where"] == {
-        "any": [{"attribute": "carrier", "eq": "AA"}, other]
-    }
-    unlisted = [row["carrier"] == "ZZ" for row in ROWS]
-    assert selected(parse("carrier = 'other'", FLIGHTS)["where"]) == unlisted
-    listed = parse("\"first seen\" = 'other'", FLIGHTS)["where"]
-    assert listed == {"attribute": "first seen", "eq": "other"}
-
-
 @pytest.mark.parametrize(
     ("sql", "place", "words"),
     [
         # names and constants
         ('carrier = "AA"', (1, 11), "no attribute AA; write a string in single quotes: 'AA'"),
-        ("carrier = AA", (1, 11), "write a string in single quotes: 'AA'"),
         ('"AA" = carrier', (1, 1), "write a string in single quotes: 'AA'"),
         ("late AND\n  carier = 'AA'", (2, 3), "no attribute carier; did you mean carrier?"),
-        ("x = 1", (1, 1), "use one of carrier, arr_delay"),
         ("flights.carrier = 'AA'", (1, 1), "write carrier alone"),
         ("carrier = 'aa'", (1, 11), "'aa' is not a listed value of carrier (AA, UA, 7); did you mean 'AA'?"),
         ("carrier IN ('AA',\n'ZZ')", (2, 1), "carrier = 'other' asks for all unlisted values together"),
@@ -316,94 +263,64 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("arr_delay >= TRUE", (1, 1), "TRUE is not a number"),
         ("arr_delay = 1e999", (1, 13), "not a finite number"),
         ("late = 'yes'", (1, 8), "late is true or false, not 'yes'; write TRUE or FALSE"),
-        ("late = 2", (1, 8), "late is true or false"),
         ("arr_delay < distance", (1, 13), "distance is an attribute too"),
         ("'a' = 1", (1, 1), "this compares a text with a number; compare constants of one type"),
-        ("1 IN (SELECT 1)", (1, 1), "a constant is not a condition"),
         ("carier IN ()", (1, 1), "did you mean carrier?"),
         ("DATE '2026-01-01' = DATE '2026-01-01'", (1, 26), "casts are not answered"),
         ("arr_delay = NULL", (1, 1), "use IS NULL"),
-        ("arr_delay BETWEEN 1 AND NULL", (1, 1), "use IS NULL"),
         ("late IS NULL", (1, 1), "late has no cell for missing values; omit this condition"),
         ("carrier = ?", (1, 1), "parameters are not filled in"),
         # what is no condition
         ("carrier", (1, 1), "carrier is not a condition"),
-        ("NOT arr_delay", (1, 5), "arr_delay is not a condition"),
         ("carrier < 'AA'", (1, 1), "carrier is a category and has no order"),
-        ("late BETWEEN 0 AND 1", (1, 1), "late is a boolean and has no order"),
         ("carrier IS 'AA'", (1, 1), "IS 'AA' is not SQL"),
         ("1", (1, 1), "a constant is not a condition"),
-        ("NULL", (1, 1), "a constant is not a condition"),
-        ("arr_delay < 30 < 60", (1, 1), "compare one at a time"),
         ("late = (arr_delay > 0)", (1, 9), "compare one at a time"),
         # what is not answered
         ("late OR carrier GLOB 'A*'", (1, 9), "patterns are not answered: carrier GLOB 'A*'; use LIKE"),
         ("late OR arr_delay LIKE '3%'", (1, 9), "arr_delay is a number, and has no text; use = or IN"),
         ("carrier LIKE 'A%' ESCAPE 'ab'", (1, 26), "ESCAPE takes one character; write ESCAPE '!'"),
-        ("LOWER(arr_delay) LIKE '3%'", (1, 1), "arr_delay is a number, and has no text; use = or IN"),
-        ("UPPER(carrier) < 'AA'", (1, 1), "functions are not answered: UPPER(carrier)"),
         ("UPPER(carrier) = LOWER(carrier)", (1, 18), "functions are not answered: LOWER(carrier)"),
-        ("UPPER(LOWER(carrier)) = 'AA'", (1, 1), "functions are not answered: UPPER(LOWER(carrier))"),
         ("UPPER(carrier) = 7", (1, 18), "7 is not a text; write it in single quotes"),
-        ("UPPER(arr_delay) = '3'", (1, 1), "arr_delay is a number, and has no text; use = or IN"),
-        ("LOWER(carrier) IN (SELECT 1)", (1, 1), "IN takes a list of constants"),
         ("arr_delay + 1 > 3", (1, 1), "arithmetic is not answered: arr_delay + 1"),
-        ("arr_delay > 3 - 1", (1, 13), "arithmetic is not answered: 3 - 1"),
         ("CASE WHEN late THEN 1 END = 1", (1, 11), "CASE is not answered"),
         ("CAST(carrier AS INT) = 3", (1, 6), "casts are not answered"),
-        ("carrier IN (SELECT 1)", (1, 1), "IN takes a list of constants"),
-        ("EXISTS (SELECT 1)", (1, 16), "subqueries are not answered"),
         ("carrier = (SELECT 1)", (1, 19), "subqueries are not answered"),
         ("arr_delay BETWEEN SYMMETRIC 3 AND 1", (1, 1), "SYMMETRIC"),
-        ("late ORDER BY carrier", (1, 15), "carrier is not grouped by; add GROUP BY carrier"),
         ("late GROUP BY carrier ORDER BY COUNT(*)", (1, 32), "ORDER BY is worked out from answers"),
-        ("late LIMIT 3", (1, 12), "LIMIT is worked out from answers, so this is not one query"),
-        ("late GROUP BY carrier HAVING COUNT(*) > 3", (1, 30), "HAVING is worked out from answers"),
         ("late GROUP BY 1", (1, 1), "COUNT(*) is not a group"),
         ("late GROUP BY ROLLUP(carrier)", (1, 22), "ROLLUP (carrier) is not answered"),
-        ("late GROUP BY carier", (1, 15), "did you mean carrier"),
         ("late UNION SELECT 1", (1, 1), "not one SELECT"),
         ("SELECT COUNT(*) FROM flights JOIN b", (1, 35), "b is not a public table"),
-        ("SELECT COUNT(*) FROM flights, b", (1, 31), "b is not a public table"),
         ("SELECT COUNT(*) FROM adult", (1, 22), "adult is not the data set that you ask; write flights"),
-        ("SELECT COUNT(*) FROM (SELECT 1)", (1, 30), "a subquery here only filters rows"),
-        ("SELECT AVG(CASE WHEN late THEN 1 END)", (1, 22), "must count 0; write ELSE 0 END"),
         ("SELECT COUNT(carrier + 1)", (1, 8), "COUNT counts rows; use COUNT(*), COUNT(x)"),
-        ("SELECT COUNT(*), COUNT(carrier)", (1, 1), "this table is worked out from answers"),
-        ("SELECT COUNT(carrier), AVG(distance)", (1, 1), "this table is worked out from answers"),
         ("SELECT COUNT(carier)", (1, 14), "there is no attribute carier; did you mean carrier?"),
-        ("SELECT COUNT(DISTINCT carrier)", (1, 8), "distinct values are not counted"),
-        ("SELECT COUNT(*) OVER ()", (1, 8), "only SUM, AVG, LAG and LEAD have OVER"),
-        ("SELECT *", (1, 8), "rows are never shown"),
         ("SELECT QUANTILE(arr_delay, 90)", (1, 28), "90 is not a share; write 0.9"),
         ("SELECT\n  MEDIAN(carrier)", (2, 10), "carrier is a category; ask for MEDIAN of a number"),
-        ("SELECT AVG(carrier)", (1, 12), "carrier is a category; ask for AVG of a number"),
-        ("SELECT MODE(carier)", (1, 13), "did you mean carrier?"),
-        ("SELECT MEDIAN(distance + 1)", (1, 8), "is not answered"),
         ("SELECT MODE(distance) WHERE late", (1, 8), "MODE(distance) is about all rows"),
         ("SELECT MEDIAN(distance) GROUP BY distance", (1, 8), "all of its values lie in one bin"),
-        ("SELECT MODE(carrier) GROUP BY late", (1, 8), "MODE(carrier) is about all rows"),
-        ("SELECT AVG(distance), SUM(arr_delay)", (1, 1), "this table is worked out from answers"),
-        ("SELECT COUNT(*), MODE(carrier)", (1, 1), "this table is worked out from answers"),
         ("SELECT MODE() WITHIN GROUP (ORDER BY carrier DESC)", (1, 8), "is not answered"),
         ("MEDIAN(distance) > 3", (1, 1), "not a condition: MEDIAN(distance); write SELECT before it"),
-        ("SELECT carrier GROUP BY carrier", (1, 1), "this table is worked out from answers"),
         ("SELECT carrier, COUNT(*)", (1, 8), "carrier is not grouped by; add GROUP BY carrier"),
-        ("SELECT DISTINCT COUNT(*)", (1, 17), "DISTINCT takes attributes only"),
-        ("WITH x AS (SELECT 1) SELECT 1", (1, 29), "nothing is counted; add COUNT(*)"),
         ("DROP TABLE flights", (1, 1), "DROP is not answered; ask in a SELECT"),
         ("SELCT COUNT(*) FROM flights", (1, 7), "did you mean SELECT in place of SELCT?"),
-        ("SELECT COUNT(*) FORM flights", (1, 22), "did you mean FROM in place of FORM?"),
         ("late WITHN 5%", (1, 6), "did you mean WITHIN in place of WITHN?"),
-        ("SELECT EXTRACT(MONTH FROM day), COUNT(*) GROUP BY 1", (1, 27), "day is the time of the query"),
         ("SELECT AVG(distance) WITHIN 5%", (1, 22), "write WITHIN and a number in units of distance"),
+        ("SELECT AVG(CASE WHEN late THEN 1 ELSE 2 END)", (1, 22), "must count 0; write ELSE 0 END"),
+        ("FRESH SELECT AVG(CASE WHEN late THEN 1 ELSE 0 END)", (1, 1), "only counts can be FRESH"),
+        ("\nFRESH lat", (2, 7), "there is no attribute lat"),
+        ("SELECT CORR(distance, distance)", (1, 8), "name two attributes"),
+        ("SELECT CORR(distance + 1, arr_delay)", (1, 8), "name two attributes"),
+        ("SELECT CORR(distance, late)", (1, 23), "late is a boolean; name a number"),
+        ("SELECT late, CORR(distance, arr_delay) GROUP BY late", (1, 14), "one group at a time, with WHERE"),
+        ("SELECT COVAR_POP(distance, arr_delay)", (1, 8), "ask CORR, and multiply it by the STDDEV"),
+        *[(f"SELECT SUM({least})", (1, 8), "write LEAST(x, 21) of a number x and a constant") for least in (
+            "LEAST(distance)", "LEAST(distance, 20, 30)", "LEAST(distance, distance)", "LEAST(late, 1)"
+        )],
         # what is not SQL
         ("", (1, 1), "there is no condition"),
-        (" \n -- nothing", (1, 1), "there is no condition"),
-        (";late", (1, 1), "a semicolon is not allowed here"),
         ("late; late", (1, 5), "a semicolon is not allowed here"),
         ("late AND\n\n  carrier = 'AA", (3, 13), "this ' is not closed"),
-        ('\n"late', (2, 1), 'this " is not closed'),
         ("late AND `late", (1, 10), "this ` is not closed"),
         ("late /* why", (1, 12), "the text ends too early"),
         ("late AND\n\n (late", (3, 3), ") is expected after late"),
@@ -420,7 +337,7 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         (f"late{'::int' * 1900}", (1, 1), "nested too deeply"),
     ],
 )  # fmt: skip
-def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
+def test_a_fault_points_at_its_piece_and_says_how_to_fix_it(
     sql: str, place: tuple[int, int], words: str
 ) -> None:
     with pytest.raises(InvalidQuery) as caught:
@@ -430,114 +347,63 @@ def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
     assert words in str(caught.value)
 
 
+DISTANCE = {"attribute": "distance", "where": None}
+CORRELATION = {"kind": "correlation", "other": "arr_delay", **DISTANCE}
+
+
 @pytest.mark.parametrize(
     ("sql", "asked"),
     [
-        (
-            "QUANTILE(distance, 0.9) FROM flights",
-            {"kind": "quantile", "attribute": "distance", "rank": 0.9, "where": None},
-        ),
-        (
-            "percentile_cont(0) WITHIN GROUP (ORDER BY Distance)",
-            {"kind": "quantile", "attribute": "distance", "rank": 0, "where": None},
-        ),
-        (
-            "MEDIAN(arr_delay)",
-            {"kind": "quantile", "attribute": "arr_delay", "rank": 0.5, "where": None},
-        ),
-        ("MIN(distance)", {"kind": "quantile", "attribute": "distance", "rank": 0.0, "where": None}),
-        (
-            "carrier, MAX(distance) WHERE late GROUP BY carrier WITHIN 1% OF ROWS",
-            {
-                "kind": "quantile", "attribute": "distance", "rank": 1.0, "group_by": ["carrier"],
-                "where": {"attribute": "late", "eq": True}, "error": 0.01,
-            },
-        ),
+        ("QUANTILE(distance, 0.9) FROM flights", {"kind": "quantile", "rank": 0.9, **DISTANCE}),
+        ("percentile_cont(0) WITHIN GROUP (ORDER BY Distance)", {"kind": "quantile", "rank": 0, **DISTANCE}),
+        ("MEDIAN(distance)", {"kind": "quantile", "rank": 0.5, **DISTANCE}),
+        ("MIN(distance)", {"kind": "quantile", "rank": 0.0, **DISTANCE}),
+        ("carrier, MAX(distance) WHERE late GROUP BY carrier WITHIN 1% OF ROWS",
+         {"kind": "quantile", "attribute": "distance", "rank": 1.0, "group_by": ["carrier"], "where": LATE,
+          "error": 0.01}),
         ('MODE("first seen") AS often', {"kind": "mode", "attribute": "first seen"}),
-        (
-            "AVG(arr_delay), COUNT(*)",
-            {
-                "kind": "sum",
-                "attribute": "arr_delay",
-                "count_rows": True,
-                "mean": True,
-                "where": None,
-            },
-        ),
-        (
-            "COUNT(arr_delay), AVG(arr_delay)",
-            {"kind": "sum", "attribute": "arr_delay", "mean": True, "where": None},
-        ),
-        ("SUM(distance)", {"kind": "sum", "attribute": "distance", "where": None}),
-        (
-            "late, COUNT(*), AVG(distance), SUM(distance) WHERE late GROUP BY late",
-            {
-                "kind": "sum",
-                "attribute": "distance",
-                "group_by": ["late"],
-                "count_rows": True,
-                "where": {"attribute": "late", "eq": True},
-            },
-        ),
+        ("AVG(distance), COUNT(*)", {"kind": "sum", "count_rows": True, "mean": True, **DISTANCE}),
+        ("COUNT(arr_delay), AVG(arr_delay)",
+         {"kind": "sum", "attribute": "arr_delay", "mean": True, "where": None}),
+        ("SUM(distance)", {"kind": "sum", **DISTANCE}),
+        ("late, COUNT(*), AVG(distance), SUM(distance) WHERE late GROUP BY late",
+         {"kind": "sum", "attribute": "distance", "group_by": ["late"], "count_rows": True, "where": LATE}),
+        *[(f"SUM({least}), AVG({least})", {"kind": "sum", "up_to": 2000.0, **DISTANCE}) for least in (
+            "LEAST(distance, 2000)", "LEAST(2000.0, distance)", "(LEAST(distance, 2000))",
+        )],
+        ("COUNT(*), AVG(LEAST(distance, 9))",
+         {"kind": "sum", "up_to": 9.0, "count_rows": True, "mean": True, **DISTANCE}),
+        ("CORR(distance, arr_delay)", CORRELATION),
+        ("CORR(distance, arr_delay) WHERE late", {**CORRELATION, "where": LATE}),
+        ("CORR(distance, arr_delay) FILTER (WHERE late)", {**CORRELATION, "where": LATE}),
+        *[(share, {"kind": "share", "share_of": LATE, "where": None}) for share in (
+            "COUNT(*) FILTER (WHERE late) / COUNT(*)",
+            "1.0 * COUNT(*) FILTER (WHERE late) / COUNT(1) AS part",
+            "(COUNT(*) FILTER (WHERE late)) / COUNT(*)",
+            "avg(case when late then 1.0 else 0.0 end)",
+        )],
+        ("late, AVG(CASE WHEN late THEN 1 ELSE 0 END) WHERE distance < 2000 GROUP BY late",
+         {"kind": "share", "share_of": LATE, "group_by": ["late"], "where": of("distance", lt=2000)}),
     ],
 )  # fmt: skip
 def test_aggregates_of_values_ask_other_kinds(sql: str, asked: dict[str, Any]) -> None:
     assert parse(f"SELECT {sql}", FLIGHTS, dataset="flights") == asked
 
 
-SHARE_WHERE = {"attribute": "distance", "lt": 2000}
-
-
 @pytest.mark.parametrize(
-    "share",
+    ("sql", "kinds"),
     [
-        "COUNT(*) FILTER (WHERE late) / COUNT(*)",
-        "1.0 * COUNT(*) FILTER (WHERE late) / COUNT(1) AS part",
-        "(COUNT(*) FILTER (WHERE late)) / COUNT(*)",
-        "AVG(CASE WHEN late THEN 1 ELSE 0 END)",
-        "avg(case when late then 1.0 else 0.0 end)",
+        ("AVG(LEAST(distance, 9)), AVG(distance)", ["sum", "sum"]),
+        ("AVG(LEAST(distance, 9)), SUM(distance)", ["sum", "sum"]),
+        ("AVG(distance), SUM(arr_delay)", ["sum", "sum"]),
+        ("COUNT(*), MODE(carrier)", ["mode", "predicate"]),
+        ("COUNT(*), CORR(distance, arr_delay), AVG(distance)", ["correlation", "sum"]),
+        ("STDEV(distance), VAR(distance), STDEVP(distance), VARP(distance)", ["table"]),
     ],
-)
-def test_shares_are_asked_by_a_filtered_count_or_a_mean_of_ones_and_zeros(share: str) -> None:
-    asked = {"kind": "share", "share_of": {"attribute": "late", "eq": True}}
-    assert parse(f"SELECT {share}", FLIGHTS) == {**asked, "where": None}
-    grouped = f"SELECT late, {share} FROM flights WHERE distance < 2000 GROUP BY late"
-    assert parse(grouped, FLIGHTS) == {**asked, "group_by": ["late"], "where": SHARE_WHERE}
-
-
-@pytest.mark.parametrize("condition", ["arr_delay >= 0", "NOT carrier = 'AA'", "cancelled OR late"])
-def test_a_share_is_the_share_that_sqlite_finds(sqlite: sqlite3.Connection, condition: str) -> None:
-    sql = f"SELECT AVG(CASE WHEN {condition} THEN 1 ELSE 0 END) FROM flights WHERE distance < 2000"
-    asked = parse(sql, FLIGHTS, dataset="flights")
-    ((true,),) = sqlite.execute(sql).fetchall()
-    both = {"all": [asked["share_of"], asked["where"]]}
-    assert sum(selected(both)) / sum(selected(asked["where"])) == pytest.approx(true)
-
-
-@pytest.mark.parametrize(
-    ("sql", "column", "words"),
-    [
-        (
-            "SELECT AVG(CASE WHEN late THEN 2 ELSE 0 END)",
-            1,
-            "this table is worked out from answers",
-        ),
-        ("SELECT AVG(CASE WHEN late THEN 1 ELSE 2 END)", 22, "must count 0; write ELSE 0 END"),
-        ("SELECT 100 * COUNT(*) FILTER (WHERE late) / COUNT(*)", 1, "this table is worked out"),
-        (
-            "SELECT AVG(CASE WHEN late THEN 1 ELSE 0 END), AVG(distance)",
-            1,
-            "this table is worked out",
-        ),
-        ("SELECT COUNT(*) FILTER (WHERE lat) / COUNT(*)", 31, "did you mean late?"),
-        ("FRESH SELECT AVG(CASE WHEN late THEN 1 ELSE 0 END)", 1, "only counts can be FRESH"),
-    ],
-)
-def test_a_fault_in_a_share_points_at_its_piece(sql: str, column: int, words: str) -> None:
-    with pytest.raises(InvalidQuery) as caught:
-        parse(sql, FLIGHTS)
-    assert words in str(caught.value)
-    assert caught.value.field == f"line 1, column {column}"
+)  # fmt: skip
+def test_what_no_query_publishes_together_is_several(sql: str, kinds: list[str]) -> None:
+    found = plan(f"SELECT {sql}", FLIGHTS)
+    assert sorted(query["kind"] for query in found.queries) == kinds
 
 
 @pytest.mark.parametrize("name", RAW)
@@ -553,45 +419,28 @@ def test_a_count_of_an_attribute_leaves_rows_without_it_out_as_sqlite_does(
     assert counted == true
 
 
-@pytest.mark.parametrize("name", ["age-group", "from", 'what\'s "this"'])
+@pytest.mark.parametrize("name", ["age-group", "from", 'what\'s "this"', "age (years)"])
 def test_a_name_that_sql_reads_otherwise_is_asked_for_in_double_quotes(name: str) -> None:
     schema = [{"name": name, "type": "number", "edges": [18.0]}]
-    assert parse(example(schema), schema)["where"] == {"attribute": name, "ge": 18}
-    if '"' not in name:
-        with pytest.raises(InvalidQuery, match=f'write this name in double quotes: "{name}"'):
-            parse(f"{name} >= 18", schema)
+    assert parse(example(schema), schema)["where"] == of(name, ge=18)
+    for text in (f"{name} >= 18", f"{name} >= 18 AND TRUE") if '"' not in name else ():
+        with pytest.raises(InvalidQuery, match=re.escape(f'in double quotes: "{name}"')):
+            parse(text, schema)
 
 
-@pytest.mark.parametrize("sql", ["age (years) >= 18", "SELECT AVG(age (years))"])
-def test_a_name_that_looks_like_a_function_is_asked_for_in_double_quotes(sql: str) -> None:
-    schema = [{"name": "age (years)", "type": "number", "edges": [18.0]}]
-    with pytest.raises(InvalidQuery, match=r'write this name in double quotes: "age \(years\)"'):
-        parse(sql, schema)
+@pytest.mark.parametrize("dest", ["Boston", "other"])
+def test_a_long_list_of_values_is_cut_in_the_error(dest: str) -> None:
+    values = [f"A{i:02}" for i in range(99)]
+    airports = {"name": "dest", "type": "category", "values": values, "other": False}
+    with pytest.raises(InvalidQuery, match=r"\(A00, .*, A09, \.\.\.\); .*use a listed value"):
+        parse(f"dest = '{dest}'", [airports])
 
 
-def test_a_long_list_of_values_is_cut_in_the_error() -> None:
-    airports = {
-        "name": "dest",
-        "type": "category",
-        "values": [f"A{i:02}" for i in range(99)],
-        "other": False,
-    }
-    with pytest.raises(InvalidQuery, match=r"\(A00, .*, A09, \.\.\.\); use a listed value"):
-        parse("dest = 'Boston'", [airports])
-    with pytest.raises(InvalidQuery, match="use a listed value"):
-        parse("dest = 'other'", [airports])
-
-
-def test_an_unknown_name_has_its_own_reason() -> None:
-    for sql in ("carier = 'AA'", "carrier = AA"):
-        with pytest.raises(InvalidQuery) as caught:
-            parse(sql, FLIGHTS)
-        assert caught.value.reason == "unknown_attribute"
-
-
-def test_hundreds_of_alternatives_are_no_nesting() -> None:
-    where = parse(" OR ".join(["late"] * 500), FLIGHTS)["where"]
-    assert where == {"any": [LATE] * 500}
+@pytest.mark.parametrize("sql", ["carier = 'AA'", "carrier = AA"])
+def test_an_unknown_name_has_its_own_reason(sql: str) -> None:
+    with pytest.raises(InvalidQuery) as caught:
+        parse(sql, FLIGHTS)
+    assert caught.value.reason == "unknown_attribute"
 
 
 WORDS = [
@@ -637,27 +486,20 @@ def test_fresh_in_front_asks_for_a_fresh_answer(sql: str, plain: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "fresh",
-        "fresh AND age < 18",
-        "fresh GROUP BY city",
-        "fresh <> TRUE",
-        "fresh NOT IN (TRUE)",
-        "fresh IS NOT NULL",
-        '"fresh" OR age < 18',
-        "SELECT COUNT(*) WHERE fresh",
+        *(
+            "fresh",
+            "fresh AND age < 18",
+            "fresh GROUP BY city",
+            "fresh <> TRUE",
+            "fresh NOT IN (TRUE)",
+        ),
+        *("fresh IS NOT NULL", '"fresh" OR age < 18', "SELECT COUNT(*) WHERE fresh"),
     ],
 )
 def test_an_attribute_may_be_named_fresh(sql: str) -> None:
     asked = parse(sql, FRESH_SCHEMA)
     assert "fresh" not in asked
     assert '"attribute": "fresh"' in json.dumps(asked)
-
-
-def test_only_counts_are_fresh_and_errors_point_into_the_text_as_written() -> None:
-    with pytest.raises(InvalidQuery, match="line 1, column 2: only counts can be FRESH"):
-        parse(" FRESH SELECT AVG(age)", FRESH_SCHEMA)
-    with pytest.raises(InvalidQuery, match="line 2, column 7: there is no attribute agx"):
-        parse("\nFRESH agx > 3", FRESH_SCHEMA)
 
 
 # ---------------------------------------------------------------- persons
@@ -675,6 +517,7 @@ PERSON = {"key": "user_id", "rows_per_phase": 1, "phases": 12, "lifetime": False
         ("COUNT(user_id)", {}, "user_id says whose row it is"),
         ("user_id, COUNT(*) GROUP BY 1", {}, "no person can be named or grouped by"),
         ("COUNT(DISTINCT user_id)", None, "distinct values are not counted"),
+        ("month, COUNT(DISTINCT user_id) GROUP BY month", {}, "persons are counted in each phase"),
     ],
 )  # fmt: skip
 def test_what_is_not_a_number_of_persons_is_refused(

@@ -10,12 +10,13 @@ from stream_dp.client.statements.written_query import Query, as_message
 from stream_dp.errors import InvalidInput, InvalidQuery
 from stream_dp.messages import QueryFields
 from stream_dp.sql import parse
+from tests.sql.trees import counted, of
 
 SCHEMA: list[dict[str, Any]] = [
     {"name": "age", "type": "number", "edges": [18, 30, 65]},
     {"name": "smoker", "type": "boolean"},
 ]
-AGE = {"attribute": "age", "ge": 30}
+AGE = of("age", ge=30)
 WEEK = {"since": "2026-11-02", "until": "2026-11-09"}
 
 
@@ -53,34 +54,30 @@ def read(sql: str) -> dict[str, Any]:
 def test_conditions_about_time_are_a_window(time: str, window: dict[str, Any]) -> None:
     assert read(time)["window"] == window
     asked = read(f"SELECT COUNT(*) WHERE age >= 30 AND {time}")
-    assert asked == {"kind": "predicate", "where": AGE, "window": window}
+    assert asked == counted(AGE, window=window)
     QueryFields.read({"query_id": "q", **asked})
 
 
-def test_a_group_of_periods_is_a_series() -> None:
-    assert read("SELECT day, COUNT(*) GROUP BY day") == {
-        "kind": "predicate",
-        "where": None,
-        "series": "day",
-    }
-    assert read("SELECT week, smoker, AVG(age) WHERE age >= 30 GROUP BY smoker, week") == {
-        "kind": "sum",
-        "attribute": "age",
-        "mean": True,
-        "group_by": ["smoker"],
-        "where": AGE,
-        "series": "week",
-    }
-    share = read("SELECT AVG(CASE WHEN smoker THEN 1 ELSE 0 END) GROUP BY phase")
-    assert (share["kind"], share["series"]) == ("share", "phase")
+@pytest.mark.parametrize(
+    ("sql", "asked"),
+    [
+        ("day, COUNT(*) GROUP BY day", counted(None, series="day")),
+        ("week, smoker, AVG(age) WHERE age >= 30 GROUP BY smoker, week",
+         {"kind": "sum", "attribute": "age", "mean": True, "group_by": ["smoker"], "where": AGE,
+          "series": "week"}),
+        ("AVG(CASE WHEN smoker THEN 1 ELSE 0 END) GROUP BY phase",
+         {"kind": "share", "share_of": of("smoker", eq=True), "where": None, "series": "phase"}),
+    ],
+)  # fmt: skip
+def test_a_group_of_periods_is_a_series(sql: str, asked: dict[str, Any]) -> None:
+    assert read(f"SELECT {sql}") == asked
 
 
 def test_an_attribute_of_that_name_is_the_attribute() -> None:
     schema = [*SCHEMA, {"name": "Day", "type": "category", "values": ["Mon", "Tue"]}]
-    assert parse("day = 'Mon'", schema)["where"] == {"attribute": "Day", "eq": "Mon"}
+    assert parse("day = 'Mon'", schema)["where"] == of("Day", eq="Mon")
     table = parse("SELECT Day, COUNT(*) GROUP BY Day", schema)
-    assert table["group_by"] == ["Day"]
-    assert "series" not in table
+    assert (table["group_by"], "series" in table) == (["Day"], False)
     assert parse("week = '2026-11-02'", schema)["window"] == WEEK
 
 
@@ -93,7 +90,7 @@ def test_an_attribute_of_that_name_is_the_attribute() -> None:
         ("day >= 5", "this is not a date"),
         ("day >= 'Monday'", "this is not a date"),
         ("day >= '2026-11-02 10:00:00'", "this is not midnight"),
-        ("day >= '2026-11-02 00:00:00.5'", "this has a fraction of a second"),
+        ("day >= '2026-11-02 00:00:00.5'", "has a fraction of a second"),
         ("week = '2026-11-02T00:00:00Z'", "this is not a Monday"),
         ("day >= '2026-11-02T00:00Z' AND day < '2026-11-09'", "one bound has an offset from UTC"),
         ("day >= '2026-11-02T00:00Z' AND day > '2026-11-09'", "one bound has an offset from UTC"),
@@ -123,19 +120,24 @@ def message(query: Query[Any]) -> dict[str, Any]:
     return item
 
 
-def test_arguments_say_the_same() -> None:
-    asked = Query("age >= 30", window={"last": "7 days"}, series="day")
-    assert message(asked) == {
-        "kind": "predicate",
-        "where": AGE,
-        "window": {"last": "7 days"},
-        "series": "day",
-    }
-    same = Query("day >= '2026-11-02' AND day < '2026-11-09'", window=WEEK)
-    assert message(same)["window"] == WEEK
-    before = Query.difference("smoker", {"previous": "7 days"}, window={"last": "7 days"})
-    assert message(before)["minus_window"] == {"previous": "7 days"}
-    assert message(Query.sum("age", series="week"))["series"] == "week"
+LAST = {"last": "7 days"}
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (Query("age >= 30", window=LAST, series="day"), counted(AGE, window=LAST, series="day")),
+        (Query("day >= '2026-11-02' AND day < '2026-11-09'", window=WEEK), {"window": WEEK}),
+        (
+            Query.difference("smoker", {"previous": "7 days"}, window=LAST),
+            {"minus_window": {"previous": "7 days"}},
+        ),
+        (Query.sum("age", series="week"), {"series": "week"}),
+    ],
+)
+def test_arguments_say_the_same(query: Query[Any], said: dict[str, Any]) -> None:
+    asked = message(query)
+    assert {**asked, **said} == asked
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,14 @@ from stream_dp.errors import InvalidInput, InvalidQuery
 from stream_dp.messages import QueryFields
 from stream_dp.sql import parse
 from stream_dp.within import as_at_most, as_error
+from tests.sql.trees import counted, of
 
 SCHEMA: list[dict[str, Any]] = [
     {"name": "age", "type": "number", "edges": [18, 30, 65]},
     {"name": "within", "type": "number", "edges": [5, 9]},
     {"name": "city", "type": "category", "values": ["Bonn", "all within 5%"]},
 ]
-AGE = {"attribute": "age", "ge": 30}
+AGE = of("age", ge=30)
 
 
 def read(sql: str) -> dict[str, Any]:
@@ -47,64 +48,49 @@ def read(sql: str) -> dict[str, Any]:
 def test_clauses_at_the_end_are_fields_of_the_query(
     query: str, clauses: str, fields: dict[str, Any]
 ) -> None:
-    assert read(f"{query} {clauses}") == {"kind": "predicate", "where": AGE, **fields}
+    assert read(f"{query} {clauses}") == counted(AGE, **fields)
     QueryFields.read({"query_id": "q", **read(f"{query} {clauses}")})
 
 
-def test_tables_and_sums_take_them_too() -> None:
-    table = "SELECT city, COUNT(*) GROUP BY city WITHIN 1% OF ROWS"
-    assert read(table)["error"] == 0.01
-    assert read("SELECT SUM(age) WITHIN 900")["error"] == {"value": 900.0}
-    assert read("SELECT AVG(age) WITHIN 2.5")["error"] == {"mean": 2.5}
-    assert read("SELECT city, AVG(age) GROUP BY city WITHIN 2.5")["error"] == {"mean": 2.5}
-    assert read("SELECT AVG(age), COUNT(*) WITHIN 1% OF ROWS COSTING AT MOST 3%") == {
-        "kind": "sum",
-        "attribute": "age",
-        "count_rows": True,
-        "mean": True,
-        "where": None,
-        "error": 0.01,
-        "at_most": 0.03,
-    }
-
-
-SHARE = "SELECT AVG(CASE WHEN age >= 30 THEN 1 ELSE 0 END)"
-
-
-def test_shares_take_them_too() -> None:
-    assert read(f"{SHARE} WITHIN 0.01 COSTING AT MOST 3%") == {
-        "kind": "share",
-        "share_of": AGE,
-        "where": None,
-        "error": {"value": 0.01},
-        "at_most": 0.03,
-    }
-    assert read(f"{SHARE} WITHIN 1% OF ROWS")["error"] == 0.01
-    for error, words in (("5%", "one COUNT only"), ("2", "not below 1")):
-        with pytest.raises(InvalidQuery, match=words) as caught:
-            read(f"{SHARE} WITHIN {error}")
-        assert "write WITHIN 0.01" in caught.value.fix
+SHARE = "AVG(CASE WHEN age >= 30 THEN 1 ELSE 0 END)"
 
 
 @pytest.mark.parametrize(
-    "sql",
+    ("sql", "error"),
     [
-        "within >= 5",
-        "within >= 5 AND within < 9",
-        '"within" >= 5',
-        "city = 'all within 5%'",
-        "age >= 30 -- WITHIN 5%",
-        "SELECT PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY age)",
-        "SELECT within, COUNT(*) GROUP BY within",
+        ("city, COUNT(*) GROUP BY city WITHIN 1% OF ROWS", 0.01),
+        ("SUM(age) WITHIN 900", {"value": 900.0}),
+        ("AVG(age) WITHIN 2.5", {"mean": 2.5}),
+        ("city, AVG(age) GROUP BY city WITHIN 2.5", {"mean": 2.5}),
+        ("AVG(age), COUNT(*) WITHIN 1% OF ROWS COSTING AT MOST 3%", 0.01),
+        (f"{SHARE} WITHIN 0.01 COSTING AT MOST 3%", {"value": 0.01}),
+        (f"{SHARE} WITHIN 1% OF ROWS", 0.01),
+        ("CORR(age, within) WITHIN 0.03", {"value": 0.03}),
     ],
-)
-def test_the_word_alone_is_no_clause(sql: str) -> None:
-    assert not read(sql).keys() & {"error", "at_most"}
+)  # fmt: skip
+def test_other_kinds_take_them_too(sql: str, error: Any) -> None:
+    asked = read(f"SELECT {sql}")
+    assert asked["error"] == error
+    assert asked.get("at_most") == (0.03 if "COSTING" in sql else None)
 
 
-def test_an_attribute_of_that_name_can_be_asked_with_the_clause() -> None:
-    found = read("within >= 5 AND within < 9 WITHIN 9")
-    assert found["error"] == {"value": 9.0}
+@pytest.mark.parametrize(
+    ("sql", "fields"),
+    [
+        *[(sql, {}) for sql in (
+            "within >= 5 AND within < 9",
+            '"within" >= 5',
+            "city = 'all within 5%'",
+            "age >= 30 -- WITHIN 5%",
+            "SELECT PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY age)",
+            "SELECT within, COUNT(*) GROUP BY within",
+        )],
+        ("within >= 5 AND within < 9 WITHIN 9", {"error": {"value": 9.0}}),
+    ],
+)  # fmt: skip
+def test_the_word_alone_is_no_clause(sql: str, fields: dict[str, Any]) -> None:
+    asked = read(sql)
+    assert {name: asked[name] for name in asked.keys() & {"error", "at_most"}} == fields
 
 
 @pytest.mark.parametrize(
@@ -130,6 +116,10 @@ def test_an_attribute_of_that_name_can_be_asked_with_the_clause() -> None:
         ("SELECT AVG(age), SUM(age) WITHIN 2.5", 27, "not for both"),
         ("SELECT AVG(age), COUNT(*) WITHIN 2.5", 27, "without COUNT(*)"),
         ("SELECT SUM(age), COUNT(*) WITHIN 2.5", 27, "without COUNT(*)"),
+        ("SELECT SUM(2 * age) WITHIN 50", 21, "of one attribute, without arithmetic"),
+        (f"SELECT {SHARE} WITHIN 5%", 51, "one COUNT only"),
+        (f"SELECT {SHARE} WITHIN 2", 51, "the error of a share is not below 1"),
+        ("SELECT CORR(age, within) WITHIN 1.5", 26, "the error of a correlation is not below 1"),
     ],
 )
 def test_an_error_points_at_what_is_wrong_with_a_clause(
@@ -141,38 +131,34 @@ def test_an_error_points_at_what_is_wrong_with_a_clause(
     assert caught.value.fix
 
 
-def test_a_fault_before_the_clauses_is_still_found_where_it_is() -> None:
-    with pytest.raises(InvalidQuery, match="line 2, column 1: there is no attribute town"):
-        read("age >= 30 AND\ntown = 'Bonn' WITHIN 5%")
-
-
 def test_options_are_written_as_the_clauses_are() -> None:
     assert as_error("5%") == {"relative": 0.05}
     assert as_error("0.5% of rows") == as_error("0.5 % OF ROWS") == 0.005
     assert as_error("50") == {"value": 50.0}
     assert as_at_most("2%") == 0.02
-    for read_option, text in (
-        (as_error, ""),
-        (as_error, "5 rows"),
-        (as_error, "5% rows"),
-        (as_error, "nan"),
-        (as_at_most, "0.02"),
-        (as_at_most, "2% of it"),
-    ):
+    for text in ("", "5 rows", "5% rows", "nan"):
         with pytest.raises(InvalidQuery):
-            read_option(text)
+            as_error(text)
+    for text in ("0.02", "2% of it"):
+        with pytest.raises(InvalidQuery):
+            as_at_most(text)
 
 
-def test_a_query_holds_an_error_and_a_price() -> None:
-    for query in (
+@pytest.mark.parametrize(
+    "query",
+    [
         Query("age >= 30", error={"relative": 0.05}, at_most=0.02),
         Query("age >= 30 WITHIN 5%", at_most=0.02),
         Query("age >= 30 WITHIN 5% COSTING AT MOST 2%"),
-    ):
-        item = as_message(query, read)
-        assert item["error"] == {"relative": 0.05}
-        assert item["at_most"] == 0.02
-        QueryFields.read(item)
+    ],
+)
+def test_a_query_holds_an_error_and_a_price(query: Query[Any]) -> None:
+    item = as_message(query, read)
+    assert (item["error"], item["at_most"]) == ({"relative": 0.05}, 0.02)
+    QueryFields.read(item)
+
+
+def test_an_error_of_sums_by_group_is_an_argument_too() -> None:
     assert as_message(Query.sum("age", error=0.01, group_by=["city"]), read)["error"] == 0.01
 
 

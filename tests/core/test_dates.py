@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.rows.row_moments import DAY, MONTH, TIME, from_texts
 from stream_dp.core.rows.universe import MAX_FLAT, Category, Date, Shape, Universe
-from stream_dp.dates import labels_of, parts_in, parts_of, period_bounds, span_of, zone_of
+from stream_dp.dates import Zone, labels_of, parts_in, parts_of, period_bounds, span_of
 from stream_dp.errors import InvalidDefinition, InvalidQuery
 
 EPOCH = datetime(1970, 1, 1)
@@ -30,7 +30,7 @@ EVERY = [
     Date("d", "quarter", "2026-04-01"),
     Date("d", "week", "2026-01-05", missing=True),
     Date("d", "day", "2024-02-29"),
-    Date("d", "hour", "2026-03-28", "2026-03-30", zone=zone_of("Europe/Berlin"), missing=True),
+    Date("d", "hour", "2026-03-28", "2026-03-30", zone=Zone("Europe/Berlin"), missing=True),
     Date("d", "month_of_year", epoch="s", missing=True),
 ]
 
@@ -100,7 +100,7 @@ def test_a_column_of_moments_shows_nothing_in_its_repr() -> None:
 @pytest.mark.parametrize("name", ["Europe/Berlin", "America/St_Johns", "Asia/Kathmandu", "UTC"])
 @given(instant=st.integers(0, 130 * 365 * 86_400))
 def test_clocks_show_what_the_database_of_zones_says(name: str, instant: int) -> None:
-    zone = Date("h", "hour_of_day", zone=zone_of(name))
+    zone = Date("h", "hour_of_day", zone=Zone(name))
     shown = datetime.fromtimestamp(instant, ZoneInfo(name))
     text = datetime.fromtimestamp(instant, UTC).isoformat()
     assert zone.encode([text]) == [shown.hour]
@@ -108,10 +108,10 @@ def test_clocks_show_what_the_database_of_zones_says(name: str, instant: int) ->
 
 
 def test_an_hour_that_comes_twice_is_one_and_one_that_is_left_out_is_empty() -> None:
-    autumn = Date("h", "hour", "2026-10-25", "2026-10-26", zone=zone_of("Europe/Berlin"))
+    autumn = Date("h", "hour", "2026-10-25", "2026-10-26", zone=Zone("Europe/Berlin"))
     found = autumn.encode([f"2026-10-25T{hour:02}:30Z" for hour in range(-0, 4)])
     assert [autumn.labels[code][-3:] for code in found] == ["T02", "T02", "T03", "T04"]
-    spring = Date("h", "hour", "2026-03-29", "2026-03-30", zone=zone_of("Europe/Berlin"))
+    spring = Date("h", "hour", "2026-03-29", "2026-03-30", zone=Zone("Europe/Berlin"))
     found = spring.encode([f"2026-03-29T{hour:02}:30Z" for hour in range(3)])
     assert [spring.labels[code][-3:] for code in found] == ["T01", "T03", "T04"]
 
@@ -222,7 +222,7 @@ def test_bounds_that_do_not_begin_a_period_are_refused(given: dict[str, Any], fi
 @pytest.mark.parametrize("name", ["Mars/Base", "", "../zone", "Europe"])
 def test_a_time_zone_that_does_not_exist_is_refused(name: str) -> None:
     with pytest.raises(InvalidDefinition, match="there is no such time zone"):
-        zone_of(name)
+        Zone(name)
 
 
 def test_many_periods_or_values_in_order_have_levels() -> None:
@@ -397,5 +397,5 @@ def test_the_periods_that_begin_in_a_written_one_have_a_first_and_a_last() -> No
 def test_labels_of_cells_are_read_as_such_also_where_numbers_are_seconds(
     by: str, first: str | None, until: str | None, epoch: Any, has_missing: bool
 ) -> None:
-    date = Date("d", by, first, until, zone_of("UTC"), epoch, has_missing)
+    date = Date("d", by, first, until, Zone("UTC"), epoch, has_missing)
     assert date.encode(list(date.samples)).tolist() == list(range(date.size))

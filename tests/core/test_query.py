@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from stream_dp.core.queries.conditions import (
-    Conditions,
+    CompiledConditions,
     compile_group_by,
     compile_share,
     compile_where,
@@ -546,7 +546,7 @@ AA = leaf("carrier", "eq", "AA")
 
 
 def test_a_condition_that_is_asked_again_is_the_one_that_was_kept() -> None:
-    conditions = Conditions(FLIGHTS)
+    conditions = CompiledConditions(FLIGHTS)
     tree = {"all": [AA, {"not": leaf("arr_delay", "ge", 10)}]}
     assert conditions.compiled(tree) == compile_where(FLIGHTS, tree)
     assert conditions.compiled(copy.deepcopy(tree)) is conditions.compiled(tree)
@@ -554,7 +554,7 @@ def test_a_condition_that_is_asked_again_is_the_one_that_was_kept() -> None:
 
 
 def test_constants_of_different_types_are_told_apart() -> None:
-    conditions = Conditions(FLIGHTS)
+    conditions = CompiledConditions(FLIGHTS)
 
     def outcome(compiled: Callable[[dict[str, Any]], Predicate], tree: dict[str, Any]) -> object:
         try:
@@ -574,14 +574,14 @@ def test_only_the_last_conditions_are_kept_and_only_small_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("stream_dp.core.queries.conditions._MOST_KEPT", 2)
-    conditions = Conditions(FLIGHTS)
+    conditions = CompiledConditions(FLIGHTS)
     trees = [leaf("arr_delay", "ge", edge) for edge in (0, 10, 30)]
     first, *others = [conditions.compiled(tree) for tree in trees]
     assert [conditions.compiled(tree) for tree in trees[1:]] == others
     assert all(conditions.compiled(t) is o for t, o in zip(trees[1:], others, strict=True))
     assert conditions.compiled(trees[0]) is not first
     monkeypatch.setattr("stream_dp.core.queries.conditions._KEPT_CELLS", 1)
-    large = Conditions(FLIGHTS)
+    large = CompiledConditions(FLIGHTS)
     assert large.compiled(trees[0]) is not large.compiled(trees[0])
 
 
@@ -590,4 +590,4 @@ def test_a_condition_nested_too_deep_to_be_written_is_refused_as_always() -> Non
     for _ in range(5000):
         tree = {"not": tree}
     with pytest.raises(InvalidQuery, match="nested deeper"):
-        Conditions(FLIGHTS).compiled(tree)
+        CompiledConditions(FLIGHTS).compiled(tree)

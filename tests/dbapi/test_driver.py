@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_dp import dbapi, sql
+from stream_dp.dbapi.bound_parameters import bound
 from stream_dp.dbapi.connections import Connection
-from stream_dp.dbapi.literals import bound
 from stream_dp.messages import Definition
 from tests.client.world_client import WorldClient
 from tests.pipeline.world import definition

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from stream_dp.core.rows.universe import Category, Date, Number, Repeated, Universe
-from stream_dp.dates import zone_of
+from stream_dp.dates import Zone
 from stream_dp.errors import InvalidBatch, InvalidMessage
 from stream_dp.pipeline.intake.arrow import read_columns
 
@@ -248,7 +248,7 @@ def test_a_timestamp_of_any_unit_is_read_to_the_second_below(unit: str) -> None:
 
 
 def test_a_timestamp_with_a_zone_is_an_instant_and_one_without_says_what_clocks_showed() -> None:
-    berlin = Date("day", "day", "2026-03-13", "2026-03-17", zone=zone_of("Europe/Berlin"))
+    berlin = Date("day", "day", "2026-03-13", "2026-03-17", zone=Zone("Europe/Berlin"))
     late = datetime(2026, 3, 14, 23, 30)  # noqa: DTZ001 - what clocks showed has no zone
     columns = {
         "2026-03-15": pa.array([late], pa.timestamp("us", "America/New_York")),

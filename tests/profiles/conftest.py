@@ -12,7 +12,7 @@ import pytest
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome
-from stream_dp.core.queries.conditions import Conditions
+from stream_dp.core.queries.conditions import CompiledConditions
 from stream_dp.core.queries.query import AnyQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Block, Blocks
@@ -62,7 +62,7 @@ class Run:
     def query(self, fields: dict[str, Any], window: range | None = None) -> AnyQuery:
         """A query's message, compiled for a window; for all phases where none is given."""
         query = QueryFields.model_validate({"query_id": "q", **fields})
-        engine = SimpleNamespace(conditions=Conditions(self.universe))
+        engine = SimpleNamespace(conditions=CompiledConditions(self.universe))
         held: Any = SimpleNamespace(universe=self.universe, mechanism=self.mechanism, engine=engine)
         return compile_query(held, query).on(window or range(len(self.data)))
 

@@ -39,13 +39,10 @@ DIMENSIONS = {
         "countries",
         "code",
         {"code": "text", "region": "text", "members": "integer"},
-        {
-            "AT": {"region": "Alps", "members": 9},
-            "DE": {"region": "North", "members": 84},
-            "BE": {"region": "North", "members": 12},
-        },
+        {code: {"region": region, "members": members} for code, region, members in (
+            ("AT", "Alps", 9), ("DE", "North", 84), ("BE", "North", 12))},
     )
-}
+}  # fmt: skip
 
 Ask = Callable[[str], Awaitable[ResultTable]]
 
@@ -67,25 +64,21 @@ def truth() -> Iterator[sqlite3.Connection]:
 @pytest.fixture
 async def ask(world: Any) -> Ask:
     """``await ask(statement)``: the table, by way of messages to a worker and its answers."""
-    rows = sum(n for *_, n in _CELLS)
     names = [attribute["name"] for attribute in SALES]
     cells = [{**dict(zip(names, row, strict=True)), "count": n} for *row, n in _CELLS]
-
-    def define(world: Any) -> None:
-        world.define(
-            "sales",
-            attributes=SALES,
-            privacy={"epsilon": 20.0, "delta": 1e-9},
-            accuracy={"error": 0.01, "failure_probability": 1e-9},
-            phase={"min_rows": rows},
-            mechanism={"profile": "calibrated", "base_share": 0.0},
-            kinds={kind: {"share": 0.01} for kind in ("threshold", "median", "mode")},
-        )
-
-    await world.run(
-        rounds=(define, lambda world: world.batch("sales", "first", cells=cells)),
+    settings: dict[str, Any] = {
+        "attributes": SALES,
+        "privacy": {"epsilon": 20.0, "delta": 1e-9},
+        "accuracy": {"error": 0.01, "failure_probability": 1e-9},
+        "phase": {"min_rows": sum(n for *_, n in _CELLS)},
+        "mechanism": {"profile": "calibrated", "base_share": 0.0},
+        "kinds": {kind: {"share": 0.01} for kind in ("threshold", "median", "mode")},
+    }
+    first = (
+        lambda w: w.define("sales", **settings),
+        lambda w: w.batch("sales", "first", cells=cells),
     )
-
+    await world.run(rounds=first)
     numbers = itertools.count()
 
     async def asked(statement: str) -> ResultTable:

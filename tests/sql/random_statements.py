@@ -11,42 +11,24 @@ import random
 import re
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stream_dp import sql
 from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.core.queries.conditions import compile_where
-from stream_dp.core.rows.universe import Boolean, Category, Date, Number, Universe
-from stream_dp.messages import NoisyAnswer, read_answer
+from stream_dp.messages import NoisyAnswer
+from tests.answers import noisy_answer
+from tests.sql.schemas import SCHEMA, universe_of
 
 SIZES = ["S", "M", "L", "XL"]
 DAYS = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
 
-SCHEMA: list[dict[str, Any]] = [
-    {"name": "size", "type": "category", "values": SIZES, "ordered": True, "other": False, "missing": True},
-    {"name": "city", "type": "category", "values": ["Bonn", "Graz", "Lyon"], "missing": True},
-    {"name": "age", "type": "number", "edges": [18, 30, 31, 65], "integer": True, "missing": True},
-    {"name": "paid", "type": "boolean", "missing": True},
-    {"name": "mon", "type": "date", "by": "month", "from": "2025-10-01", "until": "2026-02-01"},
-    {"name": "at", "type": "date", "by": "day", "from": "2025-10-27", "until": "2025-11-05", "missing": True},
-    {"name": "wd", "type": "date", "by": "weekday"},
-]  # fmt: skip
-UNIVERSE = Universe(
-    (
-        Category("size", tuple(SIZES), ordered=True, other=False, missing=True),
-        Category("city", ("Bonn", "Graz", "Lyon"), missing=True),
-        Number("age", (18, 30, 31, 65), integer=True, missing=True),
-        Boolean("paid", missing=True),
-        Date("mon", "month", "2025-10-01", "2026-02-01"),
-        Date("at", "day", "2025-10-27", "2025-11-05", missing=True),
-        Date("wd", "weekday"),
-    )
-)
+UNIVERSE = universe_of(SCHEMA)
 LABELS = {attribute.name: attribute.labels for attribute in UNIVERSE.attributes}
 
 FIRST = date(2025, 10, 27)
@@ -67,62 +49,135 @@ _draws = np.random.default_rng(7)
 CODES = {name: _draws.integers(len(cells), size=N) for name, cells in RAW.items()}
 
 
-@dataclass(frozen=True)
-class Key:
-    """A group column.
-
-    Attributes:
-        ours: The expression.
-        name: The name of the column in the table.
-        theirs: The expression for the database.
-        groups: What the database groups by.
-    """
+class Key(NamedTuple):
+    """A group column: the expression, for us and for the database, and what the database groups by."""
 
     ours: str
-    name: str
     theirs: str
     groups: str
 
 
-def _plain(name: str) -> Key:
-    return Key(name, name, name, name)
-
-
-KEYS: dict[str, Key] = {name: _plain(name) for name in RAW} | {
-    "city": Key("city", "city", "city", "city, city_listed"),
-    "mon": Key("mon", "mon", "mon", "mon, mon_in"),
-    "mon_of": Key(
-        *["DATE_TRUNC('month', mon)", "mon_of"], *["DATE_TRUNC('month', mon_in)"] * 2
-    ),
-    "at_of": Key(*["DATE_TRUNC('day', at)", "at_of"], *["DATE_TRUNC('day', at_in)"] * 2),
-    "week_of": Key(
-        "DATE_TRUNC('week', at)",
-        "week_of",
-        "DATE_TRUNC('week', at_in)",
-        "DATE_TRUNC('week', at_in)",
-    ),
-    "month_of": Key(
-        "DATE_TRUNC('month', at)",
-        "month_of",
-        "DATE_TRUNC('month', at_in)",
-        "DATE_TRUNC('month', at_in)",
-    ),
-    "dow": Key("EXTRACT(DOW FROM wd)", "dow", "wd_dow", "wd_dow"),
-    "number": Key(
-        "EXTRACT(MONTH FROM mon)", "number", "EXTRACT(MONTH FROM mon_in)", "EXTRACT(MONTH FROM mon_in)"
-    ),
-    "kind": Key(
-        *["CASE WHEN age < 30 THEN 'young' WHEN age >= 65 THEN 'old' END", "kind"],
-        *["CASE WHEN age < 30 THEN 'young' WHEN age >= 65 THEN 'old' END"] * 2,
-    ),
-    "rank": Key(
-        *["CASE WHEN size > 'M' THEN 10 WHEN size IS NOT NULL THEN 9 END", "rank"],
-        *["CASE WHEN size IN ('L', 'XL') THEN 10 WHEN size IS NOT NULL THEN 9 END"] * 2,
-    ),
-    "large": Key(*["size >= 'L'", "large"], *["size IN ('L', 'XL')"] * 2),
+YOUNG = "CASE WHEN age < 30 THEN 'young' WHEN age >= 65 THEN 'old' END"
+KEYS: dict[str, Key] = {name: Key(name, name, name) for name in RAW} | {
+    "city": Key("city", "city", "city, city_listed"),
+    "mon": Key("mon", "mon", "mon, mon_in"),
+    **{name: Key(f"DATE_TRUNC('{unit}', {of})", *[f"DATE_TRUNC('{unit}', {of}_in)"] * 2)
+       for name, unit, of in (
+           ("mon_of", "month", "mon"), ("at_of", "day", "at"), ("week_of", "week", "at"),
+           ("month_of", "month", "at"))},
+    "dow": Key("EXTRACT(DOW FROM wd)", "wd_dow", "wd_dow"),
+    "number": Key("EXTRACT(MONTH FROM mon)", *["EXTRACT(MONTH FROM mon_in)"] * 2),
+    "kind": Key(YOUNG, YOUNG, YOUNG),
+    "rank": Key("CASE WHEN size > 'M' THEN 10 WHEN size IS NOT NULL THEN 9 END",
+                *["CASE WHEN size IN ('L', 'XL') THEN 10 WHEN size IS NOT NULL THEN 9 END"] * 2),
+    "large": Key("size >= 'L'", *["size IN ('L', 'XL')"] * 2),
 }  # fmt: skip
 
-_OPERATORS = ["=", "<>", "<", "<=", ">", ">="]
+LISTED = [
+    f"{{k}} {{in}} ({values})"
+    for values in ("{value}", "{value}, {value2}", "{value}, {value2}, NULL")
+]
+EQUAL = [*LISTED, "{k} {equal} {value}", "{value} {equal} {k}"]
+ORDER = ["{k} {order} {value}", "{value} {order} {k}", "{k} {between} {value} AND {value2}"]
+SAME = ["{k} IS{not} DISTINCT FROM {value}"]
+NULL = ["{k} IS{not} NULL"]
+FOLDED = [
+    *("{fold}({k}) {equal} {folded}", "{folded} = {fold}({k})"),
+    *("{fold}({k}) {in} ({folded}, {folded2})", "{fold}({k}) {in} ({folded}, {folded2}, NULL)"),
+]
+TIMES = [
+    *("{k} {order} '{day}{time}'", "'{day}{time}' {order} {k}"),
+    "{k} {between} '{day}{midnight}' AND '{day2}{end}'",
+]
+CUT = [form.replace("{k}", "DATE_TRUNC('{unit}', {k})").replace("{day", "{early") for form in TIMES]
+STATES = [
+    "{k}",
+    "{k} {equal} TRUE",
+    "{k} = FALSE",
+    *(f"{{k}} IS{x}" for x in (" TRUE", " NOT TRUE", " FALSE")),
+]
+MONTHS = "{k} >= '{label}-01' AND {k} < '{following}'"
+FORMS: dict[str, list[str | tuple[str, str]]] = {
+    "size": [*NULL, *EQUAL, *ORDER, *SAME, *FOLDED, "{fold}({k}) IS{not} DISTINCT FROM {folded}"],
+    "city": [*NULL, *EQUAL, *SAME, *((form, form.replace("{k}", "{k}_listed")) for form in (
+        *FOLDED, "{k} LIKE '%n'", "{k} NOT LIKE 'B%'")), ("{k} = 'other'", "{k} = 'Oslo'")],
+    "kind": [*NULL, *EQUAL, *SAME, *FOLDED, "{k}{not} LIKE 'y%'"],
+    **{key: [*NULL, *EQUAL, *ORDER] for key in ("dow", "number", "rank")},
+    "wd": [*EQUAL, *ORDER, *SAME],
+    "age": [*NULL, "{k} {begins} {edge}", "{k} {ends} {last}", "{edge} {ends} {k}", "{k} {equal} 30",
+            "{k} {between} {edge} AND {last}"],
+    "paid": [*NULL, *STATES], "large": [*NULL, *STATES],
+    "mon": [
+        *("{k} {begins} {value}", "{k} >= TIMESTAMP '{day} 00:00:00'", "'{day} 00:00:00.000000' > {k}"),
+        "{k} >= '{day}' AND {k} < '{day2}'", ("{k} = '{label}'", f"({MONTHS})"),
+        ("{k} <> '{label}'", f"NOT ({MONTHS})"), ("{k} NOT IN ('{label}')", f"NOT ({MONTHS})"),
+        ("{k} <= '{label}'", "{k} < '{following}'"), ("{k} > '{label}'", "{k} >= '{following}'"),
+        ("{k} BETWEEN '2025-10' AND '{label}'", "{k} >= '2025-10-01' AND {k} < '{following}'"),
+        ("EXTRACT(MONTH FROM {k}) >= 11", "EXTRACT(MONTH FROM {k}_in) >= 11"),
+    ],
+    "at": [*NULL, *EQUAL, *ORDER, *SAME, "{k} {begins} TIMESTAMP '{day} 00:00:00'",
+           "{k} {ends} '{day}{end}'", "'{day}{end}' >= {k}", TIMES[-1], *CUT],
+    **{key: [*NULL, *EQUAL, *ORDER, *SAME, *TIMES] for key in ("mon_of", "at_of", "week_of", "month_of")},
+}  # fmt: skip
+"""Conditions on a key, ``{k}``: one for us, or ours and the one of the database."""
+
+POOLS: dict[str, Sequence[str]] = {
+    "in": ["IN", "NOT IN"], "equal": ["=", "<>"], "order": ["<", "<=", ">", ">="],
+    "between": ["BETWEEN", "NOT BETWEEN"], "not": ["", " NOT"], "fold": ["LOWER", "UPPER"],
+    "begins": ["<", ">="], "ends": ["<=", ">"],
+    "edge": ["18", "30", "31", "65"], "last": ["17", "29", "30", "64"],
+    "midnight": ["", "T00:00:00", " 00:00:00.000000"], "end": ["T23:59:59", " 23:59:59", " 23:59:59.999"],
+    "time": ["", "T00:00:00", " 12:00:00", "T08:30", "T23:59:59", " 23:59:59"],
+    "label": ["2025-10", "2025-11", "2026-01"], "unit": ["day", "week"], "early": PERIODS[:7],
+}  # fmt: skip
+FOLLOWING = {"2025-10": "2025-11-01", "2025-11": "2025-12-01", "2026-01": "2026-02-01"}
+_MONTHS = [f"{month}-01" for month in ("2025-10", "2025-11", "2025-12", "2026-01")]
+VALUES: dict[str, Sequence[Any]] = {
+    "size": SIZES, "wd": DAYS, "city": ["Bonn", "Graz", "Lyon"], "kind": ["young", "old"],
+    "dow": range(7), "number": [1, 10, 11, 12], "rank": [9, 10],
+}  # fmt: skip
+BEGINNINGS = {
+    "mon": _MONTHS, "mon_of": _MONTHS, "at": PERIODS, "at_of": PERIODS,
+    "week_of": ["2025-10-27", "2025-11-03"], "month_of": _MONTHS[:2],
+}  # fmt: skip
+"""The constants that a key is compared with; of dates those at which a period begins."""
+WITHIN = {
+    "mon_of": [*_MONTHS, "2025-10-31", "2025-12-24", "2026-01-31"], "week_of": PERIODS,
+    "month_of": [*PERIODS, "2025-10-01", "2025-11-30"],
+}  # fmt: skip
+"""Dates within a period, for comparisons by order."""
+
+
+class Drawn(dict[str, str]):
+    """The constants and the words of one form, drawn when they are named; ``{day2}`` is another ``{day}``."""
+
+    def __init__(self, one: Any, key: str) -> None:
+        super().__init__(k="{k}")
+        days = BEGINNINGS.get(key, ())
+        values = [repr(value) for value in VALUES.get(key, ())]
+        folded = [fold(value) for value in values for fold in (str, str.lower, str.upper)]
+        self._one = one
+        self._pools = {
+            **POOLS, "value": values or [f"DATE '{day}'" for day in days], "folded": folded,
+            "day": WITHIN.get(key, days),
+        }  # fmt: skip
+
+    def __missing__(self, name: str) -> str:
+        if name == "following":
+            return FOLLOWING[self["label"]]
+        self[name] = self._one(self._pools[name.rstrip("2")])
+        return self[name]
+
+
+def _one_term(name: str) -> str:
+    return f"({name})" if " " in name else name
+
+
+def _with_plain_times(form: str) -> str:
+    """The rows have days: what is later on a day than its beginning is after it."""
+    form = re.sub(r"(DATE|TIMESTAMP) '", "'", form)
+    form = re.sub(r"(\d-\d\d)[T ]00:00:00[.0]*'", r"\1'", form)
+    return re.sub(r"(\d-\d\d)[T ][\d:.]+'", r"\1T'", form)
 
 
 class Draw:
@@ -135,225 +190,36 @@ class Draw:
     # -------------------------------------------------------- conditions
 
     def atom(self, key: str) -> tuple[str, str]:
-        """Returns a condition on a key, with ``{}`` for the key, for us and for the database."""
-        if self._random.random() < 0.08 and key not in ("mon", "wd"):
-            state = self._one(["IS NULL", "IS NOT NULL"])
-            return f"{{}} {state}", f"{{}} {state}"
-        return getattr(self, f"_{key}")()
+        """Returns a condition on a key, with ``{k}`` for the key, for us and for the database."""
+        form = self._one(FORMS[key])
+        ours, theirs = (form, form) if isinstance(form, str) else form
+        drawn = Drawn(self._one, key)
+        return ours.format_map(drawn), _with_plain_times(theirs.format_map(drawn))
 
-    def _compared(self, values: Sequence[str], operators: Sequence[str] = _OPERATORS) -> str:
-        """A comparison of the key with constants that both sides take."""
-        form = self._random.randrange(5)
-        if form == 0:
-            chosen = self._random.sample(values, self._random.randint(1, min(3, len(values))))
-            chosen += ["NULL"] * (self._random.random() < 0.25)
-            return f"{{}} {self._one(['IN', 'NOT IN'])} ({', '.join(chosen)})"
-        if form == 1 and "<" in operators:
-            between = self._one(["BETWEEN", "NOT BETWEEN"])
-            return f"{{}} {between} {self._one(values)} AND {self._one(values)}"
-        if form == 2:
-            mirrored = self._one(operators)
-            return f"{self._one(values)} {mirrored} {{}}"
-        if form == 3:
-            is_same = self._one(["IS DISTINCT FROM", "IS NOT DISTINCT FROM"])
-            return f"{{}} {is_same} {self._one(values)}"
-        return f"{{}} {self._one(operators)} {self._one(values)}"
-
-    def _ordered(self, days: Sequence[str], *, ends: bool = False) -> tuple[str, str]:
-        """A comparison by order with a time. ``ends`` allows only those at the end of a day."""
-        day, later = sorted(self._random.choices(days, k=2))
-        end = f"{later}{self._one(['T23:59:59', ' 23:59:59', ' 23:59:59.999'])}"
-        if self._random.random() < 0.3:
-            form = f"{{}} {self._one(['BETWEEN', 'NOT BETWEEN'])} '{day}{{}}' AND '{{}}'"
-            begins = self._one(["", "T00:00:00", " 00:00:00.000000"])
-            return form.format("{}", begins, end), form.format("{}", "", f"{later}T23:59:59")
-        operator = self._one(["<=", ">"] if ends else ["<", "<=", ">", ">="])
-        times = ["T23:59:59", " 23:59:59"] + ["", "T00:00:00", " 12:00:00", "T08:30"] * (not ends)
-        ours = f"{day}{self._one(times)}" if operator in ("<", ">=") or not ends else end
-        theirs = ours[:10] + "T" * (len(ours) > 10 and "00:00:00" not in ours)
-        if self._random.random() < 0.3:
-            mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[operator]
-            return f"'{ours}' {mirrored} {{}}", f"'{theirs}' {mirrored} {{}}"
-        return f"{{}} {operator} '{ours}'", f"{{}} {operator} '{theirs}'"
-
-    def _folded(self, values: Sequence[str], *, nulls: bool = True) -> tuple[str, str]:
-        """A comparison of LOWER or UPPER of the key. ``nulls`` allows those that are never unknown."""
-        folds: dict[str, Any] = {"LOWER": str.lower, "UPPER": str.upper}
-        name = self._one(list(folds))
-        fold = folds[name]
-        operators = ["=", "<>"] + ["IS DISTINCT FROM", "IS NOT DISTINCT FROM"] * nulls
-        chosen = [f"'{self._one([fold, str])(value)}'" for value in self._random.sample(values, 2)]
-        chosen += ["NULL"] * (self._random.random() < 0.2)
-        return self._one(
-            [
-                *[(same, same) for o in operators for same in [f"{name}({{}}) {o} {chosen[0]}"]],
-                *[
-                    (same, same)
-                    for o in ("IN", "NOT IN")
-                    for same in [f"{name}({{}}) {o} ({', '.join(chosen)})"]
-                ],
-                (f"{chosen[1]} = {name}({{}})", f"{chosen[1]} = {name}({{}})"),
-            ]
-        )
-
-    def _size(self) -> tuple[str, str]:
-        if self._random.random() < 0.25:
-            return self._folded(SIZES)
-        return (same := self._compared([f"'{size}'" for size in SIZES])), same
-
-    def _wd(self) -> tuple[str, str]:
-        return (same := self._compared([f"'{day}'" for day in DAYS])), same
-
-    def _city(self) -> tuple[str, str]:
-        if self._random.random() < 0.25:
-            ours, theirs = self._folded(["Bonn", "Graz", "Lyon"], nulls=False)
-            return ours, theirs.replace("{}", "{}_listed")
-        if self._random.random() < 0.2:
-            return self._one(
-                [
-                    ("{} = 'other'", "{} = 'Oslo'"),
-                    ("{} LIKE '%n'", "{}_listed LIKE '%n'"),
-                    ("{} NOT LIKE 'B%'", "{}_listed NOT LIKE 'B%'"),
-                ]
-            )
-        return (same := self._compared(["'Bonn'", "'Graz'", "'Lyon'"], ["=", "<>"])), same
-
-    def _age(self) -> tuple[str, str]:
-        low, high = sorted(self._random.sample([18, 30, 31, 65], 2))
-        same = self._one(
-            [
-                f"{{}} {self._one(['<', '>='])} {self._one([18, 30, 31, 65])}",
-                f"{{}} {self._one(['<=', '>'])} {self._one([17, 29, 30, 64])}",
-                f"{self._one([18, 65])} {self._one(['<=', '>'])} {{}}",
-                f"{{}} {self._one(['BETWEEN', 'NOT BETWEEN'])} {low} AND {high - 1}",
-                f"{{}} {self._one(['=', '<>'])} 30",
-            ]
-        )
-        return same, same
-
-    def _paid(self) -> tuple[str, str]:
-        state = self._one(["IS TRUE", "IS NOT TRUE", "IS FALSE", "= TRUE", "<> TRUE", "= FALSE"])
-        return self._one([("{}", "{}"), (f"{{}} {state}", f"{{}} {state}")])
-
-    _large = _paid
-
-    def _mon(self) -> tuple[str, str]:
-        first, after = self._random.sample(
-            ["2025-10-01", "2025-11-01", "2025-12-01", "2026-01-01"], 2
-        )
-        label, following = self._one(
-            [("2025-10", "2025-11-01"), ("2025-11", "2025-12-01"), ("2026-01", "2026-02-01")]
-        )
-        wide = f"({{0}} >= '{label}-01' AND {{0}} < '{following}')"
-        return self._one(
-            [
-                *[(f"{{}} {o} DATE '{first}'", f"{{}} {o} '{first}'") for o in ("<", ">=")],
-                (f"{{}} >= TIMESTAMP '{first} 00:00:00'", f"{{}} >= '{first}'"),
-                (f"'{first} 00:00:00.000000' > {{}}", f"{{}} < '{first}'"),
-                (f"{{}} = '{label}'", wide),
-                (f"{{}} <> '{label}'", f"NOT {wide}"),
-                (f"{{}} NOT IN ('{label}')", f"NOT {wide}"),
-                (f"{{}} <= '{label}'", f"{{}} < '{following}'"),
-                (f"{{}} > '{label}'", f"{{}} >= '{following}'"),
-                (
-                    f"{{0}} >= '{first}' AND {{0}} < '{after}'",
-                    f"{{0}} >= '{first}' AND {{0}} < '{after}'",
-                ),
-                (
-                    f"{{}} BETWEEN '2025-10' AND '{label}'",
-                    f"({{0}} >= '2025-10-01' AND {{0}} < '{following}')",
-                ),
-                ("EXTRACT(MONTH FROM {}) >= 11", "EXTRACT(MONTH FROM {}_in) >= 11"),
-            ]
-        )  # fmt: skip
-
-    def _at(self) -> tuple[str, str]:
-        form = self._random.random()
-        if form < 0.2:
-            return self._ordered(PERIODS, ends=True)
-        if form < 0.35:
-            unit, days = self._one([("week", PERIODS[:7]), ("day", PERIODS[:8])])
-            ours, theirs = self._ordered(days)
-            cut = f"DATE_TRUNC('{unit}', {{}})"
-            return ours.replace("{}", cut), theirs.replace("{}", cut)
-        if self._random.random() < 0.2:
-            day = self._one(PERIODS[1:])
-            o = self._one(["<", ">="])
-            return f"{{}} {o} TIMESTAMP '{day} 00:00:00'", f"{{}} {o} '{day}'"
-        days = [f"'{day}'" for day in PERIODS]
-        ours = self._compared(days)
-        return re.sub("('2025-[^']*')", r"DATE \1", ours), ours
-
-    def _dates(self, days: Sequence[str], within: Sequence[str] = ()) -> tuple[str, str]:
-        """A comparison with days that begin a period, or by order with times on others ``within`` some."""
-        if self._random.random() < 0.4:
-            return self._ordered(within or days)
-        ours = self._compared([f"'{day}'" for day in days])
-        return re.sub("('2025-[^']*'|'2026-[^']*')", r"DATE \1", ours), ours
-
-    def _mon_of(self) -> tuple[str, str]:
-        begin = ["2025-10-01", "2025-11-01", "2025-12-01", "2026-01-01"]
-        return self._dates(begin, [*begin, "2025-10-31", "2025-12-24", "2026-01-31"])
-
-    def _at_of(self) -> tuple[str, str]:
-        return self._dates(PERIODS)
-
-    def _week_of(self) -> tuple[str, str]:
-        return self._dates(["2025-10-27", "2025-11-03"], PERIODS)
-
-    def _month_of(self) -> tuple[str, str]:
-        return self._dates(["2025-10-01", "2025-11-01"], [*PERIODS, "2025-10-01", "2025-11-30"])
-
-    def _numbers(self, values: Sequence[int]) -> tuple[str, str]:
-        form = self._compared([str(value) for value in values])
-        while "DISTINCT" in form:
-            form = self._compared([str(value) for value in values])
-        return form, form
-
-    def _dow(self) -> tuple[str, str]:
-        return self._numbers(range(7))
-
-    def _number(self) -> tuple[str, str]:
-        return self._numbers([1, 10, 11, 12])
-
-    def _rank(self) -> tuple[str, str]:
-        return self._numbers([9, 10])
-
-    def _kind(self) -> tuple[str, str]:
-        if self._random.random() < 0.3:
-            return self._folded(["young", "old"], nulls=False)
-        form = self._one(["{} = 'young'", "{} <> 'old'", "{} IN ('old', 'young')", "'old' = {}"])
-        return self._one(
-            [(form, form), *[(same, same) for same in ("{} LIKE 'y%'", "{} NOT LIKE 'y%'")]]
-        )
-
-    def condition(self, keys: Sequence[str], named: Any, depth: int = 2) -> tuple[str, str]:
-        """Returns a condition on keys and on the number of rows, for us and for the database."""
+    def condition(
+        self, keys: Sequence[str], named: Any, depth: int = 2, *, rows: bool = True
+    ) -> tuple[str, str]:
+        """Returns a condition on keys, and on the number of ``rows``, for us and for the database."""
         form = self._random.random()
         if depth and form < 0.45:
-            (a, b), (c, d) = (self.condition(keys, named, depth - 1) for _ in range(2))
+            (a, b), (c, d) = (self.condition(keys, named, depth - 1, rows=rows) for _ in range(2))
             word = self._one(["AND", "OR"])
             return f"({a} {word} {c})", f"({b} {word} {d})"
         if depth and form < 0.6:
-            a, b = self.condition(keys, named, depth - 1)
+            a, b = self.condition(keys, named, depth - 1, rows=rows)
             before, after = self._one([("NOT ", ""), ("", " IS TRUE"), ("", " IS NOT FALSE")])
             return f"({before}({a}){after})", f"({before}({b}){after})"
-        if form < 0.7 and named is not None:
+        if form < 0.7 and named is not None and rows:
             limit = self._one([100, 400, 900])
-            same = f"n {self._one(['>', '>', '<=', '<='])} {limit}"
-            if self._random.random() < 0.1:
-                same = f"n NOT IN ({limit}, 1, NULL)"
+            same = self._one([f"n > {limit}", f"n <= {limit}", f"n NOT IN ({limit}, 1, NULL)"])
             return same, same
         key = self._one(keys)
         ours, theirs = self.atom(key)
         name = KEYS[key].ours if named is None else named[key]
-        name = f"({name})" if " " in name else name
-        return f"({ours.format(name)})", f"({self._theirs(theirs, key)})"
-
-    @staticmethod
-    def _theirs(form: str, key: str) -> str:
-        name = KEYS[key].theirs
-        return form.format(f"({name})" if " " in name else name)
+        return (
+            f"({ours.format(k=_one_term(name))})",
+            f"({theirs.format(k=_one_term(KEYS[key].theirs))})",
+        )
 
     # -------------------------------------------------------- statements
 
@@ -362,7 +228,7 @@ class Draw:
         if self._random.random() < 0.12:
             return self._distinct()
         keys = self._random.sample(list(KEYS), self._random.choice([1, 1, 2]))
-        if set(keys) in ({"mon", "mon_of"}, {"at", "at_of"}, {"wd", "dow"}):
+        if set(keys) in ({"mon", "mon_of"}, {"at", "at_of"}, {"at", "week_of"}, {"wd", "dow"}):
             keys = keys[:1]
         theirs = [KEYS[key].theirs for key in keys]
         groups = ", ".join(KEYS[key].groups for key in keys)
@@ -371,24 +237,20 @@ class Draw:
             for key in keys
         )
         base = f"SELECT {', '.join(theirs)}, COUNT(*) AS n FROM t"
-        form = self._random.randrange(4)
-        if form == 0:  # WHERE inside
+        inner = f"SELECT {selected}, COUNT(*) AS n FROM t{{}} GROUP BY {', '.join(keys)}"
+        form = self._one(["WHERE", "HAVING", "HAVING of aliases", "around"])
+        if form == "WHERE":
             plain = [key for key in keys if KEYS[key].ours == key] or ["size"]
-            ours, same = self.condition(plain, None, depth=1)
-            ours = (
-                f"SELECT {selected}, COUNT(*) AS n FROM t WHERE {ours} GROUP BY {', '.join(keys)}"
-            )
-            same = f"{base} WHERE {same} GROUP BY {groups}"
+            condition, where = self.condition(plain, None, depth=1)
+            ours = inner.format(f" WHERE {condition}")
+            same = f"{base} WHERE {where} GROUP BY {groups}"
         else:
-            names = {key: KEYS[key].ours if form == 1 else key for key in keys}
+            names = {key: KEYS[key].ours if form == "HAVING" else key for key in keys}
             condition, having = self.condition(keys, names)
             having = re.sub(r"\bn (?=[<>]|NOT IN)", "COUNT(*) ", having)
             same = f"{base} GROUP BY {groups} HAVING {having}"
-            inner = f"SELECT {selected}, COUNT(*) AS n FROM t GROUP BY {', '.join(keys)}"
-            if form == 3:
-                ours = f"SELECT * FROM ({inner}) AS v WHERE {condition}"
-            else:
-                ours = f"{inner} HAVING {condition}"
+            around = "SELECT * FROM ({}) AS v WHERE {}" if form == "around" else "{} HAVING {}"
+            ours = around.format(inner.format(""), condition)
         order = self._order(keys)
         if order is None:
             return ours, same, False
@@ -412,17 +274,13 @@ class Draw:
     def _distinct(self) -> tuple[str, str, bool]:
         keys = self._random.sample(["size", "city", "paid"], self._random.randint(1, 2))
         listed = ", ".join(keys)
-        ours = f"SELECT DISTINCT {listed} FROM t"
-        where = ""
-        if self._random.random() < 0.5:
-            condition, where = self.condition(keys, dict(zip(keys, keys, strict=True)))
-            while "n " in re.sub(r"'[^']*'|IN |IS|BETWEEN ", "", condition):
-                condition, where = self.condition(keys, dict(zip(keys, keys, strict=True)))
-            ours = f"SELECT {listed} FROM t GROUP BY {listed} HAVING {condition}"
-            where = f" WHERE {where}".replace("city_listed", "city")
-        ends = [self._one(["", " DESC"]) for _ in keys]
-        order = f" ORDER BY {', '.join(map(str.__add__, keys, ends))}"
-        return ours + order, f"SELECT DISTINCT {listed} FROM declared{where}{order}", True
+        order = " ORDER BY " + ", ".join(key + self._one(["", " DESC"]) for key in keys)
+        theirs = f"SELECT DISTINCT {listed} FROM declared"
+        if self._one([True, False]):
+            return f"SELECT DISTINCT {listed} FROM t{order}", theirs + order, True
+        condition, where = self.condition(keys, {key: key for key in keys}, rows=False)
+        ours = f"SELECT {listed} FROM t GROUP BY {listed} HAVING {condition}{order}"
+        return ours, f"{theirs} WHERE {where.replace('city_listed', 'city')}{order}", True
 
 
 # ------------------------------------------------------------ what we say
@@ -442,17 +300,14 @@ def _answer(query: dict[str, Any]) -> NoisyAnswer:
     shape = [len(LABELS[name]) for name in names]
     if not names:
         count = int(chosen.sum())
-        return _noisy(kind="predicate", value=count / N, count=count, error_bar=0.0)
+        return noisy_answer(N, kind="predicate", value=count / N, count=count, error_bar=0.0)
     flat = np.ravel_multi_index([CODES[name][chosen] for name in names], shape)
     counts = np.bincount(flat, minlength=int(np.prod(shape))).tolist()
     cells = {
-        "attributes": names,
-        "labels": [LABELS[name] for name in names],
-        "values": [count / N for count in counts],
-        "counts": counts,
-        "error_bars": [0.0] * len(counts),
-    }
-    return _noisy(kind="table", table=cells)
+        "attributes": names, "labels": [LABELS[name] for name in names], "counts": counts,
+        "values": [count / N for count in counts], "error_bars": [0.0] * len(counts),
+    }  # fmt: skip
+    return noisy_answer(N, kind="table", table=cells)
 
 
 def _rows_of(where: dict[str, Any] | None) -> Any:
@@ -465,23 +320,10 @@ def _rows_of(where: dict[str, Any] | None) -> Any:
     return predicate.mask[tuple(codes[place] for place in predicate.attributes)]
 
 
-def _noisy(**fields: Any) -> NoisyAnswer:
-    found = read_answer(
-        {
-            "version": 1, "dataset": "t", "query_id": "q", "analyst": "ann", "status": "answered", "n": N,
-            "difficulty": "easy", "path": "measured", "confidence": 0.99,
-            "privacy_loss": {"share": 0.0, "blocks": 0}, "budget": {"spent": 0.0, "left": 1.0}, "phase": 1,
-            "window": [1, 1], **fields,
-        }
-    )  # fmt: skip
-    assert isinstance(found, NoisyAnswer)
-    return found
-
-
 # ------------------------------------------------------------ what a database says
 
 
-def rows() -> list[dict[str, Any]]:
+def rows() -> list[tuple[Any, ...]]:
     """Returns the rows of the database."""
     found = []
     for i in range(N):
@@ -490,28 +332,18 @@ def rows() -> list[dict[str, Any]]:
         row["at_in"] = row["at"] if row["at"] in PERIODS else None
         row["city_listed"] = None if row["city"] == "Oslo" else row["city"]
         row["wd_dow"] = (DAYS.index(row["wd"]) + 1) % 7
-        found.append(row)
+        found.append(tuple(row.values()))
     return found
-
-
-def declared() -> list[tuple[Any, ...]]:
-    """Returns the declared values of size, city and paid, all of them together."""
-    return [(s, c, p) for s in SIZES for c in ("Bonn", "Graz", "Lyon") for p in (False, True)]
 
 
 def shown(row: Sequence[Any], names: Sequence[str]) -> tuple[Any, ...]:
     """Returns a row of the database as our table shows it."""
-    values: list[Any] = []
+    values = []
     for name, value in zip(names, row, strict=True):
         if name in RAW:
             told = LABELS[name][RAW[name].index(value)]
-            values.append(
-                None if told == "missing" else {"true": True, "false": False}.get(told, told)
-            )
-        elif name == "large":
-            values.append(None if value is None else bool(value))
-        else:
-            values.append(value)
+            value = {"missing": None, "true": True, "false": False}.get(told, told)
+        values.append(bool(value) if name == "large" and value is not None else value)
     return tuple(values)
 
 
@@ -524,19 +356,21 @@ class SQLite:
         for name, listed in (("sizes", SIZES), ("days", DAYS)):
             self.connection.create_collation(name, partial(_apart, listed))
         self.connection.create_function("date_trunc", 2, _truncated, deterministic=True)
-        self.connection.create_function("part", 2, _part, deterministic=True)
-        columns = [*RAW, "mon_in", "at_in", "city_listed", "wd_dow"]
-        collated = {"size": " COLLATE sizes", "wd": " COLLATE days"}
-        typed = ", ".join(f"{name}{collated.get(name, '')}" for name in columns)
-        self.connection.execute(f"CREATE TABLE t ({typed})")
-        self.connection.execute("CREATE TABLE declared (size COLLATE sizes, city, paid)")
-        marks = ", ".join("?" * len(columns))
-        values = [tuple(row[name] for name in columns) for row in rows()]
-        self.connection.executemany(f"INSERT INTO t VALUES ({marks})", values)
-        self.connection.executemany("INSERT INTO declared VALUES (?, ?, ?)", declared())
+        declared = product(SIZES, ("Bonn", "Graz", "Lyon"), (False, True))
+        tables = {
+            "t (size COLLATE sizes, city, age, paid, mon, at, wd COLLATE days,"
+            " mon_in, at_in, city_listed, wd_dow)": rows(),
+            "declared (size COLLATE sizes, city, paid)": list(declared),
+        }
+        for table, values in tables.items():
+            self.connection.execute(f"CREATE TABLE {table}")
+            insert = f"INSERT INTO {table.split()[0]} VALUES ({', '.join('?' * len(values[0]))})"
+            self.connection.executemany(insert, values)
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
-        written = re.sub(r"EXTRACT\((\w+) FROM (\w+)\)", r"PART('\1', \2)", statement)
+        written = re.sub(
+            r"EXTRACT\(MONTH FROM (\w+)\)", r"CAST(SUBSTR(\1, 6, 2) AS INT)", statement
+        )
         return self.connection.execute(written).fetchall()
 
 
@@ -551,11 +385,6 @@ def _truncated(unit: str, day: str | None) -> str | None:
     if unit == "week":
         found -= timedelta(days=found.weekday())
     return (found.replace(day=1) if unit == "month" else found).isoformat()
-
-
-def _part(part: str, day: str | None) -> int | None:
-    assert part == "MONTH"
-    return None if day is None else date.fromisoformat(day).month
 
 
 def names_in(statement: str) -> list[str]:

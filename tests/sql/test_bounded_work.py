@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlglot import exp
 
 from stream_dp import sql
 from stream_dp.errors import InvalidQuery
 from stream_dp.pipeline.queries.query_answerer import MOST_PARTS
-from stream_dp.sql.plan.select_planner import MOST_PERIODS
 from stream_dp.sql.plan.statement_plan import Among, Dimension
-from stream_dp.sql.reading import possible_conditions
+from stream_dp.sql.plan.table_values import MOST_PERIODS
 
 HOURS = [
     {"name": "d", "type": "date", "by": "hour", "from": "2020-01-01", "until": "2027-06-23"},
@@ -29,6 +27,11 @@ def repeated(term: str, connective: str) -> str:
     return joined[: sql.MAX_LENGTH].rpartition(f" {connective} ")[0]
 
 
+def asks_too_much(text: str, schema: Any, **more: Any) -> None:
+    with pytest.raises(InvalidQuery, match=TOO_MANY):
+        sql.plan(text, schema, **more)
+
+
 @pytest.mark.parametrize(
     ("text", "schema"),
     [
@@ -39,8 +42,7 @@ def repeated(term: str, connective: str) -> str:
 )
 def test_terms_that_look_at_all_values_are_counted_first(text: str, schema: Any) -> None:
     assert len(text) > 0.99 * sql.MAX_LENGTH
-    with pytest.raises(InvalidQuery, match=TOO_MANY):
-        sql.parse(text, schema)
+    asks_too_much(text, schema)
 
 
 def test_a_few_such_terms_are_answered() -> None:
@@ -51,17 +53,14 @@ def test_a_few_such_terms_are_answered() -> None:
     assert found["where"]["any"][1] == {"attribute": "city", "eq": "city7"}
 
 
-def test_groups_by_functions_of_dates_are_counted_too() -> None:
-    groups = ", ".join(f"DATE_TRUNC('{unit}', d)" for unit in ("year", "month") * 5)
-    with pytest.raises(InvalidQuery, match=TOO_MANY):
-        sql.plan(f"SELECT COUNT(*) FROM t GROUP BY {groups}", HOURS)
-
-
-def test_groups_of_many_periods_take_one_pass() -> None:
+def test_groups_by_functions_of_dates_are_counted_too_and_take_one_pass_each() -> None:
     """Each of 2,730 days once took a pass over 65,520 hours."""
+    asked = "SELECT COUNT(*) FROM t GROUP BY "
+    groups = ", ".join(f"DATE_TRUNC('{unit}', d)" for unit in ("year", "month") * 5)
+    asks_too_much(asked + groups, HOURS)
     with pytest.raises(InvalidQuery, match="more than 100 queries"):
-        sql.plan("SELECT COUNT(*) FROM t GROUP BY DATE_TRUNC('day', d)", HOURS)
-    years = sql.plan("SELECT COUNT(*) FROM t GROUP BY DATE_TRUNC('year', d)", HOURS)
+        sql.plan(f"{asked}DATE_TRUNC('day', d)", HOURS)
+    years = sql.plan(f"{asked}DATE_TRUNC('year', d)", HOURS)
     inside: list[Any] = [each["where"] for each in years.queries]
     assert {"attribute": "d", "between": ["2021-01-01T00", "2021-12-31T23"]} in inside
 
@@ -69,12 +68,8 @@ def test_groups_of_many_periods_take_one_pass() -> None:
 def test_groups_by_a_column_of_a_public_table_take_one_pass() -> None:
     rows = {f"city{n}": {"name": f"name{n % 20}"} for n in range(20_000)}
     table = Dimension("cities", "city", {"city": "text", "name": "text"}, rows)
-    plan = sql.plan(
-        "SELECT c.name, COUNT(*) FROM t JOIN cities c ON city = c.city GROUP BY c.name",
-        CITIES,
-        dimensions={"cities": table},
-    )
-    assert len(plan.queries) == 20
+    statement = "SELECT c.name, COUNT(*) FROM t JOIN cities c ON city = c.city GROUP BY c.name"
+    assert len(sql.plan(statement, CITIES, dimensions={"cities": table}).queries) == 20
 
 
 BAND = "CASE WHEN city IN ('city1', 'city2') THEN 'a' WHEN city = 'city3' THEN 'b' ELSE 'c' END"
@@ -98,8 +93,7 @@ PLACES = Dimension(
 )  # fmt: skip
 def test_filters_on_groups_are_counted_too(statement: str, term: str, schema: Any) -> None:
     text = statement.format(repeated(term, "OR")[: -len(statement)].rpartition(" OR ")[0])
-    with pytest.raises(InvalidQuery, match=TOO_MANY):
-        sql.plan(text, schema, dimensions={"places": PLACES})
+    asks_too_much(text, schema, dimensions={"places": PLACES})
 
 
 CELLS = [
@@ -136,45 +130,36 @@ def test_what_filters_and_arithmetic_do_for_all_groups_is_counted_first(
         return statement.format(glue.join(term.format(i) for i in range(n)))
 
     assert len(sql.plan(asked(most // 2), CELLS).queries) == 1
-    with pytest.raises(InvalidQuery, match=TOO_MANY):
-        sql.plan(asked(most + 1), CELLS)
+    asks_too_much(asked(most + 1), CELLS)
     few = [{**PART, "name": name} for name in "ab"]
     if "b = 'v" not in term:
         assert len(sql.plan(asked(20), few).queries) == 1, "of few groups"
 
 
-def test_the_parts_of_a_series_are_counted_too() -> None:
-    terms = " OR ".join(f"COUNT(*) = {n}" for n in range(30))
-    few = [{**CELLS[0], "values": [f"v{n}" for n in range(99)]}]
-    statement = COUNTED.format("{0}a", "{0}a") + f" HAVING {terms}"
-    assert sql.plan(statement.format(""), few).queries
-    with pytest.raises(InvalidQuery, match=TOO_MANY):
-        sql.plan(statement.format("day, "), few)
+BAND_OF_B = "CASE WHEN b = 'v1' THEN 1 WHEN b = 'v2' THEN 2 WHEN b = 'v3' THEN 3 END AS band"
+MANY = f"HAVING COUNT(*) IN ({', '.join(map(str, range(800)))})"
+FEW = f"HAVING {' OR '.join(f'COUNT(*) = {n}' for n in range(30))}"
+PAIRS = [f"(a = 'v{n}' AND b = 'v{n}')" for n in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("answered", "refused"),
+    [
+        (f"SELECT a, b, COUNT(*) FROM t GROUP BY a {FEW}".replace(" b,", ""),
+         f"SELECT day, a, b, COUNT(*) FROM t GROUP BY day, a, b {FEW}"),
+        (f"SELECT a, COUNT(*) FROM t GROUP BY a {MANY}",
+         f"SELECT a, {BAND_OF_B}, COUNT(*) FROM t GROUP BY a, band {MANY}"),
+        (f"SELECT DISTINCT a, b FROM t HAVING {' OR '.join(PAIRS[:3])}",
+         f"SELECT DISTINCT a, b FROM t HAVING {' OR '.join(PAIRS)}"),
+        (f"SELECT {' + '.join(['COUNT(*)'] * 60)} AS n, n + n + n + n AS m FROM t",
+         f"SELECT {' + '.join(['COUNT(*)'] * 60)} AS n, n + n + n + n AS m{', m' * 1400} FROM t"),
+    ],
+    ids=["parts of a series", "groups that are conditions", "declared values", "names"],
+)  # fmt: skip
+def test_whatever_multiplies_them_is_counted_too(answered: str, refused: str) -> None:
+    sql.plan(answered, CELLS)
+    asks_too_much(refused, CELLS)
     assert MOST_PERIODS == MOST_PARTS, "as a worker bounds them"
-
-
-def test_the_groups_of_conditions_are_counted_too() -> None:
-    band = "CASE WHEN b = 'v1' THEN 1 WHEN b = 'v2' THEN 2 WHEN b = 'v3' THEN 3 END AS band"
-    listed = ", ".join(map(str, range(800)))
-    statement = f"SELECT a, {{}}COUNT(*) AS n FROM t GROUP BY a{{}} HAVING n IN ({listed})"
-    assert len(sql.plan(statement.format("", ""), CELLS).queries) == 1
-    with pytest.raises(InvalidQuery, match=TOO_MANY):
-        sql.plan(statement.format(f"{band}, ", ", band"), CELLS)
-
-
-def test_the_declared_values_are_counted_too() -> None:
-    statement = "SELECT DISTINCT a, b FROM t HAVING {}"
-    terms = [f"(a = 'v{n}' AND b = 'v{n}')" for n in range(9)]
-    assert not sql.plan(statement.format(" OR ".join(terms[:3])), CELLS).queries
-    with pytest.raises(InvalidQuery, match=TOO_MANY):
-        sql.plan(statement.format(" OR ".join(terms)), CELLS)
-
-
-def test_names_that_stand_for_long_expressions_are_counted() -> None:
-    terms = " + ".join(["COUNT(*)"] * 60)
-    columns = ", ".join(["m"] * 1400)
-    with pytest.raises(InvalidQuery, match=TOO_MANY):
-        sql.plan(f"SELECT {terms} AS n, n + n + n + n AS m, {columns} FROM t", CELLS)
 
 
 def test_conditions_on_one_column_are_looked_at_once() -> None:
@@ -205,50 +190,3 @@ def test_no_condition_lists_more_than_a_message_holds(text: str) -> None:
         sql.parse(text, HOURS)
     with pytest.raises(InvalidQuery, match="lists more values than one query can"):
         sql.plan(f"SELECT COUNT(*) FILTER (WHERE {text}) FROM t", HOURS)
-
-
-def test_what_no_row_can_satisfy_is_looked_for_within_bounds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each combination of groups once took all cells times all terms."""
-    looked = 0
-    test = possible_conditions._test
-
-    def counted(*arguments: Any) -> Any:
-        holds = test(*arguments)
-
-        def look(row: Any) -> bool:
-            nonlocal looked
-            looked += 1
-            return holds(row)
-
-        return look
-
-    monkeypatch.setattr(possible_conditions, "_test", counted)
-    schema = [
-        {"name": name, "type": "category", "values": [f"v{n}" for n in range(26)]} for name in "ab"
-    ]
-    terms = " OR ".join(f"a = 'v{n % 26}' AND b = 'v{n % 25}' AND a = 'v1'" for n in range(180))
-    cases = "CASE WHEN {0} = 'v1' THEN 1 WHEN {0} = 'v2' THEN 2 WHEN {0} = 'v3' THEN 3 END"
-    groups = ", ".join(cases.format(name) for name in "ab")
-    plan = sql.plan(f"SELECT COUNT(*) FROM t WHERE {terms} GROUP BY {groups}", schema)
-    assert 1 < looked < 2 * possible_conditions._MOST_STEPS, (
-        "a condition is looked at, and each of its parts"
-    )
-    assert 0 < len(plan.queries) <= 16
-
-
-def test_the_text_of_each_part_of_each_part_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    n_texts = 0
-    written = exp.Expression.sql
-
-    def counted(*arguments: Any, **options: Any) -> str:
-        nonlocal n_texts
-        n_texts += 1
-        return written(*arguments, **options)
-
-    monkeypatch.setattr(exp.Expression, "sql", counted)
-    terms = " OR ".join([f"EXTRACT(DOW FROM d){' + 1' * 100} > 1"] * 4)
-    plan = sql.plan(f"SELECT COUNT(*) FROM t GROUP BY EXTRACT(DOW FROM d) HAVING {terms}", HOURS)
-    assert len(plan.queries) == 8
-    assert n_texts < 100, "of the groups alone"

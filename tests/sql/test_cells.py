@@ -8,30 +8,11 @@ from typing import Any
 import pytest
 
 from stream_dp.core.queries.conditions import compile_where
-from stream_dp.core.rows.universe import Boolean, Category, Date, Number, Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql.terms.attribute_cells import CutsCell, cells_where, n_cells
-from tests.sql.random_statements import SCHEMA as ATTRIBUTES
-from tests.sql.random_statements import UNIVERSE as THEIRS
+from tests.sql.schemas import MORE, universe_of
 
-SCHEMA: list[dict[str, Any]] = [
-    *ATTRIBUTES,
-    {"name": "share", "type": "number", "edges": [0.5, 2.0]},
-    {"name": "hour", "type": "date", "by": "hour_of_day", "missing": True},
-    {"name": "wk", "type": "date", "by": "week", "from": "2025-09-29", "until": "2025-11-03"},
-    {"name": "late", "type": "boolean"},
-    {"name": "listed", "type": "category", "values": ["a", "b"], "other": False},
-]
-UNIVERSE = Universe(
-    (
-        *THEIRS.attributes,
-        Number("share", (0.5, 2.0)),
-        Date("hour", "hour_of_day", missing=True),
-        Date("wk", "week", "2025-09-29", "2025-11-03"),
-        Boolean("late"),
-        Category("listed", ("a", "b"), other=False),
-    )
-)
+UNIVERSE = universe_of(MORE)
 _DATES = ["2025", "2025-11", "2025-W45", "2025-10-27", "2025-11-03", "2025-11-05", "2025-11-05T10"]
 CONSTANTS: dict[str, list[Any]] = {
     "size": ["S", "M", "XL"],
@@ -46,6 +27,7 @@ CONSTANTS: dict[str, list[Any]] = {
     "wk": [*_DATES, "2025-09-29", "2025-W44"],
     "late": [False, True],
     "listed": ["a", "b"],
+    "grade": ["low", "high"],
 }
 
 
@@ -63,7 +45,7 @@ def leaves(attribute: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"attribute": name, **each} for each in found]
 
 
-@pytest.mark.parametrize("attribute", SCHEMA, ids=[each["name"] for each in SCHEMA])
+@pytest.mark.parametrize("attribute", MORE, ids=lambda attribute: attribute["name"])
 def test_a_comparison_holds_for_the_cells_that_the_worker_finds(attribute: dict[str, Any]) -> None:
     place = UNIVERSE.names.index(attribute["name"])
     n = len(UNIVERSE.attributes[place].labels)

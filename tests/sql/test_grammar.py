@@ -54,20 +54,3 @@ def test_what_is_not_answered_is_refused_in_words_and_nothing_else_is_printed(
     with pytest.raises(InvalidQuery):
         sql.plan(f"SELECT {piece}, COUNT(*) FROM sales GROUP BY 1", SCHEMA)
     assert caplog.records == []
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("STDEV", "STDDEV"),
-        ("STDEVP", "STDDEV_POP"),
-        ("VAR", "VARIANCE"),
-        ("VARP", "VAR_POP"),
-    ],
-)
-def test_a_spread_may_have_the_name_that_another_database_gives_it(theirs: str, ours: str) -> None:
-    asked = (
-        sql.plan(f'SELECT {name}("Unit Price") AS s FROM sales', SCHEMA) for name in (theirs, ours)
-    )
-    first, second = asked
-    assert (first.queries, first.outputs) == (second.queries, second.outputs)

@@ -11,10 +11,12 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from stream_dp import sql
+from stream_dp.dbapi.bound_parameters import bound
 from stream_dp.dbapi.dbapi_errors import DataError
 from stream_dp.dbapi.dialect import StreamDPDialect
-from stream_dp.dbapi.literals import bound
 from stream_dp.errors import InvalidQuery
+from stream_dp.sql.plan.statement_plan import ValueType
+from tests.sql.trees import of
 
 COUNTRIES = ["AT", "BE", "DE", "FR"]
 SCHEMA: list[dict[str, Any]] = [
@@ -27,17 +29,14 @@ SCHEMA: list[dict[str, Any]] = [
     {"name": "paid", "type": "boolean", "missing": True},
     {"name": "smoker", "type": "boolean"},
 ]
+TYPES: dict[str, ValueType] = {
+    "code": "text", "zip": "text", "people": "integer", "share": "real", "coast": "boolean",
+    "region": "text",
+}  # fmt: skip
 PLACES = sql.Dimension(
     "places",
     "code",
-    {
-        "code": "text",
-        "zip": "text",
-        "people": "integer",
-        "share": "real",
-        "coast": "boolean",
-        "region": "text",
-    },
+    TYPES,
     {
         "AT": {"zip": "01067", "people": 9, "share": 0.5, "coast": False, "region": "EU"},
         "DE": {"zip": "53111", "people": 84, "share": 1.0, "coast": True, "region": "EU"},
@@ -56,113 +55,78 @@ def where_of(statement: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "condition",
+    ("condition", "is_sent"),
     [
-        "age > 65",
-        "age < 10",
-        "age BETWEEN 40 AND 50",
-        "age <= 65",
-        "amount > 50 AND amount < 100",
-        "amount BETWEEN 5 AND 10",
-        "NOT age >= 66",
+        *[(condition, True) for condition in (
+            "age > 65", "age < 10", "age BETWEEN 40 AND 50", "age <= 65", "amount > 50 AND amount < 100",
+            "amount BETWEEN 5 AND 10", "NOT age >= 66",
+        )],
+        *[(condition, False) for condition in (
+            "age >= 65 AND age < 18", "age > 64 AND age <= 29", "amount < 0 AND amount >= 100",
+        )],
     ],
-)
-def test_a_condition_that_cuts_a_bin_is_sent(condition: str) -> None:
-    assert len(planned(f"SELECT COUNT(*) FROM sales WHERE {condition}").queries) == 1
+)  # fmt: skip
+def test_a_condition_that_cuts_a_bin_is_sent_and_whole_bins_that_no_row_is_in_are_not(
+    condition: str, is_sent: bool
+) -> None:
+    assert bool(planned(f"SELECT COUNT(*) FROM sales WHERE {condition}").queries) == is_sent
+
+
+ONE = of("country", eq="DE")
 
 
 @pytest.mark.parametrize(
-    "condition",
-    ["age >= 65 AND age < 18", "age > 64 AND age <= 29", "amount < 0 AND amount >= 100"],
-)
-def test_whole_bins_that_no_row_is_in_are_not_sent(condition: str) -> None:
-    assert planned(f"SELECT COUNT(*) FROM sales WHERE {condition}").queries == ()
-
-
-@pytest.mark.parametrize(
-    "condition",
+    ("condition", "parts"),
     [
-        "d = '2026-03' AND d = DATE '2026-03-14'",
-        "d IN ('2026-01', '2026-02') AND d = '2026-01-05'",
-        "wd = 'Mon' AND wd IN (1, 2)",
-        "d IN ('2026-01', '2026-02-03') AND d IN ('2026-01-05', '2026-02-03')",
+        ("d = '2026-03' AND d = DATE '2026-03-14'", [of("d", eq="2026-03"), of("d", eq="2026-03-14")]),
+        ("wd = 'Mon' AND wd IN (1, 2)", [of("wd", eq="Mon"), of("wd", in_=[1, 2])]),
+        ("d IN ('2026-01', '2026-02-03') AND d IN ('2026-01-05', '2026-02-03')",
+         [of("d", in_=["2026-01", "2026-02-03"]), of("d", in_=["2026-01-05", "2026-02-03"])]),
+        ("country IN ('DE', 'FR') AND smoker AND country = 'DE'", [ONE, of("smoker", eq=True)]),
     ],
-)
-def test_lists_of_dates_that_differ_as_texts_are_all_kept(condition: str) -> None:
-    assert len(where_of(f"SELECT COUNT(*) FROM sales WHERE {condition}")["all"]) == 2
-
-
-def test_lists_of_which_one_holds_the_other_are_merged() -> None:
-    found = where_of(
-        "SELECT COUNT(*) FROM sales WHERE country IN ('DE', 'FR') AND smoker AND country = 'DE'"
-    )
-    one = {"attribute": "country", "eq": "DE"}
-    assert found == {"all": [one, {"attribute": "smoker", "eq": True}]}
+)  # fmt: skip
+def test_a_list_that_holds_another_is_left_out_and_dates_that_differ_as_texts_are_kept(
+    condition: str, parts: list[Any]
+) -> None:
+    assert where_of(f"SELECT COUNT(*) FROM sales WHERE {condition}") == {"all": parts}
 
 
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
         ("SELECT COUNT(*) FROM sales TABLESAMPLE (10)", "TABLESAMPLE is not answered; name the data"),
-        ("SELECT COUNT(*) FROM (SELECT * FROM sales) TABLESAMPLE (10)", "TABLESAMPLE is not answered"),
         ("SELECT COUNT(*) FROM sales FOR SYSTEM_TIME AS OF '2026-01-01'", "a version of a table is not"),
         ("SELECT COUNT(*) FROM sales PIVOT (SUM(age) FOR country IN ('DE'))", "PIVOT or UNPIVOT is not"),
-        ("SELECT COUNT(*) FROM sales UNPIVOT (v FOR n IN (age, amount))", "PIVOT or UNPIVOT is not"),
         ("SELECT COUNT(*) FROM sales@x", "@x is not a name"),
         ("SELECT channel, COUNT(*) FROM sales AS t(channel, country) GROUP BY 1", "a list of columns after"),
         ("WITH t(channel) AS (SELECT * FROM sales) SELECT COUNT(*) FROM t", "a list of columns after"),
-        ("SELECT COUNT(*) FROM sales JOIN places TABLESAMPLE (3) ON country = code", "TABLESAMPLE is not"),
-        ("SELECT COUNT(*) FROM sales JOIN places AS m(code) ON country = code", "a list of columns after"),
-        (
-            "WITH places AS (SELECT * FROM sales) SELECT COUNT(*) FROM sales JOIN places ON country = code",
-            "no two rows are ever linked",
-        ),
+        ("WITH places AS (SELECT * FROM sales) SELECT COUNT(*) FROM sales JOIN places ON country = code",
+         "no two rows are ever linked"),
         ("SELECT country, COUNT(*) FROM sales GROUP BY 1 FETCH FIRST 10 PERCENT ROWS ONLY", "PERCENT is not"),
         ("SELECT country, COUNT(*) FROM sales GROUP BY 1 FETCH FIRST 2 ROWS WITH TIES", "WITH TIES is not"),
         ("SELECT country, COUNT(*) FROM sales GROUP BY country LIMIT 2 BY country", "LIMIT BY is not"),
         ("SELECT DISTINCT ON (country) country FROM sales", "DISTINCT ON is not answered"),
         ("SELECT ROUND(AVG(age), 1, 1) FROM sales", "a third argument of ROUND is not answered"),
-        (
-            ("SELECT country, SUM(COUNT(*)) OVER (ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM sales "
-            "GROUP BY country"),
-            "OVER takes the periods of a series; GROUP BY day",
-        ),
+        ("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=1) COUNT(*) FROM sales", "omit WITH DIFFERENTIAL"),
+        ("SELECT COUNT(*) FROM sales JOIN orders ON country = id", "stream-dp dimension put FILE.csv --key"),
         ("SELECT COUNT(country, channel) FROM sales", "COUNT of several attributes is not answered"),
         ("SELECT COUNT(*) FROM sales HAVING COUNT(*) BETWEEN SYMMETRIC 9 AND 3", "put the lower bound first"),
-        (
-            ("SELECT COUNT(*) FROM sales JOIN places m ON country = code "
-            "WHERE m.region BETWEEN SYMMETRIC 'b' AND 'a'"),
-            "put the lower bound first",
-        ),
-        (
-            "SELECT COUNT(*) FROM sales WHERE day BETWEEN SYMMETRIC DATE '2026-02-01' AND DATE '2026-01-01'",
-            "put the lower bound first",
-        ),
-        (
-            "SELECT DISTINCT country FROM sales GROUP BY country, channel HAVING COUNT(*) > 3",
-            "omit DISTINCT: each group is there once",
-        ),
-        ("SELECT CAST(AVG(age) AS INTEGER) FROM sales", "a cast to whole numbers rounds nothing here"),
-        ("SELECT SUM(CAST(amount AS INTEGER)) FROM sales", "a cast to whole numbers rounds nothing"),
-        ("SELECT CAST(SUM(age) AS BIGINT) FROM sales", "write ROUND of the aggregate"),
-        ("SELECT SUM(2 * amount) FROM sales WITHIN 50", "of one attribute, without arithmetic"),
+        ("SELECT DISTINCT country FROM sales GROUP BY country, channel HAVING COUNT(*) > 3", "omit DISTINCT"),
+        *[(f"SELECT {cast} FROM sales", "a cast to whole numbers rounds nothing here; omit") for cast in (
+            "CAST(AVG(age) AS INTEGER)", "CAST(SUM(age) AS BIGINT)", "TRY_CAST(COUNT(*) / 2 AS INT)",
+            "CAST(1.5 AS INT)", "SUM(CAST(amount AS INTEGER))", "AVG(2 * CAST(amount AS INT))",
+            "SUM(CAST(CASE WHEN paid THEN amount END AS INT))", "CAST(ROUND(AVG(age), 1) AS INT)",
+            "COUNT(*) / CAST(NULLIF(AVG(age), 0) AS INT)", "CAST(MEDIAN(age) AS INTEGER)",
+        )],
         ("SELECT SUM(amount) / COUNT(amount) FROM sales WITHIN 2", "of one attribute, without arithmetic"),
-        (
-            f"SELECT COUNT(*) FROM sales WHERE (smoker AND paid){' IS NULL' * 30}",
-            "name the attributes: a IS NULL OR b IS NULL",
-        ),
+        (f"SELECT COUNT(*) FROM sales WHERE (smoker AND paid){' IS NULL' * 30}", "a IS NULL OR b IS NULL"),
         ("SELECT COUNT(*) FROM sales WHERE day <= DATE '9999-12-31'", "omit this bound"),
         ("SELECT COUNT(*) FROM sales WHERE month <= '9999-12-01'", "omit this bound"),
         ("SELECT TOP 5 country, COUNT(*) FROM sales GROUP BY country", "ORDER BY and LIMIT 5 at the end"),
         ("SELECT DISTINCT top (12) country FROM sales", "TOP is not answered; write ORDER BY and LIMIT 12"),
         ("SELECT COUNT(*) FROM sales WHERE LEFT(channel, 1) = 'w'", "use LIKE 'A%'"),
-        ("SELECT COUNT(*) FROM sales WHERE channel > 3", "use = or IN: its values are 'shop', 'web'"),
-        ("SELECT COUNT(*) FROM sales WHERE paid > 3", "paid is a boolean and has no order; use = or IN"),
-        ("SELECT COUNT(*) FROM sales WHERE wd = 'saturday'", "did you mean 'Sat'? write 'Mon' to 'Sun'"),
-        (
-            "SELECT COUNT(*) FROM sales WHERE wd >= '2025-12-01'",
-            "or 1 to 7; where phases have dates, day >= DATE '2025-12-01' asks about these",
-        ),
+        ("SELECT COUNT(*) FROM sales WHERE wd >= '2025-12-01'",
+         "or 1 to 7; where phases have dates, day >= DATE '2025-12-01' asks about these"),
         (f"SELECT COUNT(*) FROM sales WHERE phase = {'9' * 5000}", "this is not the number of a phase"),
     ],
 )  # fmt: skip
@@ -172,25 +136,30 @@ def test_what_nothing_reads_is_refused_in_words(statement: str, words: str) -> N
 
 
 @pytest.mark.parametrize(
-    "statement",
+    "selected",
     [
-        "SELECT CAST(COUNT(*) AS INTEGER) FROM sales",
-        "SELECT CAST(ROUND(AVG(age)) AS INTEGER) FROM sales",
-        "SELECT SUM(CAST(paid AS INTEGER)) FROM sales",
-        "SELECT SUM(CAST(age AS INTEGER)) FROM sales",
-        "SELECT CAST(SUM(CASE WHEN paid THEN 1 ELSE 0 END) AS BIGINT) FROM sales",
-        "SELECT CAST(AVG(amount) AS REAL) FROM sales",
-        "SELECT country, COUNT(*) FROM sales GROUP BY 1 FETCH FIRST 2 ROWS ONLY",
-        "SELECT AVG(amount) FROM sales WITHIN 2",
+        *(
+            "CAST(COUNT(*) AS INTEGER)",
+            "CAST(ROUND(AVG(age)) AS INTEGER)",
+            "SUM(CAST(paid AS INTEGER))",
+        ),
+        *("SUM(CAST(age AS INTEGER))", "CAST(SUM(CASE WHEN paid THEN 1 ELSE 0 END) AS BIGINT)"),
+        *(
+            "CAST(AVG(amount) AS REAL)",
+            "AVG(amount)",
+            "CAST(2 * COUNT(*) AS INT), SUM(CAST(age AS REAL))",
+        ),
+        *("SUM(CAST(amount > 20 AS INT))", "CAST(COALESCE(COUNT(*), 0) AS INT)"),
+        "COUNT(*) / CAST(NULLIF(COUNT(paid), 0) AS INT)",
     ],
 )
-def test_what_is_read_is_still_answered(statement: str) -> None:
-    assert planned(statement).queries
+def test_a_cast_that_changes_nothing_is_answered(selected: str) -> None:
+    assert planned(f"SELECT {selected} FROM sales").queries
 
 
-def test_a_cut_of_two_attributes_is_refused_by_a_single_query_too() -> None:
-    with pytest.raises(InvalidQuery, match="COUNT of several attributes"):
-        sql.parse("SELECT COUNT(country, channel) FROM sales", SCHEMA)
+@pytest.mark.parametrize("rows", ["FETCH FIRST 2 ROWS ONLY", "LIMIT 2"])
+def test_first_rows_may_be_asked_in_both_ways(rows: str) -> None:
+    assert planned(f"SELECT country, COUNT(*) FROM sales GROUP BY 1 {rows}").limit == 2
 
 
 def test_a_mean_of_a_condition_is_of_the_rows_for_which_it_is_known() -> None:
@@ -218,11 +187,11 @@ def test_positions_in_a_subquery_are_of_its_own_columns() -> None:
     assert (found.queries, found.order) == (same.queries, same.order)
 
 
-_TYPES = {
+KINDS = {
     "zip": ("text", ["'01067'"]),
     "code": ("text", ["'AT'"]),
-    "people": ("number", ["60", "-6", "6.5"]),
-    "share": ("number", ["1", "0.25"]),
+    "people": ("number", ["60", "-6"]),
+    "share": ("number", ["0.25"]),
     "coast": ("boolean", ["TRUE"]),
 }
 
@@ -230,27 +199,21 @@ _TYPES = {
 @pytest.mark.parametrize(
     "form",
     [
-        *(
-            "c.{0} = {1}",
-            "c.{0} <> {1}",
-            "c.{0} > {1}",
-            "{1} <= c.{0}",
-            "c.{0} BETWEEN {1} AND {1}",
-        ),
-        *("c.{0} IN ({1})", "c.{0} NOT IN ({1})"),
+        *("c.{0} <> {1}", "c.{0} > {1}", "{1} <= c.{0}", "c.{0} BETWEEN {1} AND {1}"),
+        *("c.{0} NOT IN ({1})", "c.{0} IS DISTINCT FROM {1}"),
     ],
 )
-@pytest.mark.parametrize("column", _TYPES)
+@pytest.mark.parametrize("column", KINDS)
 def test_a_joined_column_compares_with_constants_of_its_type_alone(column: str, form: str) -> None:
     asked = "SELECT COUNT(*) FROM sales JOIN places c ON country = c.code WHERE "
-    kind, _ = _TYPES[column]
-    for other, constants in _TYPES.values():
+    kind, _ = KINDS[column]
+    for other, constants in KINDS.values():
         for constant in constants:
             condition = form.format(column, constant)
             if other == kind:
                 planned(asked + condition)
                 continue
-            with pytest.raises(InvalidQuery, match=f"{column} is a {kind}, and this is not"):
+            with pytest.raises(InvalidQuery, match=f"is not a {kind}, but {column} is"):
                 planned(asked + condition)
 
 
@@ -264,7 +227,7 @@ def test_a_joined_column_keeps_what_its_entries_say() -> None:
     for condition in ("c.people LIKE '8%'", "c.coast ILIKE 'true'"):
         with pytest.raises(InvalidQuery, match="is not a text"):
             planned(f"SELECT COUNT(*) {joined} WHERE {condition}")
-    with pytest.raises(InvalidQuery, match="LIKE takes a text"):
+    with pytest.raises(InvalidQuery, match="1 is not a text, but zip is"):
         planned(f"SELECT COUNT(*) {joined} WHERE c.zip LIKE 1")
 
 

@@ -9,10 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from stream_dp.core.queries.conditions import compile_where
-from stream_dp.core.rows.universe import Date, Universe
-from stream_dp.dates import zone_of
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql import parse
+from tests.sql.schemas import universe_of
 
 OPERATORS: dict[str, Callable[[datetime, datetime], bool]] = {
     ">=": operator.ge,
@@ -31,19 +30,11 @@ STEP = timedelta(minutes=15)
         ("Europe/Berlin", "2025-10-26T01:00", {"hour": 104, "day": 4}),  # back from 3 to 2 o'clock
         ("Europe/Berlin", "2025-03-30T01:00", {"hour": 108, "day": 4}),  # forward from 2 to 3
         ("America/Havana", "2025-11-02T05:00", {"hour": 104, "day": 8}),  # back from 1 to midnight
-        (
-            "America/Havana",
-            "2025-03-09T05:00",
-            {"hour": 108, "day": 8},
-        ),  # forward from midnight to 1
+        ("America/Havana", "2025-03-09T05:00", {"hour": 108, "day": 8}),  # forward from midnight to 1
         ("Australia/Lord_Howe", "2025-04-05T15:00", {"hour": 60, "day": 4}),  # back by half an hour
-        (
-            "America/Asuncion",
-            "2023-03-26T03:00",
-            {"hour": 104, "day": 8},
-        ),  # back from midnight to 23
+        ("America/Asuncion", "2023-03-26T03:00", {"hour": 104, "day": 8}),  # back from midnight to 23
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("by", ["hour", "day"])
 def test_a_comparison_holds_for_the_rows_that_are_earlier_or_later_or_is_refused(
     by: str, zone: str, change: str, answered: dict[str, int]
@@ -60,7 +51,7 @@ def test_a_comparison_holds_for_the_rows_that_are_earlier_or_later_or_is_refused
         "until": until,
         "timezone": zone,
     }
-    universe = Universe((Date("at", by, first, until, zone_of(zone)),))
+    universe = universe_of([attribute])
     rows = [at + i * STEP for i in range(-192, 193)]
     (codes,) = universe.encode_rows([{"at": row.isoformat()} for row in rows]).codes
     found, reasons = 0, set[str | None]()

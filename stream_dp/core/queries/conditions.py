@@ -57,7 +57,7 @@ _KEPT_CELLS: Final = 4096
 """Cells of the attributes of a condition that is kept: all that are kept take some 16 MiB at the most."""
 
 
-class Conditions:
+class CompiledConditions:
     """The conditions of one schema. The last ones that were compiled are kept, for the same are asked again.
 
     Args:

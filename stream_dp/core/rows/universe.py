@@ -27,7 +27,7 @@ from stream_dp.core.encoding import Format, Reader, array, fields, integers
 from stream_dp.core.rows.measured_values import MAX_MEASURED_ROWS, Measure, Offsets
 from stream_dp.core.rows.person_slots import DIGEST_BYTES, Persons, Slots
 from stream_dp.core.rows.row_moments import DAY, MONTH, TIME, DateColumn, from_texts, on_clocks
-from stream_dp.dates import CYCLES, HOUR, Zone, calendar_of, label_of, labels_of, zone_of
+from stream_dp.dates import CYCLES, HOUR, Zone, calendar_of, label_of, labels_of
 from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
 
 MAX_ATTRIBUTES = 64
@@ -634,7 +634,7 @@ class Date(_Attribute):
     by: str
     first: str | None = None
     until: str | None = None
-    zone: Zone = field(default_factory=lambda: zone_of("UTC"))
+    zone: Zone = field(default_factory=lambda: Zone("UTC"))
     epoch: str | None = None
     missing: bool = False
     na: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream_dp.core.queries.conditions import Conditions
+from stream_dp.core.queries.conditions import CompiledConditions
 from stream_dp.messages import Definition
 from stream_dp.pipeline.rows.row_times import Times
 from stream_dp.profiles.builder import build
@@ -30,4 +30,4 @@ class Engine:
     def restart(self) -> None:
         """Begins again as if nothing had been published."""
         self.universe, self.mechanism = build(self.definition)
-        self.conditions = Conditions(self.universe)
+        self.conditions = CompiledConditions(self.universe)

@@ -5,7 +5,7 @@ A plan is public: it follows from the statement, the definition of the data set 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -64,7 +64,7 @@ class Call:
     Attributes:
         name: ``+ - * / neg round abs coalesce`` make numbers. ``lag`` is a value of an earlier part of a
             series, and ``n_parts`` the number of parts in a frame. ``persons`` lies between a count
-            of one phase and that of all. ``and or not = <> < <= > >= in is_null is_true is_false is_unknown``
+            of one phase and that of all. ``and or not = <> < <= > >= in is_null is_true is_unknown``
             make truth values, which may be unknown.
         arguments: What it is applied to.
     """
@@ -220,13 +220,20 @@ class StatementPlan:
         return is_cut and any(_has_published(each.expression) for each in self.order)
 
 
-def _has_published(expression: Expression) -> bool:
+def published_in(expression: Expression, before: int = 0) -> Iterator[tuple[Published, int]]:
+    """Yields the published values in an expression, each with how many parts before its own it is of."""
     match expression:
         case Published():
-            return True
+            yield expression, before
+        case Call(name="lag", arguments=(value, Constant(value=int(shift)))):
+            yield from published_in(value, before + shift)
         case Call(arguments=arguments):
-            return any(map(_has_published, arguments))
-    return False
+            for argument in arguments:
+                yield from published_in(argument, before)
+
+
+def _has_published(expression: Expression) -> bool:
+    return next(published_in(expression), None) is not None
 
 
 @dataclass(frozen=True, slots=True)

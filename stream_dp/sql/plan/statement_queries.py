@@ -9,11 +9,12 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Final
 
+from stream_dp.sql.plan.group_columns import GroupColumns
 from stream_dp.sql.plan.statement_plan import NO_ROWS, Part, Published, Scalar
-from stream_dp.sql.reading.possible_conditions import Possible
-from stream_dp.sql.reading.translator import Tree
-from stream_dp.sql.reading.trees import conjunction
+from stream_dp.sql.reading.faults import Fault
 from stream_dp.sql.terms.aggregates import EACH_PHASE, Atom
+from stream_dp.sql.terms.possible_conditions import Possible
+from stream_dp.sql.terms.trees import Cases, Tree, conjunction
 
 MOST_QUERIES: Final = 100
 """The most queries that one statement may ask: as many as one record holds."""
@@ -21,77 +22,73 @@ MOST_QUERIES: Final = 100
 _MOST_TRIED: Final = 10_000
 """The most combinations of values that are conditions to look at."""
 
-Cases = Sequence[tuple[Scalar, Tree]]
-"""The values of a group column that are conditions, with the condition of each."""
-
 
 class Queries:
     """The queries of a statement. Values of the same rows share one where it publishes all of them.
 
     Args:
+        at: The statement, as sqlglot reads it.
         atoms: The values that the statement needs.
-        names: The attributes that it groups by.
-        cases: The group columns whose values are conditions.
+        groups: The group columns.
         where: The condition on the rows.
-        schema: The attributes by name.
         impossible: Whether also what no row can satisfy is asked.
 
     Attributes:
         fields: The fields of each query.
-        combinations: The values of the columns in ``cases``, for each combination that rows can be in.
+        combinations: The values of the group columns that are conditions, for each combination that rows can
+            be in.
         published: The part of an answer that each value is.
-        too_many: Whether these are more than one statement may ask. The rest is not complete then.
+
+    Raises:
+        Fault: These are more queries than one statement may ask.
     """
 
     def __init__(
         self,
+        at: Any,
         atoms: Iterable[Atom],
-        names: Sequence[str],
-        cases: Sequence[Cases],
+        groups: GroupColumns,
         where: Tree | None,
-        schema: Mapping[str, Mapping[str, Any]],
         *,
         impossible: bool = False,
     ) -> None:
+        self._at = at
         self._wanted = dict.fromkeys(atoms)
-        self._names = names
-        self._schema = schema
+        self._names = [attribute["name"] for attribute in groups.tabled]
+        self._schema = groups.columns.schema
+        self._may_be = (lambda _: True) if impossible else Possible(self._schema)
+        self._combinations = self._possible([axis.cases for axis in groups.cased], where)
         self.fields: list[dict[str, Any]] = []
         self.published: dict[Atom, Published] = {}
-        self._may_be = (lambda _: True) if impossible else Possible(schema)
-        self.too_many = False
-        self._combinations = self._possible(cases, where)
-        self.combinations = tuple(
-            tuple(value for value, _ in combination) for combination in self._combinations
-        )
-        if self.too_many:
-            return
         # Sums come first, so that counts of the same rows are taken from them.
         for atom in sorted(self._wanted, key=lambda atom: atom.part not in ("total", "mean")):
             self.published[atom] = self._publish(atom)
             if len(self.fields) > MOST_QUERIES:
-                self.too_many = True
-                break
+                raise self._too_many()
 
-    def _possible(
-        self, cases: Sequence[Cases], where: Tree | None
-    ) -> list[tuple[tuple[Scalar, Tree], ...]]:
-        """Returns the combinations that rows can be in, or some of too many.
+    @property
+    def combinations(self) -> tuple[tuple[Scalar, ...], ...]:
+        return tuple(tuple(value for value, _ in cases) for cases in self._combinations)
+
+    def _too_many(self) -> Fault:
+        problem = f"this takes more than {MOST_QUERIES} queries"
+        return Fault(self._at, problem, "ask for fewer groups or aggregates at a time")
+
+    def _possible(self, columns: Sequence[Cases], where: Tree | None) -> list[Cases]:
+        """Returns the combinations of values that rows can be in.
 
         It adds one column after the other, so that what is impossible already is not combined further.
         """
-        found: list[tuple[tuple[Scalar, Tree], ...]] = [()]
-        tried = 0
-        for column in cases:
-            longer = []
+        found: list[Cases] = [()]
+        tried = itertools.count(1)
+        for column in columns:
+            longer: list[Cases] = []
             for combination, case in itertools.product(found, column):
                 both = (*combination, case)
-                tried += 1
                 if self._may_be(conjunction([where, *(tree for _, tree in both)])):
                     longer.append(both)
-                if len(longer) > MOST_QUERIES or tried > _MOST_TRIED:
-                    self.too_many = True
-                    return longer
+                if len(longer) > MOST_QUERIES or next(tried) > _MOST_TRIED:
+                    raise self._too_many()
             found = longer
         return found
 
@@ -106,7 +103,7 @@ class Queries:
                 asked["series"] = "phase"
             elif atom.frame is not None:
                 asked["frame"] = atom.frame
-            if not self._may_be(self._rows_of(asked)):
+            if not self._may_be(self._rows_asked(asked)):
                 indices.append(NO_ROWS)
                 continue
             if asked not in self.fields:
@@ -117,7 +114,7 @@ class Queries:
         bins = _bins(self._schema[atom.attribute]) if atom.part == "spread" else ()
         return Published(part, tuple(indices), bool(names), bins, *atom.spread)
 
-    def _rows_of(self, asked: Mapping[str, Any]) -> Any:
+    def _rows_asked(self, asked: Mapping[str, Any]) -> Any:
         """Returns the condition on the rows that a query needs: for a quantile they have a value."""
         where = asked.get("where")
         if asked["kind"] != "quantile" or not self._schema[asked["attribute"]].get("missing"):
@@ -167,10 +164,7 @@ class Queries:
     def _sums_of(self, atom: Atom) -> Iterator[Atom]:
         """Yields the sums and means that are wanted of the same rows."""
         for other in self._wanted:
-            of = replace(other, part="", attribute="", up_to=None)
-            if other.part in ("total", "mean") and of == replace(
-                atom, part="", attribute="", up_to=None
-            ):
+            if other.part in ("total", "mean") and _rows_of(other) == _rows_of(atom):
                 yield other
 
     def _asked(
@@ -188,6 +182,11 @@ class Queries:
                 asked["kind"] = "table"
         asked["where"] = conjunction([where, *cases]) if cases else where
         return asked
+
+
+def _rows_of(atom: Atom) -> Atom:
+    """Returns a value without what it says of its rows."""
+    return replace(atom, part="", attribute="", up_to=None)
 
 
 def _bins(attribute: Mapping[str, Any]) -> tuple[tuple[float, float, float], ...]:

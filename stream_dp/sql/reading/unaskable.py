@@ -6,12 +6,12 @@ It knows the text and the names of the attributes alone. All else is refused whe
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sqlglot import exp
 
-from stream_dp.errors import InvalidQuery
+from stream_dp.sql.reading.faults import Fault
 from stream_dp.sql.terms.sql_dates import PERIODS
 
 _HISTORY: Final = (
@@ -35,52 +35,40 @@ _ROWS: Final = (
     "ask SELECT {name}, COUNT(*) ... GROUP BY {name}, or read invented rows: stream-dp synthesize",
 )
 _SEARCHES: Final = (
-    exp.Like,
-    exp.ILike,
-    exp.RegexpLike,
-    exp.RegexpILike,
-    exp.SimilarTo,
-    exp.Glob,
-    exp.StrPosition,
-    exp.Contains,
-    exp.StartsWith,
+    *(exp.Like, exp.ILike, exp.RegexpLike, exp.RegexpILike, exp.SimilarTo, exp.Glob),
+    *(exp.StrPosition, exp.Contains, exp.StartsWith),
 )
 _CLOCKS: Final = ("NOW", "GETDATE", "SYSDATE")
 _PRESENT: Final = (exp.CurrentDate, exp.CurrentDatetime, exp.CurrentTime, exp.CurrentTimestamp)
 
 
-def check_askable(
-    select: Any,
-    attributes: Sequence[Mapping[str, Any]],
-    error: Callable[..., InvalidQuery],
-) -> None:
+def check_askable(select: Any, attributes: Sequence[Mapping[str, Any]]) -> None:
     """Refuses histories of persons, text that is not declared, the present, and lists of rows.
 
     Args:
         select: The statement, as sqlglot reads it.
         attributes: The attributes of the data set.
-        error: A function that makes the error at a piece, from the problem and the fix.
 
     Raises:
-        InvalidQuery: It asks one of these.
+        Fault: It asks one of these.
     """
     names = {attribute["name"].lower() for attribute in attributes}
     for at in _linked(select, names):
-        raise error(at, *_HISTORY)
+        raise Fault(at, *_HISTORY)
     for below in select.find_all(exp.Select):
         if below is not select and below.args.get("group"):
-            _check_grouped(select, below, names | set(PERIODS), error)
+            _check_grouped(select, below, names | set(PERIODS))
     if next(select.find_all(exp.Join), None) is None:  # else it may be a column of a public table
         named = {item.alias.lower() for item in select.find_all(exp.Alias)}
         for column in _searched(select, names | named):
             problem, fix = _TEXT
-            raise error(column, problem.format(name=column.name), fix)
+            raise Fault(column, problem.format(name=column.name), fix)
     for now in _present(select):
-        raise error(now, *_NOW)
+        raise Fault(now, *_NOW)
     for column in _listed(select):
         problem, fix = _ROWS
         name = column.name if column.name.lower() in names else attributes[0]["name"]
-        raise error(column, problem, fix.format(name=name))
+        raise Fault(column, problem, fix.format(name=name))
 
 
 def _linked(select: Any, names: set[str]) -> Iterator[Any]:
@@ -102,21 +90,18 @@ def _linked(select: Any, names: set[str]) -> Iterator[Any]:
                 yield condition
 
 
-def _check_grouped(
-    select: Any, below: Any, names: set[str], error: Callable[..., InvalidQuery]
-) -> None:
+def _check_grouped(select: Any, below: Any, names: set[str]) -> None:
     """Refuses groups of persons below a SELECT, and to count once more what is counted below."""
-    group = below.args["group"]
     given = {item.alias.lower() for item in below.expressions if isinstance(item, exp.Alias)}
-    joined = below.find(exp.Join) is not None
-    for column in () if joined else group.find_all(exp.Column):
-        if column.name.lower() not in names | given:
-            raise error(column, *_HISTORY)
+    if below.find(exp.Join) is None:
+        for column in below.args["group"].find_all(exp.Column):
+            if column.name.lower() not in names | given:
+                raise Fault(column, *_HISTORY)
     for item in select.expressions if below.find_ancestor(exp.From, exp.CTE) else ():
         for counted in item.find_all(exp.AggFunc):
             inside = counted.find_ancestor(exp.Select) is select
             if inside and counted.find_ancestor(exp.Window) is None:
-                raise error(item, *_TWICE)
+                raise Fault(item, *_TWICE)
 
 
 def _searched(select: Any, names: set[str]) -> Iterator[Any]:

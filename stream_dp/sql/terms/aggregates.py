@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlglot import exp
 
-from stream_dp.errors import InvalidQuery
 from stream_dp.sql.plan.statement_plan import Call, Constant
-from stream_dp.sql.reading.grammar import Grammar
-from stream_dp.sql.reading.translator import Source, Tree
-from stream_dp.sql.reading.trees import as_json, conjunction
-from stream_dp.sql.terms.public_joins import Joined, JoinedConditions
+from stream_dp.sql.reading.faults import Fault, short
+from stream_dp.sql.reading.literals import is_number, number
+from stream_dp.sql.terms.columns import Attribute
+from stream_dp.sql.terms.condition_trees import Conditions
+from stream_dp.sql.terms.refused_pieces import refused_value
+from stream_dp.sql.terms.trees import Tree, all_of, as_json, conjunction
 
 TRUTHS: Final = (
-    exp.EQ,
-    exp.NEQ,
-    exp.LT,
-    exp.LTE,
-    exp.GT,
-    exp.GTE,
-    exp.And,
-    exp.Or,
-    exp.Not,
-    exp.In,
-    exp.Between,
-    exp.Is,
+    *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE),
+    *(exp.And, exp.Or, exp.Not, exp.In, exp.Between, exp.Is),
 )
 _SPREADS: Final = {  # whether it is of a sample, and whether it is the root
     exp.Stddev: (True, True),
@@ -36,42 +27,35 @@ _SPREADS: Final = {  # whether it is of a sample, and whether it is the root
     exp.Variance: (True, False),
     exp.VariancePop: (False, False),
 }
-_FOUND: Final = (
-    exp.Quantile,
-    exp.ApproxQuantile,
-    exp.Median,
-    exp.Min,
-    exp.Max,
-    exp.Mode,
-    exp.WithinGroup,
-)
-_REFUSED: Final[tuple[tuple[Any, str, str], ...]] = (
-    (
-        (exp.CovarPop, exp.CovarSamp),
-        "covariances are not answered",
-        "ask CORR, and multiply it by the STDDEV of both attributes",
-    ),
-    (
-        (exp.ApproxDistinct,),
-        "distinct values are not counted",
-        "GROUP BY the attribute counts each declared value",
-    ),
-    (
-        (exp.Window,),
-        "only SUM, AVG, LAG and LEAD have OVER",
-        "omit OVER, and compute it from the table",
-    ),
-    (
-        (exp.ArrayAgg, exp.GroupConcat),
-        "values of single rows are never shown",
-        "GROUP BY the attribute",
-    ),
-    ((exp.Star,), "rows are never shown", "ask for COUNT(*), or see stream-dp synthesize"),
+_FOUND: Final[Mapping[Any, tuple[str, str, float | None]]] = {
+    exp.Quantile: ("quantile", "QUANTILE", None),
+    exp.ApproxQuantile: ("quantile", "QUANTILE", None),
+    exp.PercentileCont: ("quantile", "a percentile", None),
+    exp.PercentileDisc: ("quantile", "a percentile", None),
+    exp.Median: ("quantile", "MEDIAN", 0.5),
+    exp.Min: ("quantile", "MIN", 0.0),
+    exp.Max: ("quantile", "MAX", 1.0),
+    exp.Mode: ("mode", "MODE", None),
+}
+"""The kind of query, the common name and the rank of aggregates that are asked by themselves."""
+
+_SELECTED: Final = (
+    "use COUNT(*), a share of it, or SUM, AVG, MEDIAN, QUANTILE(x, 0.9), MIN, MAX or MODE "
+    "of an attribute x"
 )
 
+_DISTINCT: Final = (
+    "GROUP BY the attribute counts each declared value; HAVING COUNT(*) > 100 keeps the common ones"
+)
+_OF_ALL_ROWS: Final = (
+    "omit the condition and the groups, or GROUP BY the attribute and read it from the counts"
+)
 
 EACH_PHASE: Final = "each phase"
 """The frame of a value that is asked of each phase by itself, in a statement about all of them together."""
+
+_Conditions = Sequence[Any]
+"""The conditions that AND joins to WHERE for one aggregate, as sqlglot reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,381 +86,326 @@ class Atom:
     frame: int | str | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class Aggregates:
     """Translates aggregates to the values that they ask for.
 
-    Args:
-        source: The statement.
+    Attributes:
         conditions: Translates conditions.
-        joined: The joined tables.
-        unit: The person whom the data set protects. None where it protects a row.
+        where: The condition on the rows.
+        groups: The attributes that the statement groups by; None for another group.
+        in_phases: The period of the series. None without one.
+        alone: Whether they are of a subquery of one aggregate, which has no groups.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        conditions: JoinedConditions,
-        joined: Joined,
-        unit: Mapping[str, Any] | None,
-    ) -> None:
-        self._source = source
-        self._conditions = conditions
-        self._joined = joined
-        self._unit = unit
-        self._where: Tree | None = None
-        self._groups: list[Mapping[str, Any] | None] = []
-        self._scalar = False
-        self._in_phases: str | None = None  # the period of the series
+    conditions: Conditions
+    where: Tree | None
+    groups: tuple[Attribute | None, ...]
+    in_phases: str | None
+    alone: bool = False
 
-    def _aggregate(self, node: Any) -> Any:
-        """Translates an aggregate, with its FILTER if it has one."""
+    def value(self, node: Any) -> Any:
+        """Translates an aggregate, with its FILTER if it has one.
+
+        Raises:
+            Fault: It is not answered.
+        """
+        filters: list[Any] = []
         if isinstance(node, exp.Filter):
-            return self._filtered(node.this, node.expression.this)
-        return self._filtered(node, None)
-
-    def _filtered(self, node: Any, condition: Any) -> Any:
+            filters, node = [node.expression.this], node.this
         node = node.unnest()
         if isinstance(node, exp.CountIf):
-            return self._counted(self._both(condition, node.this))
+            return self._counted([*filters, node.this])
         if isinstance(node, exp.Count):
-            return self._count(node, condition)
+            return self._count(node, filters)
         if isinstance(node, exp.Sum | exp.Avg):
-            return self._sum(node, condition)
+            return self._sum(node, node.this, filters)
         if type(node) in _SPREADS:
-            return self._spread(node, condition)
-        if isinstance(node, _FOUND):
-            return self._found(node, condition)
+            return self._spread(node, filters)
+        if type(node) in _FOUND or isinstance(node, exp.WithinGroup):
+            return self._found(node, filters)
         if isinstance(node, exp.Corr):
-            return self._correlation(node, condition)
-        for kinds, problem, fix in _REFUSED:
-            if isinstance(node, kinds):
-                raise self._error(node, f"{problem}: {short(node)}", fix)
-        raise self._error(
-            node,
-            f"{short(node)} is not answered",
-            self._source.quoting()
-            or "use COUNT(*), SUM, AVG, STDDEV, MEDIAN, MIN, MAX or QUANTILE(x, 0.9) of an attribute x, "
-            "CORR(x, y), and + - * / of them",
-        )
+            return self._correlation(node, filters)
+        raise refused_value(node)
 
-    def _both(self, condition: Any, other: Any) -> Any:
-        """Returns the condition that holds where two do."""
-        return (
-            other if condition is None else exp.And(this=condition.copy(), expression=other.copy())
-        )
+    def _atom(self, part: str, filters: _Conditions, **of: Any) -> Atom:
+        """Returns a value of the rows of WHERE for which some conditions are true too."""
+        where = conjunction([self.where, *map(self.conditions.true, filters)])
+        return Atom(part, as_json(where), grouped=not self.alone, **of)
 
-    def _tree(self, condition: Any) -> str:
-        """Returns a condition as JSON; empty for none."""
-        return "" if condition is None else as_json(self._conditions.condition(condition).true)
+    def _tree(self, filters: _Conditions) -> str:
+        """Returns conditions together as JSON; empty for none."""
+        return as_json(all_of(map(self.conditions.true, filters))) if filters else ""
 
-    def _counted(self, condition: Any) -> Atom:
-        return Atom(
-            "count", as_json(self._where), grouped=not self._scalar, share_of=self._tree(condition)
-        )
+    # ------------------------------------------------------------ counts and shares
 
-    def _narrowed(self, condition: Any) -> str:
-        """Returns WHERE and a condition together, as JSON."""
-        if condition is None:
-            return as_json(self._where)
-        return as_json(conjunction([self._where, self._conditions.condition(condition).true]))
+    def _counted(self, filters: _Conditions) -> Atom:
+        return self._atom("count", (), share_of=self._tree(filters))
 
-    def _count(self, node: Any, condition: Any) -> Any:
+    def _part(self, part: Any, filters: _Conditions) -> Atom:
+        """Returns the share of the rows of some conditions that satisfies another one too."""
+        return self._atom("share", filters, share_of=self._tree([part]))
+
+    def _count(self, node: Any, filters: _Conditions) -> Any:
         subject = node.this
-        if isinstance(subject, exp.Star) or (
-            isinstance(subject, exp.Literal) and not subject.is_string
-        ):
-            return self._counted(condition)
+        if isinstance(subject, exp.Star) or is_number(subject):
+            return self._counted(filters)
         if isinstance(subject, exp.Case | exp.If):
-            when, value, other = self._when_then(subject)
-            if isinstance(value, exp.Literal | exp.Boolean) and other is None:
-                return self._counted(self._both(condition, when))
-            if isinstance(value, exp.Column) and other is None:
-                return self._count(exp.Count(this=value), self._both(condition, when))
-            raise self._error(
-                subject,
-                "COUNT counts every value but NULL",
-                "write COUNT(CASE WHEN ... THEN 1 END)",
-            )
+            when, value, other = _when_then(subject)
+            if other is None and isinstance(value, exp.Literal | exp.Boolean):
+                return self._counted([*filters, when])
+            if other is None and isinstance(value, exp.Column):
+                return self._count(exp.Count(this=value), [*filters, when])
+            fix = "write COUNT(CASE WHEN ... THEN 1 END)"
+            raise Fault(subject, "COUNT counts every value but NULL", fix)
         if isinstance(subject, exp.Column):
-            if self._joined.column(subject) is not None:
-                return self._counted(self._both(condition, _is_not_null(subject)))
-            attribute = self._conditions.attribute(subject)
-            if not attribute.get("missing"):
-                return self._counted(condition)
-            return Atom(
-                "present",
-                self._narrowed(condition),
-                grouped=not self._scalar,
-                attribute=attribute["name"],
-            )
+            if self.conditions.columns.joined(subject) is not None:
+                return self._counted([*filters, _is_not_null(subject)])
+            attribute = self.conditions.columns.attribute(subject)
+            if attribute.get("missing"):
+                return self._atom("present", filters, attribute=attribute["name"])
+            return self._counted(filters)
         if isinstance(subject, exp.Distinct):
-            if self._conditions.counts_persons(node):
-                return self._persons(node, condition)
-            raise self._distinct_error(node)
-        raise self._error(
+            return self._persons(node, subject.expressions, filters)
+        raise Fault(
             node,
             f"{short(node)} is not answered: COUNT counts rows",
             "use COUNT(*), COUNT(x), or COUNT(*) FILTER (WHERE ...)",
         )
 
-    def _persons(self, node: Any, condition: Any) -> Any:
+    def _persons(self, node: Any, distinct: Sequence[Any], filters: _Conditions) -> Any:
         """Translates a number of persons, of whom one row a phase counts.
 
         It is at least the count of any one phase, and at most the sum of the counts of all. The phase with
         the most rows is taken, which is public.
         """
-        counted: Any = self._counted(condition)
-        if self._in_phases is not None:
-            if self._in_phases != "phase":
-                raise self._error(
-                    node, "persons are counted in each phase by itself", "GROUP BY phase"
-                )
-            return counted
-        each: Any = replace(counted, frame=EACH_PHASE)
-        return Call("persons", (counted, each))
-
-    def _distinct_error(self, node: Any) -> InvalidQuery:
-        if self._unit is not None:
-            key = self._unit["key"]
-            return self._error(
-                node,
-                f"only {key} can be counted once each",
-                f"write COUNT(DISTINCT {key}), or GROUP BY the attribute",
+        unit = self.conditions.columns.unit
+        if unit is None:
+            raise Fault(node, "distinct values are not counted", _DISTINCT)
+        if len(distinct) != 1 or not self.conditions.columns.is_person(distinct[0]):
+            fix = f"write COUNT(DISTINCT {unit['key']}), or GROUP BY the attribute"
+            raise Fault(node, f"only {unit['key']} can be counted once each", fix)
+        problem = ""
+        if unit["rows_per_phase"] > 1:
+            problem = (
+                f"rows_per_phase is {unit['rows_per_phase']:,}, so a count is not one of persons"
             )
-        return self._error(
-            node,
-            "distinct values are not counted",
-            "GROUP BY the attribute counts each declared value; HAVING COUNT(*) > 100 keeps the common ones",
-        )
+        elif unit["lifetime"]:
+            problem = (
+                f"a person counts in at most {unit['phases']:,} phases here, so a count is not one of all "
+                "persons"
+            )
+        if problem:
+            raise Fault(node, problem, "use COUNT(*) for the rows that count")
+        counted: Any = self._counted(filters)
+        if self.in_phases is None:
+            return Call("persons", (counted, replace(counted, frame=EACH_PHASE)))
+        if self.in_phases != "phase":
+            raise Fault(node, "persons are counted in each phase by itself", "GROUP BY phase")
+        return counted
 
-    def _when_then(self, node: Any) -> tuple[Any, Any, Any]:
-        """Returns the condition, the value and the other value of a CASE with one WHEN, or of IF."""
-        if isinstance(node, exp.Case):
-            first, *others = node.args["ifs"]
-            if others:
-                raise self._error(
-                    node, "this CASE has several WHEN", "combine them with OR, or group by the CASE"
-                )
-            other = node.args.get("default")
-            when, value = self._when(node, first), first.args["true"]
-        else:
-            when, value, other = node.this, node.args["true"], node.args.get("false")
-        if isinstance(other, exp.Null):
-            other = None
-        return when, value.unnest(), None if other is None else other.unnest()
+    # ------------------------------------------------------------ sums and means
 
-    def _when(self, case: Any, each: Any) -> Any:
-        """Returns the condition of a WHEN; CASE x WHEN 1 compares x."""
-        return (
-            each.this if case.this is None else exp.EQ(this=case.this.copy(), expression=each.this)
-        )
-
-    def _sum(self, node: Any, condition: Any) -> Any:
-        subject = node.this.unnest()
-        while isinstance(subject, exp.Cast | exp.TryCast):
-            subject = subject.this.unnest()
-        average = isinstance(node, exp.Avg)
+    def _sum(self, node: Any, subject: Any, filters: _Conditions) -> Any:
+        """Translates the sum or the mean of a piece, which ``node`` is or computes with."""
+        subject, is_mean = subject.unnest(), isinstance(node, exp.Avg)
+        if isinstance(subject, exp.Cast | exp.TryCast):
+            found = self._sum(node, subject.this, filters)
+            return cast_as(subject, found, is_whole=all(map(self._is_of_whole, parts_in(found))))
         if isinstance(subject, exp.Case | exp.If):
-            return self._sum_of_case(node, subject, condition)
-        if type(subject) in TRUTHS:
-            return (
-                self._part(subject, self._known(subject, condition))
-                if average
-                else self._counted(self._both(condition, subject))
-            )
+            return self._sum_of_case(node, subject, filters)
+        if type(subject) in TRUTHS or self._is_boolean(subject):
+            if is_mean:
+                return self._part(subject, [*filters, *self._where_known(subject)])
+            return self._counted([*filters, subject])
         if isinstance(subject, exp.Mul):
-            factor, inner = factored(subject)
+            factor, inner = _factored(subject)
             if factor != 1:
-                rest: Any = self._sum(type(node)(this=inner.copy()), condition)
-                return Call("*", (Constant(factor), rest))
+                return times(factor, self._sum(node, inner, filters))
         if isinstance(subject, exp.Least):
-            return self._least(node, subject, condition)
-        if not isinstance(subject, exp.Column):
-            raise self._error(
-                node,
-                f"{short(node)} is not answered",
-                "add up one attribute, or CASE WHEN ... THEN 1 ELSE 0 END",
-            )
-        attribute = self._conditions.attribute(subject)
-        name = attribute["name"]
-        if attribute["type"] == "boolean":
-            is_true = exp.Is(this=subject.copy(), expression=exp.Boolean(this=True))
-            if not average:
-                return self._counted(self._both(condition, is_true))
-            present = _is_not_null(subject) if attribute.get("missing") else None
-            if present is not None:
-                condition = self._both(condition, present)
-            return self._part(is_true, condition)
-        if attribute["type"] != "number":
-            word = "AVG" if average else "SUM"
-            raise self._error(
-                subject, f"{name} is a {attribute['type']}", f"ask for {word} of a number"
-            )
-        return Atom(
-            "mean" if average else "total",
-            self._narrowed(condition),
-            grouped=not self._scalar,
-            attribute=name,
-        )
-
-    def _least(self, node: Any, least: Any, condition: Any) -> Atom:
-        """Translates the sum or the mean of LEAST(x, 21): no row counts for more than 21."""
-        column, limit = _limited(least)
-        if column is not None:
-            found = self._sum(type(node)(this=column.copy()), condition)
+            column, limit = _limited(subject)
+            found = None if column is None else self._sum(node, column, filters)
             if isinstance(found, Atom) and found.part in ("total", "mean"):
                 return replace(found, up_to=limit)
-        raise self._error(
-            node,
-            f"{short(node)} is not answered",
-            "write LEAST(x, 21) of a number x and a constant",
-        )
+            fix = "write LEAST(x, 21) of a number x and a constant"
+            raise Fault(node, f"{short(node)} is not answered", fix)
+        if not isinstance(subject, exp.Column):
+            fix = "add up one attribute, or CASE WHEN ... THEN 1 ELSE 0 END"
+            raise Fault(node, f"{short(node)} is not answered", fix)
+        word, part = ("AVG", "mean") if is_mean else ("SUM", "total")
+        attribute = self.conditions.columns.number(subject, f"ask for {word} of a number")
+        return self._atom(part, filters, attribute=attribute["name"])
 
-    def _part(self, part: Any, condition: Any) -> Atom:
-        """Returns the share of the rows of a condition that satisfies another one too."""
-        return Atom(
-            "share", self._narrowed(condition), grouped=not self._scalar, share_of=self._tree(part)
-        )
+    def _is_boolean(self, subject: Any) -> bool:
+        is_column = isinstance(subject, exp.Column)
+        return is_column and self.conditions.columns.attribute(subject)["type"] == "boolean"
 
-    def _known(self, truth: Any, condition: Any) -> Any:
-        """Returns a condition that also leaves out the rows for which another one is unknown."""
-        columns = list(truth.find_all(exp.Column))
-        joined = [self._joined.column(column) is not None for column in columns]
-        may_lack = [
-            is_joined or bool(self._conditions.attribute(column).get("missing"))
-            for column, is_joined in zip(columns, joined, strict=True)
-        ]
+    def _is_of_whole(self, part: Any) -> bool:
+        """Returns whether a part of a sum or a mean is of whole numbers."""
+        if isinstance(part, Atom) and part.part in ("total", "mean"):
+            return bool(self.conditions.columns.schema[part.attribute].get("integer"))
+        return not (isinstance(part, Constant) and isinstance(part.value, float))
+
+    def _where_known(self, truth: Any) -> list[Any]:
+        """Returns the condition that another one is known, if it may be unknown for some rows."""
+        columns, known = list(truth.find_all(exp.Column)), self.conditions.columns
+        may_lack = [known.joined(c) or known.attribute(c).get("missing") for c in columns]
         if isinstance(truth, exp.Is) or not any(may_lack):
-            return condition
+            return []
         if len(columns) == 1 and not truth.find(exp.In):
-            return self._both(condition, _is_not_null(columns[0]))
-        return self._both(condition, _is_not_null(exp.paren(truth)))
+            return [_is_not_null(columns[0])]
+        return [_is_not_null(exp.paren(truth))]
 
-    def _sum_of_case(self, node: Any, case: Any, condition: Any) -> Any:
+    def _sum_of_case(self, node: Any, case: Any, filters: _Conditions) -> Any:
         """Translates the sum or the mean of a CASE: of ones and zeros, or of an attribute where it holds."""
-        average = isinstance(node, exp.Avg)
-        when, value, other = self._when_then(case)
+        is_mean = isinstance(node, exp.Avg)
+        when, value, other = _when_then(case)
         if isinstance(value, exp.Column):
-            if average and other is not None:
-                raise self._error(
-                    case, "ELSE would count rows that do not satisfy the condition", "omit ELSE"
-                )
+            if is_mean and other is not None:
+                problem = "ELSE would count rows that do not satisfy the condition"
+                raise Fault(case, problem, "omit ELSE")
             if other is None or _is_zero(other):
-                inner = type(node)(this=value.copy())
-                return self._sum(inner, self._both(condition, when))
-        elif isinstance(value, exp.Literal) and not value.is_string:
-            if (other is not None and not _is_zero(other)) or (average and other is None):
-                raise self._error(
-                    case, "rows that do not satisfy the condition must count 0", "write ELSE 0 END"
-                )
-            ones: Any = (
-                self._part(when, condition)
-                if average
-                else self._counted(self._both(condition, when))
-            )
-            factor = number_of(value.this)
-            return ones if factor == 1 else Call("*", (Constant(factor), ones))
-        raise self._error(
-            case, f"{short(case)} is not answered", "write CASE WHEN ... THEN 1 ELSE 0 END"
-        )
+                return self._sum(node, value, [*filters, when])
+        elif is_number(value):
+            if (other is not None and not _is_zero(other)) or (is_mean and other is None):
+                problem = "rows that do not satisfy the condition must count 0"
+                raise Fault(case, problem, "write ELSE 0 END")
+            ones: Any = self._part(when, filters) if is_mean else self._counted([*filters, when])
+            return times(number(value), ones)
+        fix = "write CASE WHEN ... THEN 1 ELSE 0 END"
+        raise Fault(case, f"{short(case)} is not answered", fix)
 
-    def _spread(self, node: Any, condition: Any) -> Atom:
+    # ------------------------------------------------------------ the others
+
+    def _spread(self, node: Any, filters: _Conditions) -> Atom:
         subject = node.this.unnest()
         if not isinstance(subject, exp.Column):
-            raise self._error(node, f"{short(node)} is not answered", "name one attribute")
-        attribute = self._conditions.attribute(subject)
-        name = attribute["name"]
-        if attribute["type"] != "number":
-            raise self._error(subject, f"{name} is a {attribute['type']}", "name a number")
-        if attribute in self._groups and not self._scalar:
-            raise self._error(
-                node, f"{name} is grouped by", "it varies only within one bin: omit this"
-            )
-        if attribute.get("missing"):
-            condition = (
-                self._both(condition, _is_not_null(subject)) if condition else _is_not_null(subject)
-            )
-        return Atom(
-            "spread",
-            self._narrowed(condition),
-            grouped=not self._scalar,
-            attribute=name,
-            spread=_SPREADS[type(node)],
-        )
+            raise Fault(node, f"{short(node)} is not answered", "name one attribute")
+        attribute = self.conditions.columns.number(subject, "name a number")
+        if attribute in self.groups and not self.alone:
+            fix = "it varies only within one bin: omit this"
+            raise Fault(node, f"{attribute['name']} is grouped by", fix)
+        present = [_is_not_null(subject)] if attribute.get("missing") else []
+        kind, name = _SPREADS[type(node)], attribute["name"]
+        return self._atom("spread", [*filters, *present], attribute=name, spread=kind)
 
-    def _found(self, node: Any, condition: Any) -> Atom:
-        asked = self._conditions.kind(node)
-        if asked["kind"] == "quantile":
-            return self._quantile(node, condition, asked)
-        if condition is not None or self._where is not None or self._groups or self._scalar:
-            raise self._error(
-                node,
-                f"{short(node)} is about all rows",
-                "omit the condition and the groups, or GROUP BY the attribute and read it from the counts",
-            )
-        return Atom("found", "null", grouped=False, found=as_json(asked))
-
-    def _quantile(self, node: Any, condition: Any, asked: Tree) -> Atom:
+    def _found(self, node: Any, filters: _Conditions) -> Atom:
+        """Translates a quantile, a median or a mode."""
+        asked = self._asked(node)
+        if asked["kind"] == "mode":
+            if filters or self.where is not None or self.groups or self.alone:
+                problem = f"{short(node)} is about all rows"
+                raise Fault(node, problem, _OF_ALL_ROWS)
+            return Atom("found", "null", grouped=False, found=as_json(asked))
         name = asked["attribute"]
-        grouped = any(group is not None and group["name"] == name for group in self._groups)
-        if grouped and not self._scalar:
-            raise self._error(
-                node, f"{name} is grouped by", "all of its values lie in one bin: omit this"
-            )
-        where, found = self._narrowed(condition), as_json(asked)
-        return Atom("found", where, grouped=not self._scalar, found=found)
+        if not self.alone and name in (group and group["name"] for group in self.groups):
+            fix = "all of its values lie in one bin: omit this"
+            raise Fault(node, f"{name} is grouped by", fix)
+        return self._atom("found", filters, found=as_json(asked))
 
-    def _correlation(self, node: Any, condition: Any) -> Atom:
+    def _asked(self, node: Any) -> Tree:
+        """Returns the fields that a quantile, a median or a mode asks for by itself."""
+        function, subject = node, node.this
+        if isinstance(node, exp.WithinGroup):
+            function, ordered = node.this, node.expression.expressions
+            upwards = len(ordered) == 1 and not ordered[0].args.get("desc")
+            subject = ordered[0].this if upwards else None
+        subject = None if subject is None else subject.unnest()
+        kind, word, rank = _FOUND.get(type(function), ("", "", None))
+        said = node.args.get("quantile") if function is node else function.this
+        has_rank = kind != "quantile" or rank is not None or said is not None
+        if not kind or not has_rank or not isinstance(subject, exp.Column):
+            raise Fault(node, f"{short(node)} is not answered", _SELECTED, of_name=True)
+        attribute = self.conditions.columns.attribute(subject)
+        is_listed = attribute.get("ordered") and not attribute.get("other", True)
+        if kind != "mode" and attribute["type"] != "date" and not is_listed:
+            self.conditions.columns.number(subject, f"ask for {word} of a number")
+        asked: Tree = {"kind": kind, "attribute": attribute["name"]}
+        if kind == "mode":
+            return asked
+        if rank is None:
+            share = self.conditions.columns.constant(said)
+            if isinstance(share, bool | str) or not 0 <= share <= 1:
+                fix = "write 0.9 for the 90% quantile"
+                raise Fault(said, f"{short(said)} is not a share", fix)
+            rank = share
+        return {**asked, "rank": rank}
+
+    def _correlation(self, node: Any, filters: _Conditions) -> Atom:
         names = []
         for subject in (part.unnest() for part in (node.this, node.expression)):
             if not isinstance(subject, exp.Column):
-                raise self._error(node, f"{short(node)} is not answered", "name two attributes")
-            attribute = self._conditions.attribute(subject)
-            if attribute["type"] != "number":
-                problem = f"{attribute['name']} is a {attribute['type']}"
-                raise self._error(subject, problem, "name a number")
-            names.append(attribute["name"])
+                raise Fault(node, f"{short(node)} is not answered", "name two attributes")
+            names.append(self.conditions.columns.number(subject, "name a number")["name"])
         if names[0] == names[1]:
-            raise self._error(node, f"both are {names[0]}", "name two attributes")
-        if self._groups and not self._scalar:
+            raise Fault(node, f"both are {names[0]}", "name two attributes")
+        if self.groups and not self.alone:
             fix = "ask about one group at a time, with WHERE"
-            raise self._error(node, "a correlation is not answered by group", fix)
-        if self._in_phases is not None:
-            raise self._error(node, "a correlation has no series", "ask about one window at a time")
+            raise Fault(node, "a correlation is not answered by group", fix)
+        if self.in_phases is not None:
+            raise Fault(node, "a correlation has no series", "ask about one window at a time")
         asked = {"kind": "correlation", "attribute": names[0], "other": names[1]}
-        return Atom("found", self._narrowed(condition), grouped=False, found=as_json(asked))
-
-    def _error(self, at: Any, problem: str, fix: str) -> InvalidQuery:
-        return self._source.error(at, problem, fix)
+        return replace(self._atom("found", filters, found=as_json(asked)), grouped=False)
 
 
-def short(node: Any) -> str:
-    """Formats a piece of SQL for a message and cuts a long one."""
-    text = node.sql(Grammar)
-    return text if len(text) <= 60 else f"{text[:60]}..."
+def parts_in(expression: Any) -> Iterator[Any]:
+    """Yields a translated expression and all parts of it."""
+    yield expression
+    if isinstance(expression, Call):
+        for argument in expression.arguments:
+            yield from parts_in(argument)
 
 
-def number_of(text: str) -> float:
-    """Returns the number that a literal stands for: a whole one where it is written so."""
-    return int(text) if text.isdecimal() else float(text)
+def cast_as(cast: Any, value: Any, *, is_whole: bool) -> Any:
+    """Returns a translated value that is cast: casts change no value here, so a whole number must be one.
+
+    Raises:
+        Fault: It is cast to whole numbers, and may be another number.
+    """
+    if cast.to.this in exp.DataType.INTEGER_TYPES and not is_whole:
+        fix = "omit the cast, or write ROUND of the aggregate"
+        raise Fault(cast, "a cast to whole numbers rounds nothing here", fix)
+    return value
 
 
-def factored(node: Any) -> tuple[float, Any]:
-    """Splits constant factors and casts off an expression."""
+def times(factor: float, value: Any) -> Any:
+    """Returns a translated value that is multiplied by a number."""
+    return value if factor == 1 else Call("*", (Constant(factor), value))
+
+
+def condition_of_when(case: Any, each: Any) -> Any:
+    """Returns the condition of a WHEN; CASE x WHEN 1 compares x."""
+    return each.this if case.this is None else exp.EQ(this=case.this.copy(), expression=each.this)
+
+
+def _when_then(node: Any) -> tuple[Any, Any, Any]:
+    """Returns the condition, the value and the other value of a CASE with one WHEN, or of IF."""
+    if isinstance(node, exp.Case):
+        first, *others = node.args["ifs"]
+        if others:
+            fix = "combine them with OR, or group by the CASE"
+            raise Fault(node, "this CASE has several WHEN", fix)
+        other = node.args.get("default")
+        when, value = condition_of_when(node, first), first.args["true"]
+    else:
+        when, value, other = node.this, node.args["true"], node.args.get("false")
+    has_other = other is not None and not isinstance(other, exp.Null)
+    return when, value.unnest(), other.unnest() if has_other else None
+
+
+def _factored(node: Any) -> tuple[float, Any]:
+    """Splits constant factors off an expression."""
     node = node.unnest()
-    if isinstance(node, exp.Cast | exp.TryCast):
-        return factored(node.this)
     if isinstance(node, exp.Mul):
         for one, other in ((node.this, node.expression), (node.expression, node.this)):
-            bare = one.unnest()
-            if isinstance(bare, exp.Literal) and not bare.is_string:
-                factor, rest = factored(other)
-                return factor * number_of(bare.this), rest
+            if is_number(one.unnest()):
+                factor, rest = _factored(other)
+                return factor * number(one.unnest()), rest
     return 1, node
 
 
 def _is_zero(node: Any) -> bool:
-    return isinstance(node, exp.Literal) and not node.is_string and float(node.this) == 0.0
+    return is_number(node) and number(node) == 0
 
 
 def _is_not_null(column: Any) -> Any:
@@ -488,11 +417,11 @@ def _limited(least: Any) -> tuple[Any, float]:
     parts = [part.unnest() for part in (least.this, *least.expressions)]
     columns = [part for part in parts if isinstance(part, exp.Column)]
     numbers = [
-        sign * float(literal.this)
+        sign * float(number(literal))
         for sign, literal in (
             (-1.0, part.this) if isinstance(part, exp.Neg) else (1.0, part) for part in parts
         )
-        if isinstance(literal, exp.Literal) and not literal.is_string
+        if is_number(literal)
     ]
     if (len(columns), len(numbers), len(parts)) != (1, 1, 2):
         return None, 0.0

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stream_dp.dates import CYCLES, calendar_of, first_number, label_of, labels_of, span_of
+from stream_dp.sql.terms.trees import Tree, all_of, any_of, negation, parts_of_tree
 
 
 class CutsCell(Exception):
@@ -35,8 +36,7 @@ def n_cells(attribute: Mapping[str, Any]) -> int:
 def n_steps(tree: Mapping[str, Any], attribute: Mapping[str, Any]) -> int:
     """Returns about how many steps ``cells_where`` takes: it goes through values, and 64 periods at once."""
     if "attribute" not in tree:
-        parts = [tree["not"]] if "not" in tree else tree.get("all", tree.get("any", ()))
-        return 1 + sum(n_steps(part, attribute) for part in parts)
+        return 1 + sum(n_steps(part, attribute) for part in parts_of_tree(tree))
     if "in" in tree or attribute["type"] != "date":
         return n_cells(attribute) + len(tree.get("in", ()))
     return 1 + n_cells(attribute) // 64
@@ -76,11 +76,57 @@ def cells_where(tree: Mapping[str, Any], attribute: Mapping[str, Any]) -> int:
         has_cell = attribute.get("missing") if operator == "is_missing" else _has_other(attribute)
         cell = bool(has_cell) << place
         return cell if constant else everything & ~cell
+    return _compared(operator, constant, attribute)
+
+
+def tree_of(attribute: Mapping[str, Any], places: Sequence[int]) -> Tree:
+    """Returns the condition that an attribute has one of some of its values, periods or bins.
+
+    Args:
+        attribute: A category, a date, or a number, of which the bins must lie side by side.
+        places: The places of the values that are meant, ascending.
+    """
+    name = attribute["name"]
     if attribute["type"] == "number":
-        return _of_number(operator, constant, attribute)
-    if attribute["type"] == "date" and attribute["by"] not in CYCLES:
-        return _of_date(operator, constant, attribute)
-    return _of_values(operator, constant, attribute)
+        edges, parts = attribute["edges"], []
+        if places[0] > 0:
+            parts.append({"attribute": name, "ge": edges[places[0] - 1]})
+        if places[-1] < len(edges):
+            parts.append({"attribute": name, "lt": edges[places[-1]]})
+        return all_of(parts)
+    values, in_order = values_of(attribute), attribute["type"] == "date"
+    if len(places) < 2:
+        return any_of({"attribute": name, "eq": values[place]} for place in places)
+    if in_order and places[-1] - places[0] + 1 == len(places):
+        return {"attribute": name, "between": [values[places[0]], values[places[-1]]]}
+    if not in_order or 2 * len(places) <= len(values):
+        return {"attribute": name, "in": [values[place] for place in places]}
+    every = {"attribute": name, "between": [values[0], values[-1]]}
+    others = {*range(len(values))}.difference(places)
+    return all_of([every, negation({"attribute": name, "in": [values[i] for i in sorted(others)]})])
+
+
+def cases_of(attribute: Mapping[str, Any], said: Iterable[tuple[int, Any]]) -> dict[Any, Tree]:
+    """Returns each value that something says of an attribute, with the condition on the attribute.
+
+    Args:
+        attribute: The attribute.
+        said: What is said of its values, by their places. NULL is left out.
+    """
+    places: dict[Any, list[int]] = {}
+    for place, value in said:
+        if value is not None:
+            places.setdefault(value, []).append(place)
+    return {value: tree_of(attribute, chosen) for value, chosen in places.items()}
+
+
+def values_of(attribute: Mapping[str, Any]) -> Sequence[Any]:
+    """Returns the values of an attribute, or the labels of its periods. A number has bins in their place."""
+    if attribute["type"] == "boolean":
+        return False, True
+    if attribute["type"] == "category":
+        return attribute["values"]  # type: ignore[no-any-return]
+    return labels_of(attribute["by"], attribute.get("from"), attribute.get("until"))
 
 
 def _has_other(attribute: Mapping[str, Any]) -> bool:
@@ -89,87 +135,55 @@ def _has_other(attribute: Mapping[str, Any]) -> bool:
 
 def _n_values(attribute: Mapping[str, Any]) -> int:
     """Returns the number of cells that are values, bins or periods."""
-    if attribute["type"] == "category":
-        return len(attribute["values"])
-    if attribute["type"] == "boolean":
-        return 2
-    if attribute["type"] == "date" and attribute["by"] in CYCLES:
-        return len(CYCLES[attribute["by"]])
-    return len(_edges(attribute)) + 1
+    edges = _edges(attribute)
+    return len(values_of(attribute)) if edges is None else len(edges) + 1
 
 
-def _edges(attribute: Mapping[str, Any]) -> Sequence[float]:
-    """Returns where bins or periods begin, and where the last one ends."""
+def _edges(attribute: Mapping[str, Any]) -> Sequence[float] | None:
+    """Returns where bins or periods begin, and where the last one ends. None where each cell is one value."""
     if attribute["type"] == "number":
         return attribute["edges"]  # type: ignore[no-any-return]
+    if attribute["type"] != "date" or attribute["by"] in CYCLES:
+        return None
     return calendar_of(attribute["by"], attribute.get("from"), attribute.get("until"))
 
 
-# ---------------------------------------------------------------- cells of one value
+# ---------------------------------------------------------------- one comparison
 
 
-def _of_values(operator: str, constant: Any, attribute: Mapping[str, Any]) -> int:
-    """Returns the cells of values, one each, that satisfy a comparison."""
-    n = _n_values(attribute)
-    if operator == "in":
-        if attribute["type"] == "category":
-            wanted = set(constant)
-            found = cells_of(value in wanted for value in attribute["values"])
-            if found.bit_count() < len(wanted):
-                raise ValueError("it is not a listed value")
-            return found
-        wanted = {_place(each, attribute) for each in constant}
-        return cells_of(place in wanted for place in range(n))
+def _compared(operator: str, constant: Any, attribute: Mapping[str, Any]) -> int:
+    """Returns the values, bins or periods that satisfy a comparison."""
+    is_number = attribute["type"] == "number"
+    if operator == "in" or (operator == "eq" and is_number):
+        wanted = set(constant) if operator == "in" else {constant}
+        return _of_bins(wanted, attribute) if is_number else _of_listed(wanted, attribute)
+    low, high = constant if operator == "between" else (constant, constant)
     if operator == "between":
-        low, high = (_place(each, attribute) for each in constant)
-        return _below(high + 1) & ~_below(low)
-    place = _place(constant, attribute)
-    if operator == "eq":
-        return 1 << place
-    after = place + (operator in ("gt", "le"))
-    return _below(after) if operator in ("lt", "le") else _below(n) & ~_below(after)
-
-
-def _place(constant: Any, attribute: Mapping[str, Any]) -> int:
-    """Returns the place of a value among the cells."""
-    if attribute["type"] == "category":
-        return attribute["values"].index(constant)  # type: ignore[no-any-return]
-    if attribute["type"] == "boolean":
-        return (False, True).index(constant)
-    if isinstance(constant, str):
-        return CYCLES[attribute["by"]].index(constant)
-    return int(constant) - first_number(attribute["by"])
-
-
-# ---------------------------------------------------------------- cells of many values
-
-
-def _of_number(operator: str, constant: Any, attribute: Mapping[str, Any]) -> int:
-    """Returns the bins that satisfy a comparison."""
-    edges, whole = attribute["edges"], bool(attribute.get("integer"))
-    if operator in ("eq", "in"):
-        return _of_listed({constant} if operator == "eq" else set(constant), edges, whole=whole)
-
-    def start(number: float) -> float:
-        return math.ceil(number) if whole else number
-
-    def after(number: float) -> float:
-        if not whole:  # the number itself and what follows it share a bin
-            raise CutsCell(_near(number, edges, attribute))
-        return math.floor(number) + 1
-
-    if operator == "between":
-        low, high = constant
-        if low > high or start(low) == after(high):
+        start = _start(low, attribute)
+        if start > _start(high, attribute) or start == _end(high, attribute):
             return 0
-        return _from(start(low), edges, attribute) & _until(after(high), edges, attribute)
-    bound = after(constant) if operator in ("gt", "le") else start(constant)
-    cells = _until if operator in ("lt", "le") else _from
-    return cells(bound, edges, attribute)
+    cells = _below(_n_values(attribute))
+    if operator not in ("lt", "le"):
+        begin = _end if operator == "gt" else _start
+        cells &= ~_until(begin(low, attribute), attribute)
+    if operator not in ("gt", "ge"):
+        end = _start if operator == "lt" else _end
+        cells &= _until(end(high, attribute), attribute)
+    return cells
 
 
-def _of_listed(wanted: set[float], edges: Sequence[float], *, whole: bool) -> int:
+def _of_listed(wanted: set[Any], attribute: Mapping[str, Any]) -> int:
+    """Returns the values or periods that are listed, or lie in a listed period."""
+    values, outside = values_of(attribute), [False] * (_edges(attribute) is not None)
+    found = cells_of([*outside, *(value in wanted for value in values)])
+    for each in wanted.difference(values):
+        found |= _compared("eq", each, attribute)
+    return found
+
+
+def _of_bins(wanted: set[float], attribute: Mapping[str, Any]) -> int:
     """Returns the bins whose every number is listed, which is possible for whole numbers."""
+    edges, whole = attribute["edges"], bool(attribute.get("integer"))
     if whole:
         wanted = {int(number) for number in wanted if number == math.floor(number)}
     listed = Counter(bisect_right(edges, number) for number in wanted)
@@ -179,27 +193,27 @@ def _of_listed(wanted: set[float], edges: Sequence[float], *, whole: bool) -> in
     return cells_of(cell in listed for cell in range(len(edges) + 1))
 
 
-def _of_date(operator: str, constant: Any, attribute: Mapping[str, Any]) -> int:
-    """Returns the periods that satisfy a comparison with a period, which may be shorter or longer."""
+def _start(constant: Any, attribute: Mapping[str, Any]) -> float:
+    """Returns where a constant begins, on the scale of the edges; a value among others by its place."""
+    if attribute["type"] == "number":
+        return float(math.ceil(constant) if attribute.get("integer") else constant)
+    if _edges(attribute) is not None:
+        return _span(constant)[0]
+    if attribute["type"] == "date" and not isinstance(constant, str):
+        return int(constant) - first_number(attribute["by"])
+    return values_of(attribute).index(constant)
+
+
+def _end(constant: Any, attribute: Mapping[str, Any]) -> float:
+    """Returns where a constant ends, as ``_start`` where it begins."""
     edges = _edges(attribute)
-    if operator == "in":
-        wanted = set(constant)
-        labels = labels_of(attribute["by"], attribute.get("from"), attribute.get("until"))
-        found = cells_of([False, *(label in wanted for label in labels)])
-        for each in wanted.difference(labels):
-            found |= _of_date("eq", each, attribute)
-        return found
-    if operator == "between":
-        (start, _), (last, end) = map(_span, constant)
-        if start > last:
-            return 0
-    else:
-        start, end = _span(constant)
-    if operator in ("ge", "gt"):
-        return _from(start if operator == "ge" else end, edges, attribute)
-    if operator in ("lt", "le"):
-        return _until(start if operator == "lt" else end, edges, attribute)
-    return _from(start, edges, attribute) & _until(end, edges, attribute)
+    if edges is None:
+        return _start(constant, attribute) + 1
+    if attribute["type"] == "date":
+        return _span(constant)[1]
+    if not attribute.get("integer"):  # the number itself and what follows it share a bin
+        raise CutsCell(_near(constant, edges, attribute))
+    return float(math.floor(constant) + 1)
 
 
 def _span(constant: Any) -> tuple[int, int]:
@@ -209,11 +223,11 @@ def _span(constant: Any) -> tuple[int, int]:
     return span
 
 
-def _from(start: float, edges: Sequence[float], attribute: Mapping[str, Any]) -> int:
-    return _below(len(edges) + 1) & ~_until(start, edges, attribute)
-
-
-def _until(end: float, edges: Sequence[float], attribute: Mapping[str, Any]) -> int:
+def _until(end: float, attribute: Mapping[str, Any]) -> int:
+    """Returns the cells before a place, or before an edge."""
+    edges = _edges(attribute)
+    if edges is None:
+        return _below(int(end))
     cell = bisect_right(edges, end)
     if cell == 0 or edges[cell - 1] != end:
         raise CutsCell(_near(end, edges, attribute))
@@ -223,9 +237,8 @@ def _until(end: float, edges: Sequence[float], attribute: Mapping[str, Any]) -> 
 def _near(number: float, edges: Sequence[float], attribute: Mapping[str, Any]) -> list[str]:
     """Returns the constants nearest to a number that cut no cell."""
     cell = bisect_right(edges, number)
-    near = edges[max(cell - 1, 0) : cell + 1]
     if attribute["type"] == "number":
-        return [f"{edge:.15g}" for edge in near]
+        return [f"{edge:.15g}" for edge in edges[max(cell - 1, 0) : cell + 1]]
     labels = [label_of(attribute["by"], int(edge)) for edge in edges[max(cell - 2, 0) : cell]]
     return [f"'{label}'" for label in labels or [label_of(attribute["by"], int(edges[0]))]]
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, Final
 
 from sqlglot import exp
 
-from stream_dp.errors import InvalidQuery
 from stream_dp.sql.plan.statement_plan import Scalar
-from stream_dp.sql.reading.translator import Tree, name_in_sql
+from stream_dp.sql.reading.attribute_names import name_in_sql
+from stream_dp.sql.reading.faults import Fault
+from stream_dp.sql.reading.literals import is_number
+from stream_dp.sql.terms.attribute_cells import cases_of
+from stream_dp.sql.terms.trees import Cases
 
 _STEPS: Final = (exp.Floor, exp.WidthBucket)
 _ARITHMETIC: Final[dict[Any, Callable[[Fraction, Fraction], Fraction]]] = {
@@ -24,21 +26,6 @@ _ARITHMETIC: Final[dict[Any, Callable[[Fraction, Fraction], Fraction]]] = {
     exp.Div: operator.truediv,
 }
 _FIX: Final = "write FLOOR(x / 10) * 10, or WIDTH_BUCKET(x, 0, 100, 10), of a number x"
-
-_Error = Callable[..., InvalidQuery]
-
-
-@dataclass(frozen=True, slots=True)
-class Buckets:
-    """The buckets of a number.
-
-    Attributes:
-        values: The bucket of each cell; None for missing values.
-        cases: Each bucket with the condition of its rows.
-    """
-
-    values: tuple[Scalar, ...]
-    cases: tuple[tuple[Scalar, Tree], ...]
 
 
 def bucketed(node: Any) -> Any:
@@ -51,37 +38,33 @@ def bucketed(node: Any) -> Any:
     return columns[0] if columns[0].find_ancestor(*_STEPS) is not None else None
 
 
-def buckets_of(node: Any, attribute: Mapping[str, Any], error: _Error) -> Buckets:
-    """Returns the buckets that an expression makes of a number.
+def buckets_of(node: Any, attribute: Mapping[str, Any]) -> tuple[tuple[Scalar, ...], Cases]:
+    """Returns the bucket of each cell of a number, and each bucket with the condition of its rows.
 
-    Values below the first edge are in the bucket right below it, and values from the last edge on in the one
-    that begins there.
+    The bucket of missing values is None. Values below the first edge are in the bucket right below it, and
+    values from the last edge on in the one that begins there.
 
     Args:
         node: An expression for which ``bucketed`` returns the column.
-        attribute: The attribute of the column, as in the catalog.
-        error: A function that makes the error at a piece, from the problem and the fix.
+        attribute: The attribute of the column, of type number, as in the catalog.
 
     Raises:
-        InvalidQuery: The buckets are not unions of bins, or cannot be computed.
+        Fault: The buckets are not unions of bins, or cannot be computed.
     """
-    name = attribute["name"]
-    if attribute["type"] != "number":
-        raise error(node, f"{name} is a {attribute['type']}", "make buckets of a number")
-    edges, whole = attribute["edges"], bool(attribute.get("integer"))
+    name, edges, whole = attribute["name"], attribute["edges"], bool(attribute.get("integer"))
 
     def at(number: float) -> Fraction:
-        return _value(node, Fraction(repr(number)), error, below=False)
+        return _value(node, Fraction(repr(number)), below=False)
 
     def before(number: float) -> Fraction:
         if whole:
             return at(math.ceil(number) - 1)
-        return _value(node, Fraction(repr(number)), error, below=True)
+        return _value(node, Fraction(repr(number)), below=True)
 
     values = [before(edges[0])]
     for low, high in pairwise(edges):
         if at(low) != before(high):
-            raise error(
+            raise Fault(
                 node,
                 f"a bucket begins within the bin of {name} from {low:.15g} to {high:.15g}",
                 f"let buckets begin at edges, such as {low:.15g} and {high:.15g}, or GROUP BY "
@@ -91,63 +74,47 @@ def buckets_of(node: Any, attribute: Mapping[str, Any], error: _Error) -> Bucket
         values.append(at(low))
     values.append(at(edges[-1]))
     found: list[Scalar] = [int(v) if v.denominator == 1 else float(v) for v in values]
-    cases = [
-        (value, _between([cell for cell, _ in cells], attribute))
-        for value, cells in groupby(enumerate(found), key=lambda each: each[1])
-    ]
+    cases = [*cases_of(attribute, enumerate(found)).items()]
     if attribute.get("missing"):
         found.append(None)
         cases.append((None, {"attribute": name, "is_missing": True}))
-    return Buckets(tuple(found), tuple(cases))
+    return tuple(found), tuple(cases)
 
 
-def _between(cells: Sequence[int], attribute: Mapping[str, Any]) -> Tree:
-    """Returns the condition that holds in neighbouring cells."""
-    edges = attribute["edges"]
-    parts: list[Tree] = []
-    if cells[0] > 0:
-        parts.append({"attribute": attribute["name"], "ge": edges[cells[0] - 1]})
-    if cells[-1] < len(edges):
-        parts.append({"attribute": attribute["name"], "lt": edges[cells[-1]]})
-    return parts[0] if len(parts) == 1 else {"all": parts}
-
-
-def _value(node: Any, number: Fraction, error: _Error, *, below: bool) -> Fraction:
+def _value(node: Any, number: Fraction, *, below: bool) -> Fraction:
     """Returns the value of an expression at a number, or right below it."""
     node = node.unnest()
     if isinstance(node, exp.Column):
         return number
-    if isinstance(node, exp.Literal) and not node.is_string:
+    if is_number(node):
         return Fraction(node.this)
     if isinstance(node, exp.Neg):
-        return -_value(node.this, number, error, below=below)
+        return -_value(node.this, number, below=below)
     if isinstance(node, exp.Floor) and node.args.get("decimals") is None:
-        return _floor(node.this, number, error, below=below)
+        return _floor(node.this, number, below=below)
     if isinstance(node, exp.WidthBucket):
         low, high, n = (
-            _value(node.args[key], number, error, below=False)
+            _value(node.args[key], number, below=False)
             for key in ("min_value", "max_value", "num_buckets")
         )
         if not low < high or n < 1 or n.denominator != 1:
-            raise error(node, "this does not make buckets", "write WIDTH_BUCKET(x, 0, 100, 10)")
-        place = _value(node.this, number, error, below=below)
+            raise Fault(node, "this does not make buckets", "write WIDTH_BUCKET(x, 0, 100, 10)")
+        place = _value(node.this, number, below=below)
         place = _whole((place - low) * n / (high - low), below=below)
         return min(max(place + 1, Fraction(0)), n + 1)
     if type(node) in _ARITHMETIC:
-        left, right = (
-            _value(each, number, error, below=below) for each in (node.this, node.expression)
-        )
+        left, right = (_value(each, number, below=below) for each in (node.this, node.expression))
         if not (isinstance(node, exp.Div) and (right == 0 or node.expression.find(exp.Column))):
             return _ARITHMETIC[type(node)](left, right)
-    raise error(node, "this does not make buckets", _FIX)
+    raise Fault(node, "this does not make buckets", _FIX)
 
 
-def _floor(inner: Any, number: Fraction, error: _Error, *, below: bool) -> Fraction:
+def _floor(inner: Any, number: Fraction, *, below: bool) -> Fraction:
     """Returns the floor of what grows with a number, at it or right below it."""
-    ends = [_value(inner, Fraction(place), error, below=False) for place in (0, 1)]
+    ends = [_value(inner, Fraction(place), below=False) for place in (0, 1)]
     if ends[0] >= ends[1]:
-        raise error(inner, "this falls where the number grows", _FIX)
-    return _whole(_value(inner, number, error, below=below), below=below)
+        raise Fault(inner, "this falls where the number grows", _FIX)
+    return _whole(_value(inner, number, below=below), below=below)
 
 
 def _whole(number: Fraction, *, below: bool) -> Fraction:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from stream_dp.dates import HOUR, period_bounds, span_of, zone_of
-from stream_dp.errors import InvalidQuery
+from stream_dp.dates import HOUR, Zone, period_bounds, span_of
+from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.grammar import Grammar
 
 ENDS: Final = ("le", "gt")
@@ -31,16 +31,8 @@ _PARTS: Final[dict[Any, str]] = {
     exp.Hour: "hour",
 }
 _NAMES: Final = {"dayofweekiso": "isodow", "dayofyear": "doy", "dayofmonth": "day"}
-_CONSTANTS: Final = frozenset(
-    {
-        exp.DataType.Type.DATE,
-        exp.DataType.Type.DATETIME,
-        exp.DataType.Type.TIMESTAMP,
-        exp.DataType.Type.TIMESTAMPNTZ,
-        exp.DataType.Type.TIMESTAMPTZ,
-        exp.DataType.Type.TIMESTAMPLTZ,
-    }
-)
+_TYPES: Final = ("DATE", "DATETIME", "TIMESTAMP", "TIMESTAMPNTZ", "TIMESTAMPTZ", "TIMESTAMPLTZ")
+_CONSTANTS: Final = frozenset(exp.DataType.Type[name] for name in _TYPES)
 _TIME: Final = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d(?P<minute>:\d\d(?P<second>:\d\d(?:[.,](?P<fraction>\d+))?)?)?)"
     r" ?(?P<offset>Z|[+-]\d\d(?::?\d\d)?)?",
@@ -55,11 +47,11 @@ PART_KINDS: Final = frozenset({exp.Extract, exp.Anonymous, *_PARTS})
 
 def part_of(node: Any) -> tuple[str, Any] | None:
     """The part that EXTRACT, DATE_PART, MONTH and the like take, and the piece of which they take it."""
-    if isinstance(node, exp.Extract):
-        name = node.name.lower()
-        return _NAMES.get(name, name), node.expression.unnest()
     if type(node) in _PARTS:
         return _PARTS[type(node)], node.this.unnest()
+    if isinstance(node, exp.Extract):
+        name, of = node.name.lower(), node.expression
+        return _NAMES.get(name, name), of.unnest()
     if isinstance(node, exp.Anonymous) and node.name.upper() == "DATE_PART":
         arguments = node.expressions
         if len(arguments) == 2 and isinstance(arguments[0], exp.Literal):
@@ -90,36 +82,40 @@ def same_sql(node: Any) -> str:
 
 def written(node: Any) -> str | None:
     """The text of a constant that may be a date: '2026-03-14', DATE '2026-03-14', TIMESTAMP '...'."""
+    node = node.unnest()
     if isinstance(node, exp.Cast) and node.to.this in _CONSTANTS:
         node = node.this
     return str(node.this) if isinstance(node, exp.Literal) and node.is_string else None
 
 
-def moment_of(text: str, *, ends: bool) -> tuple[datetime, bool] | None:
+def moment_of(
+    constant: Any, *, ends: bool, reason: str | None = None
+) -> tuple[datetime, bool] | None:
     """The moment at which a time begins or ends, as one of UTC, and whether its offset from UTC is written.
 
     A time is as long as it is written precisely, and the last fraction of a second ends with the second.
 
     Args:
-        text: The constant of a comparison.
+        constant: The constant of a comparison.
         ends: Whether its end is meant, as in ``<=``, and not its beginning, as in ``<``.
+        reason: The code of the error where it is an attribute that is compared.
 
     Returns:
         Both. None for what is not a date and a time.
 
     Raises:
-        InvalidQuery: It begins or ends at a fraction of a second. The field is empty.
+        Fault: It begins or ends at a fraction of a second.
     """
-    found = _TIME.fullmatch(text.strip())
+    found = _TIME.fullmatch((written(constant) or "").strip())
     if found is None:
         return None
     fraction = found["fraction"] or ""
     if fraction.strip("0") and (not ends or fraction.strip("9")):
-        raise InvalidQuery(
-            "",
-            "has a fraction of a second, at which no period begins or ends",
+        raise Fault(
+            constant,
+            f"{short(constant)} has a fraction of a second, at which no period begins or ends",
             "compare with a full second",
-            reason="cuts_bin",
+            reason=reason,
         )
     to_the_second = found["time"][: len("2026-07-01T23:59:59")]
     length = 1 if found["second"] else 60 if found["minute"] else HOUR
@@ -131,34 +127,33 @@ def moment_of(text: str, *, ends: bool) -> tuple[datetime, bool] | None:
     return moment, found["offset"] is not None
 
 
-def on_clocks(text: str, timezone: str | None, *, ends: bool = False) -> str:
+def on_clocks(constant: Any, timezone: str | None, *, ends: bool = False) -> str | None:
     """A date as it is written, but a time with an offset or a fraction as the second that clocks showed.
 
     A time with an offset from UTC is an instant. Comparisons with it are those with what clocks in the time
-    zone showed then, unless they showed it twice.
+    zone showed then, unless they showed it twice. So ``2026-07-01T22:00:00Z`` in Berlin is
+    ``2026-07-02T00:00:00``, and ``<= '2026-07-01 23:59:59.999'`` goes to ``2026-07-01T23:59:59``.
 
     Args:
-        text: The constant of a comparison.
+        constant: The constant of a comparison.
         timezone: The time zone of the attribute. None is UTC.
         ends: Whether the end of the time counts, as in ``<=``, and not its beginning, as in ``<``.
 
-    Raises:
-        InvalidQuery: No period of the calendar begins, or ends, at this time. The field is empty.
+    Returns:
+        The text. None for a constant that cannot be a date.
 
-    Example:
-        >>> on_clocks("2026-07-01T22:00:00Z", "Europe/Berlin")
-        '2026-07-02T00:00:00'
-        >>> on_clocks("2026-07-01 23:59:59.999", None, ends=True)
-        '2026-07-01T23:59:59'
+    Raises:
+        Fault: No period of the calendar begins, or ends, at this time.
     """
-    if "." not in text and "," not in text and span_of(text) is not None:
+    text = written(constant)
+    if text is None or ("." not in text and "," not in text and span_of(text) is not None):
         return text
-    found = moment_of(text, ends=ends)
+    found = moment_of(constant, ends=ends, reason="cuts_bin")
     if found is None:
         return text
     moment, has_offset = found
     at = (moment - _EPOCH) // timedelta(seconds=1)
-    shown = _shown(at, timezone) if has_offset else at
+    shown = _shown(at, timezone or "UTC", constant) if has_offset else at
     try:
         second = _EPOCH + timedelta(seconds=shown - ends)
     except OverflowError:
@@ -190,25 +185,24 @@ def period_compared(unit: str, text: str, comparison: str) -> str | None:
     return first if comparison in ("lt", "ge") else last
 
 
-def _shown(at: int, timezone: str | None) -> int:
+def _shown(at: int, timezone: str, constant: Any) -> int:
     """What clocks show at an instant; where they are put forward, what they show before.
 
     Both are in seconds since 1970-01-01T00:00.
 
     Raises:
-        InvalidQuery: They show it twice, so that a comparison with it would cut the hour that comes twice.
+        Fault: They show it twice, so that a comparison with it would cut the hour that comes twice.
     """
-    changes, ahead = zone_of(timezone or "UTC").changes
-    index = bisect_right(changes, at - 1)
+    changes, ahead = Zone(timezone).changes
     for change, before, after in zip(changes, ahead, ahead[1:], strict=False):
         if before - after > abs(at - change):
-            raise InvalidQuery(
-                "",
-                f"is in the hour that clocks in {timezone} showed twice",
+            raise Fault(
+                constant,
+                f"{short(constant)} is in the hour that clocks in {timezone} showed twice",
                 "compare with the beginning or the end of that hour",
                 reason="cuts_bin",
             )
-    return at + ahead[index]
+    return at + ahead[bisect_right(changes, at - 1)]
 
 
 def same_groups(by: str, node: Any) -> bool:

@@ -485,7 +485,7 @@ class BasePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ColumnPlan:
     """The base releases of a data set that says how precise answers are worth having: single columns.
 
     Attributes:

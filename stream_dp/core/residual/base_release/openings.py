@@ -14,7 +14,7 @@ from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.residual.base_release.base_plan import (
     BaseRelease,
-    Columns,
+    ColumnPlan,
     Reach,
     base_plan,
     variance_for,
@@ -51,9 +51,9 @@ class Openings:
         self._several = (terms.z_learned / terms.z) ** 2 if settings.learns else 1.0
         self.learned = LearnedPlan(state, self.plan, self._several)
         # What an opening measures that nobody has described: columns that make ordinary tables free.
-        self._columns: Columns | None = None
+        self._columns: ColumnPlan | None = None
         if settings.aim is not None and settings.base_share is None and not expected.is_named:
-            self._columns = Columns(promise, settings.aim)
+            self._columns = ColumnPlan(promise, settings.aim)
         self._due: list[int] = []  # blocks without a base release
 
     # ------------------------------------------------------------ what they measure

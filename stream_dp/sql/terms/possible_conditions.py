@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from stream_dp.sql.terms.attribute_cells import CutsCell, cells_where, n_cells, n_steps
+from stream_dp.sql.terms.trees import parts_of_tree
 
 _MOST_CELLS: Final = 20_000
 _MOST_STEPS: Final = 1 << 21
@@ -67,18 +68,14 @@ class Possible:
         if len(names) == 1:
             (name,) = names
             return n_rows + n_steps(tree, self._schema[name])
-        return n_rows + sum(self._n_steps(part, n_rows) for part in _parts(tree))
+        return n_rows + sum(self._n_steps(part, n_rows) for part in parts_of_tree(tree))
 
 
 def _names(tree: Mapping[str, Any]) -> set[str]:
     """Returns the attributes that a condition names."""
     if "attribute" in tree:
         return {tree["attribute"]}
-    return set().union(*map(_names, _parts(tree)))
-
-
-def _parts(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [tree["not"]] if "not" in tree else tree.get("all", tree.get("any", []))
+    return set().union(*map(_names, parts_of_tree(tree)))
 
 
 def _test(tree: Mapping[str, Any], schema: Mapping[str, Mapping[str, Any]]) -> _Test:
@@ -87,7 +84,7 @@ def _test(tree: Mapping[str, Any], schema: Mapping[str, Mapping[str, Any]]) -> _
         (name,) = names
         cells = cells_where(tree, schema[name])
         return lambda row: bool(cells >> row[name] & 1)
-    parts = [_test(part, schema) for part in _parts(tree)]
+    parts = [_test(part, schema) for part in parts_of_tree(tree)]
     if "not" in tree:
         return lambda row: not parts[0](row)
     wanted = all if "all" in tree else any

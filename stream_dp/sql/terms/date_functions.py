@@ -1,0 +1,74 @@
+"""Functions of attributes that are dates, such as EXTRACT and DATE_TRUNC: what they give for each period."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlglot import exp
+
+from stream_dp.dates import beginnings_in, parts_in, parts_of
+from stream_dp.sql.reading.attribute_names import name_in_sql
+from stream_dp.sql.reading.faults import Fault, short
+from stream_dp.sql.terms.attribute_cells import values_of
+from stream_dp.sql.terms.columns import Attribute, Columns
+from stream_dp.sql.terms.comparisons import Comparison
+from stream_dp.sql.terms.sql_dates import ENDS, on_clocks, part_of, period_compared, truncation_of
+
+
+def periods_of(columns: Columns, item: Any) -> tuple[Attribute, Sequence[str | int]]:
+    """Returns the attribute of a function of a date, and what it gives for each of its periods.
+
+    Raises:
+        Fault: It is not of a date, or not the same for all dates of a period.
+    """
+    truncated, taken = truncation_of(item), part_of(item)
+    unit, of = truncated or taken or ("", item)
+    attribute = _dated(columns, item, of)
+    name, by = attribute["name"], attribute["by"]
+    bounds = by, attribute.get("from"), attribute.get("until")
+    columns.work.look_at(item, len(values_of(attribute)))
+    if truncated and (values := beginnings_in(*bounds, unit)) is not None:
+        return attribute, values
+    if taken and unit in parts_of(by):
+        return attribute, parts_in(*bounds, unit)
+    problem = f"{short(item)} is not the same for all dates of a {by} of {name}"
+    fix = f"ask for {' or '.join(each.upper() for each in parts_of(by))}"
+    if truncated:
+        problem = f"a {by} of {name} does not lie in one group of {short(item)}"
+        fix = f"GROUP BY {name_in_sql(name)}"
+    raise Fault(item, problem, fix, reason="cuts_bin")
+
+
+def of_whole_periods(columns: Columns, comparison: Comparison) -> Comparison:
+    """Returns a comparison of DATE_TRUNC as one of the date itself with whole periods.
+
+    Any other comparison stays as it is.
+
+    Raises:
+        Fault: No period begins at a constant.
+    """
+    item = comparison.subject
+    if (truncated := truncation_of(item)) is None:
+        return comparison
+    unit, of = truncated
+    attribute = _dated(columns, item, of)
+    labels = []
+    for constant, compared in comparison.pairs():
+        text = on_clocks(constant, attribute.get("timezone"), ends=compared in ENDS)
+        label = text and period_compared(unit, text, compared)
+        if not label:
+            fix = f"compare {short(item)} with the first day of a {unit}"
+            raise Fault(item, f"{short(constant)} does not begin a {unit}", fix)
+        labels.append(exp.Literal.string(label))
+    return replace(comparison, subject=of, constants=tuple(labels))
+
+
+def _dated(columns: Columns, item: Any, of: Any) -> Attribute:
+    """Returns the attribute of type date of which a function is taken."""
+    attribute = columns.attribute(of)
+    if attribute["type"] != "date":
+        problem = f"{attribute['name']} is a {attribute['type']} and no date"
+        raise Fault(item, problem, "compare the attribute itself with a constant")
+    return attribute
