@@ -120,9 +120,8 @@ class Phased(LinearMechanism):
         *,
         representation: Representation,
         blocks: int,
-        max_tau: float | None,
     ) -> None:
-        check_bounds(facts, privacy, accuracy, max_tau)
+        check_bounds(facts, privacy, accuracy)
         self._universe = universe
         self._privacy = privacy
         self._representation = representation
