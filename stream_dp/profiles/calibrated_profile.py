@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stream_dp.core.budget.parameters import Aim
+from stream_dp.core.kinds.kind_answerer import KindTerms
 from stream_dp.core.kinds.with_kinds import WithKinds
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.residual.base_release.base_plan import CAP
@@ -36,15 +37,12 @@ def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
     counts = Calibrated(setup.universe, setup.privacy, setup.accuracy, said)
     if not kinds:
         return counts
-    failure_probability = setup.accuracy.failure_probability
-    budget = counts.state.promise.budget
-    return WithKinds(
-        counts,
-        [
-            answerer(setup.universe, budget, failure_probability=failure_probability, **arguments)
-            for answerer, arguments in kinds
-        ],
-    )
+    budget, failure = counts.state.promise.budget, setup.accuracy.failure_probability
+    answerers = [
+        answerer(KindTerms(setup.universe, budget, spec.pop("share"), failure), **spec)
+        for answerer, spec in kinds
+    ]
+    return WithKinds(counts, answerers)
 
 
 def aim_of(said: AccuracySpec) -> Aim | None:

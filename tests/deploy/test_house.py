@@ -23,7 +23,6 @@ PARAMETERS: Final = 8
 
 EXCEPTIONS: Final = {
     "core/median/sequential.py constants": "the constants of the paper, in the order of its proof",
-    "core/median/memory.py constants": "the constants of the thesis, in the order of its proof",
 }
 """What is beyond a limit -> why it stays."""
 

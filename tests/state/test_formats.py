@@ -39,6 +39,7 @@ from stream_dp.core.kinds.correlated_vector.vector_answerer import (
     ResponsesRelease,
 )
 from stream_dp.core.kinds.interior_point.interior_answerer import Interior
+from stream_dp.core.kinds.kind_answerer import KindTerms
 from stream_dp.core.kinds.loss import Secret
 from stream_dp.core.kinds.median_mode.stable_answerer import Medians, StableRelease
 from stream_dp.core.kinds.points import PointRelease, RunKey
@@ -189,11 +190,11 @@ def opened(answerer: Any, *sizes: int) -> Any:
 
 def with_kinds() -> WithKinds:
     counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY, CalibratedSettings(approximate=True))
-    return WithKinds(counts, [Thresholds(FLIGHTS, BUDGET, 0.1, 0.05), medians()])
+    return WithKinds(counts, [Thresholds(KindTerms(FLIGHTS, BUDGET, 0.1, 0.05)), medians()])
 
 
 def medians() -> Medians:
-    return Medians(FLIGHTS, BUDGET, 0.1, 0.05)
+    return Medians(KindTerms(FLIGHTS, BUDGET, 0.1, 0.05))
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ BY_CANCELLED = LinearQuery(EVERYTHING, range(1), (CANCELLED,))
 
 def write_remembered(answer: TableAnswered) -> bytes:
     counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY)
-    counts.state.repeats.remember(BY_CANCELLED, answer)
+    counts.state.repeats.remember(BY_CANCELLED, replace(answer, path=Path.CERTIFIED))
     (stored,) = counts.remembered().values()
     return stored
 
@@ -483,7 +484,8 @@ EXAMPLES = {
         lambda data: with_kinds().release_from_bytes(data),
     ),
     "curve-v1": Example(
-        CURVES, lambda data: Thresholds(FLIGHTS, BUDGET, 0.1, 0.05).release_from_bytes(data)
+        CURVES,
+        lambda data: Thresholds(KindTerms(FLIGHTS, BUDGET, 0.1, 0.05)).release_from_bytes(data),
     ),
     "tree-v1": Example(integers(3), TREE.from_bytes, TREE.to_bytes),
     "partition-v1": Example(
@@ -497,24 +499,24 @@ EXAMPLES = {
     ),
     "batch-of-conditions-v1": Example(
         BatchRelease(DELAY, WINDOW, 20, 0.125, {KEY: 3, OTHER_KEY: 20}),
-        lambda data: Batches(FLIGHTS, BUDGET, 0.1, 0.05).release_from_bytes(data),
+        lambda data: Batches(KindTerms(FLIGHTS, BUDGET, 0.1, 0.05)).release_from_bytes(data),
     ),
     "response-vector-v1": Example(
         ResponsesRelease(1, b"\xa5\x80"),
         lambda data: opened(
-            CorrelatedVectors(FLIGHTS, BUDGET, 0.1, 0.05, attribute="cancelled"), 3, 9
+            CorrelatedVectors(KindTerms(FLIGHTS, BUDGET, 0.1, 0.05), attribute="cancelled"), 3, 9
         ).release_from_bytes(data),
     ),
     "comparison-v1": Example(
         BetweenRelease(2, WINDOW, KEY, Side.BETWEEN),
         lambda data: opened(
-            Between(FLIGHTS, BUDGET, 0.1, 0.05, answers=2), 9, 9, 9
+            Between(KindTerms(FLIGHTS, BUDGET, 0.1, 0.05), answers=2), 9, 9, 9
         ).release_from_bytes(data),
     ),
     "point-v1": Example(
         PointRelease(2, RunKey(DELAY, WINDOW), 3, tuple(Side)),
         lambda data: opened(
-            Interior(FLIGHTS, BUDGET, 0.1, 0.05, points=100), 9, 9, 9
+            Interior(KindTerms(FLIGHTS, BUDGET, 0.1, 0.05), points=100), 9, 9, 9
         ).release_from_bytes(data),
     ),
     "answer-v1": Example(

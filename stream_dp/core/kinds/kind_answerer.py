@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, cast
 
@@ -30,6 +31,23 @@ MIN_DELTA = Fraction(1, 2**900)
 """The least loss of a look for which all scales, and the rows that they need, can be computed and drawn."""
 
 
+@dataclass(frozen=True, slots=True)
+class KindTerms:
+    """What every answerer of other kinds works with.
+
+    Attributes:
+        universe: The possible rows.
+        budget: The budget of each line.
+        share: The share of a line that one look takes, in (0, 1].
+        failure_probability: The probability with which a stated error may be exceeded.
+    """
+
+    universe: Universe
+    budget: Budget
+    share: float
+    failure_probability: float
+
+
 class KindLook(Look):
     """A look of an answerer, which says its loss; scales in its description are floats' exact values."""
 
@@ -43,10 +61,7 @@ class Answerer(ABC):
     """Answers one or several kinds. Holds published values only.
 
     Args:
-        universe: The possible rows.
-        budget: The budget of each line.
-        share: The share of a line that one look takes, in (0, 1].
-        failure_probability: The probability with which a stated error may be exceeded.
+        terms: The universe, the budget, and what looks take of it.
 
     Attributes:
         name: The name of the setting that turns it on, and its name in the ledger.
@@ -67,19 +82,17 @@ class Answerer(ABC):
     kept: int | None = None
     bare: int = 0
 
-    def __init__(
-        self, universe: Universe, budget: Budget, share: float, failure_probability: float
-    ) -> None:
-        self._universe = universe
-        self._budget = budget
-        self._loss = loss_of(budget, share, approximate=self.approximate)
+    def __init__(self, terms: KindTerms) -> None:
+        self._universe = terms.universe
+        self._budget = terms.budget
+        self._loss = loss_of(terms.budget, terms.share, approximate=self.approximate)
         if self._loss.epsilon < MIN_EPSILON or (self.approximate and self._loss.delta < MIN_DELTA):
             raise InvalidDefinition(
                 f"kinds.{self.name}.share",
                 "buys less than noise can be drawn for",
                 "give a larger share, or privacy a larger epsilon and delta",
             )
-        self._failure_probability = failure_probability
+        self._failure_probability = terms.failure_probability
         self._sizes: list[int] = []
 
     def __repr__(self) -> str:

@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeAlias, TypeVar
 
-from stream_dp.core.budget.accountant import Budget, Charge
+from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.encoding import Format, fields, pack_window
 from stream_dp.core.kinds.adaptive_threshold.adaptive_law import AdaptiveThresholds
 from stream_dp.core.kinds.interior_point.interior_law import InteriorPoint
 from stream_dp.core.kinds.kind_answerer import (
     Answerer,
     KindLook,
+    KindTerms,
     bin_range,
     counts_of,
     ordered,
@@ -33,7 +34,6 @@ from stream_dp.core.outcome import Answered, Outcome, Path, Placed, RefusalCode,
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState
 
 R = TypeVar("R", InteriorPoint, AdaptiveThresholds)
@@ -163,10 +163,8 @@ class PointRuns(Answerer, Generic[R]):
 
     approximate = True
 
-    def __init__(
-        self, universe: Universe, budget: Budget, share: float, failure_probability: float
-    ) -> None:
-        super().__init__(universe, budget, share, failure_probability)
+    def __init__(self, terms: KindTerms) -> None:
+        super().__init__(terms)
         self._number = 0
         self._runs: dict[RunKey, PointRun[R]] = {}
         self._published: dict[tuple[RunKey, int], Shown] = {}

@@ -12,7 +12,7 @@ What is built where the thesis slips or leaves something open:
 - A window of phases W is asked as the whole is, with ``|D_W|`` for ``|D|``, when it has the rows that phase j
   asks of the whole, ``j n_min``.
 - The consistent set may be a polytope, which the thesis expects and does not build: with
-  ``alpha'_j = alpha/(1440 j m ln N)`` and ``h_max = 40 j m ln N`` (see ``phase_constants.counted_rows``).
+  ``alpha'_j = alpha/(1440 j m ln N)`` and ``h_max = 40 j m ln N`` (see ``PhaseSettings.counted_rows``).
 
 **Guarantee.** ``(H_K alpha, K tau)``-differential privacy (Theorem 5.1) for replacing one row of one block.
 ``privacy.epsilon`` is ``H_K alpha``, so every phase runs with ``alpha = epsilon / H_K``.
@@ -33,7 +33,7 @@ from fractions import Fraction
 
 from stream_dp.core.budget.accountant import UNITS, Charge
 from stream_dp.core.budget.logarithms import log_add
-from stream_dp.core.budget.parameters import Accuracy, Privacy, as_written
+from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.median.easiness import EasinessTest
 from stream_dp.core.median.formulas import (
     hard_limit,
@@ -47,11 +47,9 @@ from stream_dp.core.median.formulas import (
 from stream_dp.core.median.phase_constants import (
     Constants,
     PhaseConstants,
+    PhaseSettings,
     Representation,
-    check_settings,
-    counted_rows,
     min_rows_as_printed,
-    proved_rows,
     resolution,
     rows_for_thresholds,
     share_of,
@@ -60,37 +58,23 @@ from stream_dp.core.median.phased import Phased
 from stream_dp.core.rows.universe import Universe
 
 
-def constants(
-    *,
-    n_cells: int,
-    epsilon: Fraction,
-    error: Fraction,
-    queries_per_phase: int,
-    phases: int,
-    rows: int | None = None,
-    representation: Representation = "entropic",
-) -> Constants:
+def constants(settings: PhaseSettings) -> Constants:
     """The constants of Kim 2017, Algorithm 3, with its slips fixed.
 
+    Where m is not given it is ``160000 ln(K k) ln(1/eps) / eps^2``, and what is proved for a polytope.
+
     Args:
-        n_cells: N, at least 2.
-        epsilon: The whole loss, ``H_K alpha``.
-        error: eps, in ``[MIN_ERROR, MAX_ERROR)``.
-        queries_per_phase: k, at least 2.
-        phases: K.
-        rows: m by hand; None takes ``160000 ln(K k) ln(1/eps) / eps^2``, and what is proved for a polytope.
-            Privacy holds for any; for a smaller one tau grows, and hard queries may run out.
-        representation: The representation of the consistent set.
+        settings: What they follow from; ``epsilon`` is ``H_K alpha``.
 
     Raises:
         InvalidDefinition: The noise would be wider than the sampler draws.
     """
-    k, K, N, eps = queries_per_phase, phases, n_cells, error
-    alpha = epsilon / harmonic(K)
+    k, K, N, eps = settings.queries_per_phase, settings.phases, settings.n_cells, settings.error
+    alpha = settings.epsilon / harmonic(K)
     papers_m = hypothesis_rows(K * k, eps)
-    proved_m = proved_rows(representation, papers_m, N, eps)
-    m = proved_m if rows is None else rows
-    counted = counted_rows(representation, m)
+    proved_m = settings.proved_rows(papers_m)
+    m = proved_m if settings.rows is None else settings.rows
+    counted = settings.counted_rows(m)
     inverse = [inverse_privacy(alpha, j * counted, N) for j in range(1, K + 1)]
     sensitivity = resolution(inverse[-1])
     # The thesis prints ln(2k/alpha) here, which is too small for its gamma_j.
@@ -147,7 +131,6 @@ class Memory(Phased):
         phases: K, at least 1.
         hypothesis_rows: m by hand, for far smaller blocks; None takes the least that is proved to suffice.
         representation: The representation of the consistent set. It affects accuracy only.
-        max_tau: A further limit on the sum of all phases' tau; None leaves it to ``privacy.delta``.
 
     Raises:
         InvalidDefinition: A setting is out of range, tau or the failure probability exceeds its limit, or
@@ -167,35 +150,19 @@ class Memory(Phased):
         phases: int,
         hypothesis_rows: int | None = None,
         representation: Representation = "entropic",
-        max_tau: float | None = None,
     ) -> None:
-        error = as_written(accuracy.error)
-        check_settings(
-            universe,
-            privacy,
-            error,
-            queries_per_phase=queries_per_phase,
-            phases=phases,
-            rows=hypothesis_rows,
-            representation=representation,
-        )
-        facts = constants(
-            n_cells=universe.n_cells,
-            epsilon=as_written(privacy.epsilon),
-            error=error,
-            queries_per_phase=queries_per_phase,
-            phases=phases,
-            rows=hypothesis_rows,
-            representation=representation,
-        )
-        super().__init__(
+        settings = PhaseSettings.checked(
             universe,
             privacy,
             accuracy,
-            facts,
+            queries_per_phase=queries_per_phase,
+            phases=phases,
+            rows=hypothesis_rows,
             representation=representation,
-            blocks=phases,
-            max_tau=max_tau,
+        )
+        facts = constants(settings)
+        super().__init__(
+            universe, privacy, accuracy, facts, representation=representation, blocks=phases
         )
         self._lines = _lines(facts, privacy)
 

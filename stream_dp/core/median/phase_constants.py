@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.logarithms import ln_bounds, log2_bounds, log_add
-from stream_dp.core.budget.parameters import Accuracy, Privacy
+from stream_dp.core.budget.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.median.consistent_set.polytope import sufficient_rows
 from stream_dp.core.median.easiness import MIN_UNITS
 from stream_dp.core.median.formulas import MAX_ERROR, MIN_ERROR, LogTau
@@ -26,6 +26,100 @@ Representation: TypeAlias = Literal["exhaustive", "entropic", "polytope"]
 
 _UNITS_WANTED: Final = 256
 """The units of an easiness' sensitivity. Its rounding is then 1% of what the noise covers."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSettings:
+    """What the constants of a mechanism follow from.
+
+    Attributes:
+        n_cells: N, at least 2.
+        epsilon: The whole loss.
+        error: eps, in ``[MIN_ERROR, MAX_ERROR)``.
+        queries_per_phase: k, at least 2.
+        phases: K, at least 1.
+        rows: m by hand; None takes the papers' number, or what is proved to suffice for a polytope. Privacy
+            holds for any; for a smaller one tau grows, and hard queries may run out.
+        representation: The representation of the consistent set.
+    """
+
+    n_cells: int
+    epsilon: Fraction
+    error: Fraction
+    queries_per_phase: int
+    phases: int
+    rows: int | None = None
+    representation: Representation = "entropic"
+
+    @classmethod
+    def checked(
+        cls,
+        universe: Universe,
+        privacy: Privacy,
+        accuracy: Accuracy,
+        *,
+        queries_per_phase: int,
+        phases: int,
+        rows: int | None,
+        representation: Representation,
+    ) -> PhaseSettings:
+        """The settings of a definition for which the constants are defined.
+
+        Raises:
+            InvalidDefinition: They are not. It names the field and the fix.
+        """
+        error = as_written(accuracy.error)
+        if universe.n_cells < 2:
+            raise InvalidDefinition(
+                "attributes", "the universe has a single cell", "declare an attribute with two"
+            )
+        if not MIN_ERROR <= error < MAX_ERROR:
+            raise InvalidDefinition(
+                "accuracy.error",
+                f"this profile takes {float(MIN_ERROR)} to below {float(MAX_ERROR)}",
+                "give a share such as 0.1",
+            )
+        if privacy.delta == 0.0:
+            raise InvalidDefinition(
+                "privacy.delta",
+                "is zero, and this mechanism loses privacy with a small probability tau",
+                "give a number such as 1e-9",
+            )
+        if queries_per_phase < 2:
+            raise InvalidDefinition(
+                "mechanism.queries_per_phase", "is below 2", "say how many queries a phase may ask"
+            )
+        if phases < 1:
+            raise InvalidDefinition(
+                "mechanism.phases", "is below 1", "say how many phases may be opened"
+            )
+        if rows is not None and rows < 1:
+            raise InvalidDefinition(
+                "mechanism.hypothesis_rows", "is below 1", "leave it out to take the papers' number"
+            )
+        if representation not in {"exhaustive", "entropic", "polytope"}:
+            raise InvalidDefinition(
+                "mechanism.representation",
+                f"there is no {representation!r}",
+                'use "entropic", "polytope" or "exhaustive"',
+            )
+        epsilon = as_written(privacy.epsilon)
+        return cls(
+            universe.n_cells, epsilon, error, queries_per_phase, phases, rows, representation
+        )
+
+    def proved_rows(self, papers: int) -> int:
+        """The m from which on hard queries do not run out: the papers', or far fewer for a polytope."""
+        is_polytope = self.representation == "polytope"
+        return sufficient_rows(self.n_cells, self.error) if is_polytope else papers
+
+    def counted_rows(self, rows: int) -> int:
+        """The rows that alpha', ``h_max`` and tau count: m, and 2 m for a polytope.
+
+        Its limit on hard queries is ``40 m ln N`` for ``20 m ln N`` (Roth & Roughgarden 2010, section 5), so
+        the proof's count of bad thresholds doubles with all its parts; alpha' is halved to make up for it.
+        """
+        return 2 * rows if self.representation == "polytope" else rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,20 +201,6 @@ class Constants:
         return self.hypothesis_rows >= self.proved_hypothesis_rows
 
 
-def proved_rows(representation: Representation, papers: int, n_cells: int, error: Fraction) -> int:
-    """Returns the m from which on hard queries do not run out: the papers', or far fewer for a polytope."""
-    return sufficient_rows(n_cells, error) if representation == "polytope" else papers
-
-
-def counted_rows(representation: Representation, rows: int) -> int:
-    """The rows that alpha', ``h_max`` and tau count: m, and 2 m for a polytope.
-
-    Its limit on hard queries is ``40 m ln N`` for ``20 m ln N`` (Roth & Roughgarden 2010, section 5), so the
-    proof's count of bad thresholds doubles with all its parts; alpha' is halved to make up for it.
-    """
-    return 2 * rows if representation == "polytope" else rows
-
-
 def resolution(inverse_privacy: int) -> int:
     """Units for an easiness' sensitivity, where the noise is widest.
 
@@ -162,76 +242,20 @@ def min_rows_as_printed(
     return math.ceil(21_600 * rows * ln_cells * logarithm * log2_k / (alpha * error))
 
 
-def check_settings(
-    universe: Universe,
-    privacy: Privacy,
-    error: Fraction,
-    *,
-    queries_per_phase: int,
-    phases: int,
-    rows: int | None,
-    representation: Representation,
-) -> None:
-    """Refuses settings for which the constants are not defined.
-
-    Raises:
-        InvalidDefinition: It names the field and the fix.
-    """
-    if universe.n_cells < 2:
-        raise InvalidDefinition(
-            "attributes", "the universe has a single cell", "declare an attribute with two"
-        )
-    if not MIN_ERROR <= error < MAX_ERROR:
-        raise InvalidDefinition(
-            "accuracy.error",
-            f"this profile takes {float(MIN_ERROR)} to below {float(MAX_ERROR)}",
-            "give a share such as 0.1",
-        )
-    if privacy.delta == 0.0:
-        raise InvalidDefinition(
-            "privacy.delta",
-            "is zero, and this mechanism loses privacy with a small probability tau",
-            "give a number such as 1e-9",
-        )
-    if queries_per_phase < 2:
-        raise InvalidDefinition(
-            "mechanism.queries_per_phase", "is below 2", "say how many queries a phase may ask"
-        )
-    if phases < 1:
-        raise InvalidDefinition(
-            "mechanism.phases", "is below 1", "say how many phases may be opened"
-        )
-    if rows is not None and rows < 1:
-        raise InvalidDefinition(
-            "mechanism.hypothesis_rows", "is below 1", "leave it out to take the papers' number"
-        )
-    if representation not in {"exhaustive", "entropic", "polytope"}:
-        raise InvalidDefinition(
-            "mechanism.representation",
-            f"there is no {representation!r}",
-            'use "entropic", "polytope" or "exhaustive"',
-        )
-
-
-def check_bounds(
-    facts: Constants, privacy: Privacy, accuracy: Accuracy, max_tau: float | None
-) -> None:
+def check_bounds(facts: Constants, privacy: Privacy, accuracy: Accuracy) -> None:
     """Refuses parameters that fail with too high a probability or need too many rows.
 
     Raises:
         InvalidDefinition: A number is above its limit. The error names the setting and the fix.
     """
-    field_name, limit = "privacy.delta", privacy.delta
-    if max_tau is not None and max_tau < limit:
-        field_name, limit = "mechanism.max_tau", max_tau
-    if not facts.log_tau <= (math.log(limit) if limit > 0.0 else -math.inf):
+    if not facts.log_tau <= math.log(privacy.delta):
         terms = facts.log_tau_terms
         raise InvalidDefinition(
             "mechanism.hypothesis_rows",
             "with this many rows in a hypothesis, privacy may be lost with probability "
             f"{_shown(facts.log_tau)} (concentration {_shown(terms.concentration)}, last threshold "
-            f"{_shown(terms.last_index)}), above {field_name}",
-            f"raise mechanism.hypothesis_rows or mechanism.queries_per_phase, or {field_name}",
+            f"{_shown(terms.last_index)}), above privacy.delta",
+            "raise mechanism.hypothesis_rows or mechanism.queries_per_phase, or privacy.delta",
         )
     if facts.failure_probability > accuracy.failure_probability:
         raise InvalidDefinition(

@@ -120,9 +120,8 @@ class Phased(LinearMechanism):
         *,
         representation: Representation,
         blocks: int,
-        max_tau: float | None,
     ) -> None:
-        check_bounds(facts, privacy, accuracy, max_tau)
+        check_bounds(facts, privacy, accuracy)
         self._universe = universe
         self._privacy = privacy
         self._representation = representation
@@ -180,16 +179,6 @@ class Phased(LinearMechanism):
         """``n_min``: waiting rows below which no phase opens."""
         return self.constants.min_rows
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Cells of each attribute."""
-        return self._universe.shape
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Rows of each phase; public."""
-        return tuple(self._sizes)
-
     def hypothesis(self, window: range) -> npt.NDArray[np.float64]:
         """Share of each cell in a window, by the consistent set's point; shape (n_cells,), sum 1 at most.
 
@@ -206,7 +195,7 @@ class Phased(LinearMechanism):
         return PrunedShares(
             window,
             self._rows(window),
-            self.shape,
+            self._universe.shape,
             shares,
             [(cells, share) for cells, about, share in self.hard_answers if about == window],
             float(self.constants.error) / 100.0,

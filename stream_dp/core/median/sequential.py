@@ -17,7 +17,7 @@ What is built where the sources leave something open:
 - ``n_min`` promises little about accuracy: at k = 100 the noise of some query is too large with probability
   0.51. So a phase waits for as many more rows as ``accuracy.failure_probability`` asks for.
 - With a polytope (Roth & Roughgarden 2010, section 5, "efficient") ``alpha' = alpha/(1440 m ln N)`` and
-  ``h_max = 40 m ln N`` (see ``phase_constants.counted_rows``).
+  ``h_max = 40 m ln N`` (see ``PhaseSettings.counted_rows``).
 - A query is about the whole dataset: its mechanism knows no parts.
 
 **The ledger's line.** Phase j costs ``c_K alpha / j`` to every block that is there: a block that came in
@@ -50,11 +50,9 @@ from stream_dp.core.median.formulas import (
 from stream_dp.core.median.phase_constants import (
     Constants,
     PhaseConstants,
+    PhaseSettings,
     Representation,
-    check_settings,
-    counted_rows,
     min_rows_as_printed,
-    proved_rows,
     resolution,
     rows_for_thresholds,
     share_of,
@@ -88,54 +86,29 @@ def composes(c: Fraction, epsilon: Fraction, n_queries: int, phases: int) -> boo
 
 
 def constants(
-    *,
-    n_cells: int,
-    epsilon: Fraction,
-    error: Fraction,
-    failure_probability: float,
-    queries_per_phase: int,
-    phases: int = 1,
-    rows: int | None = None,
-    representation: Representation = "entropic",
-    composition: Fraction | None = None,
+    settings: PhaseSettings, failure_probability: float, composition: Fraction | None = None
 ) -> Constants:
     """The constants of Kim 2017, Algorithm 2; with one phase those of Algorithm 1.
 
+    Where m is not given it is ``160000 ln(k) ln(1/eps) / eps^2``, and what is proved for a polytope.
+
     Args:
-        n_cells: N, at least 2.
-        epsilon: The whole loss, ``c_K H_K alpha``.
-        error: eps, in ``[MIN_ERROR, MAX_ERROR)``.
+        settings: What they follow from; ``epsilon`` is ``c_K H_K alpha``.
         failure_probability: The probability that the noise of some query of some phase is too large. Each
             phase has an equal part.
-        queries_per_phase: k, at least 2.
-        phases: K.
-        rows: m by hand; None takes ``160000 ln(k) ln(1/eps) / eps^2``, and what is proved for a polytope.
-        representation: The representation of the consistent set.
         composition: ``c_K``; None takes the least.
 
     Raises:
         InvalidDefinition: ``c_K`` is too small for the number of phases, epsilon is too large for the proof,
             or the noise would be wider than the sampler draws.
     """
-    k, K, N, eps = queries_per_phase, phases, n_cells, error
-    if epsilon > min(k, 100):
-        raise InvalidDefinition(
-            "privacy.epsilon",
-            f"is above {min(k, 100)}, beyond what the mechanism's proof covers",
-            "give a smaller one",
-        )
-    c = least_composition(epsilon, k, K) if composition is None else composition
-    if c < 1 or not composes(c, epsilon, k, K):
-        raise InvalidDefinition(
-            "mechanism.composition",
-            f"is too small for {K:,} phases of {k:,} queries",
-            f"leave it out to take {float(least_composition(epsilon, k, K)):g}",
-        )
-    alpha = epsilon / (c * harmonic(K))
+    k, K, N, eps = settings.queries_per_phase, settings.phases, settings.n_cells, settings.error
+    c = _composition(settings, composition)
+    alpha = settings.epsilon / (c * harmonic(K))
     papers_m = hypothesis_rows(k, eps)
-    proved_m = proved_rows(representation, papers_m, N, eps)
-    m = proved_m if rows is None else rows
-    counted = counted_rows(representation, m)
+    proved_m = settings.proved_rows(papers_m)
+    m = proved_m if settings.rows is None else settings.rows
+    counted = settings.counted_rows(m)
     alphas = [c * alpha / j for j in range(1, K + 1)]
     inverse = [inverse_privacy(alpha_j, counted, N) for alpha_j in alphas]
     sensitivity = resolution(inverse[-1])
@@ -182,6 +155,25 @@ def constants(
         failure_probability=sum(phase.noise_failure for phase in each),
         phases=tuple(each),
     )
+
+
+def _composition(settings: PhaseSettings, wanted: Fraction | None) -> Fraction:
+    """``c_K``: the least that composes where none is wanted."""
+    epsilon, k, K = settings.epsilon, settings.queries_per_phase, settings.phases
+    if epsilon > min(k, 100):
+        raise InvalidDefinition(
+            "privacy.epsilon",
+            f"is above {min(k, 100)}, beyond what the mechanism's proof covers",
+            "give a smaller one",
+        )
+    c = least_composition(epsilon, k, K) if wanted is None else wanted
+    if c < 1 or not composes(c, epsilon, k, K):
+        raise InvalidDefinition(
+            "mechanism.composition",
+            f"is too small for {K:,} phases of {k:,} queries",
+            f"leave it out to take {float(least_composition(epsilon, k, K)):g}",
+        )
+    return c
 
 
 @dataclass(slots=True)
@@ -233,35 +225,19 @@ class Sequential(Phased):
         representation: Representation = "entropic",
         composition: float | None = None,
     ) -> None:
-        error = as_written(accuracy.error)
-        check_settings(
-            universe,
-            privacy,
-            error,
-            queries_per_phase=queries_per_phase,
-            phases=phases,
-            rows=hypothesis_rows,
-            representation=representation,
-        )
-        facts = constants(
-            n_cells=universe.n_cells,
-            epsilon=as_written(privacy.epsilon),
-            error=error,
-            failure_probability=accuracy.failure_probability,
-            queries_per_phase=queries_per_phase,
-            phases=phases,
-            rows=hypothesis_rows,
-            representation=representation,
-            composition=None if composition is None else as_written(composition),
-        )
-        super().__init__(
+        settings = PhaseSettings.checked(
             universe,
             privacy,
             accuracy,
-            facts,
+            queries_per_phase=queries_per_phase,
+            phases=phases,
+            rows=hypothesis_rows,
             representation=representation,
-            blocks=1,
-            max_tau=None,
+        )
+        c = None if composition is None else as_written(composition)
+        facts = constants(settings, accuracy.failure_probability, c)
+        super().__init__(
+            universe, privacy, accuracy, facts, representation=representation, blocks=1
         )
         self._whole = harmonic(phases)
         self._lines: list[_Line] = []

@@ -132,6 +132,11 @@ class _Attribute:
         return self.size - 1 if self.missing else None
 
     @cached_property
+    def _missing_code(self) -> int:
+        """The cell that a missing value counts in."""
+        return _first(self.missing_cell)
+
+    @cached_property
     def _na(self) -> frozenset[str]:
         return frozenset(text.strip() for text in self.na)
 
@@ -420,10 +425,7 @@ class Number(_Attribute):
         Both are the lower end for missing values, which no sum adds up.
         """
         assert self.measure is not None, "the values are kept"
-        lows = self._units(np.array([-math.inf, *self.edges]))
-        highs = self._units(
-            np.array([*(math.nextafter(e, -math.inf) for e in self.edges), math.inf])
-        )
+        lows, highs = map(self._units, self._bin_ends)
         ends = list(zip(lows.tolist(), highs.tolist(), strict=True))
         return (*ends, *((self.measure.ends[0],) * 2,) * self.missing)
 
@@ -472,8 +474,7 @@ class Number(_Attribute):
     def numbers(self, codes: Codes, offsets: Offsets) -> list[float | None]:
         """A number for each row that has its cell and counts for its units. None stands for a missing one."""
         assert self.measure is not None, "the values are kept"
-        lows = np.array([-math.inf, *self.edges])
-        highs = np.array([*(math.nextafter(e, -math.inf) for e in self.edges), math.inf])
+        lows, highs = self._bin_ends
         values = self.measure.value(offsets.astype(np.int64) + self.measure.ends[0])
         bins = np.minimum(codes, len(self.edges))
         found: list[float | None] = np.clip(values, lows[bins], highs[bins]).tolist()
@@ -511,12 +512,14 @@ class Number(_Attribute):
         return (lowest, *self.edges, *(None,) * self.missing)
 
     @cached_property
-    def _missing_code(self) -> int:
-        return _first(self.missing_cell)
-
-    @cached_property
     def _edge_array(self) -> npt.NDArray[np.float64]:
         return np.array(self.edges)
+
+    @property
+    def _bin_ends(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """The least and the largest number of each bin, shape (n_bins,) each."""
+        below = np.nextafter(self._edge_array, -math.inf)
+        return np.array([-math.inf, *self.edges]), np.array([*below, math.inf])
 
     @cached_property
     def _floats_suffice(self) -> bool:
@@ -602,7 +605,7 @@ class Boolean(_Attribute):
     def encode(self, column: Column) -> Codes:
         """Codes of a column, shape (n_entries,). Total: no value raises, but for its length."""
         values, _ = _scalars(self.without_na(column))
-        unknown = repeat(_first(self.missing_cell))
+        unknown = repeat(self._missing_code)
         return np.fromiter(map(self.cell_of.get, values, unknown), self.dtype, len(values))
 
 
@@ -681,10 +684,6 @@ class Date(_Attribute):
     def cell_of(self) -> Mapping[object, int]:
         """Cell of each label that a row may say."""
         return {sample: cell for cell, sample in enumerate(self.samples) if sample is not None}
-
-    @cached_property
-    def _missing_code(self) -> int:
-        return _first(self.missing_cell)
 
     def encode(self, column: Column) -> Codes:
         """Codes of a column, shape (n_entries,). Total: no value raises, but for its length."""

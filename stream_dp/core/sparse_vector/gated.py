@@ -158,7 +158,7 @@ class Gated(PredicateMechanism):
 
     def basis(self, window: range) -> CellShares:
         shares = self.hypothesis(window)
-        return CellShares(window, self._rows(window), self.shape, shares)
+        return CellShares(window, self._rows(window), self._universe.shape, shares)
 
     @property
     def asked(self) -> int:

@@ -76,21 +76,6 @@ class PredicateMechanism(LinearMechanism):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(phase={len(self._sizes)})"
 
-    @property
-    def accuracy(self) -> Accuracy:
-        """The promised accuracy of every verified answer."""
-        return self._accuracy
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Cells of each attribute."""
-        return self._universe.shape
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Rows of each block; public."""
-        return tuple(self._sizes)
-
     def spent(self, block: int) -> float:
         """The epsilon of a block's line so far, at the promised delta."""
         return self._composition.epsilon(self._lines.spent(block))

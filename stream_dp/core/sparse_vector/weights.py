@@ -99,7 +99,7 @@ class GrowingWeights(PredicateMechanism):
     def basis(self, window: range) -> Basis:
         if window != range(len(self._sizes)):
             return super().basis(window)
-        return CellShares(window, self._rows(window), self.shape, self.shares)
+        return CellShares(window, self._rows(window), self._universe.shape, self.shares)
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         before = sum(self._sizes)

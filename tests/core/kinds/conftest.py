@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.core.budget.accountant import Budget
 from stream_dp.core.budget.parameters import Privacy
-from stream_dp.core.kinds.kind_answerer import Answerer, KindLook
+from stream_dp.core.kinds.kind_answerer import Answerer, KindLook, KindTerms
 from stream_dp.core.outcome import Outcome
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
@@ -152,7 +152,7 @@ def beside(quick_noise: Callable[..., NoiseSource]) -> Callable[..., Beside]:
         **settings: Any,
     ) -> Beside:
         def fresh() -> Answerer:
-            return answerer(universe, budget, share, 0.05, **settings)
+            return answerer(KindTerms(universe, budget, share, 0.05), **settings)
 
         return Beside(fresh, universe, quick_noise(seed, factor) if noise is None else noise)
 

@@ -19,7 +19,7 @@ from stream_dp.core.kinds.adaptive_threshold.adaptive_law import AdaptivePlan
 from stream_dp.core.kinds.between.between_answerer import Between, BetweenLook
 from stream_dp.core.kinds.interior_point.interior_answerer import Interior
 from stream_dp.core.kinds.interior_point.interior_law import InteriorPlan
-from stream_dp.core.kinds.kind_answerer import Answerer, KindLook
+from stream_dp.core.kinds.kind_answerer import Answerer, KindLook, KindTerms
 from stream_dp.core.kinds.loss import Secret
 from stream_dp.core.outcome import Answered, Outcome, Path, Placed, RefusalCode, Refused, Side
 from stream_dp.core.queries.conditions import compile_where
@@ -265,7 +265,7 @@ class TestTheSecretIsDrawnOnce(Driven):
         assert "7700" not in repr(served)
 
 
-LOSS = Interior(UNIVERSE, BUDGET, 0.2, 0.05, points=50)._loss
+LOSS = Interior(KindTerms(UNIVERSE, BUDGET, 0.2, 0.05), points=50)._loss
 INTERIOR = InteriorPlan(LOSS.epsilon, LOSS.delta, 50, 0.05)
 INSIDE = INTERIOR.min_rows // 2
 CHUNK = 25_000
@@ -544,9 +544,9 @@ class TestEachOfThem(Driven):
 
 def test_rows_that_windows_need_are_those_on_the_page_of_mechanisms() -> None:
     line = Budget.of(Privacy(1.0, 1e-9), approximate=True)
-    between = Between(UNIVERSE, line, 0.1, 0.01, answers=3)
-    interior = Interior(UNIVERSE, line, 0.1, 0.01, points=1000)
-    adaptive = Adaptive(UNIVERSE, line, 0.2, 0.01, chunks=8, queries=2000)
+    between = Between(KindTerms(UNIVERSE, line, 0.1, 0.01), answers=3)
+    interior = Interior(KindTerms(UNIVERSE, line, 0.1, 0.01), points=1000)
+    adaptive = Adaptive(KindTerms(UNIVERSE, line, 0.2, 0.01), chunks=8, queries=2000)
     stated = (between._plan.min_gap, interior.min_rows, adaptive.min_rows)
     assert stated == (2_086, 5_274, 392_840)
 

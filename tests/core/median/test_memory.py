@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.median.formulas import harmonic, last_threshold
 from stream_dp.core.median.memory import Memory, constants
+from stream_dp.core.median.phase_constants import Constants, PhaseSettings
 from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
@@ -80,11 +82,14 @@ def opened(memory: Memory, noise: NoiseSource, phases: int = 1, seed: int = 1) -
 # ---------------------------------------------------------------- constants
 
 
+def of(**settings: Any) -> Constants:
+    usual = {"n_cells": 16, "epsilon": Fraction(1), "error": Fraction(1, 10)}
+    return constants(PhaseSettings(**{**usual, "queries_per_phase": 100, "phases": 3, **settings}))
+
+
 def test_the_published_constants_come_out() -> None:
     """k = 100, eps = 0.1, alpha = 1, N = 16, K = 1."""
-    facts = constants(
-        n_cells=16, epsilon=Fraction(1), error=Fraction(1, 10), queries_per_phase=100, phases=1
-    )
+    facts = of(phases=1)
     assert facts.alpha == 1
     assert facts.hypothesis_rows == 169_660_740
     assert 1 / facts.phases[0].inverse_privacy == pytest.approx(2.953e-12, rel=2e-4)
@@ -93,7 +98,7 @@ def test_the_published_constants_come_out() -> None:
 
 
 def test_n_min_is_the_mended_formula() -> None:
-    facts = constants(
+    facts = of(
         n_cells=64, epsilon=Fraction(2), error=Fraction(1, 20), queries_per_phase=300, phases=4
     )
     m, ln_n = facts.hypothesis_rows, math.log(64)
@@ -114,9 +119,7 @@ def test_n_min_is_the_mended_formula() -> None:
 def test_every_phase_has_thresholds_enough_at_n_min(rows: int | None, error: Fraction) -> None:
     """``L >= floor(1.125 log2 k)``; at powers of 2**8 the floor gives no slack at all."""
     for k in (*range(2, 70), 2**8, 2**8 + 1, 10**4, 2**16, 2**24):
-        facts = constants(
-            n_cells=16, epsilon=Fraction(1), error=error, queries_per_phase=k, phases=3, rows=rows
-        )
+        facts = of(error=error, queries_per_phase=k, rows=rows)
         least = last_threshold(k)
         assert all(phase.last_threshold >= least for phase in facts.phases)
         assert facts.phases[-1].last_threshold == least  # and not much more rows than needed
@@ -125,9 +128,7 @@ def test_every_phase_has_thresholds_enough_at_n_min(rows: int | None, error: Fra
 @pytest.mark.slow
 def test_every_phase_has_thresholds_enough_at_n_min_for_every_k() -> None:
     for k in range(2, 10**4 + 1):
-        facts = constants(
-            n_cells=16, epsilon=Fraction(1), error=Fraction(1, 10), queries_per_phase=k, phases=3
-        )
+        facts = of(queries_per_phase=k)
         least = last_threshold(k)
         assert all(phase.last_threshold >= least for phase in facts.phases)
 
@@ -140,14 +141,7 @@ def test_the_harmonic_number_is_rounded_up_by_next_to_nothing() -> None:
 
 
 def test_the_total_tau_is_the_sum_over_phases() -> None:
-    facts = constants(
-        n_cells=16,
-        epsilon=Fraction(1),
-        error=Fraction(1, 10),
-        queries_per_phase=50,
-        phases=3,
-        rows=2,
-    )
+    facts = of(queries_per_phase=50, rows=2)
     total = 0.0
     for j, phase in enumerate(facts.phases, start=1):
         last = min(p.last_threshold for p in facts.phases)
@@ -194,9 +188,7 @@ def test_no_line_is_below_the_worst_loss_so_far(phases: int) -> None:
     At most 180 i m ln N bad thresholds up to phase i, each 2 alpha'_i in its own phase, and alpha'_i / 2 a
     phase beside them. ``alpha / l`` for a new block would be too little from l = 3 on.
     """
-    facts = constants(
-        n_cells=4, epsilon=Fraction(1), error=Fraction(1, 10), queries_per_phase=50, phases=phases, rows=1
-    )  # fmt: skip
+    facts = of(n_cells=4, queries_per_phase=50, phases=phases, rows=1)
     alpha, bad = float(facts.alpha), 180.0 * math.log(4)
     primes = np.array([1.0 / phase.inverse_privacy for phase in facts.phases])
     for came in range(1, phases + 1):
@@ -242,20 +234,6 @@ def test_rows_a_hypothesis_that_would_lose_privacy_are_refused_with_both_terms()
     assert "concentration" in str(error)
     assert "last threshold" in str(error)
     assert "privacy.delta" in str(error)
-
-
-def test_max_tau_is_a_limit_of_its_own() -> None:
-    settings = {"hypothesis_rows": 1, "queries_per_phase": 1_000, "privacy": Privacy(1.0, 0.1)}
-    assert "mechanism.max_tau" in str(refusal(max_tau=1e-6, **settings))
-    Memory(
-        universe(4, 4),
-        Privacy(1.0, 0.1),
-        Accuracy(0.1, 0.05),
-        queries_per_phase=1_000,
-        phases=3,
-        hypothesis_rows=1,
-        max_tau=0.05,
-    )
 
 
 def test_noise_that_fails_too_often_is_refused() -> None:

@@ -18,7 +18,7 @@ from stream_dp.core.median.consistent_set.polytope import sufficient_rows
 from stream_dp.core.median.formulas import last_threshold, noise_failure, width_for
 from stream_dp.core.median.memory import Memory
 from stream_dp.core.median.memory import constants as memory_constants
-from stream_dp.core.median.phase_constants import Constants, Representation
+from stream_dp.core.median.phase_constants import Constants, PhaseSettings, Representation
 from stream_dp.core.median.sequential import (
     Median,
     Sequential,
@@ -36,16 +36,15 @@ MakeUniverse = Callable[..., Universe]
 REPRESENTATIONS: tuple[Representation, ...] = ("exhaustive", "entropic", "polytope")
 
 
-def facts(**settings: Any) -> Constants:
-    arguments: dict[str, Any] = {
-        "n_cells": 16,
-        "epsilon": Fraction(1),
-        "error": Fraction(1, 10),
-        "failure_probability": 0.9,
-        "queries_per_phase": 100,
-        **settings,
-    }
-    return constants(**arguments)
+def phase_settings(**settings: Any) -> PhaseSettings:
+    usual = {"n_cells": 16, "epsilon": Fraction(1), "error": Fraction(1, 10)}
+    return PhaseSettings(**{**usual, "queries_per_phase": 100, "phases": 1, **settings})
+
+
+def facts(
+    *, failure_probability: float = 0.9, composition: Fraction | None = None, **settings: Any
+) -> Constants:
+    return constants(phase_settings(**settings), failure_probability, composition)
 
 
 # ---------------------------------------------------------------- constants
@@ -75,15 +74,7 @@ def test_a_polytope_has_twice_the_hard_queries_at_half_the_loss() -> None:
     assert facts(representation="polytope").hypothesis_rows == sufficient_rows(16, Fraction(1, 10))
     assert facts(representation="polytope").proved
     assert not facts(representation="polytope", rows=23).proved
-    memory = memory_constants(
-        n_cells=16,
-        epsilon=Fraction(1),
-        error=Fraction(1, 10),
-        queries_per_phase=100,
-        phases=3,
-        rows=50,
-        representation="polytope",
-    )
+    memory = memory_constants(phase_settings(phases=3, rows=50, representation="polytope"))
     for j, phase in enumerate(memory.phases, start=1):
         whole = 1440 * j * 50 * math.log(16) * (1 + 1 / 2 + 1 / 3)
         assert phase.inverse_privacy == pytest.approx(whole, rel=1e-9, abs=1)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stream_dp.core.budget.accountant import Budget
 from stream_dp.core.kinds.adaptive_threshold.adaptive_law import AdaptivePlan, AdaptiveThresholds
+from stream_dp.core.kinds.kind_answerer import KindTerms
 from stream_dp.core.kinds.points import PointRelease, PointRun, PointRuns, RunKey
 from stream_dp.core.outcome import Answered, Path
-from stream_dp.core.rows.universe import MAX_ROWS, Universe
+from stream_dp.core.rows.universe import MAX_ROWS
 
 
 class Adaptive(PointRuns[AdaptiveThresholds]):
@@ -26,19 +26,11 @@ class Adaptive(PointRuns[AdaptiveThresholds]):
     name = "adaptive_threshold"
     kinds = ("adaptive_threshold",)
 
-    def __init__(
-        self,
-        universe: Universe,
-        budget: Budget,
-        share: float,
-        failure_probability: float,
-        chunks: int,
-        queries: int,
-    ) -> None:
-        super().__init__(universe, budget, share, failure_probability)
+    def __init__(self, terms: KindTerms, chunks: int, queries: int) -> None:
+        super().__init__(terms)
         loss = self._loss
         self._largest = AdaptivePlan(
-            loss.epsilon, loss.delta, MAX_ROWS, chunks, queries, failure_probability
+            loss.epsilon, loss.delta, MAX_ROWS, chunks, queries, self._failure_probability
         )
 
     @property

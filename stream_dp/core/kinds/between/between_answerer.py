@@ -21,18 +21,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from stream_dp.core.budget.accountant import Budget, Charge
+from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.budget.parameters import as_written
 from stream_dp.core.encoding import Format, fields, pack_window
 from stream_dp.core.kinds.between.between_law import BetweenPlan, BetweenThresholds
-from stream_dp.core.kinds.kind_answerer import Answerer, KindLook, as_share, secret_of, window_of
+from stream_dp.core.kinds.kind_answerer import (
+    Answerer,
+    KindLook,
+    KindTerms,
+    as_share,
+    secret_of,
+    window_of,
+)
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.mechanism import Release
 from stream_dp.core.outcome import Outcome, Path, Placed, RefusalCode, Refused, Side
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Blocks, count_of
-from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState
 
 _FORMAT = Format("comparison", 1)
@@ -151,17 +157,10 @@ class Between(Answerer):
     kinds = ("between",)
     approximate = True
 
-    def __init__(
-        self,
-        universe: Universe,
-        budget: Budget,
-        share: float,
-        failure_probability: float,
-        answers: int,
-    ) -> None:
-        super().__init__(universe, budget, share, failure_probability)
+    def __init__(self, terms: KindTerms, answers: int) -> None:
+        super().__init__(terms)
         self._plan = BetweenPlan(self._loss.epsilon, self._loss.delta, answers)
-        self._error = self._plan.error(1, failure_probability)
+        self._error = self._plan.error(1, self._failure_probability)
         self._number = 0
         self._running: dict[int, BetweenRun] = {}
         self._published: dict[bytes, Side] = {}

@@ -12,18 +12,18 @@ from typing import Final
 
 import numpy as np
 
-from stream_dp.core.budget.accountant import Budget, Charge
+from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.budget.parameters import erased_blocks
 from stream_dp.core.encoding import Format, fields
 from stream_dp.core.kinds.correlated_vector.vector_law import ResponsePlan
-from stream_dp.core.kinds.kind_answerer import Answerer, KindLook
+from stream_dp.core.kinds.kind_answerer import Answerer, KindLook, KindTerms
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.mechanism import ROWS_ERASED, Release
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused, Responses
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import MAX_ORDERED, Blocks
-from stream_dp.core.rows.universe import Boolean, Universe
+from stream_dp.core.rows.universe import Boolean
 from stream_dp.errors import InvalidDefinition
 
 MOST_RESPONSES: Final = 2**24
@@ -85,15 +85,9 @@ class CorrelatedVectors(Answerer):
     kinds = ("correlated_vector",)
     approximate = False
 
-    def __init__(
-        self,
-        universe: Universe,
-        budget: Budget,
-        share: float,
-        failure_probability: float,
-        attribute: str,
-    ) -> None:
-        super().__init__(universe, budget, share, failure_probability)
+    def __init__(self, terms: KindTerms, attribute: str) -> None:
+        super().__init__(terms)
+        universe = self._universe
         of_name = dict(zip(universe.names, universe.attributes, strict=True))
         if not isinstance(of_name.get(attribute), Boolean):
             raise InvalidDefinition(

@@ -5,11 +5,10 @@ Source and guarantee: ``core/kinds/interior_point/interior_law.py``; runs, charg
 
 from __future__ import annotations
 
-from stream_dp.core.budget.accountant import Budget
 from stream_dp.core.kinds.interior_point.interior_law import InteriorPlan, InteriorPoint
+from stream_dp.core.kinds.kind_answerer import KindTerms
 from stream_dp.core.kinds.points import PointRelease, PointRun, PointRuns, RunKey
 from stream_dp.core.outcome import Path, Placed, Side
-from stream_dp.core.rows.universe import Universe
 
 
 class Interior(PointRuns[InteriorPoint]):
@@ -22,17 +21,10 @@ class Interior(PointRuns[InteriorPoint]):
     name = "interior_point"
     kinds = ("interior_point",)
 
-    def __init__(
-        self,
-        universe: Universe,
-        budget: Budget,
-        share: float,
-        failure_probability: float,
-        points: int,
-    ) -> None:
-        super().__init__(universe, budget, share, failure_probability)
+    def __init__(self, terms: KindTerms, points: int) -> None:
+        super().__init__(terms)
         loss = self._loss
-        self._plan = InteriorPlan(loss.epsilon, loss.delta, points, failure_probability)
+        self._plan = InteriorPlan(loss.epsilon, loss.delta, points, self._failure_probability)
 
     @property
     def min_rows(self) -> int:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from stream_dp.core.budget.accountant import Budget, Charge
+from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.encoding import Format, fields
-from stream_dp.core.kinds.kind_answerer import Answerer, KindLook, counts_of, ordered
+from stream_dp.core.kinds.kind_answerer import Answerer, KindLook, KindTerms, counts_of, ordered
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.kinds.median_mode.stable_law import (
     DisjointMode,
@@ -26,7 +26,6 @@ from stream_dp.core.outcome import Found, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import IntArray, NoiseSource
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
 MOST_DEALT: Final = 2_000_000
@@ -98,10 +97,8 @@ class _Stable(Answerer):
     _exact: ClassVar[tuple[float | None, float | None]]
     """Error of the rank of a cell that is named, and the confidence in it."""
 
-    def __init__(
-        self, universe: Universe, budget: Budget, share: float, failure_probability: float
-    ) -> None:
-        super().__init__(universe, budget, share, failure_probability)
+    def __init__(self, terms: KindTerms) -> None:
+        super().__init__(terms)
         self._plan = StablePlan(self._loss.epsilon, self._loss.delta)
         self._answered: dict[bytes, int | None] = {}
 
@@ -209,15 +206,8 @@ class Modes(_Stable):
     kinds = ("mode",)
     _exact = (None, None)
 
-    def __init__(
-        self,
-        universe: Universe,
-        budget: Budget,
-        share: float,
-        failure_probability: float,
-        groups: int | None = None,
-    ) -> None:
-        super().__init__(universe, budget, share, failure_probability)
+    def __init__(self, terms: KindTerms, groups: int | None = None) -> None:
+        super().__init__(terms)
         self._groups = groups
         if groups is not None and not self._least <= groups <= MOST_DEALT:
             raise InvalidDefinition(

@@ -183,6 +183,12 @@ class DisjointMode:
         block = np.empty(n_rows, dtype=np.int64)
         block[permutation(noise, n_rows)] = np.arange(n_rows) % self.n_blocks
         bins = np.repeat(np.arange(len(counts)), counts)
-        table = np.bincount(block * len(counts) + bins, minlength=self.n_blocks * len(counts))
-        answers = table.reshape(self.n_blocks, len(counts)).argmax(axis=1)
-        return self.plan.release(*mode(np.bincount(answers, minlength=len(counts))), noise)
+        votes = _votes(bins, block, self.n_blocks, len(counts))
+        return self.plan.release(*mode(votes), noise)
+
+
+def _votes(bins: IntArray, group: IntArray, n_groups: int, n_bins: int) -> IntArray:
+    """Groups whose most frequent bin each bin is, shape (n_bins,), from the bin and the group of each row."""
+    table = np.bincount(group * n_bins + bins, minlength=n_groups * n_bins)
+    answers = table.reshape(n_groups, n_bins).argmax(axis=1)
+    return np.bincount(answers, minlength=n_bins).astype(np.int64)

@@ -16,9 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from stream_dp.core.budget.accountant import Budget, Charge
+from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.encoding import IDENTITY_BYTES, Format, fields, pack_window
-from stream_dp.core.kinds.kind_answerer import Answerer, KindLook, counts_of
+from stream_dp.core.kinds.kind_answerer import Answerer, KindLook, KindTerms, counts_of
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.kinds.prefix_batch.batch_law import MAX_ENUMERATED, BatchConditions, PrefixPlan
 from stream_dp.core.mechanism import Release
@@ -26,7 +26,7 @@ from stream_dp.core.outcome import BatchAnswered, Outcome, Path, RefusalCode, Re
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.universe import MAX_ROWS, Universe
+from stream_dp.core.rows.universe import MAX_ROWS
 
 LONGEST_S: Final = 1.2
 """Longest that a draw is expected to take."""
@@ -129,10 +129,8 @@ class Batches(Answerer):
     kinds = ("prefix_batch",)
     approximate = False
 
-    def __init__(
-        self, universe: Universe, budget: Budget, share: float, failure_probability: float
-    ) -> None:
-        super().__init__(universe, budget, share, failure_probability)
+    def __init__(self, terms: KindTerms) -> None:
+        super().__init__(terms)
         self._releases: dict[tuple[int, range], list[BatchRelease]] = {}
 
     def _step(self, asked: KindQuery) -> Outcome | KindLook:

@@ -12,9 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from stream_dp.core.budget.accountant import Budget, Charge
+from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.encoding import Format, fields
-from stream_dp.core.kinds.kind_answerer import Answerer, KindLook, as_share, bin_range, ordered
+from stream_dp.core.kinds.kind_answerer import (
+    Answerer,
+    KindLook,
+    KindTerms,
+    as_share,
+    bin_range,
+    ordered,
+)
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.kinds.threshold.count_tree import TreePlan
 from stream_dp.core.kinds.threshold.partition import PartitionPlan
@@ -30,7 +37,6 @@ from stream_dp.core.outcome import (
 from stream_dp.core.queries.query import EVERYTHING, KindQuery
 from stream_dp.core.randomness.noise_sources import IntArray, NoiseSource
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.universe import Universe
 
 MOST_DRAWN: Final = 2**20
 """Draws of noise for one look: about ten seconds' worth."""
@@ -134,19 +140,11 @@ class Thresholds(Answerer):
     kinds = ("threshold",)
     approximate = False
 
-    def __init__(
-        self,
-        universe: Universe,
-        budget: Budget,
-        share: float,
-        failure_probability: float,
-        *,
-        partition: bool = False,
-    ) -> None:
-        super().__init__(universe, budget, share, failure_probability)
+    def __init__(self, terms: KindTerms, *, partition: bool = False) -> None:
+        super().__init__(terms)
         self._plans = {
             index: self._plan(attribute.size, partition=partition)
-            for index, attribute in enumerate(universe.attributes)
+            for index, attribute in enumerate(self._universe.attributes)
             if attribute.orders_all
         }
         self._published: dict[tuple[int, int], Any] = {}

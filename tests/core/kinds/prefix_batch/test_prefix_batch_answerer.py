@@ -12,6 +12,7 @@ import pytest
 
 from stream_dp.core.budget.accountant import UNITS, Budget
 from stream_dp.core.budget.parameters import Privacy
+from stream_dp.core.kinds.kind_answerer import KindTerms
 from stream_dp.core.kinds.prefix_batch.batch_answerer import (
     LONGEST_S,
     Batches,
@@ -43,7 +44,7 @@ def answerer(
     *sizes: int, share: float = 0.5, failure: float = 1e-6, universe: Universe = UNIVERSE
 ) -> Batches:
     """With a block of each size."""
-    batches = Batches(universe, BUDGET, share, failure)
+    batches = Batches(KindTerms(universe, BUDGET, share, failure))
     for size in sizes:
         batches.open_phase(size)
     return batches
