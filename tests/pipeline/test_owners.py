@@ -469,7 +469,9 @@ async def test_a_restarted_worker_knows_exactly_what_the_living_one_knows(make_f
         world.ask_many(name, items, analyst="bob")
     await living.run()
     known = {name: reply for name, reply in world.answers().items() if name[1] == "bob"}
-    budgets = {name: d.budget(range(d.phase)) for name, d in living.worker.datasets.items()}
+    budgets = {
+        name: d.accounts.budget(range(d.phase)) for name, d in living.worker.datasets.items()
+    }
     await living.kill()
     reborn = world.process()
     await reborn.assign()
@@ -482,7 +484,9 @@ async def test_a_restarted_worker_knows_exactly_what_the_living_one_knows(make_f
         if analyst == "cid"
     }
     assert again == known
-    assert {n: d.budget(range(d.phase)) for n, d in reborn.worker.datasets.items()} == budgets
+    assert {
+        n: d.accounts.budget(range(d.phase)) for n, d in reborn.worker.datasets.items()
+    } == budgets
     await reborn.kill()
 
 

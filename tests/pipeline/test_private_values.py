@@ -19,6 +19,7 @@ from stream_dp.pipeline.kafka.topic_log import KeyedTopic, LogEntry
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS
 from stream_dp.pipeline.repair.unlock import lift
 from stream_dp.pipeline.rows.private_values import LOOKED, Keeper, Looked
+from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state import private_names as kept_values
 from stream_dp.state.private_names import Named, name_of
@@ -282,10 +283,10 @@ async def test_a_data_set_whose_rows_are_deadly_to_read_is_read_once_more(
     await waits_since(world, 8.0)
     with monkeypatch.context() as patch:
 
-        async def deadly(self: Dataset) -> None:
+        async def deadly(self: WaitingBatches) -> None:
             raise world.Crash
 
-        patch.setattr(Dataset, "read_waiting", deadly)
+        patch.setattr(WaitingBatches, "read", deadly)
         deaths = await world.run(*[world.Fuse() for _ in range(10)])
         assert deaths == MOST_ATTEMPTS + 1
         assert world.events("quarantined")

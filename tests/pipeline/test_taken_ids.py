@@ -160,12 +160,12 @@ async def test_a_redis_that_is_lost_forgets_no_id(world: Any, days: int, often: 
     process = await started(world)
     for name in before:
         assert counts(process.worker.journal.chain(name).ids)[-1] == len(before[name])
-    waiting = {name: one.waiting for name, one in process.datasets.items()}
+    waiting = {name: one.rows.waiting.n_rows for name, one in process.datasets.items()}
     again = sends_again(world)
     process = await started(world)
     said = [e["event"] for e in world.released("events") if e.get("batch_id") == "first"]
     assert set(said[-len(again) :]) <= {"batch_known", "batch_accepted"}
-    assert {name: one.waiting for name, one in process.datasets.items()} == waiting
+    assert {name: one.rows.waiting.n_rows for name, one in process.datasets.items()} == waiting
     assert {name: held.taken for name, held in world.durable().items()} == before
     assert world.complaints() == []
 
@@ -189,9 +189,9 @@ async def test_ids_move_with_their_data_set(
         assert all(ids.find(StateTable.TAKEN, one.encode()) is not None for one in taken)
         assert ids.find(StateTable.TAKEN, b"another") is None
         assert process.datasets[name].draft.cursor["producer till-7"] == days
-    waiting = {name: one.waiting for name, one in process.datasets.items()}
+    waiting = {name: one.rows.waiting.n_rows for name, one in process.datasets.items()}
     new.now_ms = here.now_ms
     sends_again(new)
     process = await started(new)
-    assert {name: one.waiting for name, one in process.datasets.items()} == waiting
+    assert {name: one.rows.waiting.n_rows for name, one in process.datasets.items()} == waiting
     assert len(said_of(new, "first")) == 2

@@ -230,7 +230,7 @@ BY_CANCELLED = LinearQuery(EVERYTHING, range(1), (CANCELLED,))
 
 def write_remembered(answer: TableAnswered) -> bytes:
     counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY)
-    counts.state.repeats.remember(BY_CANCELLED, answer)
+    counts.state.repeats.remember(BY_CANCELLED, replace(answer, path=Path.CERTIFIED))
     (stored,) = counts.remembered().values()
     return stored
 
