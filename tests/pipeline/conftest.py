@@ -96,8 +96,7 @@ def world(make_world: Callable[..., World]) -> World:
 @pytest.fixture
 async def process(world: World) -> AsyncIterator[Any]:
     """A worker that has taken all partitions over."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     yield process
     await process.kill()
 

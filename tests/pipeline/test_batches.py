@@ -11,8 +11,7 @@ from stream_dp.state.schema import StateTable
 
 @pytest.fixture
 async def process(world: Any) -> Any:
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights")
     await process.run()
     yield process
@@ -62,8 +61,7 @@ async def test_of_an_empty_batch_nothing_waits(world: Any, process: Any) -> None
     assert len(world.events("batch_accepted")) == 3
     assert len(world.held("flights").table(StateTable.WAITING)) == 1
     await process.kill()
-    other = world.process()
-    await other.assign()
+    other = await world.owner()
     await other.run()
     assert other.worker.datasets["flights"].rows.waiting.n_rows == 1
     world.cells("flights", "last")

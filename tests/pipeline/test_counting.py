@@ -283,8 +283,7 @@ async def test_answers_do_not_depend_on_where_rows_are_counted(
     for pool in (None, counting):
         world = make_world()
         await world.run(rounds=(define, phase, phase, phase))
-        process = world.process(cache=BlockCache(1, pool))
-        await process.assign()
+        process = await world.owner(cache=BlockCache(1, pool))
         for name in ("one", "two"):
             ask(name)(world)
             await process.run()

@@ -20,7 +20,6 @@ from stream_dp.state.view import ViewChange
 from tests.pipeline.world import World
 from tests.view import MemoryView
 
-AA = {"attribute": "carrier", "eq": "AA"}
 
 
 @pytest.fixture(autouse=True)
@@ -594,8 +593,7 @@ async def test_no_more_values_wait_than_there_is_room_for(
 async def test_a_worker_has_redis_follow_whatever_it_has(
     world: World, fault: Callable[[MemoryView], None]
 ) -> None:
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights", mechanism={"base_share": 0.0}, retention={"phases": 1})
     await process.run()
     for number in range(3):
@@ -617,8 +615,7 @@ async def test_a_worker_has_redis_follow_whatever_it_has(
 
 async def test_a_worker_that_serves_without_redis_forgets_nothing(world: World) -> None:
     """Commits that the bound has dropped come with the state."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.view_away = True
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(redis_follower, "_MOST_BYTES", 1_000)

@@ -102,8 +102,8 @@ async def test_a_worker_serves_no_partition_of_which_more_was_published_than_it_
     await went_back(world)
     world.ask("trains", "q1", AA)
     for _ in range(3):
-        process = await started(world)
-        assert process.worker.aside == {partition_of(b"flights", world.partitions)}
+        process = await world.lives()
+        assert process.worker.aside == {world.home("flights")}
         assert sorted(process.datasets) == ["trains"], "the other partition is served"
     assert world.answers().keys() == {("flights", "ana", "q1"), ("trains", "ana", "q1")}
     assert several_answers(world) == []
@@ -120,7 +120,7 @@ async def test_wherever_a_journal_is_cut_nothing_is_answered_twice(
         world = make_world()
         world.often = often
         await opened(world)
-        here = partition_of(b"flights", world.partitions)
+        here = world.home("flights")
         before = lengths(world)
         await asked(world, ("q1", AA), ("q2", LATE))
         ends = lengths(world)
@@ -129,7 +129,7 @@ async def test_wherever_a_journal_is_cut_nothing_is_answered_twice(
         ends[here] -= cut
         goes_back(world, ends)
         world.ask("flights", "q3", UA)
-        process = await started(world)
+        process = await world.lives()
         aside += here in process.worker.aside
         served += "flights" in process.datasets
         assert several_answers(world) == []
@@ -154,7 +154,7 @@ async def test_a_worker_that_was_followed_takes_no_newer_output_for_a_cut(
     monkeypatch.setattr(FakePublished, "bounds", overtaken)
     world.ask("flights", "q2", LATE)
     with pytest.raises(Superseded):
-        await started(world)
+        await world.lives()
     assert world.processes[-1].worker.aside == frozenset()
 
 
@@ -172,9 +172,9 @@ async def test_a_budget_that_is_spent_twice_is_a_fault_of_the_ledger(
     """Whichever of both branches is the longer one: the same charge has other bytes the second time."""
     await went_back(world, seen, is_hidden=True)
     if len(seen) > 1:  # the broker has dropped the other queries by now
-        partition = partition_of(b"flights", world.partitions)
+        partition = world.home("flights")
         world.log[f"in.queries:{partition}"] = world.log[f"in.queries:{partition}"][:1]
-    await started(world)
+    await world.lives()
     await asked(world, *again)
     assert several_answers(world) == ["q1"]
     assert any("it is on the topic 2 times" in one for one in faults(world)), faults(world)
@@ -185,11 +185,11 @@ async def test_a_branch_that_was_published_before_is_found_when_it_is_shown_agai
 ) -> None:
     """At the offset where its commit was there is another one by now, with another trail."""
     await went_back(world, is_hidden=True)
-    await started(world)
+    await world.lives()
     await asked(world, ("q4", LATE), ("q5", UA))
     world.shows_outputs = True
-    process = await started(world)
-    assert process.worker.aside == {partition_of(b"flights", world.partitions)}
+    process = await world.lives()
+    assert process.worker.aside == {world.home("flights")}
 
 
 def unpaid(world: World) -> list[str]:
@@ -212,7 +212,7 @@ async def restored_everywhere(make_world: Callable[..., World]) -> list[str]:
     for cut in range(60):
         world = make_world()
         await opened(world)
-        here = partition_of(b"flights", world.partitions)
+        here = world.home("flights")
         opening = lengths(world)
         await asked(world, ("q1", AA))
         world.ask("flights", "q2", LATE, error=0.005)
@@ -224,7 +224,7 @@ async def restored_everywhere(make_world: Callable[..., World]) -> list[str]:
         ends[here] -= cut
         world.shows_outputs = False
         goes_back(world, ends)
-        await started(world)
+        await world.lives()
         said += [f"{cut}: {one}" for one in unpaid(world)]
     raise AssertionError("there are more entries than places to cut")
 

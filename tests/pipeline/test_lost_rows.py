@@ -15,7 +15,6 @@ from tests.pipeline.scenarios import DOUBLED, GATED, LIVES, PERSONS, ROUNDS, RUN
 from tests.pipeline.world import World
 from tests.view import MemoryView
 
-AA = {"attribute": "carrier", "eq": "AA"}
 UA = {"attribute": "carrier", "eq": "UA"}
 LAST = {"window": {"last_phases": 1}}
 
@@ -73,8 +72,7 @@ async def lives(
         while True:
             try:
                 if process is None:
-                    process = world.process(None if died or ended else fuse)
-                    await process.assign()
+                    process = await world.owner(None if died or ended else fuse)
                 await process.run()
                 break
             except RowsGone:
@@ -151,8 +149,7 @@ async def test_phases_after_the_lost_ones_keep_their_rows(world: Any) -> None:
 async def test_rows_that_are_in_one_place_are_not_lost(world: Any, place: str) -> None:
     await world.run(rounds=(define, phase, asks("one", AA), phase))
     expires(world)  # they are in phases by now
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     await process.worker.following.joined()
     await process.kill()
@@ -211,8 +208,7 @@ async def test_rows_that_waited_long_are_kept_and_are_not_lost_with_their_batche
 ) -> None:
     world.now_ms = 1_000
     await world.run(rounds=(define, few))
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     (dataset,) = process.datasets.values()
     rows = [one.to_bytes() for one in dataset.rows.waiting._pending.values()]
@@ -223,8 +219,7 @@ async def test_rows_that_waited_long_are_kept_and_are_not_lost_with_their_batche
     await process.kill()
     assert world.held("flights").waiting == []
     loses(world)
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     assert [
         one.to_bytes() for one in process.datasets["flights"].rows.waiting._pending.values()
@@ -332,8 +327,7 @@ async def test_a_data_set_without_what_its_persons_depend_on_stops(world: Any, w
 async def test_a_block_that_is_there_and_wrong_is_not_believed(world: Any, place: str) -> None:
     """On the topic it is as good as lost. In Redis it is only slower to find the right one."""
     await world.run(rounds=(define, phase))
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     await process.worker.following.joined()
     await process.kill()
@@ -356,8 +350,7 @@ async def test_a_look_that_finds_no_rows_is_charged_and_answers_nothing(world: A
     await world.run(rounds=(define, phase))
     loses(world)
     world.ask("flights", "one", AA)
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     with pytest.raises(RowsGone):
         await process.run()
     await process.kill()

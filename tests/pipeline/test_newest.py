@@ -101,8 +101,7 @@ async def test_a_broker_that_is_away_ends_nothing(
 
     monkeypatch.setattr(Newest, "_heads", heads)
     world.define("flights")
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     assert world.events("dataset_accepted")
     assert "was not seen: no broker" in caplog.text

@@ -16,7 +16,6 @@ from tests.pipeline.marked import left, watermarks
 from tests.slow import rest_is_slow
 from tests.view import MemoryView
 
-AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
 
 
@@ -102,8 +101,7 @@ async def test_without_redis_everything_is_served_by_one_worker_after_another(wo
 
 @pytest.mark.parametrize("is_emptied", [False, True])
 async def test_what_redis_missed_is_there_when_it_is_back(world: Any, is_emptied: bool) -> None:
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     _define(world)
     await process.run()
     await process.settled()
@@ -124,8 +122,7 @@ async def test_an_outage_of_redis_is_told_once(
     world: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.view_away = True
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     for produce in (*ROUNDS, _ask_again):
         produce(world)
         await process.run()
@@ -143,8 +140,7 @@ async def test_an_outage_of_redis_is_logged_without_a_word_about_data(
     world: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     _define(world)
     await process.run()
     world.batch("flights", "b", rows=[{"carrier": "canary-7f3a"}])
@@ -160,8 +156,7 @@ async def test_an_outage_of_redis_is_logged_without_a_word_about_data(
 
 
 async def test_nothing_is_taken_once_the_settings_of_topics_have_drifted(world: Any) -> None:
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     _define(world)
     await process.run()
     _fill(world)
@@ -223,8 +218,7 @@ async def test_a_broker_that_goes_away_is_waited_for(world: Any, step: str, fail
 
 
 async def test_nothing_leaves_while_the_journal_is_away(world: Any) -> None:
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     _define(world)
     await process.run()
     sent = len(world.trail)

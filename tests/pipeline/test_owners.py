@@ -20,7 +20,6 @@ from tests.pipeline.commands import offline
 from tests.pipeline.fakes import bounds
 from tests.pipeline.marked import cuts, watermarks
 
-AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
 NAMES = ("flights", "trains", "buses", "ships")  # on both partitions
 
@@ -88,8 +87,7 @@ async def test_a_partition_moves_between_groups(make_filled: Any) -> None:
 async def _effects(make_filled: Any) -> int:
     """How many steps outside a worker takes for all that waits."""
     world = await make_filled()
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     await process.kill()
     return int(process.effects)
@@ -188,8 +186,7 @@ async def test_records_out_of_a_buffer_that_a_rebalance_left_behind_are_dropped(
 ) -> None:
     """Taken, they would come before the records that are read again, and those would count as read."""
     world = await make_filled()
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     process.fetch(10)
     buffered = process.fetch(10)
     process.worker.revoked([0, 1])
@@ -219,8 +216,7 @@ async def test_records_are_dropped_until_the_reading_position_is_set(make_filled
 
 async def _read_to_the_end(world: Any) -> tuple[Any, str, int]:
     """Returns a process that has taken all there is, a ``topic:partition`` that it reads, and its end."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     await process.settled()
     (topic_partition,) = [
@@ -295,8 +291,7 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
     whole = list(world.log[topic_partition])
     del world.log[topic_partition][-1:]
     for _ in range(3):
-        process = world.process()
-        await process.assign()
+        process = await world.owner()
         world.ask("flights", f"lost-{end}", AA)
         world.cells("flights", f"more-{len(world.processes)}")
         await process.run()
@@ -316,20 +311,17 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
     for again in range(3):
         world.log[topic_partition][:] = whole
         await read_again(offline(world), "queries", topic_partition, is_restored=True)
-        process = world.process()
-        await process.assign()
+        process = await world.owner()
         assert process.worker.ownership.cut == {}
         assert process.worker.ownership.next_offset(topic_partition) == end
         await process.kill()
         if again < 2:
             del world.log[topic_partition][-1:]
-            process = world.process()
-            await process.assign()
+            process = await world.owner()
             assert process.worker.ownership.cut == {topic_partition: end}
             assert cuts(world) == {topic_partition: end}
             await process.kill()
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.ask("flights", "after", AA)
     await process.run()
     assert process.worker.ownership.cut == {}
@@ -346,12 +338,11 @@ async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_oth
     world = await make_filled()
     await world.run()
     await world.run()  # the second worker notes that all of it is read
-    partition = partition_of(b"flights", world.partitions)
+    partition = world.home("flights")
     whole = list(world.journal[partition])
     del world.journal[partition][5:]
     for _ in range(2):
-        process = world.process()
-        await process.assign()
+        process = await world.owner()
         query_id = f"after-{len(world.processes)}"
         for name in NAMES:
             world.ask(name, query_id, AA)
@@ -363,7 +354,7 @@ async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_oth
         assert set(appended) <= {b"epoch", b"mark"}, "nothing is committed there"
         answered = {name for name, _, asked in world.answers() if asked == query_id}
         assert answered == {
-            name for name in NAMES if partition_of(name.encode(), world.partitions) != partition
+            name for name in NAMES if world.home(name) != partition
         }
         await process.kill()
     assert f"partition {partition} of the journal was cut: something was published" in caplog.text
@@ -438,8 +429,7 @@ async def test_after_a_step_that_was_cut_short_a_worker_takes_nothing_more(
 ) -> None:
     """What it holds in memory may be ahead of the journal; only a new one may go on."""
     world = await make_filled()
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     process.interrupt = lambda _: asyncio.sleep(10)
     step = asyncio.ensure_future(take_all(process.worker, process.fetch(5)))
     await asyncio.sleep(0.01)
@@ -456,8 +446,7 @@ async def test_after_a_step_that_was_cut_short_a_worker_takes_nothing_more(
 async def test_a_restarted_worker_knows_exactly_what_the_living_one_knows(make_filled: Any) -> None:
     """Folding what is stored gives the same mechanism: every quote is the same."""
     world = await make_filled()
-    living = world.process()
-    await living.assign()
+    living = await world.owner()
     await living.run()
     wheres = [AA, LATE, {"all": [AA, LATE]}, {"attribute": "cancelled", "eq": True}]
     items = [
@@ -473,8 +462,7 @@ async def test_a_restarted_worker_knows_exactly_what_the_living_one_knows(make_f
         name: d.accounts.budget(range(d.phase)) for name, d in living.worker.datasets.items()
     }
     await living.kill()
-    reborn = world.process()
-    await reborn.assign()
+    reborn = await world.owner()
     for name in NAMES:
         world.ask_many(name, items, analyst="cid")
     await reborn.run()

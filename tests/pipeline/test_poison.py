@@ -111,8 +111,7 @@ REJECTED: dict[str, tuple[str, bytes, str]] = {
 @pytest.fixture
 async def ready(world: Any) -> Any:
     """A world with a data set in its first phase, and a running worker."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights")
     await process.run()
     world.cells("flights", "first")

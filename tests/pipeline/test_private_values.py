@@ -38,7 +38,6 @@ from tests.slow import rest_is_slow
 from tests.view import MemoryView
 from tests.waiting import PATIENCE_S
 
-AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
 
 
@@ -112,8 +111,7 @@ async def test_answers_do_not_depend_on_what_redis_has(
 
 
 async def test_a_value_is_on_the_topic_before_the_commit_that_names_it(world: World) -> None:
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     log, there = cast("Any", process.worker.journal._log), list[bool]()
     append = log.append
 
@@ -144,8 +142,7 @@ async def test_runs_go_on_whatever_redis_has_forgotten(world: World, faults: Any
     assert None not in secrets.values()
     for fault in faults:
         fault(world)
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     assert process.datasets["flights"].rows.blocks.data.vault == secrets
     await process.kill()
@@ -196,8 +193,7 @@ async def waits_since(world: World, *days: float) -> None:
 
 async def tidied(world: World, days: float = 30.0) -> list[type]:
     """Has a worker do what it does each minute, where batches last so many days; what waits then, and how."""
-    process = world.process(batches_last_s=days * 86_400)
-    await process.assign()
+    process = await world.owner(batches_last_s=days * 86_400)
     await process.run()
     await process.worker.tidy()
     await process.drained()
@@ -238,8 +234,7 @@ async def test_the_next_owner_finds_rows_that_were_kept_and_those_that_were_not_
             }
     for fault in faults:
         fault(world)
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     assert [
         rows.to_bytes() for rows in process.datasets["flights"].rows.waiting._pending.values()
@@ -313,8 +308,7 @@ class Armed(CountingFuse):
 async def test_a_crash_while_rows_are_kept_loses_none(world: World, point: str) -> None:
     await waits_since(world, 8.0, 9.0)
     fuse = Armed(point)
-    process = world.process(fuse, batches_last_s=86_400)
-    await process.assign()
+    process = await world.owner(fuse, batches_last_s=86_400)
     await process.run()
     await process.settled()
     fuse.is_armed = True
@@ -351,8 +345,7 @@ async def test_a_worker_that_ends_waits_for_no_broker(
         return None
 
     monkeypatch.setattr(FakeKept, "fetch", fetched)
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     ask("one")(world)
     running = asyncio.create_task(process.run())
     await asked.wait()

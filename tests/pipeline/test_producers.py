@@ -273,18 +273,18 @@ async def test_numbers_move_with_their_data_set_and_come_back_from_the_journal(
     await process.run()
     await process.kill()
     world.view = MemoryView()
-    again = await started(world)
+    again = await world.lives()
     assert again.datasets["flights"].draft.cursor[KEY] == held(world).cursor[KEY] == 9
 
     new = make_world(seed=2)
-    await started(new)
+    await new.lives()
     await move("flights", world, new, tmp_path)
-    moved = await started(new)
+    moved = await new.lives()
     assert moved.worker.stopped == {}
     assert moved.datasets["flights"].draft.cursor[KEY] == 9
     new.counted("flights", "till-7", 8, rows=ONE)
     new.counted("flights", "till-7", 9, rows=ONE)
-    moved = await started(new)
+    moved = await new.lives()
     assert said_of(new) == [("batch_known", 8), ("batch_accepted", 9)]
     assert moved.datasets["flights"].rows.waiting.n_rows == 3
 

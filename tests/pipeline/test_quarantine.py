@@ -23,7 +23,6 @@ from tests.pipeline.fakes import FakeRows
 from tests.pipeline.marked import left, tried, trying
 from tests.view import MemoryView
 
-AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
 
 
@@ -240,13 +239,11 @@ def _ask_five(world: Any) -> list[Any]:
 
 async def test_a_worker_whose_forerunner_said_goodbye_takes_records_in_groups(defined: Any) -> None:
     """As few steps as there can be: one append for each partition."""
-    before = defined.process()
-    await before.assign()
+    before = await defined.owner()
     await before.stop()
     assert left(defined) == [True, True]
     records = _ask_five(defined)
-    process = defined.process()
-    await process.assign()
+    process = await defined.owner()
     n_entries = [len(entries) for entries in defined.journal]
     await process.step(5)
     await process.drained()
@@ -263,14 +260,12 @@ async def test_a_worker_whose_forerunner_said_goodbye_takes_records_in_groups(de
 
 async def test_after_a_death_only_what_may_have_caused_it_is_taken_alone(defined: Any) -> None:
     """Neither what its data set has passed, nor what came after the death."""
-    dead = defined.process()
-    await dead.assign()
+    dead = await defined.owner()
     _ask_five(defined)
     await dead.step(2)
     await dead.kill()
     n_left = 5 - 2
-    process = defined.process()
-    await process.assign()
+    process = await defined.owner()
     _ask_five(defined)
     await process.run()
     assert len(tried(defined)) == n_left
@@ -282,8 +277,7 @@ async def test_after_a_death_only_what_may_have_caused_it_is_taken_alone(defined
 async def test_who_is_stopped_in_the_middle_of_a_group_was_not_ended_by_it(
     defined: Any, goodbye: bool
 ) -> None:
-    stopped = defined.process()
-    await stopped.assign()
+    stopped = await defined.owner()
     _ask_five(defined)
     stopped.interrupt = lambda _: asyncio.sleep(10)
     step = asyncio.ensure_future(take_all(stopped.worker, stopped.fetch(5)))
@@ -292,8 +286,7 @@ async def test_who_is_stopped_in_the_middle_of_a_group_was_not_ended_by_it(
     await asyncio.gather(step, return_exceptions=True)
     stopped.interrupt = None
     await (stopped.stop() if goodbye else stopped.kill())
-    process = defined.process()
-    await process.assign()
+    process = await defined.owner()
     await process.run()
     assert bool(tried(defined)) is not goodbye
     await process.kill()
@@ -309,24 +302,20 @@ async def test_an_error_is_no_goodbye_though_the_process_ends_in_order(
         raise ZeroDivisionError
 
     _ask_five(defined)
-    failed = defined.process()
-    await failed.assign()
+    failed = await defined.owner()
     with monkeypatch.context() as patch:
         patch.setattr(decider.Decider, "handle", fail)
         with pytest.raises(ZeroDivisionError):
             await failed.run()
     await failed.stop()
-    hasty = defined.process()
-    await hasty.assign()
+    hasty = await defined.owner()
     await hasty.stop()
-    process = defined.process()
-    await process.assign()
+    process = await defined.owner()
     await process.run()
     alone = tried(defined)
     assert alone
     await process.stop()
-    last = defined.process()
-    await last.assign()
+    last = await defined.owner()
     _ask_five(defined)
     await last.run()
     assert tried(defined) == alone
@@ -337,8 +326,7 @@ async def test_an_error_is_no_goodbye_though_the_process_ends_in_order(
 async def test_a_worker_that_dies_at_a_record_among_others_dies_once_more(
     defined: Any, deadly: Deadly
 ) -> None:
-    before = defined.process()
-    await before.assign()
+    before = await defined.owner()
     await before.stop()
     deadly("decision")
     records = _ask_five(defined)
@@ -362,8 +350,7 @@ async def test_attempts_are_counted_whatever_redis_forgets(defined: Any, deadly:
     deadly("decision")
     record = defined.ask("flights", "deadly", AA)
     for number in range(1, MOST_ATTEMPTS + 1):
-        process = defined.process()
-        await process.assign()
+        process = await defined.owner()
         with pytest.raises(defined.Crash):
             await process.run()
         await process.kill()

@@ -87,8 +87,7 @@ async def _reads_while_entries_are_deleted(world: World) -> None:
     """A worker that was followed reads what lies behind its last entry, just when the epoch there goes."""
     world.define("flights", mechanism={"base_share": 0.0})
     world.cells("flights", "one")
-    first = world.process()
-    await first.assign()
+    first = await world.owner()
     await first.run()
     world.ask("flights", "aa", scenarios.AA)
     read, gone = FakeLog.read, [0] * world.partitions
@@ -105,8 +104,7 @@ async def _reads_while_entries_are_deleted(world: World) -> None:
     async def followed(_: int) -> None:
         first.interrupt = None
         world.often = Often(1, per_id=0)
-        another = world.process()
-        await another.assign()
+        another = await world.owner()
         await another.run()
         await another.kill()
 

@@ -34,8 +34,7 @@ def counted(world: Any) -> list[str]:
 @pytest.fixture
 async def process(world: Any) -> Any:
     """A worker whose data set has counted three records of ``orders``, under its first id."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights")
     send(world, "orders", "A")
     await process.run()

@@ -609,8 +609,7 @@ async def test_a_source_begins_with_its_first_range_also_if_that_does_not_count(
     if why == "quarantined":
         await process.kill()
         await lift(offline(world), "flights")
-        process = world.process()
-        await process.assign()
+        process = await world.owner()
     packed(world, 10, 19, time="2026-11-01")
     await process.run()
     assert accepted(world) == []

@@ -403,8 +403,7 @@ async def test_a_log_that_ends_before_rows_to_read_again_is_noted_as_cut(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody could fill a log, or say that it was put back, of which no cut is noted."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights", phase={"min_rows": 50_000})
     batch = world.cells("flights", "waits")
     await process.run()
@@ -423,8 +422,7 @@ async def test_a_log_that_ends_before_rows_to_read_again_is_noted_as_cut(
 
 
 async def test_who_says_where_logs_end_is_told_how_far_they_were_read(world: Any) -> None:
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights")
     record = world.ask("flights", "q", AA)
     await process.run()
@@ -454,15 +452,13 @@ async def test_rows_are_looked_at_once_the_leader_answers(
         return Worker(view, noise, send, replace(topics, kept=KeyedTopic(blocks)), *more)
 
     world.worker_type = worker
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights", mechanism={"base_share": 0.0})
     world.cells("flights", "first")
     await process.run()
     await process.kill()
     world.view, blocks.known = MemoryView(), 0
-    heir = world.process()
-    await heir.assign()
+    heir = await world.owner()
     world.ask("flights", "q", AA)
     running = asyncio.create_task(heir.run())
     await asyncio.sleep(0.05)

@@ -13,7 +13,6 @@ from stream_dp.pipeline.journal.entries import entries_of
 from stream_dp.state.schema import Commit, State, StateTable
 from tests.view import MemoryView
 
-AA = {"attribute": "carrier", "eq": "AA"}
 
 
 @pytest.fixture
@@ -102,8 +101,7 @@ async def test_a_data_set_that_is_not_whole_on_the_journal_stops_alone_and_says_
     fault(served)
     if redis == "empty":
         served.view = MemoryView()
-    process = served.process()
-    await process.assign()
+    process = await served.owner()
     asked = served.ask("trains", "in vain", AA)
     served.ask("flights", "after", AA)
     await process.run()
@@ -126,8 +124,7 @@ async def test_a_definition_of_a_newer_release_stops_its_data_set(served: Any) -
     partition = served.define("ships").partition
     epochs = [dict(entry.headers)["epoch"] for entry in served.journal[partition]]
     served.append(-1, partition, entries_of("commit", "ships", commit.to_bytes()[0], epochs[-1]))
-    process = served.process()
-    await process.assign()
+    process = await served.owner()
     await process.run()
     ((name, why),) = process.worker.stopped.items()
     assert name == "ships"

@@ -21,7 +21,6 @@ from tests.pipeline.world import World
 from tests.view import MemoryView
 
 PAGES = Universe((Category("page", ("a", "b")),))
-AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
 
 
@@ -160,8 +159,7 @@ async def test_answers_do_not_depend_on_what_is_in_memory(
         if redis == "empty":
             world.view = MemoryView()
         cache = BlockCache(most_bytes)
-        process = world.process(cache=cache)
-        await process.assign()
+        process = await world.owner(cache=cache)
         assert kept(cache) == [], "a take-over reads no rows"
         for name, where in (("one", AA), ("two", LATE)):
             ask(name, where)(world)
@@ -236,8 +234,7 @@ async def test_another_block_than_the_one_asked_for_is_noticed(
         return await find(self, dataset, swapped.get(named.name, named))
 
     monkeypatch.setattr(Keeper, "find", mistaken)
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     ask("one")(world)
     with pytest.raises(CorruptState, match="flights: block 0 is not the one that its transcript"):
         await process.run()
@@ -286,8 +283,7 @@ async def test_a_former_owner_that_misses_rows_which_its_successor_erased_gives_
 async def test_a_worker_keeps_no_rows_of_partitions_that_it_has_let_go_of(world: Any) -> None:
     await filled(world)
     cache = BlockCache()
-    process = world.process(cache=cache)
-    await process.assign()
+    process = await world.owner(cache=cache)
     ask("one")(world)
     await process.run()
     assert kept(cache) == [0, 1, 2]
@@ -301,8 +297,7 @@ async def test_a_worker_keeps_no_rows_of_partitions_that_it_has_let_go_of(world:
 async def test_a_retired_data_set_leaves_no_rows_in_memory(world: Any) -> None:
     await filled(world)
     cache = BlockCache()
-    process = world.process(cache=cache)
-    await process.assign()
+    process = await world.owner(cache=cache)
     ask("one")(world)
     await process.run()
     assert kept(cache) == [0, 1, 2]

@@ -157,12 +157,12 @@ async def test_a_redis_that_is_lost_forgets_no_id(world: Any, days: int, often: 
     before = {name: held.taken for name, held in world.durable().items()}
     assert before["flights"] > {"first"}
     world.view = MemoryView()
-    process = await started(world)
+    process = await world.lives()
     for name in before:
         assert counts(process.worker.journal.chain(name).ids)[-1] == len(before[name])
     waiting = {name: one.rows.waiting.n_rows for name, one in process.datasets.items()}
     again = sends_again(world)
-    process = await started(world)
+    process = await world.lives()
     said = [e["event"] for e in world.released("events") if e.get("batch_id") == "first"]
     assert set(said[-len(again) :]) <= {"batch_known", "batch_accepted"}
     assert {name: one.rows.waiting.n_rows for name, one in process.datasets.items()} == waiting
@@ -176,10 +176,10 @@ async def test_ids_move_with_their_data_set(
 ) -> None:
     here, new = make_world(), make_world(seed=2)
     await here.run(rounds=ROTATED[:days])
-    await started(new)
+    await new.lives()
     for name in ("flights", "trains"):
         await move(name, here, new, tmp_path)
-    process = await started(new)
+    process = await new.lives()
     assert process.worker.stopped == {}
     for name in ("flights", "trains"):
         taken = here.held(name).taken
@@ -192,6 +192,6 @@ async def test_ids_move_with_their_data_set(
     waiting = {name: one.rows.waiting.n_rows for name, one in process.datasets.items()}
     new.now_ms = here.now_ms
     sends_again(new)
-    process = await started(new)
+    process = await new.lives()
     assert {name: one.rows.waiting.n_rows for name, one in process.datasets.items()} == waiting
     assert len(said_of(new, "first")) == 2

@@ -119,8 +119,7 @@ async def test_the_source_says_it_again_and_from_where_it_counts_by_then(
 
 async def test_everybody_learns_that_a_source_has_stopped(world: Any) -> None:
     """By an event and a metric. Nothing of it counts, and it goes on from the same record later."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights")
     await process.run()
     span = {"topic": "t", "id": "log", "partition": 0, "first": 0, "last": 99}
@@ -141,8 +140,7 @@ async def test_everybody_learns_that_a_source_has_stopped(world: Any) -> None:
 
 
 async def test_only_a_source_can_say_it(world: Any) -> None:
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights")
     record = world.batch("flights", "b", unreadable="framed")
     await process.run()

@@ -78,8 +78,7 @@ def test_it_can_be_stopped() -> None:
 
 
 async def test_a_worker_is_busy_while_something_is_in_hand_and_makes_progress(world: Any) -> None:
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.drained()
     assert not process.worker.busy
     world.define("flights")
