@@ -19,8 +19,6 @@ from tests.faults.replicas import Replicas
 
 pytestmark = pytest.mark.slow
 
-NAMES = ("flights", "trains")
-
 
 @pytest.fixture
 def replicas(tmp_path: Path, needed: Callable[..., Any]) -> Iterator[Replicas]:
@@ -123,35 +121,3 @@ async def test_a_sentinel_that_is_away_does_not_matter_while_another_answers(
     finally:
         await view.close()
         await alone.close()
-
-
-@pytest.mark.kafka
-@pytest.mark.parametrize("lags", [False, True])
-def test_a_worker_goes_on_with_a_replica_whatever_it_lacks(
-    replicas: Replicas,
-    make_deployment: Callable[..., Any],
-    make_life: Callable[..., Any],
-    lags: bool,
-) -> None:
-    deployment = make_deployment(redis_url=replicas.url)
-    life = make_life(deployment, NAMES)
-    worker = deployment.worker().wait_ready()
-    with deployment.client() as client:
-        life.define(client)
-        for _ in range(2):
-            life.phase(client)
-            life.wait_until_followed(worker)
-            replicas.wait_in_sync()
-            replicas.lag(lags)
-            life.phase(client)
-            replicas.promote(freeze=not lags)
-            life.phase(client)
-            replicas.come_back()
-        life.phase(client, 1)
-    life.wait_until_released(worker)
-    life.wait_until_followed(worker)
-    assert worker.exit_code is None, worker.output
-    assert life.complaints() == []
-    worker.kill()
-    with redis.Redis.from_url(replicas.replica.url) as former:
-        assert former.dbsize() > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -10,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
 from stream_dp.core.rows.blocks import Block, Blocks
@@ -76,104 +74,6 @@ def lived(deployment: Any, life: Any, *phases: int, **settings: Any) -> Any:
 def entries_of(deployment: Any) -> set[bytes]:
     """What is on the ledger."""
     return {record.value for record in deployment.read("ledger")}
-
-
-def test_an_older_redis_or_an_empty_one_charges_nothing_again(
-    make_deployment: Any, make_life: Any, copies: Copies
-) -> None:
-    deployment = make_deployment(redis_url=copies.url)
-    life = make_life(deployment, ["flights", "trains"])
-    lived(deployment, life, 1)
-    older = copies.keep("older")
-    lived(deployment, life, 1, 2)
-    ledger = entries_of(deployment)
-    for copy in (older, None):
-        copies.put_back(copy)
-        for name, state in deployment.in_redis(*life.names).items():
-            number = 0 if state is None else state.number
-            assert (number > 0) == (copy is not None)
-            assert number < deployment.durable().states[name].number
-        lived(deployment, life, 1, 2)
-        assert entries_of(deployment) == ledger
-    lived(deployment, life, 1, 2, 3)
-    assert life.complaints() == []
-
-
-def test_an_empty_redis_is_filled_though_the_journal_was_shortened(
-    make_deployment: Any, make_life: Any, copies: Copies
-) -> None:
-    """A worker deletes what lies below a checkpoint, and carries the answers that are still kept."""
-    deployment = make_deployment(redis_url=copies.url)
-    life = make_life(deployment, ["flights", "trains"], retention={"answers": {"days": 30}})
-    lived(deployment, life, 1, 2, 3, round_bytes=100_000)
-    journal = deployment.topics.name("journal")
-    with contextlib.closing(
-        KafkaConsumer(bootstrap_servers=deployment.bootstrap_servers)
-    ) as consumer:
-        places = [TopicPartition(journal, n) for n in consumer.partitions_for_topic(journal)]
-        assert max(consumer.beginning_offsets(places).values()) > 0
-    copies.put_back(None)
-    lived(deployment, life, 3, 1, 2, 4)
-    assert life.complaints() == []
-
-
-def test_redis_goes_back_or_is_emptied_under_a_live_worker(
-    make_deployment: Any, make_life: Any, copies: Copies
-) -> None:
-    """The worker lives on. Redis has all of it again soon, also of a data set that has no new commit."""
-    deployment = make_deployment(redis_url=copies.url)
-    life = make_life(deployment, ["flights", "trains"])
-    worker = deployment.worker().wait_ready()
-    with deployment.client() as client:
-        life.define(client)
-        life.phase(client)
-        life.wait_until_followed(worker)
-        older = copies.keep("older")
-        life.phase(client)
-        life.wait_until_followed(worker)
-        for copy in (older, None):
-            copies.put_back(copy)
-            life.wait_until_followed(worker)
-            life.phase(client)
-        life.wait_until_followed(worker)
-        with redis.Redis.from_url(copies.url) as server:
-            server.flushall()
-        life.phase(client)  # its first commit finds nothing before it there
-        life.wait_until_followed(worker)
-        for number in range(1, life.phases + 1):
-            life.phase(client, number)
-    life.wait_until_released(worker)
-    assert worker.stop() == 0, worker.output
-    assert life.complaints() == []
-
-
-def test_nothing_in_redis_is_believed(make_deployment: Any, make_life: Any, copies: Copies) -> None:
-    """Every value of another byte: old ids have their answers, and looks read the rows that were sealed."""
-    deployment = make_deployment(redis_url=copies.url)
-    life = make_life(deployment, ["flights", "trains"])
-    lived(deployment, life, 1)
-    with redis.Redis.from_url(copies.url) as server:
-        spoiled = {b"state": 0, b"answers": 0, b"kept": 0}
-        for key in server.scan_iter(f"*{deployment.prefix.rstrip('.')}*", count=10_000):
-            part = key.rpartition(b":")[2]
-            for field, value in server.hgetall(key).items():
-                if field != b"head" and value:
-                    server.hset(key, field, value[:-1] + bytes((value[-1] ^ 1,)))
-                    spoiled[part] += 1
-    assert min(spoiled.values()) > 0
-    worker = deployment.worker(block_cache_mb=1).wait_ready()
-    with deployment.client() as client:
-        for number in (1, 2):
-            life.phase(client, number)
-        life.wait_until_released(worker)
-        # Nobody reads a state there but a repair, which adds it up. So it stays until it is written anew.
-        assert deployment.in_redis(*life.names) == dict.fromkeys(life.names)
-        with redis.Redis.from_url(copies.url) as server:
-            server.flushall()
-        life.phase(client)
-    life.wait_until_followed(worker)
-    assert worker.stop() == 0, worker.output
-    assert life.complaints() == []
 
 
 def test_if_all_goes_back_the_ledger_shows_two_branches(

@@ -76,17 +76,6 @@ def test_no_broker(deployment: Any) -> None:
     _fails(deployment.worker(), "no Kafka broker", "127.0.0.1:9")
 
 
-@pytest.mark.slow
-def test_a_redis_that_is_not_there_stops_nothing(deployment: Any) -> None:
-    deployment.redis_url = "redis://127.0.0.1:9/0"
-    worker = deployment.worker().wait_ready()
-    with deployment.client() as client:
-        client.define(DEFINITION)
-        client.send("flights", cells=[{"carrier": "AA", "count": 10}])
-    assert worker.stop() == 0, worker.output
-    assert "Redis does not follow, and nothing waits for it" in worker.output
-
-
 def test_another_number_of_partitions_than_the_workers_own_topics_have_stops_the_worker(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
@@ -108,13 +97,6 @@ def test_a_changed_number_of_partitions_stops_the_worker(
     _fails(deployment.worker(), "have 3 partitions and had 2", "another topic prefix")
 
 
-def test_unequal_numbers_of_partitions_stop_the_worker(
-    deployment: Any, admin: KafkaAdminClient
-) -> None:
-    deployment.widen(admin, "batches")
-    _fails(deployment.worker(), "differ in their number of partitions")
-
-
 @pytest.mark.slow
 def test_a_topic_that_a_release_needs_and_nobody_made_is_named_with_the_command(
     deployment: Any, admin: KafkaAdminClient
@@ -127,22 +109,6 @@ def test_a_topic_that_a_release_needs_and_nobody_made_is_named_with_the_command(
     made = create_topics(deployment.bootstrap_servers, deployment.topics)
     assert made.created == [deployment.topics.name("journal")]
     deployment.worker().wait_ready()
-
-
-@pytest.mark.slow
-def test_a_topic_that_was_created_again_stops_the_worker(
-    deployment: Any, admin: KafkaAdminClient
-) -> None:
-    worker = deployment.worker().wait_ready()
-    with deployment.client() as client:
-        client.define(DEFINITION)
-        client.send("flights", cells=[{"carrier": "AA", "count": 10}])
-    worker.stop()
-    admin.delete_topics([deployment.topics.name("batches")])
-    while describe_topics(deployment.bootstrap_servers, deployment.topics)["batches"].partitions:
-        pass
-    create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2)
-    _fails(deployment.worker(), "batches was deleted and created again")
 
 
 @pytest.mark.slow
@@ -303,29 +269,6 @@ def test_what_a_transaction_leaves_on_the_log_may_be_deleted(
     admin.delete_records(dict.fromkeys(places, 2))
     deployment.worker().wait_ready()
     assert {event["event"] for event in deployment.replies("events")} == {"dataset_accepted"}
-
-
-@pytest.mark.slow
-def test_records_that_were_deleted_unread_are_told_and_the_others_are_read(
-    deployment: Any, admin: KafkaAdminClient
-) -> None:
-    worker = deployment.worker().wait_ready()
-    with deployment.client() as client:
-        client.define(DEFINITION)
-        client.send("flights", cells=[{"carrier": "AA", "count": 10}])
-    worker.stop()
-    document = {"version": 1, "dataset": "flights", "batch_id": "lost", "rows": []}
-    for batch_id in ("lost", "lost too", "kept"):
-        document["batch_id"] = batch_id
-        topic, partition, offset = deployment.produce("batches", document, key="flights")
-    from kafka import TopicPartition
-
-    admin.delete_records({TopicPartition(topic, partition): offset})
-    worker = deployment.worker().wait_ready()
-    worker.until(lambda: any(e.get("batch_id") == "kept" for e in deployment.replies("events")))
-    told = f"records {offset - 2} to {offset - 1} of {topic}:{partition} were deleted"
-    assert told in worker.output
-    assert worker.stop() == 0
 
 
 @pytest.fixture

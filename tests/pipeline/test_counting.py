@@ -21,7 +21,8 @@ from stream_dp.errors import CorruptState, StoreUnavailable
 from stream_dp.pipeline.rows import block_cache
 from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
 from stream_dp.pipeline.rows.counting_processes import CountingProcesses, counting_in
-from tests.pipeline.test_stored_blocks import ask, define, kept, phase
+from tests.pipeline.scenarios import asks, flights, phase
+from tests.pipeline.test_stored_blocks import kept
 from tests.pipeline.world import World
 from tests.waiting import PATIENCE_S
 
@@ -282,10 +283,10 @@ async def test_answers_do_not_depend_on_where_rows_are_counted(
     seen = []
     for pool in (None, counting):
         world = make_world()
-        await world.run(rounds=(define, phase, phase, phase))
+        await world.run(rounds=(flights, phase, phase, phase))
         process = await world.owner(cache=BlockCache(1, pool))
         for name in ("one", "two"):
-            ask(name)(world)
+            asks(name)(world)
             await process.run()
         await process.kill()
         assert world.complaints() == []

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dp.pipeline.intake.decoder import partition_of
+from tests.pipeline.durable import SOON
 from tests.pipeline.scenarios import AA, LATE, ROTATED
-from tests.pipeline.test_forked_ledger import several_answers
-from tests.pipeline.test_take_over import SOON, started
 from tests.pipeline.world import World
 from tests.view import MemoryView
 
@@ -50,7 +48,7 @@ async def test_what_was_deleted_is_not_begun_again(
         process = await begun.lives()
         assert process.worker.aside == {begun.home(IDLE)}
         assert process.datasets == {}
-    assert several_answers(begun) == []
+    assert begun.several_answers() == []
 
 
 async def test_all_is_served_if_nothing_of_it_was_deleted(begun: World) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.journal import partition_history
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.journal.entries import object_in
 from stream_dp.pipeline.journal.journal import Journal
@@ -15,7 +14,6 @@ from stream_dp.pipeline.journal.owned_partition import OtherTopics
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.fakes import FakeLog
 from tests.pipeline.scenarios import ROTATED
-from tests.pipeline.test_take_over import started
 from tests.view import MemoryView
 
 TOPICS = {"datasets": "d", "batches": "b", "queries": "q", "journal": "j", "blocks": "k"}
@@ -118,35 +116,3 @@ async def test_a_journal_that_was_shortened_still_says_it(
     with pytest.raises(OtherTopics, match=said):
         await world.lives(facts=other)
     await world.lives(facts=FACTS)
-
-
-async def test_checkpoints_are_not_read_to_compare_the_topics(
-    world: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are large, and the take-over reads them anyway."""
-    monkeypatch.setattr(partition_history, "_WINDOW", 3)
-    world.often = Often(n_bytes=1_000_000, per_id=0)
-    world.define("flights")
-    await world.lives(facts=FACTS)
-    world.often = Often(n_bytes=1, per_id=0)
-    process = await world.owner(facts=FACTS)
-    world.ask("flights", "one")
-    await process.run()
-    process.worker.rounds._often = Often(n_bytes=10**9)
-    for number in range(9):
-        world.ask("flights", f"then-{number}")
-        await process.run()
-    await process.kill()
-    log, read = log_of(world), list[bytes]()
-    reading = log.read
-
-    async def noted(*where: int) -> Any:
-        async for piece in reading(*where):
-            read.extend(dict(entry.headers)["kind"] for _, entry in piece)
-            yield piece
-
-    monkeypatch.setattr(log, "read", noted)
-    with pytest.raises(OtherTopics):
-        await check(log, {**FACTS, "partitions": 4})
-    assert {b"commit", b"begin", b"end"} <= set(read)
-    assert b"checkpoint" not in read

@@ -13,10 +13,9 @@ from stream_dp.errors import ServerUnavailable, StreamDPError, UnsafeTopics
 from stream_dp.pipeline.journal import redis_follower, releaser
 from stream_dp.pipeline.kafka import patience
 from tests.pipeline.marked import left, watermarks
+from tests.pipeline.scenarios import AA, LATE
 from tests.slow import rest_is_slow
 from tests.view import MemoryView
-
-LATE = {"attribute": "delay", "ge": 10}
 
 
 def _define(world: Any) -> None:
@@ -99,29 +98,12 @@ async def test_without_redis_everything_is_served_by_one_worker_after_another(wo
     assert world.complaints() == []
 
 
-@pytest.mark.parametrize("is_emptied", [False, True])
-async def test_what_redis_missed_is_there_when_it_is_back(world: Any, is_emptied: bool) -> None:
-    process = await world.owner()
-    _define(world)
-    await process.run()
-    await process.settled()
-    world.view_away = True
-    for produce in (_fill, _ask, _ask_again):
-        produce(world)
-        await process.run()
-    if is_emptied:
-        world.view = MemoryView()
-    world.view_away = False
-    await process.settled()
-    await process.kill()
-    assert world.view.states["flights"].number == world.held("flights").seq > 1
-    assert world.complaints() == []
-
-
-async def test_an_outage_of_redis_is_told_once(
+async def test_an_outage_of_redis_is_told_once_without_a_word_about_data(
     world: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG)
     world.view_away = True
+    world.batch("flights", "b", rows=[{"carrier": "canary-7f3a"}])
     process = await world.owner()
     for produce in (*ROUNDS, _ask_again):
         produce(world)
@@ -133,23 +115,8 @@ async def test_an_outage_of_redis_is_told_once(
     await process.settled()
     assert process.worker.following.contact.away_since is None
     assert caplog.text.count("Redis answers again") == 1
-    await process.kill()
-
-
-async def test_an_outage_of_redis_is_logged_without_a_word_about_data(
-    world: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    process = await world.owner()
-    _define(world)
-    await process.run()
-    world.batch("flights", "b", rows=[{"carrier": "canary-7f3a"}])
-    process.view.away = 4
-    await process.run()
-    await process.settled()
-    await process.kill()
-    assert "Redis does not follow" in caplog.text
     assert "canary" not in caplog.text
+    await process.kill()
 
 
 # ---------------------------------------------------------------- topics and their settings

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from stream_dp.errors import Fenced, InvalidInput
+from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.journal.journal import Journal
 from stream_dp.pipeline.repair.input_repair import read_again
 from tests.driven import drained, take_all
@@ -19,8 +17,8 @@ from tests.local_logs import LocalLog
 from tests.pipeline.commands import offline
 from tests.pipeline.fakes import bounds
 from tests.pipeline.marked import cuts, watermarks
+from tests.pipeline.scenarios import AA, LATE
 
-LATE = {"attribute": "delay", "ge": 10}
 NAMES = ("flights", "trains", "buses", "ships")  # on both partitions
 
 
@@ -50,13 +48,9 @@ def make_filled(make_world: Callable[..., Any]) -> Callable[[], Any]:
     return make
 
 
-async def test_data_sets_are_spread_over_both_partitions(make_filled: Any) -> None:
-    world = await make_filled()
-    assert {record.partition for records in world.log.values() for record in records} == {0, 1}
-
-
 async def test_two_workers_share_the_work(make_filled: Any) -> None:
     world = await make_filled()
+    assert {world.home(name) for name in NAMES} == {0, 1}
     one, two = world.process(), world.process()
     await one.assign([0])
     await two.assign([1])
@@ -67,118 +61,6 @@ async def test_two_workers_share_the_work(make_filled: Any) -> None:
         await process.settled()
         await process.kill()
     assert world.complaints() == []
-
-
-async def test_a_partition_moves_between_groups(make_filled: Any) -> None:
-    world = await make_filled()
-    one, two = world.process(), world.process()
-    await one.assign()
-    for _ in range(3):
-        await one.step()
-    one.worker.revoked([0, 1])
-    await asyncio.gather(one.assign([0]), two.assign([1]))
-    await asyncio.gather(one.run(), two.run())
-    for process in (one, two):
-        await process.settled()
-        await process.kill()
-    assert world.complaints() == []
-
-
-async def _effects(make_filled: Any) -> int:
-    """How many steps outside a worker takes for all that waits."""
-    world = await make_filled()
-    process = await world.owner()
-    await process.run()
-    await process.kill()
-    return int(process.effects)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-async def test_a_zombie_that_wakes_up_at_any_step_changes_nothing(
-    make_filled: Any, part: int
-) -> None:
-    """It sleeps, another worker takes over and finishes, and it goes on as if nothing had happened."""
-    for at in range(1 + part, await _effects(make_filled), 4):
-        world = await make_filled()
-        zombie, heir = world.process(), world.process()
-        asleep, awake = asyncio.Event(), asyncio.Event()
-
-        async def sleep(
-            effect: int, at: int = at, asleep: asyncio.Event = asleep, awake: asyncio.Event = awake
-        ) -> None:
-            if effect == at:
-                asleep.set()
-                await awake.wait()
-
-        zombie.interrupt = sleep
-
-        async def live(zombie: Any = zombie) -> None:
-            await zombie.assign()
-            await zombie.run()
-
-        living = asyncio.ensure_future(live())
-        await asyncio.wait(
-            {living, asyncio.ensure_future(asleep.wait())}, return_when="FIRST_COMPLETED"
-        )
-        await heir.assign()
-        await heir.run()
-        awake.set()
-        with contextlib.suppress(Fenced):  # it notices, and stops
-            await living
-        assert world.complaints() == []
-        for process in (zombie, heir):
-            await process.kill()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-async def test_a_partition_that_is_lost_at_any_step_is_left_to_its_next_owner(
-    make_filled: Any, part: int
-) -> None:
-    """Who is told of the loss goes on with what is left, and does not disturb the heir."""
-    for at in range(1 + part, await _effects(make_filled), 4):
-        world = await make_filled()
-        one, two = world.process(), world.process()
-
-        async def rebalance(effect: int, at: int = at, one: Any = one, two: Any = two) -> None:
-            if effect == at:
-                one.worker.revoked([0, 1])
-                await two.assign([0, 1])
-                await two.run()
-
-        one.interrupt = rebalance
-        await one.assign()
-        await one.run()
-        await two.run()
-        assert world.complaints() == []
-        for process in (one, two):
-            await process.kill()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-async def test_a_rebalance_at_any_step_that_gives_all_back_loses_nothing(
-    make_filled: Any, part: int
-) -> None:
-    for at in range(1 + part, await _effects(make_filled), 4):
-        world = await make_filled()
-        process = world.process()
-
-        async def rebalance(effect: int, at: int = at, process: Any = process) -> None:
-            if effect == at:
-                process.worker.revoked([0, 1])
-                process.generation += 1
-                process.world.generation += 1
-                process.worker.assigned([0, 1], process.generation)
-
-        process.interrupt = rebalance
-        await process.assign()
-        await process.run()
-        await process.assign()
-        await process.run()
-        assert world.complaints() == []
-        await process.kill()
 
 
 async def test_records_out_of_a_buffer_that_a_rebalance_left_behind_are_dropped(
@@ -353,9 +235,7 @@ async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_oth
         appended = [dict(entry.headers)["kind"] for entry in world.journal[partition][5:]]
         assert set(appended) <= {b"epoch", b"mark"}, "nothing is committed there"
         answered = {name for name, _, asked in world.answers() if asked == query_id}
-        assert answered == {
-            name for name in NAMES if world.home(name) != partition
-        }
+        assert answered == {name for name in NAMES if world.home(name) != partition}
         await process.kill()
     assert f"partition {partition} of the journal was cut: something was published" in caplog.text
 
@@ -504,33 +384,3 @@ async def test_who_was_followed_enters_a_partition_again_only_where_reading_begi
     assert not await first.mark(before, watermarks={"in.queries:0": 9})
     assert await first.mark(anew, watermarks={"in.queries:0": 10})
     assert not first.lost(0)
-
-
-async def test_what_was_decided_before_a_partition_was_let_go_of_does_not_land_under_its_next_epoch(
-    make_filled: Any,
-) -> None:
-    """Another worker may have come in between, and have left again."""
-    world = await make_filled()
-    one, two = world.process(), world.process()
-    await one.assign()
-    append, held_up = one.worker.journal._log.append, asyncio.Event()
-
-    async def slow(*arguments: Any) -> Any:
-        held_up.set()
-        one.worker.journal._log.append = append
-        one.worker.revoked([0, 1])
-        await two.assign()
-        await two.run()
-        await two.settled()
-        assigning.append(asyncio.create_task(one.assign()))
-        return await append(*arguments)
-
-    assigning: list[asyncio.Task[None]] = []
-    one.worker.journal._log.append = slow
-    await one.run()
-    assert held_up.is_set()
-    await assigning[0]
-    await one.run()
-    await one.settled()
-    assert world.complaints() == []
-    await one.kill()

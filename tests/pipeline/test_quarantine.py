@@ -21,9 +21,8 @@ from tests.driven import take_all
 from tests.pipeline.commands import offline
 from tests.pipeline.fakes import FakeRows
 from tests.pipeline.marked import left, tried, trying
+from tests.pipeline.scenarios import AA, LATE
 from tests.view import MemoryView
-
-LATE = {"attribute": "delay", "ge": 10}
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from stream_dp.state.private_names import Named, unsalted
 from stream_dp.state.schema import Commit
 from tests.pipeline import scenarios, simulator
 from tests.pipeline.fakes import FakeKept, FakeLog, FakeRows
-from tests.pipeline.test_forked_ledger import several_answers, went_back
+from tests.pipeline.test_forked_ledger import went_back
 from tests.pipeline.test_mutants import said_before_it_has_left
 from tests.pipeline.world import World
 from tests.slow import rest_is_slow
@@ -161,7 +161,7 @@ async def test_one_who_does_not_compare_what_was_published_is_caught(
     monkeypatch.setattr(Journal, "_check_published", nothing)
     await went_back(world)
     await world.run()
-    assert several_answers(world)
+    assert world.several_answers()
 
 
 # ---------------------------------------------------------------- broken copies: the journal

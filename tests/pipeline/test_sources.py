@@ -461,32 +461,6 @@ async def test_each_row_counts_once_whatever_readers_die_and_whatever_redis_has(
         await to_the_end(readers[0], owner)
 
 
-@pytest.mark.parametrize("hint", ["empty", "older", "ahead"])
-async def test_a_reader_that_begins_with_a_wrong_hint_goes_on_when_redis_follows(
-    monkeypatch: pytest.MonkeyPatch, hint: str
-) -> None:
-    owner = Owner()
-    first = Reader(owner, Consumer(), monkeypatch, batch_rows=7)
-    await first.start()
-    older: dict[str, int] = {}
-    while len(owner.rows) < 25:
-        await first.read(9)
-        owner.take()
-        older = older or dict(owner.cursor)
-    owner.hint = {"empty": {}, "older": older, "ahead": owner.ahead()}[hint]
-    assert owner.hint != owner.cursor
-    second = Reader(owner, Consumer(), monkeypatch, batch_rows=11)
-    await second.start()
-    before = list(owner.rows)
-    for _ in range(3):
-        await second.read(9)
-        owner.take()
-    assert owner.rows == before
-    assert owner.refused > 0
-    owner.hint = None
-    await to_the_end(second, owner)
-
-
 async def test_rows_of_a_source_count_once_when_redis_goes_back_between_two_of_its_batches(
     make_world: Callable[..., Any],
 ) -> None:
@@ -582,16 +556,6 @@ async def test_of_a_batch_that_nobody_served_the_log_alone_says_that_it_was_pass
     assert await world.view.cursors("flights", [place]) == {}
     assert world.held("flights").cursor.get(place) is None
     assert watermarks(world)[place] == record.offset + 1
-
-
-async def test_a_batch_of_others_that_was_refused_stays_refused(world: Any, process: Any) -> None:
-    world.now_ms = NOV_1
-    world.define("flights", phase=BY_THE_DAY)
-    row = {"carrier": "AA", "delay": 5, "cancelled": False}
-    for world.now_ms in (NOV_1, NOV_1 + 4 * DAY_MS):
-        world.batch("flights", "mine", rows=[row], time="2026-11-05")
-        await process.run()
-    assert (accepted(world), len(world.events("batch_refused"))) == ([], 1)
 
 
 @pytest.mark.parametrize("why", ["refused", "quarantined"])

@@ -17,11 +17,11 @@ from stream_dp.pipeline.kafka import patience
 from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
 from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.state.private_names import Named
+from tests.pipeline.scenarios import AA, LATE, asks, flights, phase
 from tests.pipeline.world import World
 from tests.view import MemoryView
 
 PAGES = Universe((Category("page", ("a", "b")),))
-LATE = {"attribute": "delay", "ge": 10}
 
 
 def block(n_rows: int = 2) -> Block:
@@ -128,23 +128,9 @@ async def test_a_look_that_is_given_up_reads_no_further_block() -> None:
 # The worker -------------------------------------------------------------------------------------
 
 
-def define(world: World, **changes: Any) -> None:
-    settings = {"mechanism": {"base_share": 0.0}, "on_exhausted": "refuse", **changes}
-    world.define("flights", **settings)
-
-
-def phase(world: World) -> None:
-    number = world.next_offset("batches", "flights")
-    world.cells("flights", f"batch-{number}", n=1 + number)
-
-
-def ask(query_id: str, where: Any = AA, **item: Any) -> Callable[[World], object]:
-    return lambda world: world.ask("flights", query_id, where, **item)
-
-
 async def filled(world: World) -> None:
     """Three phases, each of another size, and no worker."""
-    await world.run(rounds=(define, phase, phase, phase))
+    await world.run(rounds=(flights, phase, phase, phase))
 
 
 @pytest.mark.parametrize("redis", ["there", "away", "empty"])
@@ -162,7 +148,7 @@ async def test_answers_do_not_depend_on_what_is_in_memory(
         process = await world.owner(cache=cache)
         assert kept(cache) == [], "a take-over reads no rows"
         for name, where in (("one", AA), ("two", LATE)):
-            ask(name, where)(world)
+            asks(name, where)(world)
             await process.run()
         assert kept(cache) == ([2] if most_bytes == 1 else [0, 1, 2])
         n_read = 6 if most_bytes == 1 else 3
@@ -185,7 +171,7 @@ async def test_a_block_is_read_before_its_commit_where_it_has_no_room(
     """Looks at a phase that opens may come after other blocks were read."""
     monkeypatch.setattr(BlockCache, "get", lambda *_: None)
     await world.run(
-        rounds=(lambda w: define(w, mechanism={"base_share": 0.05}), phase, phase, ask("one"))
+        rounds=(lambda w: flights(w, mechanism={"base_share": 0.05}), phase, phase, asks("one"))
     )
     assert world.answer("one")["status"] == "answered"
     assert world.complaints() == []
@@ -205,7 +191,7 @@ async def test_a_broker_that_stays_away_is_waited_for_and_the_charge_stays(
         raise ServerUnavailable("no broker")
 
     process.kept.fetch = away
-    ask("one")(world)
+    asks("one")(world)
     running = asyncio.create_task(process.run())
     await asked.wait()
     await asyncio.sleep(0.02)
@@ -235,7 +221,7 @@ async def test_another_block_than_the_one_asked_for_is_noticed(
 
     monkeypatch.setattr(Keeper, "find", mistaken)
     process = await world.owner()
-    ask("one")(world)
+    asks("one")(world)
     with pytest.raises(CorruptState, match="flights: block 0 is not the one that its transcript"):
         await process.run()
     await process.kill()
@@ -248,7 +234,7 @@ async def test_a_former_owner_that_misses_rows_which_its_successor_erased_gives_
     world: Any, knows: bool
 ) -> None:
     """It had charged its look before, and is followed before it reads."""
-    await world.run(rounds=(lambda w: define(w, retention={"phases": 1}), phase))
+    await world.run(rounds=(lambda w: flights(w, retention={"phases": 1}), phase))
     former, heir = world.process(cache=BlockCache(1)), world.process()
     await former.assign()
     following = former.worker.following
@@ -267,7 +253,7 @@ async def test_a_former_owner_that_misses_rows_which_its_successor_erased_gives_
         return found
 
     following.kept = meanwhile
-    ask("one")(world)
+    asks("one")(world)
     with contextlib.nullcontext() if knows else pytest.raises(Fenced):
         await former.run()
     assert was_followed
@@ -284,11 +270,11 @@ async def test_a_worker_keeps_no_rows_of_partitions_that_it_has_let_go_of(world:
     await filled(world)
     cache = BlockCache()
     process = await world.owner(cache=cache)
-    ask("one")(world)
+    asks("one")(world)
     await process.run()
     assert kept(cache) == [0, 1, 2]
     await process.assign([])
-    ask("two")(world)
+    asks("two")(world)
     await process.run()
     assert kept(cache) == []
     await process.kill()
@@ -298,7 +284,7 @@ async def test_a_retired_data_set_leaves_no_rows_in_memory(world: Any) -> None:
     await filled(world)
     cache = BlockCache()
     process = await world.owner(cache=cache)
-    ask("one")(world)
+    asks("one")(world)
     await process.run()
     assert kept(cache) == [0, 1, 2]
     world.produce("datasets", None, key="flights")

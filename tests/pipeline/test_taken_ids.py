@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.journal.checkpoint_rounds import Often
-from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state.schema import StateTable
 from tests.indexes import counts
 from tests.pipeline.scenarios import DAY_MS, NOV_1, ROTATED
 from tests.pipeline.test_producers import move
-from tests.pipeline.test_take_over import started
 from tests.pipeline.world import World
-from tests.view import MemoryView
 
 KEPT: dict[str, Any] = {"retention": {"answers": {"days": 10}}, "mechanism": {"base_share": 0.0}}
 ONE: list[dict[str, Any]] = [{"carrier": "AA"}]
@@ -118,56 +113,11 @@ async def test_a_retired_or_quarantined_data_set_still_says_that_a_batch_counts(
     assert held(world).taken == {"one"}
 
 
-async def test_what_leaves_again_after_a_crash_has_the_same_bytes(
-    make_world: Callable[..., Any],
-) -> None:
-    def again(day: int) -> Callable[[World], None]:
-        def send(world: World) -> None:
-            on_day(world, day).batch("flights", "one", rows=OTHERS)
-            world.cells("flights", f"day-{day}")
-
-        return send
-
-    for place in range(60):
-        world = make_world(seed=place)
-        fuse = world.Fuse(place, CrashPoint.AFTER_COMMIT)
-        rounds = (begin, again(0), again(10), again(20), again(21))
-        deaths = await world.run(fuse, rounds=rounds)
-        assert world.complaints() == []
-        known = [e for e in world.released("events") if e["event"] == "batch_known"]
-        assert known
-        assert len({json.dumps(event) for event in known}) == 1
-        if not deaths:
-            return
-    raise AssertionError("there are more commits than places to die at")
-
-
 def sends_again(world: World) -> list[str]:
     """Sends a batch of each data set again that counted long ago."""
     for name in ("flights", "trains"):
         world.batch(name, "first", rows=OTHERS)
     return ["first"] * 2
-
-
-@pytest.mark.parametrize("days", [3, 8])
-@pytest.mark.parametrize("often", [Often(), Often(n_bytes=1, per_id=0)], ids=["", "rounds"])
-async def test_a_redis_that_is_lost_forgets_no_id(world: Any, days: int, often: Often) -> None:
-    world.often = often
-    await world.run(rounds=ROTATED[:days])
-    before = {name: held.taken for name, held in world.durable().items()}
-    assert before["flights"] > {"first"}
-    world.view = MemoryView()
-    process = await world.lives()
-    for name in before:
-        assert counts(process.worker.journal.chain(name).ids)[-1] == len(before[name])
-    waiting = {name: one.rows.waiting.n_rows for name, one in process.datasets.items()}
-    again = sends_again(world)
-    process = await world.lives()
-    said = [e["event"] for e in world.released("events") if e.get("batch_id") == "first"]
-    assert set(said[-len(again) :]) <= {"batch_known", "batch_accepted"}
-    assert {name: one.rows.waiting.n_rows for name, one in process.datasets.items()} == waiting
-    assert {name: held.taken for name, held in world.durable().items()} == before
-    assert world.complaints() == []
 
 
 @pytest.mark.parametrize("days", [3, 8])

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.datasets.holdings import Holdings
-from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.ownership import GROUP_SIZE, REJECTED
 from stream_dp.tokens import Verifier
 from tests.pipeline.marked import watermarks
