@@ -74,13 +74,17 @@ async def _deaths(world: Any) -> int:
 
 
 @pytest.mark.parametrize("often", [Often(), Often(n_bytes=1, per_id=0)], ids=["", "rounds"])
+@pytest.mark.parametrize("role", ["queries", "batches"])
 async def test_a_deadly_record_quarantines_its_data_set_and_no_other(
-    defined: Any, deadly: Deadly, often: Often
+    defined: Any, deadly: Deadly, often: Often, role: str
 ) -> None:
     defined.often = often
     deadly("decision")
     defined.ask("flights", "before", AA)
-    record = defined.ask("flights", "deadly", AA)
+    if role == "queries":
+        record = defined.ask("flights", "deadly", AA)
+    else:
+        record = defined.batch("flights", "deadly", rows=[{"carrier": "AA"}])
     defined.ask("flights", "behind", AA)
     defined.batch("flights", "more", rows=[])
     defined.ask("trains", "aa", AA)
@@ -88,9 +92,10 @@ async def test_a_deadly_record_quarantines_its_data_set_and_no_other(
     (event,) = defined.events("quarantined")
     assert event["dataset"] == "flights"
     assert f"{record.topic_partition}:{record.offset}" in event["reason"]["message"]
-    assert defined.answer("before")["status"] == "answered"
+    assert role == "batches" or defined.answer("before")["status"] == "answered"
     assert defined.rejection(record)["reason"]["code"] == "quarantined"
-    assert defined.rejection(record)["query_id"] == "deadly"
+    assert defined.rejection(record).get("query_id") == ("deadly" if role == "queries" else None)
+    assert defined.held("flights").waiting == []
     assert defined.answer("aa")["status"] == "answered"
     codes = {r["reason"]["code"] for found in defined.rejections().values() for r in found}
     assert codes == {"quarantined"}
@@ -197,15 +202,6 @@ async def test_a_definition_that_kills_is_rejected(
     world.define("flights")
     assert await _deaths(world) == 0
     assert world.complaints() == []
-
-
-async def test_a_deadly_batch_quarantines_before_it_is_taken(defined: Any, deadly: Deadly) -> None:
-    deadly("decision")
-    record = defined.batch("flights", "deadly", rows=[{"carrier": "AA"}])
-    assert await _deaths(defined) == MOST_ATTEMPTS
-    assert defined.rejection(record)["reason"]["code"] == "quarantined"
-    assert defined.held("flights").waiting == []
-    assert defined.complaints() == []
 
 
 async def test_a_data_set_in_quarantine_can_be_retired(defined: Any, deadly: Deadly) -> None:
@@ -319,20 +315,6 @@ async def test_an_error_is_no_goodbye_though_the_process_ends_in_order(
     await last.run()
     assert tried(defined) == alone
     await last.kill()
-    assert defined.complaints() == []
-
-
-async def test_a_worker_that_dies_at_a_record_among_others_dies_once_more(
-    defined: Any, deadly: Deadly
-) -> None:
-    before = await defined.owner()
-    await before.stop()
-    deadly("decision")
-    records = _ask_five(defined)
-    record = defined.ask("flights", "deadly", AA)
-    assert await _deaths(defined) == 1 + MOST_ATTEMPTS
-    assert defined.rejection(record)["reason"]["code"] == "quarantined"
-    assert {len(defined.answers()), len(records)} == {5}
     assert defined.complaints() == []
 
 
