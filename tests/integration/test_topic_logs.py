@@ -336,12 +336,9 @@ def _offsets(parts: dict[int, int]) -> list[int]:
     return [parts[number] for number in sorted(parts)]
 
 
-async def _records(log: KafkaLog) -> list[LogEntry]:
-    return [entry for _, entry in await read(log)]
 
 
 LONG = bytes(range(256)) * (PART_BYTES // 256) + b"and more"
-OTHER = bytes(PART_BYTES) + LONG
 
 
 async def test_values_of_any_size_are_kept_until_they_are_dropped(blocks: KafkaLog) -> None:
@@ -362,23 +359,6 @@ async def test_values_of_any_size_are_kept_until_they_are_dropped(blocks: KafkaL
     await kept.drop({b"flights/1": MOST_PARTS})
     await kept.put([(b"flights/1", b"short")])
     assert (b"flights/1", b"short") in await _kept(blocks)
-
-
-async def test_dropping_erases_every_part_that_a_value_ever_had(blocks: KafkaLog) -> None:
-    kept = KeyedTopic(blocks)
-    await kept.put([(b"flights/1", OTHER)])
-    await kept.put([(b"flights/1", b"short")])
-    await kept.drop({b"flights/1": MOST_PARTS})
-    last = {entry.key: entry.value for entry in await _records(blocks)}
-    assert len(last) == MOST_PARTS
-    assert set(last.values()) == {b""}
-    found, end = await kept.parts("flights")
-    assert found == {}
-    await kept.put([(b"flights/2", b"rows")])
-    at = end + 1  # behind the mark that was put to find the end
-    for number, start in enumerate((0, at, at + 1, at + 99)):  # a topic may end earlier than it did
-        there = {b"flights/2": {0: at}} if start <= at else {}
-        assert await kept.parts("flights", start) == (there, at + 1 + number)
 
 
 # ---------------------------------------------------------------- values by their place

@@ -730,6 +730,18 @@ def _sourced_ranges(world: World) -> None:
 
 SOURCED = (_sourced, *[_sourced_ranges] * 4)
 
+EVERY = {
+    "ordinary": ROUNDS,
+    "runs": RUNS,
+    "persons": PERSONS,
+    "lives": LIVES,
+    "erased": ERASED,
+    "standing": STANDING,
+    "gated": GATED,
+    "answers rotate": ROTATED,
+}
+"""What a data set may be like, each with other things that are durable."""
+
 # ---------------------------------------------------------------- many analysts
 
 TIGHT = {"epsilon": 0.2, "delta": 1e-9}

@@ -43,18 +43,12 @@ from tests.pipeline.crash import CountingFuse
 from tests.pipeline.scenarios import (
     AA,
     DAY_MS,
-    ERASED,
+    EVERY,
     FLIGHTS,
-    GATED,
     LAST,
     LATE,
-    LIVES,
     NOV_1,
-    PERSONS,
-    ROTATED,
     ROUNDS,
-    RUNS,
-    STANDING,
     THESIS,
     UA,
     asks,
@@ -64,7 +58,7 @@ from tests.pipeline.trail import Committed, Looked, Sent
 from tests.pipeline.world import World, definition
 from tests.view import MemoryView
 
-ALL = [ROUNDS, RUNS, GATED, PERSONS, LIVES, ERASED, STANDING, ROTATED, THESIS]
+ALL = EVERY | {"the thesis profile": THESIS}
 
 
 @pytest.fixture(autouse=True)
@@ -119,11 +113,9 @@ async def asked(first: Any, process: Any) -> Any:
     return first
 
 
-@pytest.mark.parametrize("rounds", ALL)
-async def test_what_redis_has_whole_goes_on_and_needs_redis_no_more(
-    world: Any, rounds: Any
-) -> None:
-    process = await served(world, rounds)
+@pytest.mark.parametrize("name", ALL)
+async def test_what_redis_has_whole_goes_on_and_needs_redis_no_more(world: Any, name: str) -> None:
+    process = await served(world, ALL[name])
     before, answers = pairs_of(process), len(world.answers())
     cut(world)
     lost = {world.home(name) for name in before}
@@ -144,7 +136,7 @@ async def test_what_redis_has_whole_goes_on_and_needs_redis_no_more(
     assert pairs_of(process) == before
     assert repaired(world) == again, "once"
     assert len(world.answers()) >= answers
-    if rounds is not ROTATED:  # an id whose answer was dropped may have another one
+    if name != "answers rotate":  # an id whose answer was dropped may have another one
         assert world.several_answers() == []
 
 
@@ -760,16 +752,13 @@ async def test_the_index_of_a_journal_of_another_history_is_not_used_by_a_later_
     assert world.rejection(record)["reason"]["code"] == "already_answered"
 
 
-@pytest.mark.parametrize(
-    "rounds", [ROUNDS, RUNS, GATED, PERSONS, ERASED, STANDING, ROTATED, THESIS]
-)
+@pytest.mark.parametrize("name", [name for name in ALL if name != "lives"])
 @pytest.mark.parametrize("restored", ["half", "all", "nothing"])
 async def test_after_a_restore_of_everything_all_is_written_off(
-    make_world: Callable[..., Any], rounds: Any, restored: str
+    world: Any, name: str, restored: str
 ) -> None:
     """The journal, Redis and topics are older copies of one moment, and nothing shows that more was seen."""
-    world = make_world()
-    await served(world, rounds)
+    await served(world, ALL[name])
     names = [*states(world.processes[-1])]
     retired = {event["dataset"] for event in world.events("dataset_retired")}
     share = {"half": 0.5, "all": 1.0, "nothing": 0.0}[restored]

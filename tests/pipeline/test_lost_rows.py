@@ -186,19 +186,6 @@ async def test_rows_in_whose_place_a_cut_topic_has_another_record_are_dropped(
     assert given_up(world) == [(None, 1)]
 
 
-async def test_batches_that_are_lost_later_bring_no_rows_back(world: Any) -> None:
-    await world.run(rounds=(flights, phase))
-    loses(world)
-    await lives(world, (asks("zero", AA), few))
-    loses(world, 99)
-    for name in ("one", "two"):  # the second by a worker that reads the transcript
-        assert await lives(world, (asks(name, AA),)) == (0, 0)
-        assert world.answer(name)["reason"]["code"] == "rows_gone"
-        assert bare(world) == 1
-    assert given_up(world) == [([1, 1], 0), (None, 1)]
-    assert world.complaints() == []
-
-
 async def test_phases_that_are_lost_later_are_given_up_too(world: Any) -> None:
     """The commit that gave up the first phase comes after the second one, and says nothing of it."""
     await world.run(rounds=(flights, phase, phase))

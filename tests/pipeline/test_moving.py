@@ -22,17 +22,10 @@ from tests.pipeline.crash import CountingFuse
 from tests.pipeline.scenarios import (
     AA,
     ERASED,
-    GATED,
-    LIVES,
-    PERSONS,
-    ROTATED,
-    ROUNDS,
-    RUNS,
-    STANDING,
+    EVERY,
 )
 from tests.pipeline.world import World
 from tests.view import MemoryView
-
 
 
 class Moving:
@@ -85,12 +78,12 @@ def private(world: World, state: State) -> dict[bytes, bytes]:
     }
 
 
-@pytest.mark.parametrize("rounds", [ROUNDS, RUNS, GATED, PERSONS, LIVES, ERASED, STANDING, ROTATED])
+@pytest.mark.parametrize("name", EVERY)
 async def test_it_goes_on_with_all_that_it_had(
-    make_world: Callable[..., Any], tmp_path: Path, rounds: Any
+    make_world: Callable[..., Any], tmp_path: Path, name: str
 ) -> None:
     here, new = make_world(), make_world(seed=2)
-    before = states(await served(here, rounds))
+    before = states(await served(here, EVERY[name]))
     new.key_file = here.key_file
     retired = {
         name for name, state in before.items() if state.pairs.get((StateTable.FACT, b"retired"))

@@ -116,7 +116,6 @@ async def test_an_outage_of_redis_is_told_once_without_a_word_about_data(
     assert process.worker.following.contact.away_since is None
     assert caplog.text.count("Redis answers again") == 1
     assert "canary" not in caplog.text
-    await process.kill()
 
 
 # ---------------------------------------------------------------- topics and their settings
@@ -177,7 +176,6 @@ async def test_a_broker_that_goes_away_is_waited_for(world: Any, step: str, fail
         if number == 2:
             await process.kill()
     await process.settled()
-    await process.kill()
     assert steps[-1 if step == "fetch" else 0].failed >= failures, "the step was never taken"
     assert world.events("rows_lost") == []
     assert world.answer("new")["status"] == "answered"
@@ -197,7 +195,6 @@ async def test_nothing_leaves_while_the_journal_is_away(world: Any) -> None:
     assert not running.done()
     del process.worker.journal._log.append
     await running
-    await process.kill()
     assert world.complaints() == []
 
 
@@ -234,21 +231,37 @@ async def test_a_broker_that_goes_away_gets_everything_again(world: Any, failure
         produce(world)
         broker.failures = failures
         await process.run()
-    await process.kill()
     assert world.complaints() == []
 
 
 async def test_a_broker_that_refuses_for_good_ends_the_worker(world: Any) -> None:
-    process = world.process()
+    """And that is the failure that is told, though it cancels an append that is under way."""
+    world.group = 1
+    process = await world.owner()
+    log, appending = process.worker.journal._log, asyncio.Event()
+    append = log.append
+
+    async def once(*arguments: Any) -> Any:
+        log.append = hangs
+        return await append(*arguments)
+
+    async def hangs(*_: Any) -> Any:
+        appending.set()
+        await asyncio.Event().wait()
 
     async def refuse(_: Any) -> Awaitable[object]:
+        await appending.wait()
         raise StreamDPError("too large")
 
-    process.worker.releaser._send = refuse
-    await process.assign()
+    log.append, process.worker.releaser._send = once, refuse
+    world.lagging = True
     _define(world)
+    world.define("trains")
     with pytest.raises(StreamDPError, match="too large"):
         await process.run()
+    with pytest.raises(StreamDPError, match="too large"):
+        await process.worker.releaser.settled()
+    del log.append
     await process.kill()
     await world.run()
     assert world.complaints() == []
@@ -271,5 +284,4 @@ async def test_nothing_is_marked_as_read_while_the_broker_is_away(
     await process.run()
     await process.settled()
     assert {k: v for k, v in watermarks(world).items() if k in world.log} != {}
-    await process.kill()
     assert world.complaints() == []

@@ -81,7 +81,6 @@ async def test_records_out_of_a_buffer_that_a_rebalance_left_behind_are_dropped(
     )
     await process.run()
     assert world.complaints() == []
-    await process.kill()
 
 
 async def test_records_are_dropped_until_the_reading_position_is_set(make_filled: Any) -> None:
@@ -93,7 +92,6 @@ async def test_records_are_dropped_until_the_reading_position_is_set(make_filled
         process.worker.ownership.reading_from(position, generation)
         await take_all(process.worker, [process.fetched(record)])
         assert process.worker.ownership.next_offset(record.topic_partition) is None
-    await process.kill()
 
 
 async def _read_to_the_end(world: Any) -> tuple[Any, str, int]:
@@ -125,7 +123,6 @@ async def test_a_log_that_ends_before_it_was_read_to_is_told_in_words(
     )
     shown = process.worker.context.metrics.exposition().decode()
     assert f'stream_dp_partition_cut{{place="{topic_partition}"}} 1.0' in shown
-    await process.kill()
 
 
 async def test_a_log_that_a_former_owner_reads_on_meanwhile_was_not_cut(make_filled: Any) -> None:
@@ -145,8 +142,6 @@ async def test_a_log_that_a_former_owner_reads_on_meanwhile_was_not_cut(make_fil
     await heir.assign()
     assert heir.positions[topic_partition] == end + 2
     assert heir.worker.cut == {}
-    await heir.kill()
-    await process.kill()
 
 
 async def test_records_deleted_before_they_were_read_are_told_and_the_others_are_read(
@@ -161,8 +156,6 @@ async def test_records_deleted_before_they_were_read_are_told_and_the_others_are
         topic_partition: end + 3
     }
     assert heir.worker.ownership.deleted == {topic_partition: 3}
-    for one in (process, heir):
-        await one.kill()
 
 
 async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_filled: Any) -> None:
@@ -210,7 +203,6 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
     assert world.answer("after")["status"] == "answered"
     with pytest.raises(InvalidInput, match="was not cut"):
         await read_again(offline(world), "queries", topic_partition, is_restored=True)
-    await process.kill()
     assert world.complaints() == []
 
 
@@ -263,7 +255,6 @@ async def test_what_holds_no_record_is_passed_over_from_where_reading_stands_alo
         == process.worker.ownership.next_offset(topic_partition)
         == end + 2
     )
-    await process.kill()
 
 
 async def test_a_topic_never_read_begins_where_the_log_begins_and_what_is_missing_is_told(
@@ -283,7 +274,6 @@ async def test_a_topic_never_read_begins_where_the_log_begins_and_what_is_missin
     shown = process.worker.context.metrics.exposition().decode()
     assert 'stream_dp_records_deleted_unread{place="in.queries:0"} 17.0' in shown
     assert shown.count("stream_dp_records_deleted_unread{") == 1
-    await process.kill()
 
 
 async def test_records_deleted_after_they_were_read_are_nobodys_loss(
@@ -300,8 +290,6 @@ async def test_records_deleted_after_they_were_read_are_nobodys_loss(
         }
         assert reader.worker.ownership.deleted == {}
     assert "deleted" not in caplog.text
-    await process.kill()
-    await heir.kill()
 
 
 async def test_after_a_step_that_was_cut_short_a_worker_takes_nothing_more(
@@ -355,7 +343,6 @@ async def test_a_restarted_worker_knows_exactly_what_the_living_one_knows(make_f
     assert {
         n: d.accounts.budget(range(d.phase)) for n, d in reborn.worker.datasets.items()
     } == budgets
-    await reborn.kill()
 
 
 async def test_who_was_followed_enters_a_partition_again_only_where_reading_begins_anew() -> None:

@@ -258,7 +258,6 @@ async def test_arrow_without_an_id_is_rejected(ready: Any) -> None:
     await ready.processes[0].run()
     assert ready.events("batch_accepted")[-1]["batch_id"] == "whole"
     assert CANARY.encode() not in _public(ready)
-    await ready.processes[0].kill()
 
 
 BATCHES: dict[str, dict[str, Any]] = {

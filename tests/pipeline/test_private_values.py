@@ -242,7 +242,6 @@ async def test_a_worker_that_ends_waits_for_no_broker(
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(running, PATIENCE_S)
-    await process.kill()
 
 
 # Another block than the one asked for ------------------------------------------------------------

@@ -249,7 +249,6 @@ async def test_a_worker_whose_forerunner_said_goodbye_takes_records_in_groups(de
     ]
     assert appended.count(b"commit") == len({record.key for record in records}) == 2
     assert tried(defined) == []
-    await process.kill()
     assert defined.complaints() == []
 
 
@@ -264,7 +263,6 @@ async def test_after_a_death_only_what_may_have_caused_it_is_taken_alone(defined
     _ask_five(defined)
     await process.run()
     assert len(tried(defined)) == n_left
-    await process.kill()
     assert defined.complaints() == []
 
 
@@ -284,7 +282,6 @@ async def test_who_is_stopped_in_the_middle_of_a_group_was_not_ended_by_it(
     process = await defined.owner()
     await process.run()
     assert bool(tried(defined)) is not goodbye
-    await process.kill()
     assert defined.complaints() == []
 
 
@@ -314,7 +311,6 @@ async def test_an_error_is_no_goodbye_though_the_process_ends_in_order(
     _ask_five(defined)
     await last.run()
     assert tried(defined) == alone
-    await last.kill()
     assert defined.complaints() == []
 
 

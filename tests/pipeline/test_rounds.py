@@ -31,14 +31,10 @@ from tests.pipeline.fakes import FakeLog
 from tests.pipeline.held import held_of
 from tests.pipeline.scenarios import (
     AA,
-    ERASED,
-    GATED,
+    EVERY,
     LIVES,
-    PERSONS,
     ROTATED,
     ROUNDS,
-    RUNS,
-    STANDING,
 )
 from tests.pipeline.trail import Sent
 from tests.pipeline.world import World
@@ -116,14 +112,10 @@ async def test_what_is_written_is_in_proportion_to_what_grew(world: World) -> No
 
 
 @pytest.mark.parametrize("often", [SOON, CARRIES], ids=["few are carried", "all are carried"])
-@pytest.mark.parametrize(
-    "scenario",
-    [ROUNDS, RUNS, STANDING, PERSONS, LIVES, ERASED, GATED, ROTATED],
-    ids=["all", "runs", "standing", "persons", "lives", "erased", "gated", "rotated"],
-)
-async def test_a_round_is_as_good_as_all_commits(world: World, scenario: Any, often: Often) -> None:
+@pytest.mark.parametrize("name", EVERY)
+async def test_a_round_is_as_good_as_all_commits(world: World, name: str, often: Often) -> None:
     world.often = often
-    await world.lives(*scenario)
+    await world.lives(*EVERY[name])
     assert any([*ends(world, at)] for at in range(world.partitions))
     assert max(world.forgotten) > 10 or often is not CARRIES
     assert await lost_by_a_take_over(world) == []
@@ -157,7 +149,6 @@ async def test_nobody_reads_what_is_below_the_newest_round_and_holds_no_answer(
     await process.run()
     for held in before.values():
         assert await differ(process.worker.journal, held) == []
-    await process.kill()
 
 
 async def test_marks_of_before_come_with_a_round(world: World) -> None:

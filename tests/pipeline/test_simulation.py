@@ -25,10 +25,8 @@ from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.rows import private_values
 from stream_dp.pipeline.rows.private_values import Keeper
-from stream_dp.pipeline.worker import Worker
 from stream_dp.state import ids
 from stream_dp.state.private_names import Named, unsalted
-from stream_dp.state.schema import Commit
 from tests.pipeline import scenarios, simulator
 from tests.pipeline.fakes import FakeKept, FakeLog, FakeRows
 from tests.pipeline.test_forked_ledger import went_back
@@ -227,10 +225,6 @@ def a_gap_that_was_cut_off_unread_is_taken_for_empty(patch: pytest.MonkeyPatch) 
     patch.setattr(Journal, "_where", trusting)
 
 
-def nothing_is_sent_again_at_a_take_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Worker, "_release_again", lambda *_: None)
-
-
 def ids_are_looked_up_in_redis_alone(patch: pytest.MonkeyPatch) -> None:
     async def believing(
         self: Contents, table: Any, wanted: Mapping[str, Sequence[str]]
@@ -356,10 +350,6 @@ def a_take_over_does_not_compare_redis(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RedisFollower, "begin", lambda *_: None)
 
 
-def what_is_erased_stays_in_redis(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Commit, "erased", lambda _: [])
-
-
 # ---------------------------------------------------------------- broken copies: readers
 
 
@@ -408,7 +398,6 @@ def a_take_over_asks_for_the_end_of_the_journal_once(patch: pytest.MonkeyPatch) 
         (the_journal_is_read_before_the_epoch_is_there, 6),
         (epochs_are_ignored, 8),
         (a_gap_that_was_cut_off_unread_is_taken_for_empty, 22),
-        (nothing_is_sent_again_at_a_take_over, 3),
         (said_before_it_has_left, 1),
         (ids_are_looked_up_in_redis_alone, 2),
         (an_answer_of_redis_is_not_compared_with_its_digest, 6),
@@ -421,7 +410,6 @@ def a_take_over_asks_for_the_end_of_the_journal_once(patch: pytest.MonkeyPatch) 
         (it_is_cut_before_an_entry_names_the_round, 2),
         (what_redis_refuses_is_passed_over, 1),
         (a_take_over_does_not_compare_redis, 2),
-        (what_is_erased_stays_in_redis, 3),
     ],
 )
 def test_a_broken_protocol_is_caught(

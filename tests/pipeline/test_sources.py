@@ -580,7 +580,6 @@ async def test_a_source_begins_with_its_first_range_also_if_that_does_not_count(
     packed(world, 0, 9, time="2026-11-01")
     packed(world, 10, 19, time="2026-11-01")
     await process.run()
-    await process.kill()
     assert accepted(world) == ["0-9", "10-19"]
 
 

@@ -330,7 +330,6 @@ async def test_a_log_that_ends_before_rows_to_read_again_is_noted_as_cut(
     with pytest.raises(InputCut):
         await world.run()
     assert cuts(world) == {batch.topic_partition: batch.offset + 1}
-    await world.processes[-1].kill()
 
 
 async def test_who_says_where_logs_end_is_told_how_far_they_were_read(world: Any) -> None:
@@ -349,5 +348,3 @@ async def test_who_says_where_logs_end_is_told_how_far_they_were_read(world: Any
     heir.worker.assigned([0, 1], 2)
     await heir.worker.positions(ask)
     assert told[0][record.topic_partition] == record.offset + 1
-    await heir.kill()
-    await process.kill()

@@ -99,7 +99,6 @@ async def test_a_data_set_that_is_not_whole_on_the_journal_stops_alone_and_says_
     assert _figure(process, 'stopped{dataset="flights"}') == 0
     assert served.rejection(asked)["reason"]["code"] == "stopped"
     assert served.answer("after")["status"] == "answered"
-    await process.kill()
 
 
 async def test_a_definition_of_a_newer_release_stops_its_data_set(served: Any) -> None:
@@ -112,7 +111,6 @@ async def test_a_definition_of_a_newer_release_stops_its_data_set(served: Any) -
     ((name, why),) = process.worker.stopped.items()
     assert name == "ships"
     assert why.startswith("version: ")
-    await process.kill()
 
 
 async def test_this_event_follows_from_no_commit(served: Any) -> None:

@@ -12,8 +12,7 @@ import pytest
 
 from stream_dp.core.rows.blocks import Block
 from stream_dp.core.rows.universe import Category, Universe
-from stream_dp.errors import CorruptState, Fenced, ServerUnavailable, StoreUnavailable
-from stream_dp.pipeline.kafka import patience
+from stream_dp.errors import CorruptState, Fenced, StoreUnavailable
 from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
 from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.state.private_names import Named
@@ -177,37 +176,6 @@ async def test_a_block_is_read_before_its_commit_where_it_has_no_room(
     assert world.complaints() == []
 
 
-async def test_a_broker_that_stays_away_is_waited_for_and_the_charge_stays(
-    world: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
-    await filled(world)
-    world.view = MemoryView()
-    process, asked = world.process(), asyncio.Event()
-    await process.assign()
-
-    async def away(*_: Any) -> bytes:
-        asked.set()
-        raise ServerUnavailable("no broker")
-
-    process.kept.fetch = away
-    asks("one")(world)
-    running = asyncio.create_task(process.run())
-    await asked.wait()
-    await asyncio.sleep(0.02)
-    assert not running.done()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await process.kill()
-    charged = world.held("flights").spent
-    assert min(rho for rho, _ in charged) > 0
-    await world.run(rounds=(lambda _: None,))
-    assert world.answer("one")["status"] == "answered"
-    spent = world.held("flights").spent
-    assert all(now[0] > before[0] for now, before in zip(spent, charged, strict=True))
-    assert world.complaints() == []
-
-
 async def test_another_block_than_the_one_asked_for_is_noticed(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,7 +192,6 @@ async def test_another_block_than_the_one_asked_for_is_noticed(
     asks("one")(world)
     with pytest.raises(CorruptState, match="flights: block 0 is not the one that its transcript"):
         await process.run()
-    await process.kill()
     assert world.released("answers") == []
     assert min(rho for rho, _ in world.held("flights").spent) > 0, "the charge stays"
 
@@ -260,7 +227,6 @@ async def test_a_former_owner_that_misses_rows_which_its_successor_erased_gives_
     await former.kill()
     await heir.run()
     await heir.settled()
-    await heir.kill()
     assert world.events("rows_lost") == []
     assert world.answer("one")["reason"]["code"] == "rows_erased"
     assert world.complaints() == []
@@ -277,7 +243,6 @@ async def test_a_worker_keeps_no_rows_of_partitions_that_it_has_let_go_of(world:
     asks("two")(world)
     await process.run()
     assert kept(cache) == []
-    await process.kill()
 
 
 async def test_a_retired_data_set_leaves_no_rows_in_memory(world: Any) -> None:
@@ -291,5 +256,4 @@ async def test_a_retired_data_set_leaves_no_rows_in_memory(world: Any) -> None:
     await process.run()
     assert process.worker.datasets["flights"].retired
     assert kept(cache) == []
-    await process.kill()
     assert world.complaints() == []

@@ -25,14 +25,11 @@ from tests.pipeline.held import valid_commits
 from tests.pipeline.scenarios import (
     AA,
     ERASED,
-    GATED,
+    EVERY,
     LATE,
     LIVES,
     PERSONS,
-    ROTATED,
     ROUNDS,
-    RUNS,
-    STANDING,
 )
 from tests.pipeline.trail import Sent
 from tests.pipeline.world import World
@@ -41,14 +38,10 @@ from tests.view import MemoryView
 # ---------------------------------------------------------------- what is found
 
 
-@pytest.mark.parametrize(
-    "rounds",
-    [ROUNDS, RUNS, PERSONS, LIVES, ERASED, STANDING, GATED, ROTATED],
-    ids=["all", "runs", "persons", "lives", "erased", "standing", "gated", "rotated"],
-)
-async def test_what_is_found_is_what_commits_add_up_to(world: World, rounds: Any) -> None:
+@pytest.mark.parametrize("name", EVERY)
+async def test_what_is_found_is_what_commits_add_up_to(world: World, name: str) -> None:
     """``test_rounds`` has the same with rounds of checkpoints."""
-    await world.run(rounds=rounds)
+    await world.run(rounds=EVERY[name])
     assert await lost_by_a_take_over(world) == []
 
 
@@ -309,7 +302,6 @@ async def test_a_mark_of_what_was_rejected_comes_behind_the_commits_below_it(
     releasable = dataset.draft.collect()
     releasable.watermarks[f"{REJECTED}in.batches:{here}"] = 1
     await process.worker.releaser._append(releasable)
-    await process.kill()
     assert world.kinds(here, before) == ["commit", "mark"]
 
 
@@ -329,4 +321,3 @@ async def test_a_rejection_leaves_when_the_journal_says_that_it_was_rejected(
     ]
     mark = f"{REJECTED}{record.topic_partition}"
     assert [one["watermarks"][mark] for one in marks if mark in one["watermarks"]] == [1]
-    await process.kill()

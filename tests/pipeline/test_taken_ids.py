@@ -90,29 +90,6 @@ async def test_without_the_setting_every_outcome_stays_and_no_id_is_kept_besides
     assert world.complaints() == []
 
 
-async def test_a_retired_or_quarantined_data_set_still_says_that_a_batch_counts(
-    world: Any, process: Any
-) -> None:
-    begin(world)
-    world.batch("flights", "one", rows=ONE)
-    for day in (0, 10, 20, 21):
-        on_day(world, day).ask("flights", f"q-{day}")
-        await process.run()
-    process.worker.datasets["flights"].quarantine("a record")
-    world.batch("flights", "one", rows=ONE)
-    world.batch("flights", "two", rows=ONE)
-    await process.run()
-    assert said_of(world, "one")[-1] == "batch_known"
-    assert world.released("rejected")[-1]["reason"]["code"] == "quarantined"
-    known = len(said_of(world, "one"))
-    world.produce("datasets", None, key="flights")
-    await process.run()
-    world.batch("flights", "one", rows=ONE)
-    await process.run()
-    assert said_of(world, "one")[known:] == ["batch_known"]
-    assert held(world).taken == {"one"}
-
-
 def sends_again(world: World) -> list[str]:
     """Sends a batch of each data set again that counted long ago."""
     for name in ("flights", "trains"):

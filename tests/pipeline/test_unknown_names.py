@@ -105,7 +105,6 @@ async def test_who_may_not_ask_makes_nobody_look_a_name_up(
     assert world.rejection(ana)["reason"]["code"] == "unknown_dataset"
     assert looked_up == ["nobody"]
     assert world.complaints() == []
-    await process.kill()
 
 
 async def test_a_stranger_is_told_the_same_when_the_record_is_read_again(
@@ -122,5 +121,4 @@ async def test_a_stranger_is_told_the_same_when_the_record_is_read_again(
     world.define("flights")
     second = await world.owner(verifier=verifier)
     await second.run()
-    await second.kill()
     assert world.released("rejected") == [told, told]

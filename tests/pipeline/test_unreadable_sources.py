@@ -135,7 +135,6 @@ async def test_everybody_learns_that_a_source_has_stopped(world: Any) -> None:
     world.batch("flights", "t@log:0:0-99", source=span, rows=rows)
     await process.run()
     assert [event["rows"] for event in world.events("batch_accepted")] == [100]
-    await process.kill()
     assert world.complaints() == []
 
 
@@ -145,7 +144,6 @@ async def test_only_a_source_can_say_it(world: Any) -> None:
     record = world.batch("flights", "b", unreadable="framed")
     await process.run()
     assert "unreadable is said of a source" in world.rejection(record)["reason"]["message"]
-    await process.kill()
 
 
 def test_a_frame_is_a_byte_0_and_four_more() -> None:

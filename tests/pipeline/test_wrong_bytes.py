@@ -138,18 +138,6 @@ async def test_a_wrong_byte_in_a_commit_stops_its_data_set_alone(
         assert world.several_answers() == []
 
 
-async def test_the_name_of_a_data_set_that_is_stopped_is_never_free(asked: World) -> None:
-    for commit in valid_commits(asked)["flights"]:
-        spoil(asked, commit.offset, -1)
-    for _ in range(3):
-        asked.define("flights")
-        asked.batch("flights", "more", rows=[{"carrier": "AA"}])
-        process = await asked.lives()
-        assert process.worker.stopped.keys() == {"flights"}
-        assert process.datasets.keys() == {"trains", "cars"}
-    assert len(asked.events("dataset_accepted")) == len(NAMES)
-
-
 async def test_a_wrong_byte_in_a_checkpoint_stops_its_data_set_alone(asked: World) -> None:
     asked.often = SOON
     for number in range(60):
