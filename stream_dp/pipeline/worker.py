@@ -23,11 +23,7 @@ from time import monotonic, time
 from typing import Any
 
 from stream_dp.core.randomness.noise_sources import NoiseSource
-from stream_dp.errors import (
-    Fenced,
-    ServerUnavailable,
-    UnsafeTopics,
-)
+from stream_dp.errors import Fenced, ServerUnavailable, UnsafeTopics
 from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.dataset import Dataset
@@ -62,9 +58,6 @@ _log = logging.getLogger(__name__)
 
 _KEEP_S = 60.0
 _PARKED_S = 86_400.0
-
-_AT_ONCE = 4
-"""Data sets in hand at the same time: what is drawn for their looks is in memory."""
 
 
 @dataclass(frozen=True)

@@ -841,26 +841,18 @@ async def test_a_server_that_evicts_is_served_as_any_other(make_server: Any, vie
     assert used.memory < 1.5 * used.limit
 
 
-@pytest.mark.parametrize("protocol", [2, 3])
-async def test_both_protocol_versions_work(make_server: Any, views: Any, protocol: int) -> None:
-    view = views(f"{make_server().url}?protocol={protocol}")
-    owner = Owner()
-    pairs = {ANSWER: b"answer", (StateTable.CURSOR, b"a"): b"1"}
-    assert await applied(view, [owner.change(pairs, kept={A: b"value"})]) == [True]
-    await view.rewrite(owner.state)
-    assert await view.state("flights") == owner.state
-    assert await view.answers("flights", [ANSWER]) == {ANSWER: b"answer"}
-    assert await view.kept("flights", A) == b"value"
-    assert await view.cursors("flights", ["a"]) == {"a": 1}
-    assert (await view.usage()).memory > 0
-
-
-async def test_a_cluster_works_as_one_server_does(make_server: Any, views: Any) -> None:
-    url = make_server(cluster_enabled="yes", cluster_require_full_coverage="no").url
+@pytest.mark.parametrize("options", ["?protocol=2", "?protocol=3", "cluster"])
+async def test_both_protocol_versions_and_a_cluster_work_alike(
+    make_server: Any, views: Any, options: str
+) -> None:
+    is_cluster = options == "cluster"
+    of = {"cluster_enabled": "yes", "cluster_require_full_coverage": "no"} if is_cluster else {}
+    url = make_server(**of).url
     with command(url) as client:
-        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
-    view = views(url, cluster=True)
+        if is_cluster:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+    view = views(url, cluster=True) if is_cluster else views(url + options)
     owners = [Owner(dataset=name) for name in ("flights", "weather", "trains")]
     pairs = {ANSWER: b"answer", (StateTable.CURSOR, b"a"): b"1"}
     changes = [

@@ -32,7 +32,7 @@ from stream_dp.pipeline.kafka.topic_log import (
     KeyedTopic,
     LogEntry,
 )
-from stream_dp.state.private_names import MOST_PARTS, PART_BYTES
+from stream_dp.state.private_names import PART_BYTES
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
@@ -325,40 +325,11 @@ async def test_single_records_are_read_again_where_they_are_still_there(
 # ---------------------------------------------------------------- kept values
 
 
-async def _kept(log: KafkaLog, dataset: str = "flights") -> list[tuple[bytes, bytes | None]]:
-    kept = KeyedTopic(log)
-    found, _ = await kept.parts(dataset)
-    in_order = sorted(found.items(), key=lambda one: max(one[1].values()))
-    return [(key, await kept.fetch(key, _offsets(parts))) for key, parts in in_order]
-
-
 def _offsets(parts: dict[int, int]) -> list[int]:
     return [parts[number] for number in sorted(parts)]
 
 
-
-
 LONG = bytes(range(256)) * (PART_BYTES // 256) + b"and more"
-
-
-async def test_values_of_any_size_are_kept_until_they_are_dropped(blocks: KafkaLog) -> None:
-    kept = KeyedTopic(blocks)
-    assert await _kept(blocks) == []
-    await kept.put([(b"flights/0", b"some rows")])
-    await kept.put([(b"flights/1", LONG)])
-    await kept.put([(b"flights/2", b"x")])
-    assert await _kept(blocks) == [
-        (b"flights/0", b"some rows"),
-        (b"flights/1", LONG),
-        (b"flights/2", b"x"),
-    ]
-    assert await _kept(blocks, "flight") == []
-    await kept.put([(b"flights/0", b"other rows")])
-    await kept.drop({b"flights/1": MOST_PARTS})
-    assert await _kept(blocks) == [(b"flights/2", b"x"), (b"flights/0", b"other rows")]
-    await kept.drop({b"flights/1": MOST_PARTS})
-    await kept.put([(b"flights/1", b"short")])
-    assert (b"flights/1", b"short") in await _kept(blocks)
 
 
 # ---------------------------------------------------------------- values by their place

@@ -11,8 +11,9 @@ import pytest
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.journal.journal import Journal
+from stream_dp.pipeline.journal.marks import Marks
 from stream_dp.pipeline.repair.input_repair import read_again
-from tests.driven import drained, take_all
+from tests.driven import take_all
 from tests.local_logs import LocalLog
 from tests.pipeline.commands import offline
 from tests.pipeline.fakes import bounds
@@ -107,24 +108,6 @@ async def _read_to_the_end(world: Any) -> tuple[Any, str, int]:
     return process, topic_partition, len(world.log[topic_partition])
 
 
-async def test_a_log_that_ends_before_it_was_read_to_is_told_in_words(
-    make_filled: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    world = await make_filled()
-    process, topic_partition, end = await _read_to_the_end(world)
-    assert await process.worker.ownership.positions(bounds({topic_partition: (0, end)}), {}) == {
-        topic_partition: end
-    }
-    assert (
-        await process.worker.ownership.positions(bounds({topic_partition: (0, end - 1)}), {}) == {}
-    )
-    assert (
-        f"{topic_partition} was read to offset {end}, was cut, and ends at {end - 1}" in caplog.text
-    )
-    shown = process.worker.context.metrics.exposition().decode()
-    assert f'stream_dp_partition_cut{{place="{topic_partition}"}} 1.0' in shown
-
-
 async def test_a_log_that_a_former_owner_reads_on_meanwhile_was_not_cut(make_filled: Any) -> None:
     """Its end is asked for when it is known up to where it was read, however long that took."""
     world = await make_filled()
@@ -142,20 +125,6 @@ async def test_a_log_that_a_former_owner_reads_on_meanwhile_was_not_cut(make_fil
     await heir.assign()
     assert heir.positions[topic_partition] == end + 2
     assert heir.worker.cut == {}
-
-
-async def test_records_deleted_before_they_were_read_are_told_and_the_others_are_read(
-    make_filled: Any,
-) -> None:
-    world = await make_filled()
-    process, topic_partition, end = await _read_to_the_end(world)
-    heir = world.process()
-    heir.worker.assigned([0, 1], 2)
-    await drained(process.worker)
-    assert await heir.worker.positions(bounds({topic_partition: (end + 3, end + 5)})) == {
-        topic_partition: end + 3
-    }
-    assert heir.worker.ownership.deleted == {topic_partition: 3}
 
 
 async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_filled: Any) -> None:
@@ -237,6 +206,44 @@ async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_oth
     assert world.complaints() == []
 
 
+PLACE = "in.queries:0"
+
+
+@pytest.mark.parametrize(
+    ("read", "there", "position", "told"),
+    [
+        (None, (0, 3), 0, ""),
+        (None, (17, 20), 17, f"records 0 to 16 of {PLACE} were deleted before anyone read them"),
+        (5, (8, 10), 8, f"records 5 to 7 of {PLACE} were deleted before anyone read them"),
+        (5, (5, 5), 5, ""),  # after they were read
+        (5, (0, 4), None, f"{PLACE} was read to offset 5, was cut, and ends at 4"),
+    ],
+)
+async def test_reading_goes_on_at_the_first_record_that_there_is_and_what_is_missing_is_told_once(
+    world: Any,
+    caplog: pytest.LogCaptureFixture,
+    read: int | None,
+    there: tuple[int, int],
+    position: int | None,
+    told: str,
+) -> None:
+    process = world.process()
+    process.worker.assigned([0], 1)
+    owner = process.worker.ownership
+    marks = {} if read is None else {0: Marks(watermarks={PLACE: read})}
+    for _ in range(2):  # a rebalance is no news
+        found = await owner.positions(bounds({PLACE: there}), marks)
+        assert found == ({} if position is None else {PLACE: position})
+        owner.reading_from(found, 1)
+    assert {one.getMessage()[: len(told)] for one in caplog.records} == {told} - {""}
+    assert len(caplog.records) <= 1 + (position is None)
+    shown = process.worker.context.metrics.exposition().decode()
+    lost = 0 if position is None else position - (read or 0)
+    assert owner.deleted == ({PLACE: lost} if lost else {})
+    assert (f'stream_dp_records_deleted_unread{{place="{PLACE}"}} {lost}.0' in shown) is bool(lost)
+    assert (f'stream_dp_partition_cut{{place="{PLACE}"}} 1.0' in shown) is (position is None)
+
+
 async def test_what_holds_no_record_is_passed_over_from_where_reading_stands_alone(
     make_filled: Any,
 ) -> None:
@@ -255,41 +262,6 @@ async def test_what_holds_no_record_is_passed_over_from_where_reading_stands_alo
         == process.worker.ownership.next_offset(topic_partition)
         == end + 2
     )
-
-
-async def test_a_topic_never_read_begins_where_the_log_begins_and_what_is_missing_is_told(
-    world: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    process = world.process()
-    process.worker.assigned([0], 1)
-    ranges = {"in.queries:0": (17, 20), "in.batches:0": (0, 3), "in.datasets:0": (0, 0)}
-    for _ in range(2):  # a rebalance is no news
-        assert await process.worker.ownership.positions(bounds(ranges), {}) == {
-            "in.queries:0": 17,
-            "in.batches:0": 0,
-            "in.datasets:0": 0,
-        }
-    (told,) = [r.getMessage() for r in caplog.records if "deleted" in r.getMessage()]
-    assert told.startswith("records 0 to 16 of in.queries:0 were deleted before anyone read them")
-    shown = process.worker.context.metrics.exposition().decode()
-    assert 'stream_dp_records_deleted_unread{place="in.queries:0"} 17.0' in shown
-    assert shown.count("stream_dp_records_deleted_unread{") == 1
-
-
-async def test_records_deleted_after_they_were_read_are_nobodys_loss(
-    make_filled: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    world = await make_filled()
-    process, topic_partition, end = await _read_to_the_end(world)
-    await drained(process.worker)
-    heir = world.process()
-    for reader in (process, heir):
-        reader.worker.assigned([0, 1], 2)
-        assert await reader.worker.positions(bounds({topic_partition: (end, end)})) == {
-            topic_partition: end
-        }
-        assert reader.worker.ownership.deleted == {}
-    assert "deleted" not in caplog.text
 
 
 async def test_after_a_step_that_was_cut_short_a_worker_takes_nothing_more(

@@ -340,21 +340,6 @@ async def test_a_value_that_is_put_at_an_unknown_offset_is_put_once_more(log: Lo
     assert await kept.fetch(KEY, offsets) == b"some rows"
 
 
-async def test_a_value_of_which_a_part_is_missing_leaves_with_its_data_set(log: LocalLog) -> None:
-    """A worker died while it kept the value, so nobody can read it, and some of its rows are there."""
-    kept, keeper = KeyedTopic(log), keeper_of(log)
-    await keeper.keep("flights", b"rows of the first phase")
-    await log.append(0, _entries(b"flights/second", bytes(range(25)))[:1])
-    await log.append(0, _entries(b"flights/third", bytes(range(25)))[2:])
-    await keeper.keep("trains", b"rows of others")
-    found = await _there(kept)
-    assert len(found) == 3
-    assert (found[b"flights/second"].keys(), found[b"flights/third"].keys()) == ({0}, {2})
-    await keeper.drop_unnamed("flights", (), Looked(), at_once=True)
-    assert await _there(kept) == {}
-    assert _rows_of(log) == {b"trains"}
-
-
 def _rows_of(log: LocalLog) -> set[bytes]:
     """The data sets of which a compacted topic still has content, whoever asks for it."""
     left = {one.key: one.value for one in log.entries[0]}
