@@ -244,9 +244,6 @@ async def test_a_worker_that_ends_waits_for_no_broker(
         await asyncio.wait_for(running, PATIENCE_S)
 
 
-# Another block than the one asked for ------------------------------------------------------------
-
-
 # What is kept as records ------------------------------------------------------------------------
 
 
@@ -608,6 +605,3 @@ async def test_a_topic_that_ends_earlier_than_it_did_is_looked_through_anew(log:
     assert looked.start > 0
     await keeper.drop_unnamed("flights", {names[0]}, looked)
     assert await _left(kept) == _hex(names[0])
-
-
-# Crashes ----------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import pytest
 from stream_dp.errors import Fenced
 from stream_dp.pipeline.intake.records import place_in
 from stream_dp.pipeline.journal import (
-    checkpoint_rounds,
     entries,
     releaser,
 )
@@ -21,11 +20,8 @@ from stream_dp.pipeline.journal.checkpoint_rounds import Often, Rounds
 from stream_dp.pipeline.journal.entries import Round, entries_of
 from stream_dp.pipeline.journal.journal import Journal
 from stream_dp.pipeline.journal.marks import said
-from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.kafka.topic_log import LogEntry
-from stream_dp.pipeline.watch.crash_points import CrashPoint
-from stream_dp.state.schema import State, StateTable
-from tests.pipeline.crash import CountingFuse
+from stream_dp.state.schema import StateTable
 from tests.pipeline.durable import SOON, contents, differ, lost_by_a_take_over
 from tests.pipeline.fakes import FakeLog
 from tests.pipeline.held import held_of
@@ -432,102 +428,12 @@ async def test_entries_that_a_former_owner_deletes_late_are_not_relied_on(
     assert await lost_by_a_take_over(world) == []
 
 
-# ---------------------------------------------------------------- broken copies
-
-Mutate = Callable[[pytest.MonkeyPatch], None]
-
-
-def the_journal_is_cut_behind_the_begin(patch: pytest.MonkeyPatch) -> None:
-    forget = Journal.forget
-
-    async def too_far(self: Journal, owned: Any, before: int) -> bool:
-        return await forget(self, owned, before + 1)
-
-    patch.setattr(Journal, "forget", too_far)
-
-
-def it_is_cut_without_a_word(patch: pytest.MonkeyPatch) -> None:
-    async def silent(self: Journal, owned: Any, before: int) -> bool:
-        await self._log.forget(owned.partition, before)
-        return True
-
-    patch.setattr(Journal, "forget", silent)
-
-
-def answers_are_not_carried(patch: pytest.MonkeyPatch) -> None:
-    async def nothing(*_: Any) -> dict[str, Any]:
-        return {}
-
-    patch.setattr(Rounds, "_carried", nothing)
-
-
-def it_is_cut_though_answers_are_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Rounds, "_may_carry", lambda *_: False)
-    patch.setattr(checkpoint_rounds, "_first_kept", lambda begun: begun.at)
-
-
-def a_checkpoint_has_the_state_of_later(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(State, "copied", lambda self: self)
-
-
-def a_checkpoint_is_not_there(patch: pytest.MonkeyPatch) -> None:
-    async def unwritten(self: Rounds, owned: Any, *_: Any) -> int:
-        return int(owned.expected)
-
-    patch.setattr(Rounds, "_write", unwritten)
-
-
-def what_has_not_left_is_said_to_have(patch: pytest.MonkeyPatch) -> None:
-    async def at_once(self: Releaser) -> None:
-        await (await self.hand_over())
-
-    patch.setattr(Releaser, "settled", at_once)
+# ---------------------------------------------------------------- what has left
 
 
 def busy(world: World) -> None:
     for _ in range(8):
         asks(world)
-
-
-async def caught(make_world: Callable[..., World]) -> bool:
-    """Whether somebody notices, wherever a worker dies, with work beside each round."""
-    for scenario in ((define_both, busy, busy), ROTATED):
-        for place in range(20):
-            for fuse in (CountingFuse(19 * place), CountingFuse(place, CrashPoint.BEFORE_SEND)):
-                world = make_world(seed=place)
-                world.often, world.lagging, world.group = CARRIES, True, 1
-                try:
-                    await world.run(fuse, rounds=scenario)
-                    if await lost_by_a_take_over(world):
-                        return True
-                except Exception:  # noqa: BLE001 - a worker that cannot go on has noticed
-                    return True
-    return False
-
-
-@pytest.mark.parametrize(
-    "mutate",
-    [
-        the_journal_is_cut_behind_the_begin,
-        it_is_cut_without_a_word,
-        answers_are_not_carried,
-        it_is_cut_though_answers_are_kept,
-        a_checkpoint_has_the_state_of_later,
-        a_checkpoint_is_not_there,
-        what_has_not_left_is_said_to_have,
-    ],
-)
-async def test_a_broken_copy_is_caught(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, mutate: Mutate
-) -> None:
-    mutate(monkeypatch)
-    assert await caught(make_world)
-
-
-@pytest.mark.slow
-async def test_the_protocol_itself_is_not_caught(make_world: Callable[..., World]) -> None:
-    """The test above can fail."""
-    assert not await caught(make_world)
 
 
 async def test_all_that_was_decided_before_a_round_has_left_by_its_begin(world: World) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from stream_dp.errors import Fenced
 from stream_dp.pipeline.intake.records import Releasable
-from stream_dp.pipeline.journal import journal
-from stream_dp.pipeline.journal.checkpoint_rounds import Often
+from stream_dp.pipeline.journal import checkpoint_rounds, journal
+from stream_dp.pipeline.journal.checkpoint_rounds import Often, Rounds
 from stream_dp.pipeline.journal.contents import Contents
 from stream_dp.pipeline.journal.entries import FILL, CountingEntry, EntryReader, Round
 from stream_dp.pipeline.journal.journal import Journal
@@ -27,6 +27,7 @@ from stream_dp.pipeline.rows import private_values
 from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.state import ids
 from stream_dp.state.private_names import Named, unsalted
+from stream_dp.state.schema import State
 from tests.pipeline import scenarios, simulator
 from tests.pipeline.fakes import FakeKept, FakeLog, FakeRows
 from tests.pipeline.test_forked_ledger import went_back
@@ -336,6 +337,53 @@ def it_is_cut_before_an_entry_names_the_round(patch: pytest.MonkeyPatch) -> None
     patch.setattr(Journal, "end", early)
 
 
+def the_journal_is_cut_behind_the_begin(patch: pytest.MonkeyPatch) -> None:
+    forget = Journal.forget
+
+    async def too_far(self: Journal, owned: Owned, before: int) -> bool:
+        return await forget(self, owned, before + 1)
+
+    patch.setattr(Journal, "forget", too_far)
+
+
+def it_is_cut_without_a_word(patch: pytest.MonkeyPatch) -> None:
+    async def silent(self: Journal, owned: Owned, before: int) -> bool:
+        await self._log.forget(owned.partition, before)
+        return True
+
+    patch.setattr(Journal, "forget", silent)
+
+
+def answers_are_not_carried(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: Any) -> dict[str, Any]:
+        return {}
+
+    patch.setattr(Rounds, "_carried", nothing)
+
+
+def it_is_cut_though_answers_are_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Rounds, "_may_carry", lambda *_: False)
+    patch.setattr(checkpoint_rounds, "_first_kept", lambda begun: begun.at)
+
+
+def a_checkpoint_has_the_state_of_later(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(State, "copied", lambda self: self)
+
+
+def a_checkpoint_is_not_there(patch: pytest.MonkeyPatch) -> None:
+    async def unwritten(self: Rounds, owned: Any, *_: Any) -> int:
+        return int(owned.expected)
+
+    patch.setattr(Rounds, "_write", unwritten)
+
+
+def what_has_not_left_is_said_to_have(patch: pytest.MonkeyPatch) -> None:
+    async def at_once(self: Releaser) -> None:
+        await (await self.hand_over())
+
+    patch.setattr(Releaser, "settled", at_once)
+
+
 # ---------------------------------------------------------------- broken copies: Redis
 
 
@@ -408,6 +456,13 @@ def a_take_over_asks_for_the_end_of_the_journal_once(patch: pytest.MonkeyPatch) 
         (it_is_cut_below_a_round_that_is_not_finished, 12),
         (it_is_cut_below_the_end_of_a_round, 1),
         (it_is_cut_before_an_entry_names_the_round, 2),
+        (the_journal_is_cut_behind_the_begin, 1),
+        (it_is_cut_without_a_word, 1),
+        (answers_are_not_carried, 10),
+        (it_is_cut_though_answers_are_kept, 10),
+        (a_checkpoint_has_the_state_of_later, 9),
+        (a_checkpoint_is_not_there, 1),
+        (what_has_not_left_is_said_to_have, 20),
         (what_redis_refuses_is_passed_over, 1),
         (a_take_over_does_not_compare_redis, 2),
     ],
