@@ -14,7 +14,7 @@ import pytest
 
 from stream_dp.pipeline.intake import sources
 from stream_dp.pipeline.intake.sources import is_framed
-from tests.pipeline.test_sources import Owner, Record, Topic, ran
+from tests.pipeline.test_sources import LOG, Owner, Record, Topic, ran
 
 MANY = sources._MOST_STRANGE
 GOOD = b'{"delay":5}'
@@ -158,7 +158,7 @@ def test_a_frame_is_a_byte_0_and_four_more() -> None:
 
 def _stops(are_objects: Sequence[bool], run: int) -> bool:
     """Whether a source of such messages stops once ``run`` in a row are no objects."""
-    state = sources._Partition(0)
+    state = sources._Partition(LOG, 0)
     longest = 0
     for is_object in are_objects:
         state.notice(b"{}" if is_object else b"x", {} if is_object else None)
