@@ -16,6 +16,7 @@ from stream_dp.pipeline.rows.private_values import LOOKED
 from stream_dp.pipeline.spending.in_hand import IN_HAND
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.moved import MovedFolder, MovingFolder
+from stream_dp.state.private_names import Named, unsalted
 from stream_dp.state.schema import State, StateTable
 from tests.pipeline.commands import mend_all, offline, outputs, served, states
 from tests.pipeline.crash import CountingFuse
@@ -28,30 +29,24 @@ from tests.pipeline.world import World
 from tests.view import MemoryView
 
 
-class Moving:
-    """The commands for a world. The topic of ledgers has these entries of flights, if any are given."""
-
-    def __init__(
-        self, world: World, fuse: CountingFuse | None, ledger: Sequence[bytes] | None
-    ) -> None:
-        logs = outputs(world)
-        if ledger is not None:
-            logs["ledger"].entries[0] = [LogEntry(b"flights", one, ()) for one in ledger]
-        self.tools = offline(world, fuse, outputs=logs)
-
-    async def out(self, name: str, folder: MovingFolder) -> None:
-        await take_out(self.tools, name, folder)
-
-    async def into(self, folder: MovedFolder) -> str:
-        return await bring_in(self.tools, folder)
+async def out(
+    world: World,
+    path: Path,
+    name: str = "flights",
+    fuse: CountingFuse | None = None,
+    ledger: Sequence[bytes] | None = None,
+) -> None:
+    """Exports a data set. The topic of ledgers has these entries of it, if any are given."""
+    logs = outputs(world)
+    if ledger is not None:
+        logs["ledger"].entries[0] = [LogEntry(name.encode(), one, ()) for one in ledger]
+    await take_out(offline(world, fuse, outputs=logs), name, MovingFolder(path))
 
 
-def moving(
-    world: World, fuse: CountingFuse | None = None, ledger: Sequence[bytes] | None = None
-) -> Moving:
+async def into(world: World, path: Path, fuse: CountingFuse | None = None) -> str:
     if not world.processes:
         world.process()
-    return Moving(world, fuse, ledger)
+    return await bring_in(offline(world, fuse), MovedFolder(path))
 
 
 def same(state: State) -> dict[Any, bytes]:
@@ -69,8 +64,6 @@ def same(state: State) -> dict[Any, bytes]:
 
 def private(world: World, state: State) -> dict[bytes, bytes]:
     """The private values that are kept, by what they are kept for."""
-    from stream_dp.state.private_names import Named, unsalted
-
     return {
         what: unsalted(world.kept[f"{state.dataset}/{Named.from_bytes(one).name.hex()}".encode()])
         for what, one in state.table(StateTable.KEPT).items()
@@ -91,8 +84,8 @@ async def test_it_goes_on_with_all_that_it_had(
     names = sorted(before.keys() - retired)
     assert names
     for name in names:
-        await moving(here).out(name, MovingFolder(tmp_path / name))
-        assert await moving(new).into(MovedFolder(tmp_path / name)) == name
+        await out(here, tmp_path / name, name)
+        assert await into(new, tmp_path / name) == name
     process = await served(new)
     assert process.worker.stopped == {}
     for name in names:
@@ -137,7 +130,7 @@ async def test_nothing_leaves_if_the_topic_has_another_ledger(
     else:
         ledger = [*whole[:4], whole[4].replace(b"charge", b"phase"), *whole[5:]]
     with pytest.raises(REFUSED[fault]):
-        await moving(world, ledger=ledger).out("flights", MovingFolder(tmp_path / "flights"))
+        await out(world, tmp_path / "flights", ledger=ledger)
     await is_served(world)
 
 
@@ -148,8 +141,8 @@ async def is_served(world: World) -> None:
 
 
 async def moved(first: Any, new: Any, tmp_path: Path) -> None:
-    await moving(first).out("flights", MovingFolder(tmp_path / "flights"))
-    await moving(new).into(MovedFolder(tmp_path / "flights"))
+    await out(first, tmp_path / "flights")
+    await into(new, tmp_path / "flights")
 
 
 async def test_ids_rows_that_wait_and_budgets_are_the_same_there(
@@ -202,7 +195,7 @@ async def test_it_is_never_served_again_where_it_left_also_with_an_older_redis(
     reason = first.rejection(record)["reason"]
     assert reason["code"] == "stopped"
     assert "moved to another deployment" in reason["message"]
-    await moving(first).out("flights", MovingFolder(tmp_path / "again"))
+    await out(first, tmp_path / "again")
     mine, again = MovedFolder(tmp_path / "flights"), MovedFolder(tmp_path / "again")
     assert mine.manifest.export == again.manifest.export, "to export again is harmless"
     assert {one.sha256 for one in mine.manifest.files} == {
@@ -226,14 +219,13 @@ async def test_a_name_that_is_or_was_there_is_refused(
     await process.kill()
     new = make_world()
     await moved(first, new, tmp_path)
-    folder = MovedFolder(tmp_path / "flights")
     await served(new)
     for world in (first, new):
         if world is new:
             world.ask("flights", "q1", AA)
             await served(world)
         with pytest.raises(InvalidInput, match="is or was here; if you have imported this folder"):
-            await moving(world).into(folder)
+            await into(world, tmp_path / "flights")
         kinds = [dict(entry.headers)["kind"] for entries in world.journal for entry in entries]
         assert kinds.count(b"restart") == (world is new)
 
@@ -251,13 +243,13 @@ async def test_wherever_it_breaks_off_it_is_repeated(
         here, new = first.copy(), make_world(seed=place)
         here.processes = first.processes
         fuse = CountingFuse(place)
-        out, into = (fuse, None) if way == "out" else (None, fuse)
+        fuses = (fuse, None) if way == "out" else (None, fuse)
         done = False
-        for attempt, (leave, arrive) in enumerate([(out, into), (None, None)]):
+        for attempt, (leave, arrive) in enumerate([fuses, (None, None)]):
             path = tmp_path / f"{place} {attempt}"
             try:
-                await moving(here, leave).out("flights", MovingFolder(path))
-                await moving(new, arrive).into(MovedFolder(path))
+                await out(here, path, fuse=leave)
+                await into(new, path, arrive)
             except first.Crash:
                 deaths += 1
             except InvalidInput:
@@ -280,7 +272,7 @@ async def test_a_folder_is_for_its_owner_alone_and_is_whole_or_refused(
 ) -> None:
     await process.kill()
     path = tmp_path / "flights"
-    await moving(first).out("flights", MovingFolder(path))
+    await out(first, path)
     assert path.stat().st_mode & 0o777 == 0o700
     assert {file.stat().st_mode & 0o777 for file in path.iterdir()} == {0o600}
     with pytest.raises(InvalidInput, match="is not empty"):
@@ -317,7 +309,7 @@ async def test_what_is_not_whole_does_not_leave(first: Any, process: Any, tmp_pa
     await process.kill()
     first.kept.clear()
     with pytest.raises(InvalidInput, match="lacks the rows of phase 1 of flights") as refused:
-        await moving(first).out("flights", MovingFolder(tmp_path / "flights"))
+        await out(first, tmp_path / "flights")
     assert "put the topic back" in str(refused.value)
     assert "ask something new about phase 1" in str(refused.value)
     await is_served(first)
@@ -329,11 +321,11 @@ async def test_what_is_not_there_or_has_no_rows_is_not_exported(
     first: Any, process: Any, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidInput, match="there is no data set 'other'"):
-        await moving(first).out("other", MovingFolder(tmp_path / "other"))
+        await out(first, tmp_path / "other", "other")
     first.produce("datasets", None, key="flights")
     await served(first)
     with pytest.raises(InvalidInput, match="is retired"):
-        await moving(first).out("flights", MovingFolder(tmp_path / "retired"))
+        await out(first, tmp_path / "retired")
 
 
 async def test_rows_that_are_lost_are_given_up_before_it_leaves(
@@ -346,11 +338,11 @@ async def test_rows_that_are_lost_are_given_up_before_it_leaves(
     await served(here)
     here.expired.add(record.record_id)
     with pytest.raises(InvalidInput, match="no worker has given them up yet"):
-        await moving(here).out("flights", MovingFolder(tmp_path / "refused"))
+        await out(here, tmp_path / "refused")
     await is_served(here)
     assert [event["batches"] for event in here.events("rows_lost")] == [1]
-    await moving(here).out("flights", MovingFolder(tmp_path / "flights"))
-    assert await moving(new).into(MovedFolder(tmp_path / "flights")) == "flights"
+    await out(here, tmp_path / "flights")
+    assert await into(new, tmp_path / "flights") == "flights"
     process = await served(new)
     assert process.worker.stopped == {}
     assert new.events("rows_lost") == []
@@ -365,7 +357,7 @@ async def test_rows_that_no_look_has_missed_are_given_up_in_the_ways_that_the_er
     first.kept.clear()
     first.view = MemoryView()
     with pytest.raises(InvalidInput, match="lacks the rows of phase 1 of flights"):
-        await moving(first).out("flights", MovingFolder(tmp_path / "early"))
+        await out(first, tmp_path / "early")
     if way == "a look":
         first.ask("flights", "q1", AA, window={"phases": [1, 1]})
         with pytest.raises(RowsGone):

@@ -70,14 +70,16 @@ def mutant(
     """Registers a mutant, the promise that it breaks, what clients send, and the death to try first."""
 
     def register(mutate: Mutate) -> Mutate:
-        MUTANTS[mutate.__name__] = (mutate, promise, rounds, first)
+        MUTANTS[f"{mutate.__name__} {promise}"] = (mutate, promise, rounds, first)
         return mutate
 
     return register
 
 
-def _nothing_is_remembered(patch: pytest.MonkeyPatch) -> None:
-    """Takes an id twice, and does not remember how far a topic was read."""
+@mutant("P1")
+@mutant("P3")
+@mutant("P10")
+def an_id_is_taken_twice_and_no_cursor_is_read(patch: pytest.MonkeyPatch, world: Any) -> None:
 
     async def nothing(*_: Any) -> dict[tuple[str, str], bytes]:
         return {}
@@ -92,21 +94,6 @@ def _nothing_is_remembered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Contents, "find", nothing)
     patch.setattr(Dataset, "stored", without_cursor)
     patch.setattr(State, "_check_numbers", lambda *_: None)
-
-
-@mutant("P3")
-def nothing_is_deduplicated(patch: pytest.MonkeyPatch, world: Any) -> None:
-    _nothing_is_remembered(patch)
-
-
-@mutant("P1")
-def noise_is_drawn_again_on_redelivery(patch: pytest.MonkeyPatch, world: Any) -> None:
-    _nothing_is_remembered(patch)
-
-
-@mutant("P10")
-def an_id_is_answered_again(patch: pytest.MonkeyPatch, world: Any) -> None:
-    _nothing_is_remembered(patch)
 
 
 @mutant("P1")
