@@ -187,45 +187,41 @@ async def test_a_record_on_another_partition_is_rejected_with_the_fix(ready: Any
     await _is_alive(ready)
 
 
-@pytest.mark.parametrize("key", [None, b"", b"trains", b"\xff\xfe", b"flights\n"])
-async def test_a_record_under_another_key_is_rejected(ready: Any, key: bytes | None) -> None:
-    for role, value in (("queries", _query()), ("batches", _batch(rows=[]))):
-        record = ready.produce(role, value, key=key)
-        await ready.processes[0].run()
-        assert ready.rejection(record)["reason"]["code"] == "invalid_message"
-    await _is_alive(ready)
-
-
-@pytest.mark.parametrize("key", [None, b"", b"\xff", b"Flights", b"x" * 100])
-async def test_a_tombstone_under_no_name_is_rejected(ready: Any, key: bytes | None) -> None:
-    record = ready.produce("datasets", None, key=key)
-    await ready.processes[0].run()
-    assert ready.rejection(record)["reason"]["code"] == "invalid_message"
-    await _is_alive(ready)
-
-
-async def test_an_empty_value_retires_nothing(ready: Any) -> None:
-    """Only a null value is a tombstone; b"" is a mistake."""
-    record = ready.produce("datasets", b"", key="flights")
-    await ready.processes[0].run()
-    assert ready.rejection(record)["reason"]["code"] == "bad_json"
-    await _is_alive(ready)
-
-
 ARROW = {"content-type": b"application/vnd.apache.arrow.stream"}
+MISPLACED: list[tuple[str, bytes | None, bytes | None, dict[str, Any], str]] = [
+    *(
+        (role, value, key, {}, "invalid_message")
+        for key in (None, b"", b"trains", b"\xff\xfe", b"flights\n")
+        for role, value in (("queries", _query()), ("batches", _batch(rows=[])))
+    ),
+    *(
+        ("datasets", None, key, {}, "invalid_message")
+        for key in (None, b"", b"\xff", b"Flights", b"x" * 100)
+    ),
+    ("datasets", b"", b"flights", {}, "bad_json"),  # only a null value is a tombstone
+    *(
+        (
+            "batches",
+            value,
+            b"flights",
+            headers,
+            "too_large" if len(value or b"") > 10**6 else "invalid_message",
+        )
+        for value in (None, b"", b"ARROW1\0\0", b"\xff" * 100, b"\0" * 5_000_000)
+        for headers in (ARROW, ARROW | {"batch_id": None}, ARROW | {"batch_id": b"\xff"})
+    ),
+]
+"""Keys that do not fit, tombstones under no name, and what is not Arrow: each with its code."""
 
 
-@pytest.mark.parametrize(
-    "headers", [ARROW, ARROW | {"batch_id": None}, ARROW | {"batch_id": b"\xff"}]
-)
-@pytest.mark.parametrize("value", [None, b"", b"ARROW1\0\0", b"\xff" * 100, b"\0" * 5_000_000])
-async def test_bytes_that_are_not_arrow_are_rejected(
-    ready: Any, value: bytes | None, headers: dict[str, bytes]
-) -> None:
-    pytest.importorskip("pyarrow")
-    record = ready.produce("batches", value, key="flights", headers=headers)
+@pytest.mark.parametrize("at", range(len(MISPLACED)))
+async def test_a_record_in_the_wrong_place_or_form_is_rejected(ready: Any, at: int) -> None:
+    role, value, key, headers, code = MISPLACED[at]
+    if headers:
+        pytest.importorskip("pyarrow")
+    record = ready.produce(role, value, key=key, headers=headers)
     await ready.processes[0].run()
-    assert ready.rejection(record)["reason"]["code"] in {"invalid_message", "too_large"}
+    assert ready.rejection(record)["reason"]["code"] == code
     await _is_alive(ready)
 
 
