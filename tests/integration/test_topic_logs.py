@@ -322,17 +322,10 @@ async def test_single_records_are_read_again_where_they_are_still_there(
         await _rows(kafka_server, names, [299, 300])
 
 
-# ---------------------------------------------------------------- kept values
-
-
-def _offsets(parts: dict[int, int]) -> list[int]:
-    return [parts[number] for number in sorted(parts)]
+# ---------------------------------------------------------------- values by their place
 
 
 LONG = bytes(range(256)) * (PART_BYTES // 256) + b"and more"
-
-
-# ---------------------------------------------------------------- values by their place
 
 
 async def test_values_are_fetched_from_their_places_over_one_connection(
@@ -355,7 +348,7 @@ async def test_values_are_fetched_from_their_places_over_one_connection(
     assert await kept.fetch(b"flights/1/name/0", offsets[b"flights/1/name/0"]) == LONG[1:]
     assert len(opened) == 2
     found, _ = await kept.parts("flights")
-    assert {key: tuple(_offsets(parts)) for key, parts in found.items()} == offsets
+    assert {key: (*map(parts.get, sorted(parts)),) for key, parts in found.items()} == offsets
 
 
 async def test_a_record_that_is_not_there_is_none(

@@ -63,7 +63,7 @@ class Watched(MemoryView):
 class Owner:
     """Owns a data set, and has a view follow it."""
 
-    def __init__(self, view: MemoryView) -> None:
+    def __init__(self, view: Watched) -> None:
         self.view = view
         self.state: State | None = State("flights")
         self.following = RedisFollower(view, self._owned, Context())
@@ -153,8 +153,8 @@ async def test_commits_are_applied_in_order_and_many_at_once(owner: Owner) -> No
     assert owner.following.behind == 150
     await owner.follows()
     assert owner.is_followed
-    assert owner.view.calls.count("apply") == 3  # type: ignore[attr-defined]
-    assert owner.view.calls.count("rewrite") == 0  # type: ignore[attr-defined]
+    assert owner.view.calls.count("apply") == 3
+    assert owner.view.calls.count("rewrite") == 0
     assert owner.following.behind == 0
     now, _ = owner.view.generations["flights"]
     assert now[StateTable.ANSWER, b"ana q149"] == b"answer 149"
@@ -171,7 +171,7 @@ async def test_commits_of_a_moment_are_applied_together(
     assert owner.following.behind == 5
     await owner.follows()  # which waits for it, and so it gathers no longer
     assert owner.is_followed
-    assert owner.view.calls.count("apply") == 1  # type: ignore[attr-defined]
+    assert owner.view.calls.count("apply") == 1
 
 
 async def test_values_come_with_their_commit_and_go_with_the_one_that_erases_them(
@@ -184,7 +184,7 @@ async def test_values_come_with_their_commit_and_go_with_the_one_that_erases_the
     owner.commit(erases=rows)
     await owner.follows()
     assert owner.view.values["flights"] == {}
-    assert "keep" not in owner.view.calls  # type: ignore[attr-defined]
+    assert "keep" not in owner.view.calls
 
 
 async def test_what_ends_the_process_ends_it_too(owner: Owner) -> None:
@@ -259,7 +259,7 @@ async def test_where_it_is_as_it_was_left_nothing_is_written(owner: Owner) -> No
     """At a take-over, too: Redis may have gigabytes."""
     owner.commit(5)
     await owner.follows()
-    calls: list[str] = owner.view.calls  # type: ignore[attr-defined]
+    calls = owner.view.calls
     calls.clear()
     await owner.compares()
     assert calls == ["place"]
@@ -280,7 +280,7 @@ async def test_a_data_set_that_is_taken_over_during_a_step_is_compared_at_once(
     owner: Owner,
 ) -> None:
     owner.view.states["flights"] = State("flights", 9)
-    owner.view.before["apply"] = owner.begins  # type: ignore[attr-defined]
+    owner.view.before["apply"] = owner.begins
     commit = State("trains").drafted({})
     stored, trail = commit.to_bytes()
     owner.following.follow([Decided(commit, trail, stored)])
@@ -302,7 +302,7 @@ async def test_what_was_let_go_of_is_for_others_to_write(owner: Owner) -> None:
     owner.following.let_go(lambda _: False)
     assert owner.following.behind == 0
     owner.view.down = False
-    calls: list[str] = owner.view.calls  # type: ignore[attr-defined]
+    calls = owner.view.calls
     await owner.follows()
     await asyncio.sleep(0.01)
     assert owner.view.states["flights"].number == 5
@@ -346,7 +346,7 @@ async def test_below_the_bound_all_of_it_is_applied(owner: Owner) -> None:
     owner.view.down = False
     await owner.follows()
     assert owner.is_followed
-    assert "rewrite" not in owner.view.calls  # type: ignore[attr-defined]
+    assert "rewrite" not in owner.view.calls
 
 
 async def test_what_becomes_due_while_it_is_written_anew_is_written_once_more(
@@ -356,8 +356,8 @@ async def test_what_becomes_due_while_it_is_written_anew_is_written_once_more(
     owner.commit(5)
     await owner.follows()
     is_empty(owner.view)
-    owner.view.calls, owner.view.before = [], {}  # type: ignore[attr-defined]
-    owner.view.before["rewrite"] = lambda: owner.commit(size=5_000)  # type: ignore[attr-defined]
+    owner.view.calls, owner.view.before = [], {}
+    owner.view.before["rewrite"] = lambda: owner.commit(size=5_000)
     owner.commit()
     await owner.follows()
     assert owner.is_followed
@@ -482,6 +482,3 @@ async def test_no_more_values_wait_than_there_is_room_for(
     owner.following.keep("flights", name_of(values[-1]), values[-1])
     await owner.follows()
     assert len(owner.view.values["flights"]) == 4
-
-
-# ---------------------------------------------------------------- of a worker
