@@ -23,11 +23,7 @@ from time import monotonic, time
 from typing import Any
 
 from stream_dp.core.randomness.noise_sources import NoiseSource
-from stream_dp.errors import (
-    Fenced,
-    ServerUnavailable,
-    UnsafeTopics,
-)
+from stream_dp.errors import Fenced, ServerUnavailable, UnsafeTopics
 from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.dataset import Dataset
@@ -62,9 +58,6 @@ _log = logging.getLogger(__name__)
 
 _KEEP_S = 60.0
 _PARKED_S = 86_400.0
-
-_AT_ONCE = 4
-"""Data sets in hand at the same time: what is drawn for their looks is in memory."""
 
 
 @dataclass(frozen=True)
@@ -143,52 +136,42 @@ class Worker:
     ) -> None:
         self._rules = rules = rules or WorkerRules()
         self.context = context = context or Context()
-        self.ownership = Ownership(topics.partitions)
+        ownership = self.ownership = Ownership(topics.partitions)
         self._journal_cut: dict[str, int] = {}
-        self.journal = Journal(
+        journal = self.journal = Journal(
             topics.log,
             facts=rules.facts,
-            is_held=lambda partition: partition in self.ownership.held,
+            is_held=lambda partition: partition in ownership.held,
             entered=self._release_again,
             outputs=[topics.outputs[role] for role in COMPARED if role in topics.outputs],
             context=context,
         )
         self.following = RedisFollower(view, lambda name: self._holdings.owned(name), context)
         self._newest = Newest(topics.outputs, topics.partitions)
-        self.releaser = Releaser(self.journal, self.following, send, self._newest, context)
-        contents = Contents(self.journal, self.following)
+        releaser = self.releaser = Releaser(journal, self.following, send, self._newest, context)
+        contents = Contents(journal, self.following)
         repeating = StandingRunner(contents, context)
-        self._trying = Trying(self.journal)
+        self._trying = Trying(journal)
         tools = Tools(
             Keeper(topics.kept, context, self.following),
             topics.rows,
             topics.partitions,
-            self.releaser.appended,
+            releaser.appended,
             noise,
             context,
             rules.key_file,
             rules.cache,
         )
-        self._holdings = Holdings(
-            self.ownership,
-            self.releaser,
-            self.journal,
-            repeating,
-            self._trying,
-            self.following,
-            tools,
+        holdings = self._holdings = Holdings(
+            ownership, releaser, journal, repeating, self._trying, self.following, tools
         )
-        self.datasets: Mapping[str, Dataset] = self._holdings.datasets
-        self.parked: Mapping[str, Figures] = self._holdings.parked
-        self.stopped: Mapping[str, str] = self._holdings.stopped
-        self.rounds = Rounds(self.journal, self.releaser, rules.often, context)
-        decider = Decider(
-            contents, self._holdings, self.ownership, repeating, rules.verifier, context
-        )
+        self.datasets: Mapping[str, Dataset] = holdings.datasets
+        self.parked: Mapping[str, Figures] = holdings.parked
+        self.stopped: Mapping[str, str] = holdings.stopped
+        self.rounds = Rounds(journal, releaser, rules.often, context)
+        decider = Decider(contents, holdings, ownership, repeating, rules.verifier, context)
         self.backlog = Backlog()
-        self._steps = GroupSteps(
-            self.ownership, self.backlog, self._holdings, decider, self.releaser, context
-        )
+        self._steps = GroupSteps(ownership, self.backlog, holdings, decider, releaser, context)
         self._to_take_over = False
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()

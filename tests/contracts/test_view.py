@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import os
 import random
@@ -33,7 +32,6 @@ from stream_dp.state.private_names import Named
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import BY_ID, ORIGIN, ROTATED, Pair, Pairs, State, StateTable
 from stream_dp.state.view import Usage, View, ViewChange
-from tests.faults.replicas import Replicas
 from tests.view import MemoryView
 from tests.waiting import until
 
@@ -211,12 +209,12 @@ async def test_of_a_data_set_that_is_not_there_nothing_is_found(view: View) -> N
     assert await view.answers("flights", [ANSWER, OUTCOME]) == {}
     assert await view.kept("flights", A) is None
     assert await view.cursors("flights", ["queries:0"]) == {}
-
-
-async def test_what_is_asked_of_nothing_is_nothing(view: View) -> None:
+    assert await view.place([]) == await view.answers("flights", []) == {}
     assert await applied(view, []) == []
-    assert await view.place([]) == {}
-    assert await view.answers("flights", []) == {}
+    owner = Owner()
+    owner.change()
+    await view.keep("flights", A, b"row", owner.place)
+    assert await view.kept("flights", A) is None
 
 
 async def test_a_state_comes_back_as_its_commits_add_it_up(view: View) -> None:
@@ -242,31 +240,6 @@ async def test_a_state_comes_back_as_its_commits_add_it_up(view: View) -> None:
         assert await view.state("flights") == owner.state
         assert await view.place(["flights", "weather"]) == {"flights": (number, owner.state.trail)}
     assert len(owner.state.pairs) > 40
-
-
-async def test_what_is_found_by_its_id_is_in_no_state(view: View) -> None:
-    owner = Owner()
-    taken = (StateTable.TAKEN, b"b1")
-    pairs = {ANSWER: b"answer", OUTCOME: b"outcome", taken: b"", (StateTable.FACT, b"a"): b"b"}
-    assert await applied(view, [owner.change(pairs)]) == [True]
-    state = await view.state("flights")
-    assert state is not None
-    assert state.pairs == {(StateTable.FACT, b"a"): b"b"}
-    assert await view.answers(
-        "flights", [OUTCOME, ANSWER, (StateTable.ANSWER, b"other"), taken]
-    ) == {
-        ANSWER: b"answer",
-        OUTCOME: b"outcome",
-    }
-
-
-async def test_a_state_that_was_read_is_left_alone_by_later_changes(view: View) -> None:
-    owner = Owner()
-    await applied(view, [owner.change({(StateTable.FACT, b"a"): b"1"})])
-    before = await view.state("flights")
-    known = owner.state.copied()
-    await applied(view, [owner.change({(StateTable.FACT, b"a"): b"2"})])
-    assert before == known
 
 
 async def test_changes_of_several_data_sets_go_together_and_one_refusal_stops_its_own_alone(
@@ -381,23 +354,6 @@ async def test_all_contents_under_ids_are_found_the_newer_generation_last(view: 
 # Rewriting --------------------------------------------------------------------------------------
 
 
-async def test_what_was_lost_in_the_middle_of_a_series_is_rewritten(
-    place: Place, view: View
-) -> None:
-    owner = Owner()
-    facts = [{(StateTable.FACT, b"%d" % n): b"x"} for n in range(10)]
-    assert await applied(view, [owner.change(pairs) for pairs in facts[:5]]) == [True] * 5
-    place.lose("flights")
-    assert await view.place(["flights"]) == {}
-    assert await applied(view, [owner.change(pairs) for pairs in facts[5:8]]) == [False] * 3
-    assert await view.state("flights") is None
-    await view.rewrite(owner.state)
-    assert await view.state("flights") == owner.state
-    assert await applied(view, [owner.change(pairs) for pairs in facts[8:]]) == [True] * 2
-    assert await view.state("flights") == owner.state
-    assert len(owner.state.pairs) == 10
-
-
 @pytest.mark.parametrize("n_pairs", [0, 1, 20_000])
 async def test_a_rewrite_leaves_answers_and_nothing_else_that_was_there(
     view: View, n_pairs: int
@@ -466,13 +422,6 @@ async def test_a_private_value_is_kept_later_where_the_view_stands_and_nowhere_e
     assert await applied(view, [owner.change()]) == [True]
 
 
-async def test_of_a_data_set_that_is_not_there_no_private_value_is_kept(view: View) -> None:
-    owner = Owner()
-    owner.change()
-    await view.keep("flights", A, b"row", owner.place)
-    assert await view.kept("flights", A) is None
-
-
 @pytest.mark.parametrize("erased", [(), (A,), (A, B), (A, B, C)])
 async def test_a_rewrite_erases_every_private_value_that_the_state_does_not_name(
     view: View, erased: Sequence[bytes]
@@ -520,14 +469,6 @@ async def test_a_rotation_keeps_one_former_generation_of_answers(view: View) -> 
     assert await found() == {}
     await applied(view, [owner.change(rotates=True), owner.change({asked[3]: b"3"})])
     assert await found() == {asked[3]: b"3"}
-
-
-async def test_an_answer_that_is_dropped_is_in_neither_generation(view: View) -> None:
-    owner = Owner()
-    await applied(view, [owner.change({ANSWER: b"answer", OUTCOME: b"outcome"})])
-    await applied(view, [owner.change({OUTCOME: b"another"}, rotates=True)])
-    await applied(view, [owner.change({ANSWER: None, OUTCOME: None})])
-    assert await view.answers("flights", [ANSWER, OUTCOME]) == {}
 
 
 async def test_a_rewrite_leaves_no_answers_of_before_the_last_rotation(
@@ -900,26 +841,18 @@ async def test_a_server_that_evicts_is_served_as_any_other(make_server: Any, vie
     assert used.memory < 1.5 * used.limit
 
 
-@pytest.mark.parametrize("protocol", [2, 3])
-async def test_both_protocol_versions_work(make_server: Any, views: Any, protocol: int) -> None:
-    view = views(f"{make_server().url}?protocol={protocol}")
-    owner = Owner()
-    pairs = {ANSWER: b"answer", (StateTable.CURSOR, b"a"): b"1"}
-    assert await applied(view, [owner.change(pairs, kept={A: b"value"})]) == [True]
-    await view.rewrite(owner.state)
-    assert await view.state("flights") == owner.state
-    assert await view.answers("flights", [ANSWER]) == {ANSWER: b"answer"}
-    assert await view.kept("flights", A) == b"value"
-    assert await view.cursors("flights", ["a"]) == {"a": 1}
-    assert (await view.usage()).memory > 0
-
-
-async def test_a_cluster_works_as_one_server_does(make_server: Any, views: Any) -> None:
-    url = make_server(cluster_enabled="yes", cluster_require_full_coverage="no").url
+@pytest.mark.parametrize("options", ["?protocol=2", "?protocol=3", "cluster"])
+async def test_both_protocol_versions_and_a_cluster_work_alike(
+    make_server: Any, views: Any, options: str
+) -> None:
+    is_cluster = options == "cluster"
+    of = {"cluster_enabled": "yes", "cluster_require_full_coverage": "no"} if is_cluster else {}
+    url = make_server(**of).url
     with command(url) as client:
-        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
-    view = views(url, cluster=True)
+        if is_cluster:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+    view = views(url, cluster=True) if is_cluster else views(url + options)
     owners = [Owner(dataset=name) for name in ("flights", "weather", "trains")]
     pairs = {ANSWER: b"answer", (StateTable.CURSOR, b"a"): b"1"}
     changes = [
@@ -944,37 +877,6 @@ async def test_a_cluster_works_as_one_server_does(make_server: Any, views: Any) 
         "trains",
     }
     assert (await view.usage()).memory > 0
-
-
-@pytest.mark.slow
-async def test_behind_sentinels_what_a_promoted_replica_lacks_is_rewritten(
-    tmp_path: Path, needed: Callable[..., Any], views: Any
-) -> None:
-    replicas = Replicas(tmp_path / "replicas")
-    with needed():
-        replicas.__enter__()
-    try:
-        view = views(replicas.url)
-        owner = Owner()
-        assert await applied(view, [owner.change()]) == [True]
-        await asyncio.to_thread(replicas.wait_in_sync)
-        await asyncio.to_thread(replicas.lag, True)
-        assert await applied(view, [owner.change()]) == [True]
-        wrong = views(replicas.misname("wrong"))
-        with pytest.raises(StoreError):  # it is a replica
-            await wrong.rewrite(owner.state)
-        await asyncio.to_thread(replicas.promote)
-        for _ in range(100):  # a worker asks again, too
-            with contextlib.suppress(StoreUnavailable):
-                there = await view.place(["flights"])
-                break
-            await asyncio.sleep(0.1)
-        assert there["flights"][0] == 1
-        assert await applied(view, [owner.change()]) == [False]
-        await view.rewrite(owner.state)
-        assert await view.state("flights") == owner.state
-    finally:
-        replicas.stop()
 
 
 async def test_it_says_what_it_has_used_of_its_own_limit_or_of_its_host(

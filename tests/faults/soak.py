@@ -5,8 +5,7 @@ A fault comes at a random moment, and the next one when the clients have gone on
 a third of the time. At the end of a round the referee of the fault tests reads every topic: it knows nothing
 of the faults. Kinds of faults of which more are wanted come more often.
 
-Before the rounds come what needs no worker process: deaths at points that are not met there, and schedules
-of the simulator.
+Before the rounds come schedules of the simulator, which need no worker process.
 
 What was tried is added up in a file, ``tried.json`` beside this one by default. A change that mends what a
 soak has found takes the counts of that kind out of it, so that they say what the code of today has passed.
@@ -43,7 +42,6 @@ from stream_dp.messages import INPUTS, PRIVATE
 from stream_dp.pipeline.repair.witnesses import WITNESSES
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.conftest import Deployment
-from tests.faults import points
 from tests.faults.brokers import Brokers
 from tests.faults.conftest import Life
 from tests.faults.disks import SmallDisk, may_mount
@@ -109,7 +107,6 @@ SCHEDULE: Final = "schedule of several faults (simulator)"
 
 WANTED: Final = {
     **SERVERS,
-    **{f"{at_point(point)} (in one process)": 50 for point in points.IN_ONE_PROCESS},
     SCHEDULE: 100_000,
 }
 
@@ -676,20 +673,6 @@ class _Progress:
         self._tally.write(self._tried)
 
 
-def _in_one_process(seed: int, tally: Tally, progress: _Progress, until: float) -> None:
-    kinds = {f"{at_point(point)} (in one process)": point for point in points.IN_ONE_PROCESS}
-    while any(map(tally.left, kinds)):
-        for kind, point in kinds.items():
-            if time.monotonic() > until:
-                return
-            number = 50 * seed + tally.lines[kind].trials
-            said = points.trial(point, number)
-            tally.tried(kind)
-            if said:
-                tally.broken([kind], f"{point}, {number}: {said}")
-            progress.show("points in one process")
-
-
 def _schedules(first: int, processes: int, tally: Tally, progress: _Progress, until: float) -> None:
     known, before = 0, tally.lines[SCHEDULE].trials
     seeds = tally.left(SCHEDULE)
@@ -720,7 +703,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=WANTED[SCHEDULE], help="of the simulator")
     parser.add_argument("--processes", type=int, default=0, help="of the simulator; 0: all cores")
-    parser.add_argument("--only", choices=["points", "schedules", "servers", "brokers"])
+    parser.add_argument("--only", choices=["schedules", "servers", "brokers"])
     parser.add_argument("--report", type=Path, default=Path("build/soak.txt"))
     parser.add_argument("--tried", type=Path, default=TRIED, help="the counts, which are added to")
     asked = parser.parse_args(arguments)
@@ -738,7 +721,6 @@ def main(arguments: Sequence[str]) -> int:
 
     # The share of the time at which each ends.
     parts: dict[str, tuple[float, Callable[[float], None]]] = {
-        "points": (0.1, lambda until: _in_one_process(asked.seed, tally, progress, until)),
         "schedules": (0.35, schedules),
         "servers": (1.0, servers),
         "brokers": (1.0, partial(servers, of="brokers")),  # which "servers" has too

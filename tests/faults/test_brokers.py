@@ -86,46 +86,6 @@ def _values(brokers: Brokers, topic: str) -> list[bytes]:
     return seen
 
 
-def test_leaders_die_while_queries_are_asked_and_each_is_answered_once(
-    make_brokers: Callable[..., Brokers],
-    make_deployment: Callable[..., Any],
-    make_life: Callable[..., Any],
-) -> None:
-    """Each broker in turn, hence each partition's leader, the group's coordinator and the controller."""
-    brokers = make_brokers()
-    deployment = make_deployment(bootstrap_servers=brokers.bootstrap_servers, replication=3)
-    queries = deployment.topics.name("queries")
-    life = make_life(deployment, NAMES)
-    worker = deployment.worker().wait_ready()
-    killed: list[int] = []
-
-    def kill_in_turn() -> None:
-        first = _leader(brokers, queries, NAMES[0])
-        for number in (first, *(set(brokers.numbers) - {first})):
-            brokers.kill(number)
-            killed.append(number)
-            brokers.wait_in_sync(queries, set(brokers.numbers) - {number})
-            brokers.start(number)
-            for topic in (queries, deployment.topics.name("answers"), "__consumer_offsets"):
-                brokers.wait_in_sync(topic)
-
-    with deployment.client() as client, ThreadPoolExecutor(1) as pool:
-        life.define(client)
-        life.phase(client)
-        killing = pool.submit(kill_in_turn)
-        while not killing.done():
-            life.phase(client)
-        killing.result()
-        life.phase(client)
-        life.phase(client, 1)
-    assert sorted(killed) == [1, 2, 3]
-    life.wait_until_released(worker)
-    assert worker.exit_code is None, worker.output
-    assert life.complaints() == []
-    worker.kill()
-    deployment.close()
-
-
 def test_one_broker_of_three_acknowledges_nothing_and_all_go_on_when_the_others_are_back(
     make_brokers: Callable[..., Brokers],
     make_deployment: Callable[..., Any],

@@ -157,28 +157,3 @@ def test_no_unit_is_lost_and_no_block_is_another_one(make_deployment: Callable[.
 def _follow(deployment: Any, workers: list[Any]) -> None:
     assert workers[-1].wait() == -9, workers[-1].output
     workers.append(deployment.worker(instance_id="one"))
-
-
-@pytest.mark.slow
-def test_nor_where_one_of_two_workers_takes_over_from_the_other(
-    make_deployment: Callable[..., Any],
-) -> None:
-    """The owner dies before the commit of a seal, then the one that takes over, then a third goes on."""
-    deployment = make_deployment()
-    workers = [deployment.worker(crash_at=f"{CrashPoint.AFTER_KEEP}:1") for _ in range(2)]
-
-    def replace() -> None:
-        for worker in workers[:2]:
-            assert worker.wait() == -9, worker.output
-        workers.append(deployment.worker())
-
-    watching = threading.Thread(target=replace)
-    watching.start()
-    with deployment.client() as client:
-        client.define(DEFINITION, timeout_s=PATIENCE_S)
-        for number in (1, 2, 3):
-            _live(client, number)
-        watching.join()
-        assert len(workers) == 3, workers[-1].output
-        blocks, secret, used = _kept(deployment)
-    assert _complaints(blocks, secret, used, 3) == []

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from stream_dp.errors import StoreUnavailable
 from stream_dp.pipeline.kafka.patience import patiently
@@ -19,8 +18,6 @@ from tests.faults.replicas import Replicas
 
 pytestmark = pytest.mark.slow
 
-NAMES = ("flights", "trains")
-
 
 @pytest.fixture
 def replicas(tmp_path: Path, needed: Callable[..., Any]) -> Iterator[Replicas]:
@@ -30,48 +27,6 @@ def replicas(tmp_path: Path, needed: Callable[..., Any]) -> Iterator[Replicas]:
         made.__enter__()
     yield made
     made.stop()
-
-
-def _keys(url: str) -> set[bytes]:
-    with redis.Redis.from_url(url) as client:
-        return set(client.keys("*"))
-
-
-def test_what_a_lagging_replica_lacks_is_gone_when_it_is_promoted(replicas: Replicas) -> None:
-    replicas.primary.command("SET", "early", 1)
-    replicas.wait_in_sync()
-    replicas.lag(True)
-    replicas.primary.command("SET", "late", 1)
-    assert _keys(replicas.replica.url) == {b"early"}
-    replicas.lag(False)
-    replicas.wait_in_sync()
-    assert _keys(replicas.replica.url) == {b"early", b"late"}
-    replicas.lag(True)
-    replicas.primary.command("SET", "lost", 1)
-    former = replicas.primary
-    replicas.promote()
-    assert replicas.primary is not former
-    replicas.primary.command("SET", "new", 1)
-    replicas.come_back()
-    replicas.wait_in_sync()
-    for server in (replicas.primary, former):
-        assert _keys(server.url) == {b"early", b"late", b"new"}
-
-
-def test_a_former_primary_that_slept_serves_its_own_connections_until_it_is_demoted(
-    replicas: Replicas,
-) -> None:
-    with redis.Redis.from_url(replicas.primary.url) as sleeper:
-        sleeper.set("early", 1)
-        replicas.wait_in_sync()
-        replicas.promote(freeze=True)
-        replicas.primary.command("SET", "new", 1)
-        replicas.thaw()
-        sleeper.set("forked", 1)
-        assert _keys(replicas.primary.url) == {b"early", b"new"}
-    replicas.come_back()
-    replicas.wait_in_sync()
-    assert _keys(replicas.replica.url) == {b"early", b"new"}
 
 
 def _view(url: str) -> RedisView:
@@ -123,35 +78,3 @@ async def test_a_sentinel_that_is_away_does_not_matter_while_another_answers(
     finally:
         await view.close()
         await alone.close()
-
-
-@pytest.mark.kafka
-@pytest.mark.parametrize("lags", [False, True])
-def test_a_worker_goes_on_with_a_replica_whatever_it_lacks(
-    replicas: Replicas,
-    make_deployment: Callable[..., Any],
-    make_life: Callable[..., Any],
-    lags: bool,
-) -> None:
-    deployment = make_deployment(redis_url=replicas.url)
-    life = make_life(deployment, NAMES)
-    worker = deployment.worker().wait_ready()
-    with deployment.client() as client:
-        life.define(client)
-        for _ in range(2):
-            life.phase(client)
-            life.wait_until_followed(worker)
-            replicas.wait_in_sync()
-            replicas.lag(lags)
-            life.phase(client)
-            replicas.promote(freeze=not lags)
-            life.phase(client)
-            replicas.come_back()
-        life.phase(client, 1)
-    life.wait_until_released(worker)
-    life.wait_until_followed(worker)
-    assert worker.exit_code is None, worker.output
-    assert life.complaints() == []
-    worker.kill()
-    with redis.Redis.from_url(replicas.replica.url) as former:
-        assert former.dbsize() > 0

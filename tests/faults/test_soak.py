@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.watch.crash_points import CrashPoint
-from tests.faults import points
 from tests.faults.soak import LEAST_ANSWERED, OF_A_NODE, ROUNDS, WANTED, Soak
 from tests.faults.tally import Tally
 
@@ -43,10 +41,3 @@ def test_no_fault_of_a_server_breaks_a_promise(
         soak.__exit__()
     assert tally.found == [], f"seed {seed}: {tally.report()}"
     assert tally.pace.share >= LEAST_ANSWERED, tally.report()
-
-
-@pytest.mark.parametrize("point", points.IN_ONE_PROCESS)
-def test_nor_does_a_death_at_a_point_that_is_not_met_there(point: CrashPoint) -> None:
-    for _ in range(3):
-        seed = secrets.randbelow(10**6)
-        assert points.trial(point, seed) == [], seed

@@ -46,59 +46,35 @@ def documents() -> Iterator[tuple[str, Any]]:
         for name in sound.keys() - {"dataset"}:
             for value in (f" {WORD}", NUMBER + 0.5, {WORD: WORD}, [WORD]):
                 yield role, {**sound, name: value}
-    for n, attribute in enumerate(
-        (
-            {"name": WORD, "type": "category", "values": [WORD, WORD]},
-            {"name": f"{WORD} ", "type": "boolean"},
-            {"name": WORD, "type": "number", "edges": [NUMBER, NUMBER]},
-            {"name": "a", "type": WORD},
-            {"name": "a", "type": "boolean", WORD: 1},
-        )
-    ):
-        yield "datasets", {**DEFINITION, "dataset": f"d{n}", "attributes": [attribute]}
-    yield "datasets", {**DEFINITION, "dataset": "e", "kinds": {WORD: {"share": 0.5}}}
-    for n, where in enumerate(
-        (
-            *({WORD: 1}, {WORD: [ROW]}, ROW, {"attribute": WORD, "eq": 1}),
-            {"attribute": "carrier", "eq": WORD},
-            {"attribute": "carrier", "in": ["AA", WORD]},
-            {"attribute": "carrier", WORD: "AA"},
-            {"attribute": "delay", "ge": WORD},
-            {"attribute": "delay", "ge": NUMBER},
-            {"all": [{"not": {"attribute": "carrier", "is_other": WORD}}]},
-        )
-    ):
+    attribute = {"name": WORD, "type": "category", "values": [WORD, WORD]}
+    yield "datasets", {**DEFINITION, "dataset": "d", "attributes": [attribute]}
+    wheres: list[Any] = [{"attribute": WORD, "eq": 1}, {"attribute": "delay", "ge": NUMBER}]
+    for n, where in enumerate([ROW, {"attribute": "carrier", "eq": WORD}, *wheres]):
         yield "queries", {**QUERY, "query_id": f"where-{n}", "where": where}
-    queries: list[dict[str, Any]] = [
-        {"kind": "table", "group_by": [WORD]},
-        {"kind": "sum", "attribute": WORD},
-        {"kind": "quantile", "attribute": WORD, "rank": 0.5},
-        {"window": {WORD: 1}},
-    ]
-    for n, more in enumerate(queries):
-        yield "queries", {**QUERY, "query_id": f"kind-{n}", **more}
     forms: list[dict[str, Any]] = [
-        {"rows": [ROW]},
-        {"rows": [{"carrier": WORD, "delay": WORD}]},
-        {"rows": [WORD]},
-        {"columns": {WORD: [WORD]}},
+        {"rows": [ROW, WORD]},
         {"columns": {"carrier": WORD, "delay": WORD}},
-        {"cells": [{**ROW, "count": 1}]},
-        {"cells": [{"carrier": WORD, "count": WORD}]},
+        {"cells": [{**ROW, "count": WORD}]},
     ]
     for n, form in enumerate(forms):
         yield "batches", {**BATCH, "batch_id": f"form-{n}", **form}
 
 
+class Header(str):
+    """A header's name whose bytes are no UTF-8: kafka-python encodes it by asking."""
+
+    __slots__ = ()
+
+    def encode(self, *_: object, **__: object) -> bytes:
+        return WORD.encode() + b"\xff\xfe"
+
+
 def values() -> Iterator[bytes]:
     """What is no document at all."""
     row = json.dumps(ROW).encode()
-    yield from (WORD.encode(), json.dumps([ROW]).encode(), row[:-3], row + WORD.encode())
-    yield row.replace(b"}", b', "%s": 1}' % WORD.encode())
-    yield row.replace(b"}", b', "a": NaN}')
-    yield row.replace(b"}", b', "a": "\xff\xfe"}')
-    yield row.decode().encode("utf-16")
+    yield from (WORD.encode(), row[:-3], row.replace(b"}", b', "a": "\xff\xfe"}'))
     yield b"[" * 1_000 + row
+    yield json.dumps([WORD] * 350_000).encode()  # 4 MB
 
 
 @pytest.mark.slow
@@ -121,7 +97,8 @@ def test_no_word_of_a_record_is_found_in_anything_that_a_worker_writes(deploymen
         for role in INPUTS:
             for other in (None, b"{}", WORD.encode()):
                 deployment.produce(role, other, key=f" {WORD}".encode(), partition=partition)
-                for headers in ([(WORD, WORD.encode())], [("content-type", WORD.encode())], arrow):
+                named = [(WORD, WORD.encode())], [(Header("x"), b"")]
+                for headers in (*named, [("content-type", WORD.encode())], arrow):
                     if value is not None:  # an empty one would retire the data set
                         deployment.produce(role, value, key=b"flights", headers=headers)
         # Each topic is read in order, so when these are answered, all of the above is.
@@ -136,7 +113,7 @@ def test_no_word_of_a_record_is_found_in_anything_that_a_worker_writes(deploymen
         )
         for role in TOPICS.keys() - {*INPUTS, "blocks"}  # which holds rows, for workers alone
     }
-    assert written["rejected"].count(b"\n") > 100
+    assert written["rejected"].count(b"\n") > 60
     written |= {path: worker.page(path) for path in ("/healthz", "/metrics")}
     written |= {view: b"".join(_shown(worker, view)) for view in ("operator", "analyst")}
     assert b"flights" in written["operator"]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import redis
 from aiokafka import AIOKafkaProducer
 from kafka.admin import KafkaAdminClient
 
@@ -76,17 +75,6 @@ def test_no_broker(deployment: Any) -> None:
     _fails(deployment.worker(), "no Kafka broker", "127.0.0.1:9")
 
 
-@pytest.mark.slow
-def test_a_redis_that_is_not_there_stops_nothing(deployment: Any) -> None:
-    deployment.redis_url = "redis://127.0.0.1:9/0"
-    worker = deployment.worker().wait_ready()
-    with deployment.client() as client:
-        client.define(DEFINITION)
-        client.send("flights", cells=[{"carrier": "AA", "count": 10}])
-    assert worker.stop() == 0, worker.output
-    assert "Redis does not follow, and nothing waits for it" in worker.output
-
-
 def test_another_number_of_partitions_than_the_workers_own_topics_have_stops_the_worker(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
@@ -108,13 +96,6 @@ def test_a_changed_number_of_partitions_stops_the_worker(
     _fails(deployment.worker(), "have 3 partitions and had 2", "another topic prefix")
 
 
-def test_unequal_numbers_of_partitions_stop_the_worker(
-    deployment: Any, admin: KafkaAdminClient
-) -> None:
-    deployment.widen(admin, "batches")
-    _fails(deployment.worker(), "differ in their number of partitions")
-
-
 @pytest.mark.slow
 def test_a_topic_that_a_release_needs_and_nobody_made_is_named_with_the_command(
     deployment: Any, admin: KafkaAdminClient
@@ -127,22 +108,6 @@ def test_a_topic_that_a_release_needs_and_nobody_made_is_named_with_the_command(
     made = create_topics(deployment.bootstrap_servers, deployment.topics)
     assert made.created == [deployment.topics.name("journal")]
     deployment.worker().wait_ready()
-
-
-@pytest.mark.slow
-def test_a_topic_that_was_created_again_stops_the_worker(
-    deployment: Any, admin: KafkaAdminClient
-) -> None:
-    worker = deployment.worker().wait_ready()
-    with deployment.client() as client:
-        client.define(DEFINITION)
-        client.send("flights", cells=[{"carrier": "AA", "count": 10}])
-    worker.stop()
-    admin.delete_topics([deployment.topics.name("batches")])
-    while describe_topics(deployment.bootstrap_servers, deployment.topics)["batches"].partitions:
-        pass
-    create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2)
-    _fails(deployment.worker(), "batches was deleted and created again")
 
 
 @pytest.mark.slow
@@ -244,32 +209,6 @@ def test_what_is_aborted_is_not_taken_and_what_is_not_committed_yet_is_no_work(
 
 
 @pytest.mark.slow
-def test_what_a_transaction_leaves_on_the_log_is_no_work(deployment: Any) -> None:
-    """Its end stands behind its records, and no one can take it: an idle worker seemed stuck to itself."""
-
-    async def define() -> None:
-        async with (
-            AIOKafkaProducer(
-                bootstrap_servers=deployment.bootstrap_servers, transactional_id=deployment.prefix
-            ) as producer,
-            producer.transaction(),
-        ):
-            topic, value = deployment.topics.name("datasets"), json.dumps(DEFINITION).encode()
-            await producer.send_and_wait(topic, value, key=b"flights")
-
-    asyncio.run(define())
-
-    def events() -> list[str]:
-        return [event["event"] for event in deployment.replies("events")]
-
-    for _ in range(2):  # the second begins behind the record
-        worker = deployment.worker().wait_ready()
-        worker.until(lambda: events() == ["dataset_accepted"], alive=True)
-        worker.until(lambda worker=worker: not any(_lags(worker, "datasets")), alive=True)
-        worker.stop()
-
-
-@pytest.mark.slow
 def test_what_a_transaction_leaves_on_the_log_may_be_deleted(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
@@ -303,68 +242,6 @@ def test_what_a_transaction_leaves_on_the_log_may_be_deleted(
     admin.delete_records(dict.fromkeys(places, 2))
     deployment.worker().wait_ready()
     assert {event["event"] for event in deployment.replies("events")} == {"dataset_accepted"}
-
-
-@pytest.mark.slow
-def test_records_that_were_deleted_unread_are_told_and_the_others_are_read(
-    deployment: Any, admin: KafkaAdminClient
-) -> None:
-    worker = deployment.worker().wait_ready()
-    with deployment.client() as client:
-        client.define(DEFINITION)
-        client.send("flights", cells=[{"carrier": "AA", "count": 10}])
-    worker.stop()
-    document = {"version": 1, "dataset": "flights", "batch_id": "lost", "rows": []}
-    for batch_id in ("lost", "lost too", "kept"):
-        document["batch_id"] = batch_id
-        topic, partition, offset = deployment.produce("batches", document, key="flights")
-    from kafka import TopicPartition
-
-    admin.delete_records({TopicPartition(topic, partition): offset})
-    worker = deployment.worker().wait_ready()
-    worker.until(lambda: any(e.get("batch_id") == "kept" for e in deployment.replies("events")))
-    told = f"records {offset - 2} to {offset - 1} of {topic}:{partition} were deleted"
-    assert told in worker.output
-    assert worker.stop() == 0
-
-
-@pytest.fixture
-def setting(deployment: Any) -> Iterator[Callable[[str, str], None]]:
-    """``setting(name, value)``: changes a setting of Redis until the test is over."""
-    with redis.Redis.from_url(deployment.redis_url) as client:
-        before: dict[str, str] = {}
-
-        def change(name: str, value: str) -> None:
-            for known, was in client.config_get(name).items():
-                before.setdefault(known, was)
-            client.config_set(name, value)
-
-        yield change
-        for name, value in before.items():
-            client.config_set(name, value)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru"])
-def test_a_redis_without_room_stops_nothing(
-    deployment: Any, setting: Callable[[str, str], None], policy: str
-) -> None:
-    """It refuses every write, or drops what it has just taken. Later it gets all."""
-    worker = deployment.worker().wait_ready()
-    setting("appendfsync", "no")
-    setting("maxmemory-policy", policy)
-    setting("maxmemory", "1")
-    with deployment.client() as client:
-        client.define(DEFINITION)
-        for n in range(3):
-            client.send("flights", cells=[{"carrier": "AA", "count": n}])
-    assert deployment.in_redis("flights") == {"flights": None}
-    setting("maxmemory", "0")
-    with deployment.client() as client:
-        client.send("flights", cells=[{"carrier": "UA", "count": 3}])
-    state = deployment.durable().states["flights"]
-    worker.until(lambda: deployment.in_redis("flights") == {"flights": state}, alive=True)
-    assert worker.stop() == 0, worker.output
 
 
 @pytest.mark.slow
@@ -424,19 +301,3 @@ def test_every_line_of_a_worker_that_logs_json_is_an_object(
     assert any(message.startswith("the worker answers") for message in said)
     assert "was deleted" in said[-1]
     assert any(line["logger"].startswith(("faust", "mode")) for line in lines)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("audit_log", ["true", "false"])
-def test_the_audit_log_has_a_line_for_each_reply_where_it_is_on(
-    deployment: Any, audit_log: str
-) -> None:
-    worker = deployment.worker(log_format="json", audit_log=audit_log).wait_ready()
-    query = {"version": 1, "dataset": "nothing", "analyst": "ana", "query_id": "q"}
-    deployment.produce("queries", query, key="nothing")
-    worker.until(lambda: deployment.replies("rejected"))
-    assert worker.stop() == 0, worker.output
-    lines = [json.loads(line) for line in worker.output.splitlines()]
-    audited = [line for line in lines if line["logger"] == "stream_dp.audit"]
-    found = [(line["analyst"], line["status"], line["code"], line["level"]) for line in audited]
-    assert found == [("ana", "rejected", "unknown_dataset", "info")] * (audit_log == "true")

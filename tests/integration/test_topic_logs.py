@@ -21,9 +21,7 @@ from stream_dp.embedded import ports
 from stream_dp.embedded.kafka_server import KafkaServer
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import TOPICS, Topics
-from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.decoder import partition_of
-from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka import topic_log
 from stream_dp.pipeline.kafka.sender import Sender
 from stream_dp.pipeline.kafka.topic_log import (
@@ -34,9 +32,7 @@ from stream_dp.pipeline.kafka.topic_log import (
     KeyedTopic,
     LogEntry,
 )
-from stream_dp.pipeline.rows.private_values import Keeper
-from stream_dp.state.private_names import MOST_PARTS, PART_BYTES, Named, cut, name_of, salted
-from tests.view import MemoryView
+from stream_dp.state.private_names import PART_BYTES
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
@@ -326,108 +322,10 @@ async def test_single_records_are_read_again_where_they_are_still_there(
         await _rows(kafka_server, names, [299, 300])
 
 
-# ---------------------------------------------------------------- kept values
-
-
-async def _kept(log: KafkaLog, dataset: str = "flights") -> list[tuple[bytes, bytes | None]]:
-    kept = KeyedTopic(log)
-    found, _ = await kept.parts(dataset)
-    in_order = sorted(found.items(), key=lambda one: max(one[1].values()))
-    return [(key, await kept.fetch(key, _offsets(parts))) for key, parts in in_order]
-
-
-def _offsets(parts: dict[int, int]) -> list[int]:
-    return [parts[number] for number in sorted(parts)]
-
-
-async def _records(log: KafkaLog) -> list[LogEntry]:
-    return [entry for _, entry in await read(log)]
+# ---------------------------------------------------------------- values by their place
 
 
 LONG = bytes(range(256)) * (PART_BYTES // 256) + b"and more"
-OTHER = bytes(PART_BYTES) + LONG
-
-
-async def test_values_of_any_size_are_kept_until_they_are_dropped(blocks: KafkaLog) -> None:
-    kept = KeyedTopic(blocks)
-    assert await _kept(blocks) == []
-    await kept.put([(b"flights/0", b"some rows")])
-    await kept.put([(b"flights/1", LONG)])
-    await kept.put([(b"flights/2", b"x")])
-    assert await _kept(blocks) == [
-        (b"flights/0", b"some rows"),
-        (b"flights/1", LONG),
-        (b"flights/2", b"x"),
-    ]
-    assert await _kept(blocks, "flight") == []
-    await kept.put([(b"flights/0", b"other rows")])
-    await kept.drop({b"flights/1": MOST_PARTS})
-    assert await _kept(blocks) == [(b"flights/2", b"x"), (b"flights/0", b"other rows")]
-    await kept.drop({b"flights/1": MOST_PARTS})
-    await kept.put([(b"flights/1", b"short")])
-    assert (b"flights/1", b"short") in await _kept(blocks)
-
-
-async def test_dropping_erases_every_part_that_a_value_ever_had(blocks: KafkaLog) -> None:
-    kept = KeyedTopic(blocks)
-    await kept.put([(b"flights/1", OTHER)])
-    await kept.put([(b"flights/1", b"short")])
-    await kept.drop({b"flights/1": MOST_PARTS})
-    last = {entry.key: entry.value for entry in await _records(blocks)}
-    assert len(last) == MOST_PARTS
-    assert set(last.values()) == {b""}
-    found, end = await kept.parts("flights")
-    assert found == {}
-    await kept.put([(b"flights/2", b"rows")])
-    at = end + 1  # behind the mark that was put to find the end
-    for number, start in enumerate((0, at, at + 1, at + 99)):  # a topic may end earlier than it did
-        there = {b"flights/2": {0: at}} if start <= at else {}
-        assert await kept.parts("flights", start) == (there, at + 1 + number)
-
-
-async def _put_begun(log: KafkaLog, key: bytes, value: bytes, parts: int) -> None:
-    """What a worker leaves that dies while it keeps a value."""
-    for number, part in enumerate(cut(value)[:parts]):
-        await log.append(PLACE, [LogEntry(b"%s/%d" % (key, number), part)])
-
-
-async def test_a_value_that_was_not_put_completely_is_found_and_can_be_put_again(
-    blocks: KafkaLog,
-) -> None:
-    await _put_begun(blocks, b"flights/1", LONG, 1)
-    assert await _kept(blocks) == [(b"flights/1", LONG[:PART_BYTES])]
-    await KeyedTopic(blocks).put([(b"flights/1", LONG)])
-    assert await _kept(blocks) == [(b"flights/1", LONG)]
-
-
-async def test_an_interrupted_rewrite_keeps_the_same_value_and_never_mixes_two(
-    blocks: KafkaLog,
-) -> None:
-    """A mix of two has the name of neither."""
-
-    async def find() -> bytes | None:
-        away = RedisFollower(MemoryView(), lambda _: None, Context())
-        away.contact.lost()
-        elsewhere = Named(name, (0,))  # so all that is there is read
-        return await Keeper(KeyedTopic(blocks), Context(), away).find("flights", elsewhere)
-
-    value, forked = salted(LONG), salted(bytes(byte ^ 1 for byte in LONG))
-    name = name_of(value)
-    key = b"flights/" + name.hex().encode()
-    await blocks.append(PLACE, entries(b"something else"))
-    assert await KeyedTopic(blocks).put([(key, value)]) == [(1, 2)]
-    assert await find() == LONG
-    await _put_begun(blocks, key, value, 1)
-    assert await find() == LONG
-    await _put_begun(blocks, key, forked, 1)
-    assert await find() is None
-    await _put_begun(blocks, key, forked, 2)
-    assert await find() is None
-    await _put_begun(blocks, key, value, 2)
-    assert await find() == LONG
-
-
-# ---------------------------------------------------------------- values by their place
 
 
 async def test_values_are_fetched_from_their_places_over_one_connection(
@@ -450,22 +348,7 @@ async def test_values_are_fetched_from_their_places_over_one_connection(
     assert await kept.fetch(b"flights/1/name/0", offsets[b"flights/1/name/0"]) == LONG[1:]
     assert len(opened) == 2
     found, _ = await kept.parts("flights")
-    assert {key: tuple(_offsets(parts)) for key, parts in found.items()} == offsets
-
-
-async def test_many_values_are_put_and_erased_at_once(blocks: KafkaLog) -> None:
-    kept = KeyedTopic(blocks)
-    values = [(b"flights/waiting/name/%d" % number, b"rows %d" % number) for number in range(500)]
-    values[250:250] = [(b"flights/1/name/0", OTHER)]
-    offsets = await kept.put(values)
-    assert [offset for of in offsets for offset in of] == [*range(503)]
-    found, _ = await kept.parts("flights")
-    assert [*found] == [key for key, _ in values]
-    assert [tuple(_offsets(parts)) for parts in found.values()] == offsets
-    for (key, value), of in zip(values, offsets, strict=True):
-        assert await kept.fetch(key, of) == value
-    await kept.drop({key: len(of) for (key, _), of in zip(values, offsets, strict=True)})
-    assert await kept.parts("flights") == ({}, 2 * 503 + 1), "with a mark for each reading"
+    assert {key: (*map(parts.get, sorted(parts)),) for key, parts in found.items()} == offsets
 
 
 async def test_a_record_that_is_not_there_is_none(

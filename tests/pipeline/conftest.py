@@ -18,14 +18,16 @@ from tests.signing import Issuer
 
 
 @pytest.fixture
-def worlds(monkeypatch: pytest.MonkeyPatch) -> list[World]:
-    """Worlds in which each reading of private rows is put on the trail."""
+async def worlds(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[World]]:
+    """Worlds in which each reading of private rows is put on the trail. Their workers die in the end."""
     worlds: list[World] = []
     watch_looks(monkeypatch.setattr, worlds)
     monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
     monkeypatch.setattr(redis_follower, "_GATHER_S", 0.0)
-
-    return worlds
+    yield worlds
+    for world in worlds:
+        for process in world.processes:
+            await process.kill()
 
 
 @pytest.fixture
@@ -94,12 +96,9 @@ def world(make_world: Callable[..., World]) -> World:
 
 
 @pytest.fixture
-async def process(world: World) -> AsyncIterator[Any]:
+async def process(world: World) -> Any:
     """A worker that has taken all partitions over."""
-    process = world.process()
-    await process.assign()
-    yield process
-    await process.kill()
+    return await world.owner()
 
 
 @pytest.fixture

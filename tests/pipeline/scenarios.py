@@ -5,13 +5,39 @@ Each round is produced when the one before is done, as by clients that wait for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from stream_dp.pipeline.intake.records import Record
 from tests.pipeline.world import World
 
 AA = {"attribute": "carrier", "eq": "AA"}
+UA = {"attribute": "carrier", "eq": "UA"}
 LATE = {"attribute": "delay", "ge": 10}
+LAST = {"window": {"last_phases": 1}}
+
+# ---------------------------------------------------------------- steps of which tests make rounds
+
+
+FLIGHTS: dict[str, Any] = {"mechanism": {"base_share": 0.0}, "on_exhausted": "refuse"}
+"""A data set that looks at nothing but for a query."""
+
+
+def flights(world: World, **changes: Any) -> Record:
+    return world.define("flights", **{**FLIGHTS, **changes})
+
+
+def phase(world: World) -> None:
+    """A batch that opens a phase, each of another size."""
+    number = world.next_offset("batches", "flights")
+    world.cells("flights", f"batch-{number}", n=1 + number)
+
+
+def asks(query_id: str, where: Any = AA, **item: Any) -> Callable[[World], object]:
+    return lambda world: world.ask("flights", query_id, where, **item)
+
+
+# ---------------------------------------------------------------- scenarios
 
 
 def _define(world: World) -> None:
@@ -703,6 +729,18 @@ def _sourced_ranges(world: World) -> None:
 
 
 SOURCED = (_sourced, *[_sourced_ranges] * 4)
+
+EVERY = {
+    "ordinary": ROUNDS,
+    "runs": RUNS,
+    "persons": PERSONS,
+    "lives": LIVES,
+    "erased": ERASED,
+    "standing": STANDING,
+    "gated": GATED,
+    "answers rotate": ROTATED,
+}
+"""What a data set may be like, each with other things that are durable."""
 
 # ---------------------------------------------------------------- many analysts
 

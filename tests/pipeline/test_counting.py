@@ -21,7 +21,8 @@ from stream_dp.errors import CorruptState, StoreUnavailable
 from stream_dp.pipeline.rows import block_cache
 from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
 from stream_dp.pipeline.rows.counting_processes import CountingProcesses, counting_in
-from tests.pipeline.test_stored_blocks import ask, define, kept, phase
+from tests.pipeline.scenarios import asks, flights, phase
+from tests.pipeline.test_stored_blocks import kept
 from tests.pipeline.world import World
 from tests.waiting import PATIENCE_S
 
@@ -160,23 +161,21 @@ async def test_a_process_that_cannot_start_is_done_without(
     assert counting._there == {}
 
 
-async def test_another_block_is_noticed_and_the_next_look_counts_its_own(
-    counting: CountingProcesses,
+@pytest.mark.parametrize(
+    ("stored", "why"),
+    [
+        (block(0, 999).to_bytes(), "block 0 is another one"),
+        (block(0).to_bytes()[:-1], r"^a stored block is cut short$"),
+    ],
+)
+async def test_a_wrong_block_is_refused_and_the_next_look_counts_its_own(
+    counting: CountingProcesses, stored: bytes, why: str
 ) -> None:
-    others = owner(BlockCache(1, counting), lambda index: block(index, 999).to_bytes())
-    with pytest.raises(CorruptState, match="block 0 is another one"):
-        await tables(others, ASKED)
+    with pytest.raises(CorruptState, match=why):
+        await tables(owner(BlockCache(1, counting), lambda _: stored), ASKED)
     one = owner(BlockCache(1, counting), lambda index: block(index).to_bytes())
     found = await tables(one, ASKED)
     assert all(map(np.array_equal, found, exact(ASKED)))
-
-
-async def test_bytes_that_do_not_decode_are_refused_in_words_that_show_none_of_them(
-    counting: CountingProcesses,
-) -> None:
-    spoilt = owner(BlockCache(1, counting), lambda index: block(index).to_bytes()[:-1])
-    with pytest.raises(CorruptState, match=r"^a stored block is cut short$"):
-        await tables(spoilt, ASKED)
 
 
 async def test_a_look_that_is_given_up_leaves_nothing_to_the_next_one(
@@ -282,11 +281,10 @@ async def test_answers_do_not_depend_on_where_rows_are_counted(
     seen = []
     for pool in (None, counting):
         world = make_world()
-        await world.run(rounds=(define, phase, phase, phase))
-        process = world.process(cache=BlockCache(1, pool))
-        await process.assign()
+        await world.run(rounds=(flights, phase, phase, phase))
+        process = await world.owner(cache=BlockCache(1, pool))
         for name in ("one", "two"):
-            ask(name)(world)
+            asks(name)(world)
             await process.run()
         await process.kill()
         assert world.complaints() == []

@@ -10,46 +10,19 @@ import pytest
 
 from stream_dp.audit import verify
 from stream_dp.pipeline.datasets import draft
-from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.journal.owned_partition import Superseded
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.crash import CountingFuse
+from tests.pipeline.durable import SOON
 from tests.pipeline.fakes import FakePublished
-from tests.pipeline.scenarios import AA, LATE
-from tests.pipeline.test_take_over import SOON, started
-from tests.pipeline.trail import Sent
+from tests.pipeline.scenarios import AA, LATE, UA
 from tests.pipeline.world import World
-
-UA = {"attribute": "carrier", "eq": "UA"}
-NAMES = ("flights", "trains")  # on the two partitions
-
-
-def entries_on_topic(world: World, name: str = "flights") -> list[bytes]:
-    """The entries of a ledger as they have left, repeated ones too."""
-    left = [event.outgoing for event in world.trail if isinstance(event, Sent)]
-    return [one.value for one in left if (one.role, one.key) == ("ledger", name)]
-
-
-def answers_on_topic(world: World) -> dict[tuple[str, str], set[bytes]]:
-    """The different answers under each id of a data set."""
-    found: dict[tuple[str, str], set[bytes]] = {}
-    for event in world.trail:
-        if isinstance(event, Sent) and event.outgoing.role == "answers":
-            query_id = dict(event.outgoing.headers)["query_id"].decode()
-            found.setdefault((event.outgoing.key, query_id), set()).add(event.outgoing.value)
-    return found
-
-
-def several_answers(world: World) -> list[str]:
-    """The ids under which there are several answers."""
-    return [query_id for (_, query_id), some in answers_on_topic(world).items() if len(some) > 1]
 
 
 def faults(world: World) -> list[str]:
     """What everybody can find wrong with the ledger of flights."""
-    entries = list(dict.fromkeys(entries_on_topic(world)))
-    return [str(fault) for fault in verify("flights", entries).faults]
+    return [str(fault) for fault in verify("flights", world.ledger()).faults]
 
 
 async def asked(world: World, *asks: tuple[str, Any], name: str = "flights") -> None:
@@ -62,7 +35,7 @@ async def asked(world: World, *asks: tuple[str, Any], name: str = "flights") -> 
 async def opened(world: World) -> None:
     """Two data sets in their first phase, on the two partitions."""
     world.deaths = 0
-    for name in NAMES:
+    for name in ("flights", "trains"):
         world.define(name, mechanism={"base_share": 0.0})
         await world.run()
         world.cells(name, "one")
@@ -102,11 +75,11 @@ async def test_a_worker_serves_no_partition_of_which_more_was_published_than_it_
     await went_back(world)
     world.ask("trains", "q1", AA)
     for _ in range(3):
-        process = await started(world)
-        assert process.worker.aside == {partition_of(b"flights", world.partitions)}
+        process = await world.lives()
+        assert process.worker.aside == {world.home("flights")}
         assert sorted(process.datasets) == ["trains"], "the other partition is served"
     assert world.answers().keys() == {("flights", "ana", "q1"), ("trains", "ana", "q1")}
-    assert several_answers(world) == []
+    assert world.several_answers() == []
     assert faults(world) == []
 
 
@@ -120,7 +93,7 @@ async def test_wherever_a_journal_is_cut_nothing_is_answered_twice(
         world = make_world()
         world.often = often
         await opened(world)
-        here = partition_of(b"flights", world.partitions)
+        here = world.home("flights")
         before = lengths(world)
         await asked(world, ("q1", AA), ("q2", LATE))
         ends = lengths(world)
@@ -129,10 +102,10 @@ async def test_wherever_a_journal_is_cut_nothing_is_answered_twice(
         ends[here] -= cut
         goes_back(world, ends)
         world.ask("flights", "q3", UA)
-        process = await started(world)
+        process = await world.lives()
         aside += here in process.worker.aside
         served += "flights" in process.datasets
-        assert several_answers(world) == []
+        assert world.several_answers() == []
         assert faults(world) == []
     assert served > 0 or often is SOON, "what is deleted is said last"
     assert aside > 5
@@ -154,7 +127,7 @@ async def test_a_worker_that_was_followed_takes_no_newer_output_for_a_cut(
     monkeypatch.setattr(FakePublished, "bounds", overtaken)
     world.ask("flights", "q2", LATE)
     with pytest.raises(Superseded):
-        await started(world)
+        await world.lives()
     assert world.processes[-1].worker.aside == frozenset()
 
 
@@ -172,11 +145,11 @@ async def test_a_budget_that_is_spent_twice_is_a_fault_of_the_ledger(
     """Whichever of both branches is the longer one: the same charge has other bytes the second time."""
     await went_back(world, seen, is_hidden=True)
     if len(seen) > 1:  # the broker has dropped the other queries by now
-        partition = partition_of(b"flights", world.partitions)
+        partition = world.home("flights")
         world.log[f"in.queries:{partition}"] = world.log[f"in.queries:{partition}"][:1]
-    await started(world)
+    await world.lives()
     await asked(world, *again)
-    assert several_answers(world) == ["q1"]
+    assert world.several_answers() == ["q1"]
     assert any("it is on the topic 2 times" in one for one in faults(world)), faults(world)
 
 
@@ -185,19 +158,18 @@ async def test_a_branch_that_was_published_before_is_found_when_it_is_shown_agai
 ) -> None:
     """At the offset where its commit was there is another one by now, with another trail."""
     await went_back(world, is_hidden=True)
-    await started(world)
+    await world.lives()
     await asked(world, ("q4", LATE), ("q5", UA))
     world.shows_outputs = True
-    process = await started(world)
-    assert process.worker.aside == {partition_of(b"flights", world.partitions)}
+    process = await world.lives()
+    assert process.worker.aside == {world.home("flights")}
 
 
 def unpaid(world: World) -> list[str]:
     """Where more answers of flights were seen than the ledger has charges, and nothing shows it."""
-    entries = [json.loads(entry) for entry in {*entries_on_topic(world)}]
+    entries = [json.loads(entry) for entry in {*world.ledger()}]
     n_charges = len([entry for entry in entries if entry["kind"] == "charge"])
-    by_id = answers_on_topic(world).items()
-    n_answers = sum(len(some) for (name, _), some in by_id if name == "flights")
+    n_answers = len({one.value for one in world.left("answers", "flights")})
     if n_answers > n_charges and not faults(world):
         return [f"{n_answers} answers and {n_charges} charges"]
     return []
@@ -212,7 +184,7 @@ async def restored_everywhere(make_world: Callable[..., World]) -> list[str]:
     for cut in range(60):
         world = make_world()
         await opened(world)
-        here = partition_of(b"flights", world.partitions)
+        here = world.home("flights")
         opening = lengths(world)
         await asked(world, ("q1", AA))
         world.ask("flights", "q2", LATE, error=0.005)
@@ -224,7 +196,7 @@ async def restored_everywhere(make_world: Callable[..., World]) -> list[str]:
         ends[here] -= cut
         world.shows_outputs = False
         goes_back(world, ends)
-        await started(world)
+        await world.lives()
         said += [f"{cut}: {one}" for one in unpaid(world)]
     raise AssertionError("there are more entries than places to cut")
 

@@ -241,8 +241,7 @@ async def _live(world: Any) -> None:
     await world.run(rounds=rounds)
     _interrupted(world)
     fuse = world.Fuse(0, CrashPoint.AFTER_CHARGE)
-    process = world.process(fuse)
-    await process.assign()
+    process = await world.owner(fuse)
     with contextlib.suppress(world.Crash, Exception):  # or what its other half says when it is gone
         await process.run()
     await process.kill()
@@ -264,8 +263,7 @@ async def _go_on(world: Any) -> dict[str, Sent]:
             world.ask(name, "new", **LATER)
 
     world.often, world.make_noise = Often(), lambda _: FixedNoise()
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     stages = {
         "taken over": lambda _: None,
         "again": again,

@@ -8,19 +8,17 @@ import pytest
 
 from stream_dp.pipeline.journal import checkpoint_rounds
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
-from tests.pipeline.scenarios import DAY_MS, NOV_1
+from tests.pipeline.scenarios import AA, DAY_MS, NOV_1
 from tests.pipeline.world import World
 from tests.view import MemoryView
 
-AA = {"attribute": "carrier", "eq": "AA"}
 EACH = 20
 
 
 async def lived(world: World, days: int, **changes: Any) -> list[int]:
     """Asks ten records of queries each day; returns how long the journal was at the end of each day."""
     world.often = Often(n_bytes=150_000)
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.now_ms = NOV_1
     world.define("flights", mechanism={"base_share": 0.0}, **changes)
     world.cells("flights", "first", n=4)
@@ -42,8 +40,7 @@ async def test_it_follows_the_days_that_answers_are_kept(world: Any) -> None:
     assert len(world.held("flights").answers) > 10 * EACH, "too many to be carried"
     assert max(lengths) < 150, "about four days and a round, of 480 entries"
     world.view = MemoryView()
-    other = world.process()
-    await other.assign()
+    other = await world.owner()
     world.ask("flights", "23-9-0", AA)
     world.ask("flights", "22-0-3", AA)
     await other.run()
@@ -54,13 +51,6 @@ async def test_it_follows_the_days_that_answers_are_kept(world: Any) -> None:
     assert world.complaints() == []
 
 
-async def test_answers_that_are_kept_for_ever_keep_it(world: Any) -> None:
-    lengths = await lived(world, 12)
-    assert max(world.forgotten) < 10
-    assert lengths[-1] > 200
-    assert world.complaints() == []
-
-
 async def test_a_cut_above_the_first_one_is_noticed(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,8 +58,7 @@ async def test_a_cut_above_the_first_one_is_noticed(
     monkeypatch.setattr(checkpoint_rounds, "_first_kept", lambda begun: right(begun) + 20)
     await lived(world, 8)
     world.view = MemoryView()
-    other = world.process()
-    await other.assign()
+    other = await world.owner()
     world.ask("flights", "1-0-0", AA)
     await other.run()
     assert "not where it was committed" in other.worker.stopped["flights"]
@@ -81,8 +70,7 @@ async def test_no_round_is_due_for_the_checkpoints_that_a_start_has_read(world: 
     rounds_made = []
     for number in range(3):
         world.often = Often(n_bytes=70_000)
-        process = world.process()
-        await process.assign()
+        process = await world.owner()
         world.ask("flights", f"then-{number}", AA)
         await process.run()
         await process.kill()

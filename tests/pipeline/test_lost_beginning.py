@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dp.pipeline.intake.decoder import partition_of
+from tests.pipeline.durable import SOON
 from tests.pipeline.scenarios import AA, LATE, ROTATED
-from tests.pipeline.test_forked_ledger import several_answers
-from tests.pipeline.test_take_over import SOON, started
 from tests.pipeline.world import World
 from tests.view import MemoryView
 
@@ -17,7 +15,7 @@ IDLE, BUSY = "flights", "cars"  # on one partition
 @pytest.fixture
 async def begun(world: World) -> World:
     """A journal of which retention has deleted all that was there of one of two data sets."""
-    assert len({partition_of(name.encode(), world.partitions) for name in (IDLE, BUSY)}) == 1
+    assert len({world.home(name) for name in (IDLE, BUSY)}) == 1
     world.deaths = 0
     for name in (IDLE, BUSY):
         world.define(name, mechanism={"base_share": 0.0})
@@ -26,9 +24,9 @@ async def begun(world: World) -> World:
         await world.run()
         world.ask(name, "q1", AA)
         await world.run()
-        await started(world)
+        await world.lives()
         if name == IDLE:
-            partition = partition_of(name.encode(), world.partitions)
+            partition = world.home(name)
             world.forgotten[partition] = len(world.journal[partition])
     return world
 
@@ -47,16 +45,16 @@ async def test_what_was_deleted_is_not_begun_again(
     begun.ask(IDLE, "q1", AA)
     begun.ask(BUSY, "q2", LATE)
     for _ in range(2):
-        process = await started(begun)
-        assert process.worker.aside == {partition_of(IDLE.encode(), begun.partitions)}
+        process = await begun.lives()
+        assert process.worker.aside == {begun.home(IDLE)}
         assert process.datasets == {}
-    assert several_answers(begun) == []
+    assert begun.several_answers() == []
 
 
 async def test_all_is_served_if_nothing_of_it_was_deleted(begun: World) -> None:
     """The test above can fail."""
     begun.forgotten = [0] * begun.partitions
-    process = await started(begun)
+    process = await begun.lives()
     assert process.datasets.keys() == {IDLE, BUSY}
 
 
@@ -68,11 +66,11 @@ async def test_a_beginning_that_a_worker_has_deleted_is_none_to_miss_and_what_is
     for produce in ROTATED:
         await world.run(rounds=[produce])
     assert max(world.forgotten) > 0
-    process = await started(world)
+    process = await world.lives()
     assert (process.worker.aside, process.worker.stopped) == (frozenset(), {})
     here = world.forgotten.index(max(world.forgotten))
     owned = process.worker.journal.owned()[here]
     assert owned.marks.first == owned.first == world.forgotten[here]
     world.forgotten[here] += 1
-    process = await started(world)
+    process = await world.lives()
     assert process.worker.aside == {here}

@@ -10,32 +10,31 @@ import pytest
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.errors import CorruptState, RowsGone
-from stream_dp.pipeline.rows.lost_rows import ENTRY, Gone
-from tests.pipeline.scenarios import DOUBLED, GATED, LIVES, PERSONS, ROUNDS, RUNS, THESIS
+from stream_dp.pipeline.rows.lost_rows import Gone
+from tests.pipeline.commands import served
+from tests.pipeline.scenarios import (
+    AA,
+    DOUBLED,
+    GATED,
+    LAST,
+    LIVES,
+    PERSONS,
+    ROUNDS,
+    RUNS,
+    THESIS,
+    UA,
+    asks,
+    flights,
+    phase,
+)
 from tests.pipeline.world import World
 from tests.view import MemoryView
-
-AA = {"attribute": "carrier", "eq": "AA"}
-UA = {"attribute": "carrier", "eq": "UA"}
-LAST = {"window": {"last_phases": 1}}
-
-
-def define(world: World) -> None:
-    world.define("flights", mechanism={"base_share": 0.0}, on_exhausted="refuse")
-
-
-def phase(world: World) -> None:
-    world.cells("flights", f"batch-{world.next_offset('batches', 'flights')}", n=2)
 
 
 def few(world: World) -> None:
     """A batch of 12,000 rows, which waits."""
     cells = [{"carrier": "AA", "delay": 5, "cancelled": False, "count": 12_000}]
     world.batch("flights", f"batch-{world.next_offset('batches', 'flights')}", cells=cells)
-
-
-def asks(query_id: str, where: Any, **item: Any) -> Callable[[World], object]:
-    return lambda world: world.ask("flights", query_id, where, **item)
 
 
 def loses(world: World, *phases: int, batches: bool = True) -> None:
@@ -49,13 +48,7 @@ def loses(world: World, *phases: int, batches: bool = True) -> None:
                 del world.kept[f"{name}/{named.name.hex()}".encode()]
     world.view = MemoryView()
     if batches:
-        expires(world)
-
-
-def expires(world: World) -> None:
-    """Takes all batches off their topics."""
-    for records in world.log.values():
-        world.expired |= {record.record_id for record in records if record.role == "batches"}
+        world.expire()
 
 
 async def lives(
@@ -73,8 +66,7 @@ async def lives(
         while True:
             try:
                 if process is None:
-                    process = world.process(None if died or ended else fuse)
-                    await process.assign()
+                    process = await world.owner(None if died or ended else fuse)
                 await process.run()
                 break
             except RowsGone:
@@ -104,7 +96,7 @@ def spent(world: World) -> list[int]:
 
 
 async def test_what_was_published_goes_on_answering_and_nothing_else(world: Any) -> None:
-    await world.run(rounds=(define, phase, asks("one", AA), phase, few))
+    await world.run(rounds=(flights, phase, asks("one", AA), phase, few))
     loses(world)
     before = spent(world)
     ended, _ = await lives(
@@ -135,7 +127,7 @@ async def test_what_was_published_goes_on_answering_and_nothing_else(world: Any)
 
 
 async def test_phases_after_the_lost_ones_keep_their_rows(world: Any) -> None:
-    await world.run(rounds=(define, phase, phase, phase))
+    await world.run(rounds=(flights, phase, phase, phase))
     loses(world, 1, 2)
     late, early = asks("late", AA, **LAST), asks("early", AA, window={"phases": [2, 3]})
     assert await lives(world, (late, early, asks("last", UA, **LAST))) == (1, 0)
@@ -149,13 +141,9 @@ async def test_phases_after_the_lost_ones_keep_their_rows(world: Any) -> None:
 
 @pytest.mark.parametrize("place", ["topic", "Redis"])
 async def test_rows_that_are_in_one_place_are_not_lost(world: Any, place: str) -> None:
-    await world.run(rounds=(define, phase, asks("one", AA), phase))
-    expires(world)  # they are in phases by now
-    process = world.process()
-    await process.assign()
-    await process.run()
-    await process.worker.following.joined()
-    await process.kill()
+    await world.run(rounds=(flights, phase, asks("one", AA), phase))
+    world.expire()  # they are in phases by now
+    await served(world)
     if place == "topic":
         world.view = MemoryView()
     else:
@@ -168,21 +156,15 @@ async def test_rows_that_are_in_one_place_are_not_lost(world: Any, place: str) -
     assert world.events("rows_lost") == []
 
 
-async def test_rows_whose_topic_was_restored_at_other_offsets_are_not_lost(world: Any) -> None:
-    await world.run(rounds=(define, phase, asks("one", AA), phase))
-    world.kept_log += [*world.kept.items()]
-    world.view = MemoryView()
-    assert await lives(world, (asks("two", {"any": [AA, UA]}),)) == (0, 0)
-    assert world.answer("two")["status"] == "answered"
-
-
 async def test_rows_that_wait_and_are_nowhere_are_dropped(world: Any) -> None:
-    await world.run(rounds=(define, few))
+    await world.run(rounds=(flights, few))
     loses(world)
     await lives(world, (few, few))
     assert given_up(world) == [(None, 1)]
     opened = [event["rows"] for event in world.events("phase_opened")]
     assert opened == [24_000], "the batch that was dropped is not among them"
+    given, opening = world.held("flights").transcript
+    assert (given, opening[:1]) == (b"\x040 1", b"\x00"), "before the phase"
     world.view = MemoryView()
     await lives(world, (asks("one", AA),))
     assert world.answer("one")["status"] == "answered"
@@ -195,7 +177,7 @@ async def test_rows_in_whose_place_a_cut_topic_has_another_record_are_dropped(
     world: Any, is_empty: bool
 ) -> None:
     """What filled the topic, or what a producer has sent before anybody noticed the cut."""
-    await world.run(rounds=(define, phase, few))
+    await world.run(rounds=(flights, phase, few))
     (log,) = [records for place, records in world.log.items() if "batches" in place and records]
     other = {"value": b""} if is_empty else {"value": log[0].value}
     log[-1] = dataclasses.replace(log[-1], **other)
@@ -206,55 +188,9 @@ async def test_rows_in_whose_place_a_cut_topic_has_another_record_are_dropped(
     assert given_up(world) == [(None, 1)]
 
 
-async def test_rows_that_waited_long_are_kept_and_are_not_lost_with_their_batches(
-    world: Any,
-) -> None:
-    world.now_ms = 1_000
-    await world.run(rounds=(define, few))
-    process = world.process()
-    await process.assign()
-    await process.run()
-    (dataset,) = process.datasets.values()
-    rows = [one.to_bytes() for one in dataset.rows.waiting._pending.values()]
-    await dataset.keep_waiting(before_ms=500)
-    assert len(world.held("flights").waiting) == 1, "they do not wait for long"
-    await dataset.keep_waiting(before_ms=2_000)
-    await dataset.looks._appended(dataset.draft.collect())
-    await process.kill()
-    assert world.held("flights").waiting == []
-    loses(world)
-    process = world.process()
-    await process.assign()
-    await process.run()
-    assert [
-        one.to_bytes() for one in process.datasets["flights"].rows.waiting._pending.values()
-    ] == rows
-    few(world)
-    await process.run()
-    await process.kill()
-    assert [event["rows"] for event in world.events("phase_opened")] == [24_000]
-    assert not [key for key in world.held("flights").named() if key.startswith("waiting")]
-    assert len(world.kept) == 1, "of the phase alone"
-    assert world.events("rows_lost") == []
-    assert world.complaints() == []
-
-
-async def test_batches_that_are_lost_later_bring_no_rows_back(world: Any) -> None:
-    await world.run(rounds=(define, phase))
-    loses(world)
-    await lives(world, (asks("zero", AA), few))
-    loses(world, 99)
-    for name in ("one", "two"):  # the second by a worker that reads the transcript
-        assert await lives(world, (asks(name, AA),)) == (0, 0)
-        assert world.answer(name)["reason"]["code"] == "rows_gone"
-        assert bare(world) == 1
-    assert given_up(world) == [([1, 1], 0), (None, 1)]
-    assert world.complaints() == []
-
-
 async def test_phases_that_are_lost_later_are_given_up_too(world: Any) -> None:
     """The commit that gave up the first phase comes after the second one, and says nothing of it."""
-    await world.run(rounds=(define, phase, phase))
+    await world.run(rounds=(flights, phase, phase))
     loses(world, 1)
     await lives(world, (asks("zero", AA), asks("one", AA, **LAST)))
     assert world.answer("one")["status"] == "answered"
@@ -267,21 +203,9 @@ async def test_phases_that_are_lost_later_are_given_up_too(world: Any) -> None:
     assert world.complaints() == []
 
 
-async def test_batches_that_wait_and_are_lost_later_are_given_up_too(world: Any) -> None:
-    await world.run(rounds=(define,))
-    first, *_ = [world.batch("flights", name, rows=[{"carrier": "AA"}]) for name in "123"]
-    await world.run()
-    world.expired.add(first.record_id)
-    await lives(world, (asks("one", AA),))
-    expires(world)
-    await lives(world, (asks("two", AA),))
-    assert [event["batches"] for event in world.events("rows_lost")] == [1, 2]
-    assert world.complaints() == []
-
-
 async def test_it_is_said_once_and_for_ever(world: Any) -> None:
     """Rows that come back later do not count again: all who read the journal agree."""
-    await world.run(rounds=(define, phase, phase))
+    await world.run(rounds=(flights, phase, phase))
     kept = dict(world.kept)
     loses(world, 2)
     await lives(world, (asks("zero", AA, **LAST), phase))
@@ -331,12 +255,8 @@ async def test_a_data_set_without_what_its_persons_depend_on_stops(world: Any, w
 @pytest.mark.parametrize("place", ["topic", "Redis"])
 async def test_a_block_that_is_there_and_wrong_is_not_believed(world: Any, place: str) -> None:
     """On the topic it is as good as lost. In Redis it is only slower to find the right one."""
-    await world.run(rounds=(define, phase))
-    process = world.process()
-    await process.assign()
-    await process.run()
-    await process.worker.following.joined()
-    await process.kill()
+    await world.run(rounds=(flights, phase))
+    await served(world)
     values = world.kept if place == "topic" else world.view.values["flights"]
     assert values
     for key, value in values.items():
@@ -353,14 +273,11 @@ async def test_a_block_that_is_there_and_wrong_is_not_believed(world: Any, place
 
 
 async def test_a_look_that_finds_no_rows_is_charged_and_answers_nothing(world: Any) -> None:
-    await world.run(rounds=(define, phase))
+    await world.run(rounds=(flights, phase))
     loses(world)
     world.ask("flights", "one", AA)
-    process = world.process()
-    await process.assign()
     with pytest.raises(RowsGone):
-        await process.run()
-    await process.kill()
+        await world.lives()
     assert world.answers() == {}
     charged = spent(world)
     assert 0 < charged[0] < UNITS
@@ -369,63 +286,14 @@ async def test_a_look_that_finds_no_rows_is_charged_and_answers_nothing(world: A
     assert world.answer("one")["reason"]["code"] == "rows_gone"
     assert spent(world) == charged
     assert world.held("flights").meta["rows gone"] == ""
+    assert b"\x041 0" in world.held("flights").transcript
     assert len([one for one in world.held("flights").transcript if one[:1] == b"\x02"]) == 1
 
 
-@pytest.mark.slow
-async def test_a_crash_at_any_step_loses_nothing_more(make_world: Callable[..., Any]) -> None:
-    for place in range(10_000):
-        world = make_world(seed=place + 1)
-        await world.run(rounds=(define, phase, asks("one", AA), phase, few))
-        loses(world)
-        rounds = (asks("zero", UA), phase, asks("two", UA), asks("three", UA, **LAST))
-        ended, died = await lives(world, rounds, world.Fuse(place))
-        assert given_up(world)[0] == (None, 1), place
-        assert sum(batches for _, batches in given_up(world)) == 1, place
-        assert 1 <= ended + died <= 3, place
-        for name in ("zero", "two"):
-            assert world.answer(name)["reason"]["code"] == "rows_gone"
-        assert world.answer("three")["status"] == "answered"
-        assert world.complaints() == [], place
-        if not died:
-            return
-    raise AssertionError("there are more effects than places")
-
-
-@pytest.mark.parametrize(
-    ("gone", "stored"),
-    [(Gone(), ""), (Gone(phases=3), "3 0"), (Gone(phases=12, batches=40), "12 40")],
-)
-def test_a_note_is_two_numbers(gone: Gone, stored: str) -> None:
-    assert Gone.from_text(stored) == gone
-    assert gone.to_text() == stored
-
-
-@pytest.mark.parametrize("stored", ["3", "3 4 5", "a b", "-1 0", " "])
-def test_other_words_are_refused(stored: str) -> None:
-    with pytest.raises(CorruptState):
-        Gone.from_text(stored)
-
-
-async def test_the_transcript_says_when_rows_were_given_up(world: Any) -> None:
-    await world.run(rounds=(define, phase, few))
-    loses(world)
-    await lives(world, (asks("one", AA), phase))
-    transcript = world.held("flights").transcript
-    kinds = [entry[:1] for entry in transcript]
-    assert [entry for entry in transcript if entry[:1] == ENTRY] == [b"\x040 1", b"\x041 0"]
-    assert kinds.index(ENTRY) < len(kinds) - 1 - kinds[::-1].index(b"\x00"), "before the phase"
-
-
-async def test_a_phase_stays_bare_though_rows_that_waited_were_given_up_before(world: Any) -> None:
-    """First only rows that wait are nowhere, and that is told. Then those of the phase are, too."""
-    await world.run(rounds=(define, phase, few))
-    expires(world)
-    await lives(world, (asks("one", AA),))
-    assert given_up(world) == [(None, 1)]
-    assert bare(world) == 0
-    loses(world)
-    await lives(world, (asks("two", {"any": [AA, UA]}),))
-    assert bare(world) == 1
-    assert given_up(world) == [(None, 1), ([1, 1], 0)]
-    assert world.complaints() == []
+def test_a_note_is_two_numbers() -> None:
+    for gone, stored in ((Gone(), ""), (Gone(phases=3), "3 0"), (Gone(12, 40), "12 40")):
+        assert Gone.from_text(stored) == gone
+        assert gone.to_text() == stored
+    for other in ("3", "3 4 5", "a b", "-1 0", " "):
+        with pytest.raises(CorruptState):
+            Gone.from_text(other)

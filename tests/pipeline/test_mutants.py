@@ -34,6 +34,7 @@ from stream_dp.pipeline.rows.block_cache import StoredBlocks
 from stream_dp.pipeline.rows.person_allowance import UsedUnits
 from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.pipeline.rows.row_times import Gathering, Times
+from stream_dp.pipeline.rows.sealed_blocks import SealedBlocks
 from stream_dp.pipeline.spending.payers import PayingAnalysts
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.pipeline.worker import Worker
@@ -69,14 +70,16 @@ def mutant(
     """Registers a mutant, the promise that it breaks, what clients send, and the death to try first."""
 
     def register(mutate: Mutate) -> Mutate:
-        MUTANTS[mutate.__name__] = (mutate, promise, rounds, first)
+        MUTANTS[f"{mutate.__name__} {promise}"] = (mutate, promise, rounds, first)
         return mutate
 
     return register
 
 
-def _nothing_is_remembered(patch: pytest.MonkeyPatch) -> None:
-    """Takes an id twice, and does not remember how far a topic was read."""
+@mutant("P1")
+@mutant("P3")
+@mutant("P10")
+def an_id_is_taken_twice_and_no_cursor_is_read(patch: pytest.MonkeyPatch, world: Any) -> None:
 
     async def nothing(*_: Any) -> dict[tuple[str, str], bytes]:
         return {}
@@ -91,21 +94,6 @@ def _nothing_is_remembered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Contents, "find", nothing)
     patch.setattr(Dataset, "stored", without_cursor)
     patch.setattr(State, "_check_numbers", lambda *_: None)
-
-
-@mutant("P3")
-def nothing_is_deduplicated(patch: pytest.MonkeyPatch, world: Any) -> None:
-    _nothing_is_remembered(patch)
-
-
-@mutant("P1")
-def noise_is_drawn_again_on_redelivery(patch: pytest.MonkeyPatch, world: Any) -> None:
-    _nothing_is_remembered(patch)
-
-
-@mutant("P10")
-def an_id_is_answered_again(patch: pytest.MonkeyPatch, world: Any) -> None:
-    _nothing_is_remembered(patch)
 
 
 @mutant("P1")
@@ -313,7 +301,7 @@ def _nothing_is_known_to_be_erased(patch: pytest.MonkeyPatch) -> None:
 @mutant("P8", ERASED)
 def rows_are_never_erased(patch: pytest.MonkeyPatch, world: Any) -> None:
     _nothing_is_known_to_be_erased(patch)
-    patch.setattr(Dataset, "_erase_blocks", lambda self, erased: None)
+    patch.setattr(SealedBlocks, "erase", lambda self, erased: None)
 
 
 @mutant("P8", ERASED)
@@ -429,7 +417,7 @@ def the_number_of_a_producer_is_kept_in_a_later_commit(
 
 @mutant("P12", SOURCED)
 def ranges_of_a_source_may_overlap(patch: pytest.MonkeyPatch, world: Any) -> None:
-    patch.setattr(Dataset, "expects", lambda *_: True)
+    patch.setattr(Draft, "expects", lambda *_: True)
     patch.setattr(State, "_check_numbers", lambda *_: None)
 
 
@@ -461,7 +449,7 @@ def what_persons_have_used_is_forgotten(patch: pytest.MonkeyPatch, world: Any) -
     async def nothing(*_: Any) -> None:
         pass
 
-    patch.setattr(Dataset, "_use", nothing)
+    patch.setattr(UsedUnits, "add", nothing)
 
 
 @mutant("P15", LIVES_SHARED)

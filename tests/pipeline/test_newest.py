@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from stream_dp.errors import Fenced, ServerUnavailable
-from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.intake.records import COMMIT, CommitPlace, Decided, Outgoing
-from stream_dp.pipeline.journal.chain import JournalChain
+from stream_dp.pipeline.intake.records import COMMIT, CommitPlace, Outgoing
 from stream_dp.pipeline.journal.newest import COMPACTED, Newest
-from stream_dp.pipeline.journal.owned_partition import Owned
-from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.kafka.topic_log import LogEntry
-from stream_dp.state.schema import State
 from tests.local_logs import LocalLog
 from tests.pipeline.world import World
 
@@ -101,12 +96,10 @@ async def test_a_broker_that_is_away_ends_nothing(
 
     monkeypatch.setattr(Newest, "_heads", heads)
     world.define("flights")
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     assert world.events("dataset_accepted")
     assert "was not seen: no broker" in caplog.text
-    await process.kill()
 
 
 async def freeze(world: World) -> World:
@@ -159,48 +152,3 @@ async def test_a_worker_that_does_not_look_would_be_found(
 
     monkeypatch.setattr(Newest, "late", nothing)
     assert "flights has no synthetic rows of phase 2" in (await freeze(world)).complaints()
-
-
-async def test_the_first_failure_of_the_releaser_is_the_one_that_is_told() -> None:
-    """Another stage is cancelled by it, which is no failure."""
-    appending = asyncio.Event()
-    chain = JournalChain("flights", State("flights"))
-    owned = Owned(0, bytes(16), chains={"flights": chain})
-
-    class Journal:
-        async def append(self, owned: Owned, entries: Sequence[Any]) -> int:
-            appending.set()
-            await asyncio.Event().wait()
-            raise AssertionError
-
-        def entries(self, owned: Owned, *_: object) -> list[Any]:
-            return []
-
-        def owned(self) -> dict[int, Owned]:
-            return {0: owned}
-
-        def partition_of(self, dataset: str) -> int:
-            return 0
-
-    async def send(outgoing: Outgoing) -> Any:
-        await appending.wait()
-        raise ValueError("this one")
-
-    releaser = Releaser(
-        cast("Any", Journal()),
-        cast("Any", None),
-        send,
-        Newest({}, 1),
-        context=Context(),
-    )
-    running = asyncio.create_task(releaser.run())
-    releaser.gathered.tell(0, record(1))
-    await (await releaser.hand_over())
-    commit = State("flights").drafted({})
-    stored, trail = commit.to_bytes()
-    releaser.gathered.commits.append(Decided(commit, trail, stored, chain=chain))
-    await releaser.hand_over()
-    with pytest.raises(ValueError, match="this one"):
-        await running
-    with pytest.raises(ValueError, match="this one"):
-        await releaser.settled()

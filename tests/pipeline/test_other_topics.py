@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.journal import partition_history
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.journal.entries import object_in
 from stream_dp.pipeline.journal.journal import Journal
@@ -15,7 +14,6 @@ from stream_dp.pipeline.journal.owned_partition import OtherTopics
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.fakes import FakeLog
 from tests.pipeline.scenarios import ROTATED
-from tests.pipeline.test_take_over import started
 from tests.view import MemoryView
 
 TOPICS = {"datasets": "d", "batches": "b", "queries": "q", "journal": "j", "blocks": "k"}
@@ -41,18 +39,18 @@ async def test_no_worker_goes_on_with_other_topics(
     world: Any, change: dict[str, Any], said: str
 ) -> None:
     world.define("flights")
-    await started(world, facts=FACTS)
+    await world.lives(facts=FACTS)
     before = world.held("flights").trail
     world.view = MemoryView()
     for _ in range(2):  # what one that was refused has said of itself does not count
         with pytest.raises(OtherTopics, match=said):
-            await started(world, facts={**FACTS, **change})
+            await world.lives(facts={**FACTS, **change})
         with pytest.raises(OtherTopics, match=said):
             await check(log_of(world), {**FACTS, **change})
     assert world.view.states == {}
     await check(log_of(world), FACTS)
     world.ask("flights", "all")
-    await started(world, facts=FACTS)
+    await world.lives(facts=FACTS)
     assert world.held("flights").said[0].number == 1
     assert world.held("flights").valid[0].trail == before
     assert world.answer("all") is not None
@@ -73,16 +71,16 @@ async def test_what_is_not_said_is_not_compared_and_private_topics_may_be_others
 ) -> None:
     """A journal that was created again is repaired."""
     world.define("flights")
-    await started(world, facts=facts)
+    await world.lives(facts=facts)
     await check(log_of(world), FACTS)
-    await started(world, facts=FACTS)
+    await world.lives(facts=FACTS)
     assert world.held("flights").seq == 1
 
 
 async def test_all_of_the_journal_is_compared_at_the_start(world: Any) -> None:
     """A worker that takes only new partitions over finds nothing on them."""
     world.define("flights")
-    await started(world, facts=FACTS)
+    await world.lives(facts=FACTS)
     other = {**FACTS, "partitions": 4}
     empty = 1 - world.held("flights").valid[0].partition
     assert [entry.headers[0] for entry in world.journal[empty]] == [("kind", b"epoch")]
@@ -100,8 +98,7 @@ async def test_a_journal_that_was_shortened_still_says_it(
     world: Any, change: dict[str, Any], said: str
 ) -> None:
     world.often = Often(n_bytes=20_000, per_id=0)
-    process = world.process(facts=FACTS)
-    await process.assign()
+    process = await world.owner(facts=FACTS)
     for produce in ROTATED:
         produce(world)
         await process.run()
@@ -117,38 +114,5 @@ async def test_a_journal_that_was_shortened_still_says_it(
     with pytest.raises(OtherTopics, match=said):
         await check(log_of(world), other)
     with pytest.raises(OtherTopics, match=said):
-        await started(world, facts=other)
-    await started(world, facts=FACTS)
-
-
-async def test_checkpoints_are_not_read_to_compare_the_topics(
-    world: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are large, and the take-over reads them anyway."""
-    monkeypatch.setattr(partition_history, "_WINDOW", 3)
-    world.often = Often(n_bytes=1_000_000, per_id=0)
-    world.define("flights")
-    await started(world, facts=FACTS)
-    world.often = Often(n_bytes=1, per_id=0)
-    process = world.process(facts=FACTS)
-    await process.assign()
-    world.ask("flights", "one")
-    await process.run()
-    process.worker.rounds._often = Often(n_bytes=10**9)
-    for number in range(9):
-        world.ask("flights", f"then-{number}")
-        await process.run()
-    await process.kill()
-    log, read = log_of(world), list[bytes]()
-    reading = log.read
-
-    async def noted(*where: int) -> Any:
-        async for piece in reading(*where):
-            read.extend(dict(entry.headers)["kind"] for _, entry in piece)
-            yield piece
-
-    monkeypatch.setattr(log, "read", noted)
-    with pytest.raises(OtherTopics):
-        await check(log, {**FACTS, "partitions": 4})
-    assert {b"commit", b"begin", b"end"} <= set(read)
-    assert b"checkpoint" not in read
+        await world.lives(facts=other)
+    await world.lives(facts=FACTS)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from stream_dp.errors import Fenced, InvalidInput
+from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.journal.journal import Journal
+from stream_dp.pipeline.journal.marks import Marks
 from stream_dp.pipeline.repair.input_repair import read_again
-from tests.driven import drained, take_all
+from tests.driven import take_all
 from tests.local_logs import LocalLog
 from tests.pipeline.commands import offline
 from tests.pipeline.fakes import bounds
 from tests.pipeline.marked import cuts, watermarks
+from tests.pipeline.scenarios import AA, LATE
 
-AA = {"attribute": "carrier", "eq": "AA"}
-LATE = {"attribute": "delay", "ge": 10}
 NAMES = ("flights", "trains", "buses", "ships")  # on both partitions
 
 
@@ -51,13 +49,9 @@ def make_filled(make_world: Callable[..., Any]) -> Callable[[], Any]:
     return make
 
 
-async def test_data_sets_are_spread_over_both_partitions(make_filled: Any) -> None:
-    world = await make_filled()
-    assert {record.partition for records in world.log.values() for record in records} == {0, 1}
-
-
 async def test_two_workers_share_the_work(make_filled: Any) -> None:
     world = await make_filled()
+    assert {world.home(name) for name in NAMES} == {0, 1}
     one, two = world.process(), world.process()
     await one.assign([0])
     await two.assign([1])
@@ -70,126 +64,12 @@ async def test_two_workers_share_the_work(make_filled: Any) -> None:
     assert world.complaints() == []
 
 
-async def test_a_partition_moves_between_groups(make_filled: Any) -> None:
-    world = await make_filled()
-    one, two = world.process(), world.process()
-    await one.assign()
-    for _ in range(3):
-        await one.step()
-    one.worker.revoked([0, 1])
-    await asyncio.gather(one.assign([0]), two.assign([1]))
-    await asyncio.gather(one.run(), two.run())
-    for process in (one, two):
-        await process.settled()
-        await process.kill()
-    assert world.complaints() == []
-
-
-async def _effects(make_filled: Any) -> int:
-    """How many steps outside a worker takes for all that waits."""
-    world = await make_filled()
-    process = world.process()
-    await process.assign()
-    await process.run()
-    await process.kill()
-    return int(process.effects)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-async def test_a_zombie_that_wakes_up_at_any_step_changes_nothing(
-    make_filled: Any, part: int
-) -> None:
-    """It sleeps, another worker takes over and finishes, and it goes on as if nothing had happened."""
-    for at in range(1 + part, await _effects(make_filled), 4):
-        world = await make_filled()
-        zombie, heir = world.process(), world.process()
-        asleep, awake = asyncio.Event(), asyncio.Event()
-
-        async def sleep(
-            effect: int, at: int = at, asleep: asyncio.Event = asleep, awake: asyncio.Event = awake
-        ) -> None:
-            if effect == at:
-                asleep.set()
-                await awake.wait()
-
-        zombie.interrupt = sleep
-
-        async def live(zombie: Any = zombie) -> None:
-            await zombie.assign()
-            await zombie.run()
-
-        living = asyncio.ensure_future(live())
-        await asyncio.wait(
-            {living, asyncio.ensure_future(asleep.wait())}, return_when="FIRST_COMPLETED"
-        )
-        await heir.assign()
-        await heir.run()
-        awake.set()
-        with contextlib.suppress(Fenced):  # it notices, and stops
-            await living
-        assert world.complaints() == []
-        for process in (zombie, heir):
-            await process.kill()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-async def test_a_partition_that_is_lost_at_any_step_is_left_to_its_next_owner(
-    make_filled: Any, part: int
-) -> None:
-    """Who is told of the loss goes on with what is left, and does not disturb the heir."""
-    for at in range(1 + part, await _effects(make_filled), 4):
-        world = await make_filled()
-        one, two = world.process(), world.process()
-
-        async def rebalance(effect: int, at: int = at, one: Any = one, two: Any = two) -> None:
-            if effect == at:
-                one.worker.revoked([0, 1])
-                await two.assign([0, 1])
-                await two.run()
-
-        one.interrupt = rebalance
-        await one.assign()
-        await one.run()
-        await two.run()
-        assert world.complaints() == []
-        for process in (one, two):
-            await process.kill()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-async def test_a_rebalance_at_any_step_that_gives_all_back_loses_nothing(
-    make_filled: Any, part: int
-) -> None:
-    for at in range(1 + part, await _effects(make_filled), 4):
-        world = await make_filled()
-        process = world.process()
-
-        async def rebalance(effect: int, at: int = at, process: Any = process) -> None:
-            if effect == at:
-                process.worker.revoked([0, 1])
-                process.generation += 1
-                process.world.generation += 1
-                process.worker.assigned([0, 1], process.generation)
-
-        process.interrupt = rebalance
-        await process.assign()
-        await process.run()
-        await process.assign()
-        await process.run()
-        assert world.complaints() == []
-        await process.kill()
-
-
 async def test_records_out_of_a_buffer_that_a_rebalance_left_behind_are_dropped(
     make_filled: Any,
 ) -> None:
     """Taken, they would come before the records that are read again, and those would count as read."""
     world = await make_filled()
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     process.fetch(10)
     buffered = process.fetch(10)
     process.worker.revoked([0, 1])
@@ -202,7 +82,6 @@ async def test_records_out_of_a_buffer_that_a_rebalance_left_behind_are_dropped(
     )
     await process.run()
     assert world.complaints() == []
-    await process.kill()
 
 
 async def test_records_are_dropped_until_the_reading_position_is_set(make_filled: Any) -> None:
@@ -214,13 +93,11 @@ async def test_records_are_dropped_until_the_reading_position_is_set(make_filled
         process.worker.ownership.reading_from(position, generation)
         await take_all(process.worker, [process.fetched(record)])
         assert process.worker.ownership.next_offset(record.topic_partition) is None
-    await process.kill()
 
 
 async def _read_to_the_end(world: Any) -> tuple[Any, str, int]:
     """Returns a process that has taken all there is, a ``topic:partition`` that it reads, and its end."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     await process.settled()
     (topic_partition,) = [
@@ -229,25 +106,6 @@ async def _read_to_the_end(world: Any) -> tuple[Any, str, int]:
         if world.log[topic_partition] and topic_partition.endswith("queries:0")
     ]
     return process, topic_partition, len(world.log[topic_partition])
-
-
-async def test_a_log_that_ends_before_it_was_read_to_is_told_in_words(
-    make_filled: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    world = await make_filled()
-    process, topic_partition, end = await _read_to_the_end(world)
-    assert await process.worker.ownership.positions(bounds({topic_partition: (0, end)}), {}) == {
-        topic_partition: end
-    }
-    assert (
-        await process.worker.ownership.positions(bounds({topic_partition: (0, end - 1)}), {}) == {}
-    )
-    assert (
-        f"{topic_partition} was read to offset {end}, was cut, and ends at {end - 1}" in caplog.text
-    )
-    shown = process.worker.context.metrics.exposition().decode()
-    assert f'stream_dp_partition_cut{{place="{topic_partition}"}} 1.0' in shown
-    await process.kill()
 
 
 async def test_a_log_that_a_former_owner_reads_on_meanwhile_was_not_cut(make_filled: Any) -> None:
@@ -267,24 +125,6 @@ async def test_a_log_that_a_former_owner_reads_on_meanwhile_was_not_cut(make_fil
     await heir.assign()
     assert heir.positions[topic_partition] == end + 2
     assert heir.worker.cut == {}
-    await heir.kill()
-    await process.kill()
-
-
-async def test_records_deleted_before_they_were_read_are_told_and_the_others_are_read(
-    make_filled: Any,
-) -> None:
-    world = await make_filled()
-    process, topic_partition, end = await _read_to_the_end(world)
-    heir = world.process()
-    heir.worker.assigned([0, 1], 2)
-    await drained(process.worker)
-    assert await heir.worker.positions(bounds({topic_partition: (end + 3, end + 5)})) == {
-        topic_partition: end + 3
-    }
-    assert heir.worker.ownership.deleted == {topic_partition: 3}
-    for one in (process, heir):
-        await one.kill()
 
 
 async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_filled: Any) -> None:
@@ -295,8 +135,7 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
     whole = list(world.log[topic_partition])
     del world.log[topic_partition][-1:]
     for _ in range(3):
-        process = world.process()
-        await process.assign()
+        process = await world.owner()
         world.ask("flights", f"lost-{end}", AA)
         world.cells("flights", f"more-{len(world.processes)}")
         await process.run()
@@ -316,27 +155,23 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
     for again in range(3):
         world.log[topic_partition][:] = whole
         await read_again(offline(world), "queries", topic_partition, is_restored=True)
-        process = world.process()
-        await process.assign()
+        process = await world.owner()
         assert process.worker.ownership.cut == {}
         assert process.worker.ownership.next_offset(topic_partition) == end
         await process.kill()
         if again < 2:
             del world.log[topic_partition][-1:]
-            process = world.process()
-            await process.assign()
+            process = await world.owner()
             assert process.worker.ownership.cut == {topic_partition: end}
             assert cuts(world) == {topic_partition: end}
             await process.kill()
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.ask("flights", "after", AA)
     await process.run()
     assert process.worker.ownership.cut == {}
     assert world.answer("after")["status"] == "answered"
     with pytest.raises(InvalidInput, match="was not cut"):
         await read_again(offline(world), "queries", topic_partition, is_restored=True)
-    await process.kill()
     assert world.complaints() == []
 
 
@@ -346,12 +181,11 @@ async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_oth
     world = await make_filled()
     await world.run()
     await world.run()  # the second worker notes that all of it is read
-    partition = partition_of(b"flights", world.partitions)
+    partition = world.home("flights")
     whole = list(world.journal[partition])
     del world.journal[partition][5:]
     for _ in range(2):
-        process = world.process()
-        await process.assign()
+        process = await world.owner()
         query_id = f"after-{len(world.processes)}"
         for name in NAMES:
             world.ask(name, query_id, AA)
@@ -362,9 +196,7 @@ async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_oth
         appended = [dict(entry.headers)["kind"] for entry in world.journal[partition][5:]]
         assert set(appended) <= {b"epoch", b"mark"}, "nothing is committed there"
         answered = {name for name, _, asked in world.answers() if asked == query_id}
-        assert answered == {
-            name for name in NAMES if partition_of(name.encode(), world.partitions) != partition
-        }
+        assert answered == {name for name in NAMES if world.home(name) != partition}
         await process.kill()
     assert f"partition {partition} of the journal was cut: something was published" in caplog.text
 
@@ -372,6 +204,44 @@ async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_oth
     await world.run()
     assert {name for name, _, asked in world.answers() if asked == query_id} == set(NAMES)
     assert world.complaints() == []
+
+
+PLACE = "in.queries:0"
+
+
+@pytest.mark.parametrize(
+    ("read", "there", "position", "told"),
+    [
+        (None, (0, 3), 0, ""),
+        (None, (17, 20), 17, f"records 0 to 16 of {PLACE} were deleted before anyone read them"),
+        (5, (8, 10), 8, f"records 5 to 7 of {PLACE} were deleted before anyone read them"),
+        (5, (5, 5), 5, ""),  # after they were read
+        (5, (0, 4), None, f"{PLACE} was read to offset 5, was cut, and ends at 4"),
+    ],
+)
+async def test_reading_goes_on_at_the_first_record_that_there_is_and_what_is_missing_is_told_once(
+    world: Any,
+    caplog: pytest.LogCaptureFixture,
+    read: int | None,
+    there: tuple[int, int],
+    position: int | None,
+    told: str,
+) -> None:
+    process = world.process()
+    process.worker.assigned([0], 1)
+    owner = process.worker.ownership
+    marks = {} if read is None else {0: Marks(watermarks={PLACE: read})}
+    for _ in range(2):  # a rebalance is no news
+        found = await owner.positions(bounds({PLACE: there}), marks)
+        assert found == ({} if position is None else {PLACE: position})
+        owner.reading_from(found, 1)
+    assert {one.getMessage()[: len(told)] for one in caplog.records} == {told} - {""}
+    assert len(caplog.records) <= 1 + (position is None)
+    shown = process.worker.context.metrics.exposition().decode()
+    lost = 0 if position is None else position - (read or 0)
+    assert owner.deleted == ({PLACE: lost} if lost else {})
+    assert (f'stream_dp_records_deleted_unread{{place="{PLACE}"}} {lost}.0' in shown) is bool(lost)
+    assert (f'stream_dp_partition_cut{{place="{PLACE}"}} 1.0' in shown) is (position is None)
 
 
 async def test_what_holds_no_record_is_passed_over_from_where_reading_stands_alone(
@@ -392,45 +262,6 @@ async def test_what_holds_no_record_is_passed_over_from_where_reading_stands_alo
         == process.worker.ownership.next_offset(topic_partition)
         == end + 2
     )
-    await process.kill()
-
-
-async def test_a_topic_never_read_begins_where_the_log_begins_and_what_is_missing_is_told(
-    world: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    process = world.process()
-    process.worker.assigned([0], 1)
-    ranges = {"in.queries:0": (17, 20), "in.batches:0": (0, 3), "in.datasets:0": (0, 0)}
-    for _ in range(2):  # a rebalance is no news
-        assert await process.worker.ownership.positions(bounds(ranges), {}) == {
-            "in.queries:0": 17,
-            "in.batches:0": 0,
-            "in.datasets:0": 0,
-        }
-    (told,) = [r.getMessage() for r in caplog.records if "deleted" in r.getMessage()]
-    assert told.startswith("records 0 to 16 of in.queries:0 were deleted before anyone read them")
-    shown = process.worker.context.metrics.exposition().decode()
-    assert 'stream_dp_records_deleted_unread{place="in.queries:0"} 17.0' in shown
-    assert shown.count("stream_dp_records_deleted_unread{") == 1
-    await process.kill()
-
-
-async def test_records_deleted_after_they_were_read_are_nobodys_loss(
-    make_filled: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    world = await make_filled()
-    process, topic_partition, end = await _read_to_the_end(world)
-    await drained(process.worker)
-    heir = world.process()
-    for reader in (process, heir):
-        reader.worker.assigned([0, 1], 2)
-        assert await reader.worker.positions(bounds({topic_partition: (end, end)})) == {
-            topic_partition: end
-        }
-        assert reader.worker.ownership.deleted == {}
-    assert "deleted" not in caplog.text
-    await process.kill()
-    await heir.kill()
 
 
 async def test_after_a_step_that_was_cut_short_a_worker_takes_nothing_more(
@@ -438,8 +269,7 @@ async def test_after_a_step_that_was_cut_short_a_worker_takes_nothing_more(
 ) -> None:
     """What it holds in memory may be ahead of the journal; only a new one may go on."""
     world = await make_filled()
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     process.interrupt = lambda _: asyncio.sleep(10)
     step = asyncio.ensure_future(take_all(process.worker, process.fetch(5)))
     await asyncio.sleep(0.01)
@@ -456,8 +286,7 @@ async def test_after_a_step_that_was_cut_short_a_worker_takes_nothing_more(
 async def test_a_restarted_worker_knows_exactly_what_the_living_one_knows(make_filled: Any) -> None:
     """Folding what is stored gives the same mechanism: every quote is the same."""
     world = await make_filled()
-    living = world.process()
-    await living.assign()
+    living = await world.owner()
     await living.run()
     wheres = [AA, LATE, {"all": [AA, LATE]}, {"attribute": "cancelled", "eq": True}]
     items = [
@@ -469,10 +298,11 @@ async def test_a_restarted_worker_knows_exactly_what_the_living_one_knows(make_f
         world.ask_many(name, items, analyst="bob")
     await living.run()
     known = {name: reply for name, reply in world.answers().items() if name[1] == "bob"}
-    budgets = {name: d.budget(range(d.phase)) for name, d in living.worker.datasets.items()}
+    budgets = {
+        name: d.accounts.budget(range(d.phase)) for name, d in living.worker.datasets.items()
+    }
     await living.kill()
-    reborn = world.process()
-    await reborn.assign()
+    reborn = await world.owner()
     for name in NAMES:
         world.ask_many(name, items, analyst="cid")
     await reborn.run()
@@ -482,8 +312,9 @@ async def test_a_restarted_worker_knows_exactly_what_the_living_one_knows(make_f
         if analyst == "cid"
     }
     assert again == known
-    assert {n: d.budget(range(d.phase)) for n, d in reborn.worker.datasets.items()} == budgets
-    await reborn.kill()
+    assert {
+        n: d.accounts.budget(range(d.phase)) for n, d in reborn.worker.datasets.items()
+    } == budgets
 
 
 async def test_who_was_followed_enters_a_partition_again_only_where_reading_begins_anew() -> None:
@@ -512,33 +343,3 @@ async def test_who_was_followed_enters_a_partition_again_only_where_reading_begi
     assert not await first.mark(before, watermarks={"in.queries:0": 9})
     assert await first.mark(anew, watermarks={"in.queries:0": 10})
     assert not first.lost(0)
-
-
-async def test_what_was_decided_before_a_partition_was_let_go_of_does_not_land_under_its_next_epoch(
-    make_filled: Any,
-) -> None:
-    """Another worker may have come in between, and have left again."""
-    world = await make_filled()
-    one, two = world.process(), world.process()
-    await one.assign()
-    append, held_up = one.worker.journal._log.append, asyncio.Event()
-
-    async def slow(*arguments: Any) -> Any:
-        held_up.set()
-        one.worker.journal._log.append = append
-        one.worker.revoked([0, 1])
-        await two.assign()
-        await two.run()
-        await two.settled()
-        assigning.append(asyncio.create_task(one.assign()))
-        return await append(*arguments)
-
-    assigning: list[asyncio.Task[None]] = []
-    one.worker.journal._log.append = slow
-    await one.run()
-    assert held_up.is_set()
-    await assigning[0]
-    await one.run()
-    await one.settled()
-    assert world.complaints() == []
-    await one.kill()

@@ -30,16 +30,9 @@ def _raw(base: dict[str, Any], name: str, value: str) -> bytes:
 # What a producer may send to each topic, and the reason code that it is rejected with.
 REJECTED: dict[str, tuple[str, bytes, str]] = {
     "nothing": ("queries", b"", "bad_json"),
-    "an empty definition": ("datasets", b"", "bad_json"),
-    "an empty batch": ("batches", b"", "bad_json"),
     "half a message": ("queries", b'{"version": 1, "dataset', "bad_json"),
-    "half a batch": ("batches", _batch(rows=[{"carrier": CANARY}])[:-3], "bad_json"),
-    "text": ("batches", CANARY.encode(), "bad_json"),
     "a list": ("queries", b"[1, 2]", "invalid_message"),
-    "a number": ("batches", b"7", "invalid_message"),
-    "null": ("datasets", b"null", "invalid_message"),
     "bad UTF-8": ("queries", b'{"version": 1, "dataset": "\xff\xfe"}', "bad_json"),
-    "UTF-16": ("batches", _batch(rows=[]).decode().encode("utf-16-le")[:-1], "bad_json"),
     "a key twice": ("queries", b'{"version": 1, "version": 1}', "invalid_message"),
     "a row's key twice": (
         "batches",
@@ -52,19 +45,9 @@ REJECTED: dict[str, tuple[str, bytes, str]] = {
         "invalid_message",
     ),
     "brackets": ("batches", b"[" * DEEP, "invalid_message"),
-    "brackets in a row": (
-        "batches",
-        _raw(BATCH, "rows", "[" * DEEP + "]" * DEEP),
-        "invalid_message",
-    ),
     "braces in a query": (
         "queries",
         _raw(QUERY, "where", '{"not":' * DEEP + "{}" + "}" * DEEP)[:200_000],
-        "invalid_message",
-    ),
-    "lists in a query": (
-        "queries",
-        _raw(QUERY, "where", '{"all":' * 70 + "{}" + "}" * 70),
         "invalid_message",
     ),
     "a batch that is too large": (
@@ -78,28 +61,19 @@ REJECTED: dict[str, tuple[str, bytes, str]] = {
         "too_large",
     ),
     "another version": ("queries", _query(version=2), "invalid_message"),
-    "a version in words": ("queries", _query(version="1"), "invalid_message"),
     "an unknown field": ("queries", _query(wehre={}), "invalid_message"),
-    "a row as a message": (
-        "batches",
-        json.dumps({"carrier": "AA", CANARY: 3}).encode(),
-        "invalid_message",
-    ),
     "two forms": ("batches", _batch(rows=[], cells=[]), "invalid_message"),
-    "no form": ("batches", _batch(), "invalid_message"),
     "no analyst": (
         "queries",
         json.dumps({"version": 1, "dataset": "flights", "query_id": "q"}).encode(),
         "invalid_message",
     ),
     "an analyst with a space": ("queries", _query(analyst="a b"), "invalid_message"),
-    "an analyst of 5,000 characters": ("queries", _query(analyst="a" * 5_000), "invalid_message"),
     "no queries": (
         "queries",
         json.dumps({"version": 1, "dataset": "flights", "analyst": "ana", "queries": []}).encode(),
         "invalid_message",
     ),
-    "a name with a newline": ("queries", _query(dataset="flights\n"), "invalid_message"),
     "half a character": (
         "queries",
         b'{"version": 1, "dataset": "flights", "analyst": "\\ud800", "query_id": "q"}',
@@ -111,8 +85,7 @@ REJECTED: dict[str, tuple[str, bytes, str]] = {
 @pytest.fixture
 async def ready(world: Any) -> Any:
     """A world with a data set in its first phase, and a running worker."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights")
     await process.run()
     world.cells("flights", "first")
@@ -151,23 +124,13 @@ async def test_a_record_that_cannot_be_read_is_rejected_once(ready: Any, name: s
 
 
 ITEMS: dict[str, tuple[Any, str]] = {
-    "a number": (5, "invalid_message"),
-    "null": (None, "invalid_message"),
     "a list": ([1], "invalid_message"),
     "no id": ({"where": None}, "invalid_message"),
-    "an id of another type": ({"query_id": 7}, "invalid_message"),
-    "an id with a space": ({"query_id": "a b"}, "invalid_message"),
     "an id with half a character": ({"query_id": "\ud800"}, "invalid_message"),
     "an id of 100,000 characters": ({"query_id": "x" * 100_000}, "invalid_message"),
-    "an unknown kind": ({"query_id": "q", "kind": "mean"}, "invalid_message"),
     "an unknown field": ({"query_id": "q", "epsilon": 3}, "invalid_message"),
     "a table without attributes": ({"query_id": "q", "kind": "table"}, "invalid_message"),
-    "a predicate with attributes": (
-        {"query_id": "q", "group_by": ["carrier"]},
-        "invalid_message",
-    ),
     "an empty window": ({"query_id": "q", "window": {"last_phases": 0}}, "invalid_message"),
-    "a quote in words": ({"query_id": "q", "quote": "yes"}, "invalid_message"),
     "a where that is a list": ({"query_id": "q", "where": []}, "invalid_message"),
 }
 
@@ -185,23 +148,14 @@ async def test_a_bad_query_refuses_only_itself(ready: Any, name: str) -> None:
 
 WHERES: dict[str, tuple[Any, str]] = {
     "an unknown attribute": ({"attribute": "carier", "eq": "AA"}, "unknown_attribute"),
-    "an attribute with half a character": ({"attribute": "\ud800", "eq": 1}, "unknown_attribute"),
     "a value with half a character": ({"attribute": "carrier", "eq": "\udfff"}, "invalid_query"),
     "a cut bin": ({"attribute": "delay", "ge": 7}, "cuts_bin"),
-    "a bin cut far out": ({"attribute": "delay", "lt": 10**300}, "cuts_bin"),
     "a bin cut by 4,000 digits": ({"attribute": "delay", "lt": 10**4_000}, "cuts_bin"),
-    "an unlisted value": ({"attribute": "carrier", "eq": "DL"}, "invalid_query"),
     "an unknown comparison": ({"attribute": "carrier", "like": "A%"}, "invalid_query"),
-    "an empty condition": ({}, "invalid_query"),
     "a condition on a number": ({"attribute": 5, "eq": 5}, "unknown_attribute"),
-    "a list as a value": ({"attribute": "carrier", "eq": ["AA"]}, "invalid_query"),
     "null as a value": ({"attribute": "carrier", "eq": None}, "invalid_query"),
-    "a category that is more": ({"attribute": "carrier", "gt": "AA"}, "invalid_query"),
-    "between three": ({"attribute": "delay", "between": [0, 10, 30]}, "invalid_query"),
     "in nothing": ({"attribute": "carrier", "in": []}, ""),
-    "all of a number": ({"all": 5}, "invalid_query"),
     "any of nothing": ({"any": []}, ""),
-    "not of a list": ({"not": []}, "invalid_query"),
     "17 levels": (json.loads('{"not":' * 17 + '{"all":[]}' + "}" * 17), "invalid_query"),
     "200 conditions": (
         {"any": [{"attribute": "carrier", "eq": "AA"}] * 200},
@@ -233,45 +187,41 @@ async def test_a_record_on_another_partition_is_rejected_with_the_fix(ready: Any
     await _is_alive(ready)
 
 
-@pytest.mark.parametrize("key", [None, b"", b"trains", b"\xff\xfe", b"flights\n"])
-async def test_a_record_under_another_key_is_rejected(ready: Any, key: bytes | None) -> None:
-    for role, value in (("queries", _query()), ("batches", _batch(rows=[]))):
-        record = ready.produce(role, value, key=key)
-        await ready.processes[0].run()
-        assert ready.rejection(record)["reason"]["code"] == "invalid_message"
-    await _is_alive(ready)
-
-
-@pytest.mark.parametrize("key", [None, b"", b"\xff", b"Flights", b"x" * 100])
-async def test_a_tombstone_under_no_name_is_rejected(ready: Any, key: bytes | None) -> None:
-    record = ready.produce("datasets", None, key=key)
-    await ready.processes[0].run()
-    assert ready.rejection(record)["reason"]["code"] == "invalid_message"
-    await _is_alive(ready)
-
-
-async def test_an_empty_value_retires_nothing(ready: Any) -> None:
-    """Only a null value is a tombstone; b"" is a mistake."""
-    record = ready.produce("datasets", b"", key="flights")
-    await ready.processes[0].run()
-    assert ready.rejection(record)["reason"]["code"] == "bad_json"
-    await _is_alive(ready)
-
-
 ARROW = {"content-type": b"application/vnd.apache.arrow.stream"}
+MISPLACED: list[tuple[str, bytes | None, bytes | None, dict[str, Any], str]] = [
+    *(
+        (role, value, key, {}, "invalid_message")
+        for key in (None, b"", b"trains", b"\xff\xfe", b"flights\n")
+        for role, value in (("queries", _query()), ("batches", _batch(rows=[])))
+    ),
+    *(
+        ("datasets", None, key, {}, "invalid_message")
+        for key in (None, b"", b"\xff", b"Flights", b"x" * 100)
+    ),
+    ("datasets", b"", b"flights", {}, "bad_json"),  # only a null value is a tombstone
+    *(
+        (
+            "batches",
+            value,
+            b"flights",
+            headers,
+            "too_large" if len(value or b"") > 10**6 else "invalid_message",
+        )
+        for value in (None, b"", b"ARROW1\0\0", b"\xff" * 100, b"\0" * 5_000_000)
+        for headers in (ARROW, ARROW | {"batch_id": None}, ARROW | {"batch_id": b"\xff"})
+    ),
+]
+"""Keys that do not fit, tombstones under no name, and what is not Arrow: each with its code."""
 
 
-@pytest.mark.parametrize(
-    "headers", [ARROW, ARROW | {"batch_id": None}, ARROW | {"batch_id": b"\xff"}]
-)
-@pytest.mark.parametrize("value", [None, b"", b"ARROW1\0\0", b"\xff" * 100, b"\0" * 5_000_000])
-async def test_bytes_that_are_not_arrow_are_rejected(
-    ready: Any, value: bytes | None, headers: dict[str, bytes]
-) -> None:
-    pytest.importorskip("pyarrow")
-    record = ready.produce("batches", value, key="flights", headers=headers)
+@pytest.mark.parametrize("at", range(len(MISPLACED)))
+async def test_a_record_in_the_wrong_place_or_form_is_rejected(ready: Any, at: int) -> None:
+    role, value, key, headers, code = MISPLACED[at]
+    if headers:
+        pytest.importorskip("pyarrow")
+    record = ready.produce(role, value, key=key, headers=headers)
     await ready.processes[0].run()
-    assert ready.rejection(record)["reason"]["code"] in {"invalid_message", "too_large"}
+    assert ready.rejection(record)["reason"]["code"] == code
     await _is_alive(ready)
 
 
@@ -304,24 +254,16 @@ async def test_arrow_without_an_id_is_rejected(ready: Any) -> None:
     await ready.processes[0].run()
     assert ready.events("batch_accepted")[-1]["batch_id"] == "whole"
     assert CANARY.encode() not in _public(ready)
-    await ready.processes[0].kill()
 
 
 BATCHES: dict[str, dict[str, Any]] = {
     "a row that is a list": {"rows": [[CANARY]]},
-    "a row that is null": {"rows": [None]},
     "an unknown name": {"rows": [{CANARY: 1}]},
     "a column that is text": {"columns": {"carrier": CANARY, "delay": [1], "cancelled": [1]}},
-    "a column that is a number": {"columns": {"carrier": 5, "delay": 5, "cancelled": 5}},
-    "a column that is null": {"columns": {"carrier": None, "delay": [], "cancelled": []}},
-    "a column that is an object": {"columns": {"carrier": {}, "delay": [], "cancelled": []}},
     "a column too few": {"columns": {"carrier": [CANARY]}},
     "columns of two lengths": {"columns": {"carrier": [CANARY], "delay": [], "cancelled": []}},
-    "no columns": {"columns": {}},
-    "a cell that is a number": {"cells": [5]},
     "a cell without a count": {"cells": [{"carrier": CANARY}]},
     "a negative count": {"cells": [{"carrier": CANARY, "count": -1}]},
-    "a count with a point": {"cells": [{"count": 1.0}]},
     "a count that is true": {"cells": [{"count": True}]},
     "too many rows": {"cells": [{"count": 2**62}, {"count": 1}]},
     "a count of 4,000 digits": {"cells": [{"count": 10**4_000}]},

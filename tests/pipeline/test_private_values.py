@@ -12,46 +12,25 @@ import pytest
 
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.journal import redis_follower
-from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka import topic_log
 from stream_dp.pipeline.kafka.topic_log import KeyedTopic, LogEntry
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS
 from stream_dp.pipeline.repair.unlock import lift
 from stream_dp.pipeline.rows.private_values import LOOKED, Keeper, Looked
-from stream_dp.pipeline.watch.crash_points import CrashPoint
+from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
 from stream_dp.state import private_names as kept_values
 from stream_dp.state.private_names import Named, name_of
-from stream_dp.state.schema import State, StateTable
 from tests import local_logs
 from tests.local_logs import LocalLog
 from tests.pipeline import scenarios
 from tests.pipeline.commands import offline
-from tests.pipeline.conftest import Die
-from tests.pipeline.crash import CountingFuse, Crash
 from tests.pipeline.fakes import FakeKept
 from tests.pipeline.held import Waiting
-from tests.pipeline.scenarios import DAY_MS, ERASED, LIVES, RUNS
+from tests.pipeline.scenarios import DAY_MS, RUNS, asks, flights, phase
 from tests.pipeline.world import World
 from tests.slow import rest_is_slow
 from tests.view import MemoryView
 from tests.waiting import PATIENCE_S
-
-AA = {"attribute": "carrier", "eq": "AA"}
-LATE = {"attribute": "delay", "ge": 10}
-
-
-def define(world: World) -> None:
-    world.define("flights", mechanism={"base_share": 0.0}, on_exhausted="refuse")
-
-
-def phase(world: World) -> None:
-    number = world.next_offset("batches", "flights")
-    world.cells("flights", f"batch-{number}", n=1 + number)
-
-
-def ask(query_id: str, where: Any = AA, **item: Any) -> Callable[[World], object]:
-    return lambda world: world.ask("flights", query_id, where, **item)
 
 
 def moved(world: World) -> None:
@@ -110,48 +89,7 @@ async def test_answers_do_not_depend_on_what_redis_has(
     assert answers[0]
 
 
-async def test_a_value_is_on_the_topic_before_the_commit_that_names_it(world: World) -> None:
-    process = world.process()
-    await process.assign()
-    log, there = cast("Any", process.worker.journal._log), list[bool]()
-    append = log.append
-
-    async def watched(partition: int, entries: Sequence[LogEntry]) -> int | None:
-        before = set(world.kept)
-        first: int | None = await append(partition, entries)
-        for held in world.durable().values():
-            there.extend(f"{held.name}/{name.hex()}".encode() in before for name in held.names)
-        return first
-
-    log.append = watched
-    for produce in RUNS:
-        produce(world)
-        await process.run()
-    await process.kill()
-    assert len(there) > 10
-    assert all(there)
-
-
 # Secrets of runs ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("faults", [[emptied], [wrong], [swapped], [emptied, moved], [away]])
-async def test_runs_go_on_whatever_redis_has_forgotten(world: World, faults: Any) -> None:
-    await world.run(rounds=RUNS[:3])
-    secrets = world.held("flights").vault
-    assert len(secrets) >= 2
-    assert None not in secrets.values()
-    for fault in faults:
-        fault(world)
-    process = world.process()
-    await process.assign()
-    await process.run()
-    assert process.datasets["flights"].rows.blocks.data.vault == secrets
-    await process.kill()
-    await world.run(rounds=RUNS[3:])
-    assert not [one for one in world.held("flights").transcript if one[:1] == b"\x03"], "none ended"
-    world.spoiled = {*world.durable()}
-    assert world.complaints() == []
 
 
 async def test_a_run_whose_secret_is_nowhere_ends(world: World) -> None:
@@ -179,15 +117,9 @@ def few(world: World) -> None:
     )
 
 
-def expires(world: World) -> None:
-    """All batches are deleted."""
-    for place, records in world.log.items():
-        world.expired |= {one.record_id for one in records if place.startswith("in.batches")}
-
-
 async def waits_since(world: World, *days: float) -> None:
     """Batches of these days, counted back from now, which wait."""
-    await world.run(rounds=(define,))
+    await world.run(rounds=(flights,))
     for ago in days:
         world.now_ms = -1 if ago < 0 else round(1_000 * time() - ago * DAY_MS)
         await world.run(rounds=(few,))
@@ -195,8 +127,7 @@ async def waits_since(world: World, *days: float) -> None:
 
 async def tidied(world: World, days: float = 30.0) -> list[type]:
     """Has a worker do what it does each minute, where batches last so many days; what waits then, and how."""
-    process = world.process(batches_last_s=days * 86_400)
-    await process.assign()
+    process = await world.owner(batches_last_s=days * 86_400)
     await process.run()
     await process.worker.tidy()
     await process.drained()
@@ -228,17 +159,10 @@ async def test_the_next_owner_finds_rows_that_were_kept_and_those_that_were_not_
         for rows in world.processes[-1].datasets["flights"].rows.waiting._pending.values()
     ]
     names = [one.batch_id for one in world.held("flights").waits if isinstance(one, Waiting)]
-    for place, records in world.log.items():
-        if place.startswith("in.batches"):
-            world.expired |= {
-                one.record_id
-                for one in records
-                if not any(name.encode() in (one.value or b"") for name in names)
-            }
+    world.expire(lambda one: any(name.encode() in (one.value or b"") for name in names))
     for fault in faults:
         fault(world)
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     assert [
         rows.to_bytes() for rows in process.datasets["flights"].rows.waiting._pending.values()
@@ -268,7 +192,7 @@ async def test_rows_of_a_data_set_that_was_quarantined_at_its_take_over_outlast_
         assert world.events("quarantined")
         assert await tidied(world) == [Named, Waiting]
         assert await tidied(world, 1.0) == [Named, Named], "each owner reads them"
-    expires(world)
+    world.expire()
     await lift(offline(world), "flights")
     assert await tidied(world) == [Named, Named]
     assert world.processes[-1].datasets["flights"].rows.waiting.n_rows == 2
@@ -282,10 +206,10 @@ async def test_a_data_set_whose_rows_are_deadly_to_read_is_read_once_more(
     await waits_since(world, 8.0)
     with monkeypatch.context() as patch:
 
-        async def deadly(self: Dataset) -> None:
+        async def deadly(self: WaitingBatches) -> None:
             raise world.Crash
 
-        patch.setattr(Dataset, "read_waiting", deadly)
+        patch.setattr(WaitingBatches, "read", deadly)
         deaths = await world.run(*[world.Fuse() for _ in range(10)])
         assert deaths == MOST_ATTEMPTS + 1
         assert world.events("quarantined")
@@ -295,52 +219,13 @@ async def test_a_data_set_whose_rows_are_deadly_to_read_is_read_once_more(
     assert world.processes[-1].datasets["flights"].rows.waiting.n_rows == 1
 
 
-class Armed(CountingFuse):
-    """Blows at a point of this name, once it is armed."""
-
-    def __init__(self, point: str) -> None:
-        super().__init__()
-        self._named = point
-        self.is_armed = False
-
-    def __call__(self, met: str) -> None:
-        if self.is_armed and met == self._named:
-            raise Crash(met)
-
-
-@pytest.mark.parametrize("point", ["before put", "after put", "before append", "after append"])
-async def test_a_crash_while_rows_are_kept_loses_none(world: World, point: str) -> None:
-    await waits_since(world, 8.0, 9.0)
-    fuse = Armed(point)
-    process = world.process(fuse, batches_last_s=86_400)
-    await process.assign()
-    await process.run()
-    await process.settled()
-    fuse.is_armed = True
-
-    async def tidy() -> None:
-        await process.worker.tidy()
-        await process.drained()
-
-    with pytest.raises(Crash):
-        await tidy()
-    await process.kill()
-    assert await tidied(world) == [Named, Named]
-    assert world.processes[-1].datasets["flights"].rows.waiting.n_rows == 2
-    expires(world)
-    await world.run(rounds=(phase, phase, phase))
-    assert [event["rows"] % 21_000 for event in world.events("phase_opened")] == [2, 0, 0]
-    assert world.events("rows_lost") == []
-    assert world.complaints() == []
-
-
 # A broker that is away ---------------------------------------------------------------------------
 
 
 async def test_a_worker_that_ends_waits_for_no_broker(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await world.run(rounds=(define, phase))
+    await world.run(rounds=(flights, phase))
     emptied(world)
     asked = asyncio.Event()
 
@@ -350,59 +235,13 @@ async def test_a_worker_that_ends_waits_for_no_broker(
         return None
 
     monkeypatch.setattr(FakeKept, "fetch", fetched)
-    process = world.process()
-    await process.assign()
-    ask("one")(world)
+    process = await world.owner()
+    asks("one")(world)
     running = asyncio.create_task(process.run())
     await asked.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(running, PATIENCE_S)
-    await process.kill()
-
-
-# Another block than the one asked for ------------------------------------------------------------
-
-TWINS = (
-    lambda world: world.define("flights", mechanism={"base_share": 0.0}),
-    lambda world: world.batch("flights", "one", cells=[_cells("AA", 25_000), _cells("UA", 5_000)]),
-    lambda world: world.batch("flights", "two", cells=[_cells("AA", 5_000), _cells("UA", 25_000)]),
-)
-"""Two phases of the same size with other rows."""
-
-
-def _cells(carrier: str, count: int) -> dict[str, Any]:
-    return {"carrier": carrier, "delay": 5, "cancelled": False, "count": count}
-
-
-async def _asked_of_the_first(world: World) -> float:
-    await world.run(rounds=(ask("one", window={"phases": [1, 1]}),))
-    value: float = world.answer("one")["value"]
-    return value
-
-
-async def test_a_block_that_redis_has_under_the_name_of_another_never_gives_its_rows(
-    world: World,
-) -> None:
-    await world.run(rounds=TWINS)
-    swapped(world)
-    assert abs(await _asked_of_the_first(world) - 25 / 30) < 0.1
-
-
-async def test_it_would_if_names_were_not_compared(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody else would notice: the blocks have the same size."""
-
-    async def trusting(self: Keeper, dataset: str, named: Named) -> bytes | None:
-        assert self._view is not None
-        kept = await self._view.kept(dataset, named.name)
-        return None if kept is None else kept_values.unsalted(kept)
-
-    monkeypatch.setattr(Keeper, "find", trusting)
-    await world.run(rounds=TWINS)
-    swapped(world)
-    assert abs(await _asked_of_the_first(world) - 5 / 30) < 0.1
 
 
 # What is kept as records ------------------------------------------------------------------------
@@ -440,15 +279,6 @@ def _entries(key: bytes, value: bytes) -> list[LogEntry]:
 
 def _key(named: Named) -> bytes:
     return f"flights/{named.name.hex()}".encode()
-
-
-async def test_a_value_is_fetched_from_its_parts(log: LocalLog) -> None:
-    kept, value = KeyedTopic(log), bytes(range(25))
-    assert await _put(kept, b"other/name", b"something") == (0,)
-    offsets = await _put(kept, KEY, value)
-    assert offsets == (1, 2, 3)
-    assert await kept.fetch(KEY, offsets) == value
-    assert await kept.parts("flights") == ({KEY: {0: 1, 1: 2, 2: 3}}, 4)
 
 
 async def test_what_is_not_exactly_there_is_not_taken(log: LocalLog) -> None:
@@ -493,19 +323,6 @@ async def test_a_value_of_which_a_part_is_damaged_is_not_taken(
     assert await _left(KeyedTopic(log)) == _hex(whole.name)
 
 
-async def test_parts_that_were_swapped_are_not_taken(log: LocalLog) -> None:
-    """Also where each key has the place of the other one, so that only the contents are wrong."""
-    keeper = keeper_of(log)
-    ((named, value),) = await keeper.keep("flights", bytes(range(14)))
-    one, other, _ = log.entries[0][:3]
-    assert (len(one.value), len(other.value)) == (10, 10)
-    log.entries[0][:2] = [replace(one, value=other.value), replace(other, value=one.value)]
-    assert await KeyedTopic(log).fetch(_key(named), named.offsets) not in (None, value)
-    assert await keeper.find("flights", named) is None
-    log.entries[0][:2] = [other, one]
-    assert await keeper.find("flights", named) == bytes(range(14)), "each has its own key"
-
-
 async def test_a_value_that_is_put_at_an_unknown_offset_is_put_once_more(log: LocalLog) -> None:
     append, lost = log.append, [True, False]
 
@@ -518,21 +335,6 @@ async def test_a_value_that_is_put_at_an_unknown_offset_is_put_once_more(log: Lo
     offsets = await _put(kept, KEY, b"some rows")
     assert offsets == (1,)
     assert await kept.fetch(KEY, offsets) == b"some rows"
-
-
-async def test_a_value_of_which_a_part_is_missing_leaves_with_its_data_set(log: LocalLog) -> None:
-    """A worker died while it kept the value, so nobody can read it, and some of its rows are there."""
-    kept, keeper = KeyedTopic(log), keeper_of(log)
-    await keeper.keep("flights", b"rows of the first phase")
-    await log.append(0, _entries(b"flights/second", bytes(range(25)))[:1])
-    await log.append(0, _entries(b"flights/third", bytes(range(25)))[2:])
-    await keeper.keep("trains", b"rows of others")
-    found = await _there(kept)
-    assert len(found) == 3
-    assert (found[b"flights/second"].keys(), found[b"flights/third"].keys()) == ({0}, {2})
-    await keeper.drop_unnamed("flights", (), Looked(), at_once=True)
-    assert await _there(kept) == {}
-    assert _rows_of(log) == {b"trains"}
 
 
 def _rows_of(log: LocalLog) -> set[bytes]:
@@ -586,41 +388,6 @@ async def test_a_value_whose_place_has_moved_is_found_and_all_is_read_once(
         assert await keeper.find("flights", kept[number][0]) == b"rows of phase %d" % number
     assert restored.readings == 1
     assert caplog.text.count("is not where it was on the topic of blocks") == 1
-
-
-async def test_a_value_in_whose_place_another_one_is_is_not_believed(log: LocalLog) -> None:
-    """Also under its own key: the name is a digest of the value."""
-    keeper, kept = keeper_of(log), KeyedTopic(log)
-    ((named, value),) = await keeper.keep("flights", b"rows")
-    forged = value[:-1] + b"S"
-    offsets = await _put(kept, _key(named), forged)
-    log.entries[0][: len(named.offsets)] = [LogEntry(b"", b"")] * len(named.offsets)
-    assert await kept.fetch(_key(named), offsets) == forged
-    assert await keeper_of(log).find("flights", named) is None
-    assert await keeper_of(log).find("flights", replace(named, offsets=offsets)) is None
-
-
-async def test_what_a_look_reads_does_not_pile_up_for_a_slow_redis(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(redis_follower, "_MOST_BYTES", 100)
-    view = MemoryView()
-    names = [bytes([number]) * 16 for number in range(9)]
-    pairs = {
-        (StateTable.KEPT, b"block %d" % number): Named(name, (number,)).to_bytes()
-        for number, name in enumerate(names)
-    }
-    state = State("flights", pairs=pairs)
-    behind = RedisFollower(view, lambda _: state, Context())
-    for name in names:
-        behind.keep("flights", name, bytes(30))
-    running = asyncio.create_task(behind.run())
-    await behind.joined()
-    assert [*view.values["flights"]] == names[:3]
-    behind.keep("flights", names[8], bytes(30))
-    await behind.joined()
-    assert names[8] in view.values["flights"]
-    running.cancel()
 
 
 class Redis:
@@ -682,15 +449,6 @@ async def test_many_values_are_kept_and_erased_some_at_a_time() -> None:
     before = heartbeat.count
     await keeper.drop("flights", named)
     assert (log.appended, heartbeat.count - before) == ([128, 128, 44], 3)
-    assert await _left(KeyedTopic(log)) == []
-
-
-async def test_a_value_is_erased_with_all_its_parts(log: LocalLog) -> None:
-    """Their number is in its name, so whoever erases it need not have kept it."""
-    ((long, _), (short, _)) = await keeper_of(log).keep("flights", bytes(25), b"short")
-    there = len(log.entries[0])
-    await keeper_of(log).drop("flights", [long, short])
-    assert len(log.entries[0]) - there == len(long.offsets) + len(short.offsets) == 5 + 3
     assert await _left(KeyedTopic(log)) == []
 
 
@@ -847,21 +605,3 @@ async def test_a_topic_that_ends_earlier_than_it_did_is_looked_through_anew(log:
     assert looked.start > 0
     await keeper.drop_unnamed("flights", {names[0]}, looked)
     assert await _left(kept) == _hex(names[0])
-
-
-# Crashes ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-async def test_a_crash_around_a_seal_loses_no_block(die: Die) -> None:
-    rounds = (define, phase, phase, ask("one"), phase, ask("two", LATE))
-    async for at, world in die(rounds, range(1_000), deaths=2):
-        assert world.complaints() == [], at
-        assert None not in world.held("flights").blocks
-        assert len(world.held("flights").blocks) == 3
-
-
-@pytest.mark.parametrize("rounds", [ERASED, LIVES])
-async def test_nor_does_a_crash_at_a_named_point(die: Die, rounds: Any) -> None:
-    async for at, world in die(rounds, {0, 9}, points=[*CrashPoint]):
-        assert world.complaints() == [], at

@@ -17,9 +17,7 @@ from stream_dp.pipeline.intake import decider
 from stream_dp.pipeline.repair.move import bring_in, take_out
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from tests.pipeline.commands import offline
-from tests.pipeline.conftest import Die
-from tests.pipeline.scenarios import BY_DAY, DAY_MS, NOV_1
-from tests.pipeline.test_take_over import started
+from tests.pipeline.scenarios import DAY_MS, NOV_1
 from tests.pipeline.world import World
 from tests.view import MemoryView
 
@@ -243,28 +241,6 @@ async def test_each_batch_of_persons_has_ranks_of_its_own(world: Any, process: A
     assert len({tuple(ranks(bytes(32), name, 3)) for name in names}) == len(names)
 
 
-def _by_day(world: World) -> None:
-    world.now_ms = NOV_1 + 5 * DAY_MS
-    world.define("trains", phase=BY_DAY)
-
-
-def _days(world: World) -> None:
-    columns = {"carrier": ["AA"] * 120, "delay": [3] * 120, "cancelled": [False] * 120}
-    for sequence, day in enumerate(("11-01", "11-02", "11-01", "11-03")):
-        for again in (sequence, sequence, sequence + 2):
-            world.counted("trains", "till-7", again, columns=columns, time=f"2026-{day}")
-
-
-async def test_wherever_a_worker_dies_each_batch_counts_once_by_the_calendar_too(
-    die: Die,
-) -> None:
-    async for at, world in die((_by_day, _days, _days), range(2, 10_000, 5)):
-        assert world.complaints() == []
-        events = [e for e in world.events("batch_accepted") if e.get("producer")]
-        assert [event["sequence"] for event in events] == [*range(6)], at
-        assert len(held(world, "trains").spent) == 2
-
-
 async def test_numbers_move_with_their_data_set_and_come_back_from_the_journal(
     world: Any, process: Any, make_world: Callable[..., Any], tmp_path: Any
 ) -> None:
@@ -273,18 +249,18 @@ async def test_numbers_move_with_their_data_set_and_come_back_from_the_journal(
     await process.run()
     await process.kill()
     world.view = MemoryView()
-    again = await started(world)
+    again = await world.lives()
     assert again.datasets["flights"].draft.cursor[KEY] == held(world).cursor[KEY] == 9
 
     new = make_world(seed=2)
-    await started(new)
+    await new.lives()
     await move("flights", world, new, tmp_path)
-    moved = await started(new)
+    moved = await new.lives()
     assert moved.worker.stopped == {}
     assert moved.datasets["flights"].draft.cursor[KEY] == 9
     new.counted("flights", "till-7", 8, rows=ONE)
     new.counted("flights", "till-7", 9, rows=ONE)
-    moved = await started(new)
+    moved = await new.lives()
     assert said_of(new) == [("batch_known", 8), ("batch_accepted", 9)]
     assert moved.datasets["flights"].rows.waiting.n_rows == 3
 

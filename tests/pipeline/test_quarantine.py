@@ -21,10 +21,8 @@ from tests.driven import take_all
 from tests.pipeline.commands import offline
 from tests.pipeline.fakes import FakeRows
 from tests.pipeline.marked import left, tried, trying
+from tests.pipeline.scenarios import AA, LATE
 from tests.view import MemoryView
-
-AA = {"attribute": "carrier", "eq": "AA"}
-LATE = {"attribute": "delay", "ge": 10}
 
 
 @pytest.fixture
@@ -76,13 +74,17 @@ async def _deaths(world: Any) -> int:
 
 
 @pytest.mark.parametrize("often", [Often(), Often(n_bytes=1, per_id=0)], ids=["", "rounds"])
+@pytest.mark.parametrize("role", ["queries", "batches"])
 async def test_a_deadly_record_quarantines_its_data_set_and_no_other(
-    defined: Any, deadly: Deadly, often: Often
+    defined: Any, deadly: Deadly, often: Often, role: str
 ) -> None:
     defined.often = often
     deadly("decision")
     defined.ask("flights", "before", AA)
-    record = defined.ask("flights", "deadly", AA)
+    if role == "queries":
+        record = defined.ask("flights", "deadly", AA)
+    else:
+        record = defined.batch("flights", "deadly", rows=[{"carrier": "AA"}])
     defined.ask("flights", "behind", AA)
     defined.batch("flights", "more", rows=[])
     defined.ask("trains", "aa", AA)
@@ -90,9 +92,10 @@ async def test_a_deadly_record_quarantines_its_data_set_and_no_other(
     (event,) = defined.events("quarantined")
     assert event["dataset"] == "flights"
     assert f"{record.topic_partition}:{record.offset}" in event["reason"]["message"]
-    assert defined.answer("before")["status"] == "answered"
+    assert role == "batches" or defined.answer("before")["status"] == "answered"
     assert defined.rejection(record)["reason"]["code"] == "quarantined"
-    assert defined.rejection(record)["query_id"] == "deadly"
+    assert defined.rejection(record).get("query_id") == ("deadly" if role == "queries" else None)
+    assert defined.held("flights").waiting == []
     assert defined.answer("aa")["status"] == "answered"
     codes = {r["reason"]["code"] for found in defined.rejections().values() for r in found}
     assert codes == {"quarantined"}
@@ -201,15 +204,6 @@ async def test_a_definition_that_kills_is_rejected(
     assert world.complaints() == []
 
 
-async def test_a_deadly_batch_quarantines_before_it_is_taken(defined: Any, deadly: Deadly) -> None:
-    deadly("decision")
-    record = defined.batch("flights", "deadly", rows=[{"carrier": "AA"}])
-    assert await _deaths(defined) == MOST_ATTEMPTS
-    assert defined.rejection(record)["reason"]["code"] == "quarantined"
-    assert defined.held("flights").waiting == []
-    assert defined.complaints() == []
-
-
 async def test_a_data_set_in_quarantine_can_be_retired(defined: Any, deadly: Deadly) -> None:
     deadly("decision")
     defined.ask("flights", "deadly", AA)
@@ -240,13 +234,11 @@ def _ask_five(world: Any) -> list[Any]:
 
 async def test_a_worker_whose_forerunner_said_goodbye_takes_records_in_groups(defined: Any) -> None:
     """As few steps as there can be: one append for each partition."""
-    before = defined.process()
-    await before.assign()
+    before = await defined.owner()
     await before.stop()
     assert left(defined) == [True, True]
     records = _ask_five(defined)
-    process = defined.process()
-    await process.assign()
+    process = await defined.owner()
     n_entries = [len(entries) for entries in defined.journal]
     await process.step(5)
     await process.drained()
@@ -257,24 +249,20 @@ async def test_a_worker_whose_forerunner_said_goodbye_takes_records_in_groups(de
     ]
     assert appended.count(b"commit") == len({record.key for record in records}) == 2
     assert tried(defined) == []
-    await process.kill()
     assert defined.complaints() == []
 
 
 async def test_after_a_death_only_what_may_have_caused_it_is_taken_alone(defined: Any) -> None:
     """Neither what its data set has passed, nor what came after the death."""
-    dead = defined.process()
-    await dead.assign()
+    dead = await defined.owner()
     _ask_five(defined)
     await dead.step(2)
     await dead.kill()
     n_left = 5 - 2
-    process = defined.process()
-    await process.assign()
+    process = await defined.owner()
     _ask_five(defined)
     await process.run()
     assert len(tried(defined)) == n_left
-    await process.kill()
     assert defined.complaints() == []
 
 
@@ -282,8 +270,7 @@ async def test_after_a_death_only_what_may_have_caused_it_is_taken_alone(defined
 async def test_who_is_stopped_in_the_middle_of_a_group_was_not_ended_by_it(
     defined: Any, goodbye: bool
 ) -> None:
-    stopped = defined.process()
-    await stopped.assign()
+    stopped = await defined.owner()
     _ask_five(defined)
     stopped.interrupt = lambda _: asyncio.sleep(10)
     step = asyncio.ensure_future(take_all(stopped.worker, stopped.fetch(5)))
@@ -292,11 +279,9 @@ async def test_who_is_stopped_in_the_middle_of_a_group_was_not_ended_by_it(
     await asyncio.gather(step, return_exceptions=True)
     stopped.interrupt = None
     await (stopped.stop() if goodbye else stopped.kill())
-    process = defined.process()
-    await process.assign()
+    process = await defined.owner()
     await process.run()
     assert bool(tried(defined)) is not goodbye
-    await process.kill()
     assert defined.complaints() == []
 
 
@@ -309,43 +294,23 @@ async def test_an_error_is_no_goodbye_though_the_process_ends_in_order(
         raise ZeroDivisionError
 
     _ask_five(defined)
-    failed = defined.process()
-    await failed.assign()
+    failed = await defined.owner()
     with monkeypatch.context() as patch:
         patch.setattr(decider.Decider, "handle", fail)
         with pytest.raises(ZeroDivisionError):
             await failed.run()
     await failed.stop()
-    hasty = defined.process()
-    await hasty.assign()
+    hasty = await defined.owner()
     await hasty.stop()
-    process = defined.process()
-    await process.assign()
+    process = await defined.owner()
     await process.run()
     alone = tried(defined)
     assert alone
     await process.stop()
-    last = defined.process()
-    await last.assign()
+    last = await defined.owner()
     _ask_five(defined)
     await last.run()
     assert tried(defined) == alone
-    await last.kill()
-    assert defined.complaints() == []
-
-
-async def test_a_worker_that_dies_at_a_record_among_others_dies_once_more(
-    defined: Any, deadly: Deadly
-) -> None:
-    before = defined.process()
-    await before.assign()
-    await before.stop()
-    deadly("decision")
-    records = _ask_five(defined)
-    record = defined.ask("flights", "deadly", AA)
-    assert await _deaths(defined) == 1 + MOST_ATTEMPTS
-    assert defined.rejection(record)["reason"]["code"] == "quarantined"
-    assert {len(defined.answers()), len(records)} == {5}
     assert defined.complaints() == []
 
 
@@ -362,8 +327,7 @@ async def test_attempts_are_counted_whatever_redis_forgets(defined: Any, deadly:
     deadly("decision")
     record = defined.ask("flights", "deadly", AA)
     for number in range(1, MOST_ATTEMPTS + 1):
-        process = defined.process()
-        await process.assign()
+        process = await defined.owner()
         with pytest.raises(defined.Crash):
             await process.run()
         await process.kill()

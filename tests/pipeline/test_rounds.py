@@ -11,80 +11,32 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import Fenced
-from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import place_in
 from stream_dp.pipeline.journal import (
-    checkpoint_rounds,
     entries,
-    partition_history,
     releaser,
 )
 from stream_dp.pipeline.journal.checkpoint_rounds import Often, Rounds
-from stream_dp.pipeline.journal.entries import Round, entries_of, newest_in
+from stream_dp.pipeline.journal.entries import Round, entries_of
 from stream_dp.pipeline.journal.journal import Journal
 from stream_dp.pipeline.journal.marks import said
-from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.kafka.topic_log import LogEntry
-from stream_dp.pipeline.watch.crash_points import CrashPoint
-from stream_dp.state.ids import Ids
-from stream_dp.state.schema import State, StateTable
-from tests.pipeline.crash import CountingFuse
+from stream_dp.state.schema import StateTable
+from tests.pipeline.durable import SOON, contents, differ, lost_by_a_take_over
 from tests.pipeline.fakes import FakeLog
 from tests.pipeline.held import held_of
 from tests.pipeline.scenarios import (
     AA,
-    ERASED,
-    GATED,
+    EVERY,
     LIVES,
-    PERSONS,
     ROTATED,
     ROUNDS,
-    RUNS,
-    STANDING,
 )
-from tests.pipeline.test_take_over import SOON, contents, differences, durable, sent, started
 from tests.pipeline.trail import Sent
 from tests.pipeline.world import World
-from tests.slow import rest_is_slow
-from tests.view import MemoryView
 
 CARRIES = Often(n_bytes=40_000, per_id=0)
 """Rounds as often as a short test needs them, which carry all answers that are kept."""
-
-POINTS = [
-    CrashPoint.BEFORE_CHECKPOINT,
-    CrashPoint.AFTER_CHECKPOINT,
-    CrashPoint.BEFORE_TRUNCATION,
-    CrashPoint.AFTER_TRUNCATION,
-]
-
-
-async def lived(world: World, rounds: Sequence[Callable[[World], object]]) -> Any:
-    """Runs rounds under one worker, which dies in the end."""
-    process = world.process()
-    await process.assign()
-    for produce in rounds:
-        produce(world)
-        await process.run()
-    await process.kill()
-    return process
-
-
-async def differs(world: World) -> list[str]:
-    """What the next worker makes of the journal, and of nothing else: where it is not what was committed."""
-    before = {name: durable(held) for name, held in held_of(world).items()}
-    world.view, world.often = MemoryView(), Often()  # it makes no round of its own
-    found = await differences(world)
-    for name, held in held_of(world).items():
-        now = durable(held)
-        found += [f"{name}: other {part}" for part, was in before[name].items() if now[part] != was]
-    return found + world.complaints()
-
-
-def kinds(world: World, partition: int) -> list[str]:
-    """The kinds of the entries of a partition that are there."""
-    there = world.journal[partition][world.forgotten[partition] :]
-    return [dict(entry.headers)["kind"].decode() for entry in there]
 
 
 def ends(world: World, partition: int) -> Iterator[tuple[int, Round]]:
@@ -94,18 +46,10 @@ def ends(world: World, partition: int) -> Iterator[tuple[int, Round]]:
             yield offset, Round.from_bytes(entry.value)
 
 
-def here(world: World, name: str = "flights") -> int:
-    return partition_of(name.encode(), world.partitions)
-
-
 # ---------------------------------------------------------------- when
 
 
 TOGETHER = ("flights", "cars")
-
-
-def test_these_two_are_in_one_partition(world: World) -> None:
-    assert len({here(world, name) for name in TOGETHER}) == 1
 
 
 def define_both(world: World) -> None:
@@ -124,24 +68,23 @@ def asks(world: World) -> None:
 async def test_a_round_is_made_when_so_many_bytes_are_behind_the_last_one(world: World) -> None:
     """Each entry counts with 4,096 bytes more: reading it takes as long as that."""
     world.often, world.group = Often(n_bytes=30 * 4_096), 1
-    process = await lived(world, (define_both, *[asks] * 12))
-    made = [one for _, one in ends(world, here(world))]
+    process = await world.lives(define_both, *[asks] * 12)
+    made = [one for _, one in ends(world, world.home("flights"))]
     assert len(made) > 2
     begins = [one.begin for one in made]
     between = [later - before for before, later in zip([0, *begins], begins, strict=False)]
     assert max(between) <= 30 + 8, "what one step makes comes on top"
     assert min(between) > 10, "small entries, so there are nearly as many"
-    owned = process.worker.journal.owned()[here(world)]
-    grown = len(world.journal[here(world)]) - owned.begin
+    owned = process.worker.journal.owned()[world.home("flights")]
+    grown = len(world.journal[world.home("flights")]) - owned.begin
     assert grown < 38
-    assert [*ends(world, here(world, "trains"))] == [], "nothing is there of any use"
+    assert [*ends(world, world.home("trains"))] == [], "nothing is there of any use"
 
 
 async def test_what_is_written_is_in_proportion_to_what_grew(world: World) -> None:
     """However soon it is due, a round waits until half of what it writes has come."""
     world.often = Often(n_bytes=1)
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights", mechanism={"base_share": 0.0})
     world.cells("flights", "one")
     await process.run()
@@ -151,13 +94,13 @@ async def test_what_is_written_is_in_proportion_to_what_grew(world: World) -> No
     chain.ids.compact()
     index = chain.ids.n_bytes
     assert index > 80_000
-    before = len([*ends(world, here(world))])
+    before = len([*ends(world, world.home("flights"))])
     for _ in range(40):
         asks(world)
         await process.run()
     await process.kill()
-    written = len([*ends(world, here(world))]) - before
-    grown = sum(len(entry.value) + 4_096 for entry in world.journal[here(world)])
+    written = len([*ends(world, world.home("flights"))]) - before
+    grown = sum(len(entry.value) + 4_096 for entry in world.journal[world.home("flights")])
     assert 1 <= written <= 2 * grown / index
 
 
@@ -165,17 +108,13 @@ async def test_what_is_written_is_in_proportion_to_what_grew(world: World) -> No
 
 
 @pytest.mark.parametrize("often", [SOON, CARRIES], ids=["few are carried", "all are carried"])
-@pytest.mark.parametrize(
-    "scenario",
-    [ROUNDS, RUNS, STANDING, PERSONS, LIVES, ERASED, GATED, ROTATED],
-    ids=["all", "runs", "standing", "persons", "lives", "erased", "gated", "rotated"],
-)
-async def test_a_round_is_as_good_as_all_commits(world: World, scenario: Any, often: Often) -> None:
+@pytest.mark.parametrize("name", EVERY)
+async def test_a_round_is_as_good_as_all_commits(world: World, name: str, often: Often) -> None:
     world.often = often
-    await lived(world, scenario)
+    await world.lives(*EVERY[name])
     assert any([*ends(world, at)] for at in range(world.partitions))
     assert max(world.forgotten) > 10 or often is not CARRIES
-    assert await differs(world) == []
+    assert await lost_by_a_take_over(world) == []
 
 
 @pytest.mark.parametrize("scenario", [ROUNDS, ROTATED, LIVES])
@@ -184,7 +123,7 @@ async def test_nobody_reads_what_is_below_the_newest_round_and_holds_no_answer(
 ) -> None:
     """All else that is below it is spoilt here: the next worker finds the same without it."""
     world.often = replace(SOON, per_id=10_000)
-    former = await lived(world, scenario)
+    former = await world.lives(*scenario)
     spoilt = 0
     world.shows_outputs = False  # they may say where commits were that are spoilt now
     before = held_of(world)
@@ -202,81 +141,32 @@ async def test_nobody_reads_what_is_below_the_newest_round_and_holds_no_answer(
                 spoilt += 1
     assert spoilt > 20
     world.often = Often()
-    assert await differences_to(world, before) == []
-
-
-async def differences_to(world: World, before: dict[str, Any]) -> list[str]:
-    """Where the next owner differs from what was durable before."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
-    found = []
-    for name, held in before.items():
-        chain = process.worker.journal.chain(name)
-        found += [] if chain.build().pairs == held.pairs else [f"{name}: other pairs"]
-        at = {pair: one.found for pair, one in chain.find(contents(held)).items()}
-        there = await process.worker.journal.contents(name, at)
-        found += [] if there == contents(held) else [f"{name}: other contents"]
-    await process.kill()
-    return found
-
-
-async def test_a_reader_begins_with_the_begin_of_the_newest_round(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It reads the last entries once, to find that round, and then from its begin on."""
-    world.often, world.group = replace(SOON, per_id=10_000), 1
-    await lived(world, (define_both, *[asks] * 14))
-    at, made = [*ends(world, here(world))][-1]
-    assert made.begin > 100
-    starts, read = list[int](), FakeLog.read
-
-    async def watched(
-        self: FakeLog, partition: int, start: int, end: int
-    ) -> AsyncIterator[Sequence[tuple[int, LogEntry]]]:
-        if partition == here(world):
-            starts.append(start)
-        async for piece in read(self, partition, start, end):
-            yield piece
-
-    monkeypatch.setattr(partition_history, "_WINDOW", 10)
-    monkeypatch.setattr(FakeLog, "read", watched)
-    world.often, world.shows_outputs = Often(), False
-    process = world.process()
-    await process.assign()
-    owned = process.worker.journal.owned()[here(world)]
-    await process.kill()
-    assert (owned.newest, owned.begin) == (at, made.begin)
-    assert min(starts[1:]) == made.begin, "the first one is that of the last entries"
-    assert starts[0] > made.begin - 10
-    chains = owned.chains
-    assert {name: chain.checkpoint_at for name, chain in chains.items()} == made.checkpoints
+    for held in before.values():
+        assert await differ(process.worker.journal, held) == []
 
 
 async def test_marks_of_before_come_with_a_round(world: World) -> None:
     """What was rejected, what has left and where reading goes on: nothing else would say it any more."""
     world.often, world.group = CARRIES, 1
-    early = [lambda world: world.ask("cars", "early", AA)]
-    former = await lived(world, (*early, define_both, *[asks] * 12))
-    partition = here(world)
+    former = await world.lives(lambda w: w.ask("cars", "early", AA), define_both, *[asks] * 12)
+    partition = world.home("flights")
     before = former.worker.journal.owned()[partition].marks
     assert any(name.startswith("rejected ") for name in before.watermarks)
     first = world.forgotten[partition]
-    marks = [
-        entry.value
-        for entry in world.journal[partition][first:]
-        if dict(entry.headers)["kind"] == b"mark"
-    ]
-    assert not any(b"rejected in.queries" in mark for mark in marks), "so it is in the begin alone"
+    there = zip(world.kinds(partition), world.journal[partition][first:], strict=True)
+    says = {kind for kind, entry in there if b"rejected in.queries" in entry.value}
+    assert says == {"begin"}
     world.often = Often()
-    process = await started(world)
+    process = await world.lives()
     after = process.worker.journal.owned()[partition].marks
     for name, offset in before.watermarks.items():
         assert after.watermarks[name] == offset or not name.startswith("rejected ")
         assert after.watermarks[name] >= offset - 1, (
             "the last record was never said to be done with"
         )
-    assert (after.released > first, after.first) == (True, first)
+    assert (after.released >= first, after.first) == (True, first)
 
 
 async def test_nothing_leaves_again_that_has_left_before_the_round(
@@ -284,12 +174,14 @@ async def test_nothing_leaves_again_that_has_left_before_the_round(
 ) -> None:
     monkeypatch.setattr(releaser, "_IDLE_S", 3_600.0)  # the last owner does not say what has left
     world.often, world.group = CARRIES, 1
-    await lived(world, (define_both, *[asks] * 12))
-    _, made = [*ends(world, here(world))][-1]
+    await world.lives(define_both, *[asks] * 12)
+    _, made = [*ends(world, world.home("flights"))][-1]
     world.trail.clear()
-    await started(world)
+    await world.lives()
     places = [
-        place_in(headers) for _, key, _, headers in sent(world) if here(world, key) == here(world)
+        place_in(one.headers)
+        for one in world.left()
+        if world.home(one.key) == world.home("flights")
     ]
     assert places
     assert all(place is not None and place.offset >= made.begin for place in places)
@@ -298,38 +190,20 @@ async def test_nothing_leaves_again_that_has_left_before_the_round(
 # ---------------------------------------------------------------- what is deleted, and what is not
 
 
-async def test_the_journal_stays_as_long_as_answers_are_kept(world: World) -> None:
-    world.often = CARRIES
-    await lived(world, (*ROTATED, *ROTATED[1:], *ROTATED[1:]))
-    lengths = [len(kinds(world, at)) for at in range(world.partitions)]
-    assert all(length < 40 for length in lengths)
-    assert all(at > 60 for at in world.forgotten)
-    assert [kinds(world, at)[0] for at in range(world.partitions)] == ["begin", "begin"]
-    assert await differs(world) == []
-
-
-async def test_work_goes_on_behind_a_cut(world: World) -> None:
-    world.often = CARRIES
-    await lived(world, ROTATED)
-    world.view = MemoryView()
-    await lived(world, ROTATED[1:])
-    assert await differs(world) == []
-
-
 @pytest.mark.parametrize("per_id", [0, 8])
 async def test_it_is_cut_below_the_round_if_few_answers_are_below_it(
     world: World, per_id: int
 ) -> None:
     """They are all kept for ever here, and each commit has one: there are two or three entries for each."""
     world.often, world.group = Often(n_bytes=40_000, per_id=per_id), 1
-    await lived(world, (define_both, *[asks] * 12))
-    partition = here(world)
+    await world.lives(define_both, *[asks] * 12)
+    partition = world.home("flights")
     (*_, (_, made)) = ends(world, partition)
     if per_id == 8:
         assert world.forgotten[partition] < 12, "below the first answer alone"
     else:
         assert world.forgotten[partition] == made.begin
-    assert await differs(world) == []
+    assert await lost_by_a_take_over(world) == []
 
 
 def _retired(world: World) -> None:
@@ -341,39 +215,27 @@ async def test_a_data_set_without_records_or_rows_does_not_keep_the_journal(
     world: World, way: str
 ) -> None:
     world.often, world.group = CARRIES, 1
-    await lived(world, (define_both, *([_retired] if way == "retired" else []), *[asks] * 12))
-    assert world.forgotten[here(world)] > 40
-    assert await differs(world) == []
+    await world.lives(define_both, *([_retired] if way == "retired" else []), *[asks] * 12)
+    assert world.forgotten[world.home("flights")] > 40
+    assert await lost_by_a_take_over(world) == []
 
 
 async def test_a_data_set_that_is_stopped_keeps_its_partition_of_the_journal(world: World) -> None:
     """No state can be written of it, so it would be forgotten. The other one goes on."""
     world.often, world.group = CARRIES, 1
-    await lived(world, (define_both, *[asks] * 6))
-    before = world.forgotten[here(world)]
+    await world.lives(define_both, *[asks] * 6)
+    before = world.forgotten[world.home("flights")]
     assert before > 0
-    for at, entry in enumerate(world.journal[here(world)]):
+    for at, entry in enumerate(world.journal[world.home("flights")]):
         if entry.key == b"cars" and dict(entry.headers)["kind"] == b"checkpoint":
-            world.journal[here(world)][at] = replace(entry, value=b"not a checkpoint")
-    rounds_before = len([*ends(world, here(world))])
-    process = await lived(world, [asks] * 12)
+            world.journal[world.home("flights")][at] = replace(entry, value=b"not a checkpoint")
+    rounds_before = len([*ends(world, world.home("flights"))])
+    process = await world.lives(*[asks] * 12)
     assert process.worker.stopped.keys() == {"cars"}
     assert len(world.answers()) == 2 + 18 * 5
-    assert world.forgotten[here(world)] == before
-    assert len([*ends(world, here(world))]) == rounds_before
-    assert kinds(world, here(world)).count("begin") == 1, "it is not even tried"
-
-
-async def test_a_ledger_goes_on_behind_a_cut(world: World) -> None:
-    world.often, world.group = CARRIES, 1
-    await lived(world, (define_both, *[asks] * 10))
-    before = len([one for one in world.released("ledger") if one["dataset"] == "flights"])
-    world.view, world.often = MemoryView(), Often()
-    later = {"attribute": "delay", "ge": 10}
-    await lived(world, [lambda world: world.ask("flights", "later", later)])
-    (*_, last) = [one for one in world.released("ledger") if one["dataset"] == "flights"]
-    assert last["seq"] >= before - 1
-    assert world.complaints() == []
+    assert world.forgotten[world.home("flights")] == before
+    assert len([*ends(world, world.home("flights"))]) == rounds_before
+    assert world.kinds(world.home("flights")).count("begin") == 1, "it is not even tried"
 
 
 # ---------------------------------------------------------------- work meanwhile
@@ -391,8 +253,7 @@ async def test_work_goes_on_while_a_round_is_written(
 
     monkeypatch.setattr(Rounds, "_write", slow)
     world.often, world.group = CARRIES, 1
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     define_both(world)
     for _ in range(8):
         asks(world)
@@ -405,12 +266,12 @@ async def test_work_goes_on_while_a_round_is_written(
     wait.set()
     await process.drained()
     await process.kill()
-    partition = here(world)
+    partition = world.home("flights")
     (*_, (end, made)) = ends(world, partition)
     between = world.journal[partition][made.begin : end]
     assert [dict(one.headers)["kind"] for one in between].count(b"commit") > 10
     assert {"boats", "ships"} - made.checkpoints.keys(), "one is too new for it"
-    assert await differs(world) == []
+    assert await lost_by_a_take_over(world) == []
 
 
 @pytest.mark.parametrize("scenario", [ROUNDS, ROTATED])
@@ -419,62 +280,16 @@ async def test_entries_in_many_parts_are_read_as_one(
 ) -> None:
     monkeypatch.setattr(entries, "_PART_BYTES", 1_000)  # marks are shorter
     world.often = CARRIES
-    await lived(world, scenario)
+    await world.lives(*scenario)
     headers = [dict(entry.headers) for one in world.journal for entry in one]
     in_parts = [one["kind"] for one in headers if "part" in one]
     assert in_parts.count(b"checkpoint") > 5
     assert in_parts.count(b"commit") > 3 or scenario is ROTATED
     assert max(world.forgotten) > 0
-    assert await differs(world) == []
+    assert await lost_by_a_take_over(world) == []
 
 
 # ---------------------------------------------------------------- deaths
-
-
-@pytest.mark.parametrize(
-    ("scenario", "often", "step"),
-    rest_is_slow(
-        [
-            (ROTATED, CARRIES, 4),
-            *(
-                (scenario, often, 1)
-                for scenario in (ROTATED, ROUNDS, LIVES)
-                for often in (SOON, CARRIES)
-            ),
-        ],
-        first=1,
-        unpack=True,
-    ),
-)
-@pytest.mark.parametrize("point", POINTS)
-async def test_a_death_around_a_round_breaks_no_promise(
-    make_world: Callable[..., World], point: CrashPoint, scenario: Any, often: Often, step: int
-) -> None:
-    died = 0
-    for place in range(0, 100, step):
-        world = make_world(seed=place)
-        world.often = often
-        fuse = world.Fuse(place, point)
-        died += await world.run(fuse, rounds=scenario)
-        world.view = MemoryView()
-        assert await differs(world) == []
-        if fuse.met <= place:
-            assert died > 1 or (point in POINTS[2:] and often is SOON), "it was never met"
-            return
-    raise AssertionError("there are more rounds than places to die at")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scenario", [ROUNDS, ROTATED, LIVES])
-async def test_a_worker_may_die_anywhere(make_world: Callable[..., World], scenario: Any) -> None:
-    for place in range(5, 10_000, 37):
-        world = make_world(seed=place + 1)
-        world.often = CARRIES
-        deaths = await world.run(world.Fuse(place), rounds=scenario)
-        assert await differs(world) == [], place
-        if not deaths:
-            return
-    raise AssertionError("there are more effects than places")
 
 
 async def test_a_round_that_another_worker_has_interrupted_is_ignored(
@@ -527,7 +342,7 @@ async def test_a_round_that_another_worker_has_interrupted_is_ignored(
         await heir.run()
         await heir.kill()
         slept += in_a_round
-        assert await differs(world) == [], effect
+        assert await lost_by_a_take_over(world) == [], effect
     raise AssertionError("there are more effects than places to sleep at")
 
 
@@ -536,9 +351,9 @@ async def test_a_round_that_another_worker_has_interrupted_is_ignored(
 
 async def two_rounds(world: World) -> list[tuple[int, Round]]:
     world.often, world.group = replace(SOON, per_id=10_000), 1
-    await lived(world, (define_both, *[asks] * 14))
+    await world.lives(define_both, *[asks] * 14)
     world.often = Often()
-    found = [*ends(world, here(world))]
+    found = [*ends(world, world.home("flights"))]
     assert len(found) > 2
     return found
 
@@ -548,35 +363,14 @@ async def test_an_older_round_that_a_zombie_names_last_is_not_the_newest(
     world: World, n_late: int
 ) -> None:
     (older, _), *_, (newest, made) = await two_rounds(world)
-    await started(world)
-    zombies = dict(world.journal[here(world)][older].headers)["epoch"]
+    await world.lives()
+    zombies = dict(world.journal[world.home("flights")][older].headers)["epoch"]
     late = entries_of("mark", "", said(released=1), zombies, newest=older)
-    world.journal[here(world)] += late * n_late
-    process = await started(world)
-    owned = process.worker.journal.owned()[here(world)]
+    world.journal[world.home("flights")] += late * n_late
+    process = await world.lives()
+    owned = process.worker.journal.owned()[world.home("flights")]
     assert (owned.newest, owned.begin) == (newest, made.begin)
-    assert await differs(world) == []
-
-
-async def test_an_older_round_that_is_named_alone_makes_the_same_state(world: World) -> None:
-    """As where the entry that names the newest one is not there yet."""
-    (_, (older, made), *_, _) = await two_rounds(world)
-    before = {name: durable(held) for name, held in held_of(world).items()}
-    partition = here(world)
-    for at, entry in enumerate(world.journal[partition]):
-        named = newest_in(entry)
-        if named is not None and named > older:
-            headers = tuple(
-                (name, b"%d" % older if name == "newest" else value)
-                for name, value in entry.headers
-            )
-            world.journal[partition][at] = replace(entry, headers=headers)
-    world.often = Often()
-    process = await started(world)
-    owned = process.worker.journal.owned()[partition]
-    assert (owned.newest, owned.begin) == (older, made.begin)
-    assert await differences(world) == []
-    assert {name: durable(held) for name, held in held_of(world).items()} == before
+    assert await lost_by_a_take_over(world) == []
 
 
 # ---------------------------------------------------------------- others who delete
@@ -586,7 +380,7 @@ async def test_entries_that_a_former_owner_deletes_meanwhile_are_not_missed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.often = CARRIES
-    await lived(world, ROTATED)
+    await world.lives(*ROTATED)
     wanted, forgotten = list(world.forgotten), world.forgotten
     assert min(wanted) > 0
     older = [next(ends(world, at))[1].begin for at in range(world.partitions)]
@@ -601,7 +395,7 @@ async def test_entries_that_a_former_owner_deletes_meanwhile_are_not_missed(
             yield piece
 
     monkeypatch.setattr(FakeLog, "read", slow)
-    assert await differs(world) == []
+    assert await lost_by_a_take_over(world) == []
 
 
 async def test_entries_that_a_former_owner_deletes_late_are_not_relied_on(
@@ -609,7 +403,7 @@ async def test_entries_that_a_former_owner_deletes_late_are_not_relied_on(
 ) -> None:
     """Its last round is finished just when the next owner has looked for the newest one."""
     world.often = CARRIES
-    await lived(world, ROTATED)
+    await world.lives(*ROTATED)
     deleted, newest = list(world.forgotten), list[int]()
     for partition in range(world.partitions):
         *_, (_, older), (end, made) = ends(world, partition)
@@ -631,64 +425,10 @@ async def test_entries_that_a_former_owner_deletes_late_are_not_relied_on(
 
     monkeypatch.setattr(FakeLog, "bounds", before)
     monkeypatch.setattr(Journal, "entered", deletes)
-    assert await differs(world) == []
+    assert await lost_by_a_take_over(world) == []
 
 
-# ---------------------------------------------------------------- broken copies
-
-Mutate = Callable[[pytest.MonkeyPatch], None]
-
-
-def the_journal_is_cut_behind_the_begin(patch: pytest.MonkeyPatch) -> None:
-    forget = Journal.forget
-
-    async def too_far(self: Journal, owned: Any, before: int) -> bool:
-        return await forget(self, owned, before + 1)
-
-    patch.setattr(Journal, "forget", too_far)
-
-
-def it_is_cut_without_a_word(patch: pytest.MonkeyPatch) -> None:
-    async def silent(self: Journal, owned: Any, before: int) -> bool:
-        await self._log.forget(owned.partition, before)
-        return True
-
-    patch.setattr(Journal, "forget", silent)
-
-
-def answers_are_not_carried(patch: pytest.MonkeyPatch) -> None:
-    async def nothing(*_: Any) -> dict[str, Any]:
-        return {}
-
-    patch.setattr(Rounds, "_carried", nothing)
-
-
-def it_is_cut_though_answers_are_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Rounds, "_may_carry", lambda *_: False)
-    patch.setattr(checkpoint_rounds, "_first_kept", lambda begun: begun.at)
-
-
-def a_checkpoint_has_the_state_of_later(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(State, "copied", lambda self: self)
-
-
-def a_checkpoint_has_the_index_of_later(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ids, "copied", lambda self: self)
-    patch.setattr(State, "copied", lambda self: self)
-
-
-def a_checkpoint_is_not_there(patch: pytest.MonkeyPatch) -> None:
-    async def unwritten(self: Rounds, owned: Any, *_: Any) -> int:
-        return int(owned.expected)
-
-    patch.setattr(Rounds, "_write", unwritten)
-
-
-def what_has_not_left_is_said_to_have(patch: pytest.MonkeyPatch) -> None:
-    async def at_once(self: Releaser) -> None:
-        await (await self.hand_over())
-
-    patch.setattr(Releaser, "settled", at_once)
+# ---------------------------------------------------------------- what has left
 
 
 def busy(world: World) -> None:
@@ -696,56 +436,15 @@ def busy(world: World) -> None:
         asks(world)
 
 
-async def caught(make_world: Callable[..., World]) -> bool:
-    """Whether somebody notices, wherever a worker dies, with work beside each round."""
-    for scenario in ((define_both, busy, busy), ROTATED):
-        for place in range(20):
-            for fuse in (CountingFuse(19 * place), CountingFuse(place, CrashPoint.BEFORE_SEND)):
-                world = make_world(seed=place)
-                world.often, world.lagging, world.group = CARRIES, True, 1
-                try:
-                    await world.run(fuse, rounds=scenario)
-                    if await differs(world):
-                        return True
-                except Exception:  # noqa: BLE001 - a worker that cannot go on has noticed
-                    return True
-    return False
-
-
-@pytest.mark.parametrize(
-    "mutate",
-    [
-        the_journal_is_cut_behind_the_begin,
-        it_is_cut_without_a_word,
-        answers_are_not_carried,
-        it_is_cut_though_answers_are_kept,
-        a_checkpoint_has_the_state_of_later,
-        a_checkpoint_is_not_there,
-        what_has_not_left_is_said_to_have,
-    ],
-)
-async def test_a_broken_copy_is_caught(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, mutate: Mutate
-) -> None:
-    mutate(monkeypatch)
-    assert await caught(make_world)
-
-
-@pytest.mark.slow
-async def test_the_protocol_itself_is_not_caught(make_world: Callable[..., World]) -> None:
-    """The test above can fail."""
-    assert not await caught(make_world)
-
-
 async def test_all_that_was_decided_before_a_round_has_left_by_its_begin(world: World) -> None:
     world.often, world.lagging, world.group = CARRIES, True, 1
-    await lived(world, (define_both, busy, busy))
-    partition, compared = here(world), 0
+    await world.lives(define_both, busy, busy)
+    partition, compared = world.home("flights"), 0
     for _, made in ends(world, partition):
         for event in world.trail:
             if isinstance(event, Sent) and event.journal[partition] > made.begin:
                 place = place_in(event.outgoing.headers)
-                if place is not None and here(world, event.outgoing.key) == partition:
+                if place is not None and world.home(event.outgoing.key) == partition:
                     compared += 1
                     assert place.offset > made.begin
     assert compared > 20

@@ -14,8 +14,8 @@ import pytest
 
 from stream_dp.errors import Fenced
 from stream_dp.pipeline.intake.records import Releasable
-from stream_dp.pipeline.journal import journal
-from stream_dp.pipeline.journal.checkpoint_rounds import Often
+from stream_dp.pipeline.journal import checkpoint_rounds, journal
+from stream_dp.pipeline.journal.checkpoint_rounds import Often, Rounds
 from stream_dp.pipeline.journal.contents import Contents
 from stream_dp.pipeline.journal.entries import FILL, CountingEntry, EntryReader, Round
 from stream_dp.pipeline.journal.journal import Journal
@@ -25,13 +25,12 @@ from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.rows import private_values
 from stream_dp.pipeline.rows.private_values import Keeper
-from stream_dp.pipeline.worker import Worker
 from stream_dp.state import ids
 from stream_dp.state.private_names import Named, unsalted
-from stream_dp.state.schema import Commit
+from stream_dp.state.schema import State
 from tests.pipeline import scenarios, simulator
 from tests.pipeline.fakes import FakeKept, FakeLog, FakeRows
-from tests.pipeline.test_forked_ledger import several_answers, went_back
+from tests.pipeline.test_forked_ledger import went_back
 from tests.pipeline.test_mutants import said_before_it_has_left
 from tests.pipeline.world import World
 from tests.slow import rest_is_slow
@@ -87,8 +86,7 @@ async def _reads_while_entries_are_deleted(world: World) -> None:
     """A worker that was followed reads what lies behind its last entry, just when the epoch there goes."""
     world.define("flights", mechanism={"base_share": 0.0})
     world.cells("flights", "one")
-    first = world.process()
-    await first.assign()
+    first = await world.owner()
     await first.run()
     world.ask("flights", "aa", scenarios.AA)
     read, gone = FakeLog.read, [0] * world.partitions
@@ -105,8 +103,7 @@ async def _reads_while_entries_are_deleted(world: World) -> None:
     async def followed(_: int) -> None:
         first.interrupt = None
         world.often = Often(1, per_id=0)
-        another = world.process()
-        await another.assign()
+        another = await world.owner()
         await another.run()
         await another.kill()
 
@@ -163,7 +160,7 @@ async def test_one_who_does_not_compare_what_was_published_is_caught(
     monkeypatch.setattr(Journal, "_check_published", nothing)
     await went_back(world)
     await world.run()
-    assert several_answers(world)
+    assert world.several_answers()
 
 
 # ---------------------------------------------------------------- broken copies: the journal
@@ -227,10 +224,6 @@ def a_gap_that_was_cut_off_unread_is_taken_for_empty(patch: pytest.MonkeyPatch) 
         return await where(self, owned, entries)
 
     patch.setattr(Journal, "_where", trusting)
-
-
-def nothing_is_sent_again_at_a_take_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Worker, "_release_again", lambda *_: None)
 
 
 def ids_are_looked_up_in_redis_alone(patch: pytest.MonkeyPatch) -> None:
@@ -344,6 +337,53 @@ def it_is_cut_before_an_entry_names_the_round(patch: pytest.MonkeyPatch) -> None
     patch.setattr(Journal, "end", early)
 
 
+def the_journal_is_cut_behind_the_begin(patch: pytest.MonkeyPatch) -> None:
+    forget = Journal.forget
+
+    async def too_far(self: Journal, owned: Owned, before: int) -> bool:
+        return await forget(self, owned, before + 1)
+
+    patch.setattr(Journal, "forget", too_far)
+
+
+def it_is_cut_without_a_word(patch: pytest.MonkeyPatch) -> None:
+    async def silent(self: Journal, owned: Owned, before: int) -> bool:
+        await self._log.forget(owned.partition, before)
+        return True
+
+    patch.setattr(Journal, "forget", silent)
+
+
+def answers_are_not_carried(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: Any) -> dict[str, Any]:
+        return {}
+
+    patch.setattr(Rounds, "_carried", nothing)
+
+
+def it_is_cut_though_answers_are_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Rounds, "_may_carry", lambda *_: False)
+    patch.setattr(checkpoint_rounds, "_first_kept", lambda begun: begun.at)
+
+
+def a_checkpoint_has_the_state_of_later(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(State, "copied", lambda self: self)
+
+
+def a_checkpoint_is_not_there(patch: pytest.MonkeyPatch) -> None:
+    async def unwritten(self: Rounds, owned: Any, *_: Any) -> int:
+        return int(owned.expected)
+
+    patch.setattr(Rounds, "_write", unwritten)
+
+
+def what_has_not_left_is_said_to_have(patch: pytest.MonkeyPatch) -> None:
+    async def at_once(self: Releaser) -> None:
+        await (await self.hand_over())
+
+    patch.setattr(Releaser, "settled", at_once)
+
+
 # ---------------------------------------------------------------- broken copies: Redis
 
 
@@ -356,10 +396,6 @@ def what_redis_refuses_is_passed_over(patch: pytest.MonkeyPatch) -> None:
 
 def a_take_over_does_not_compare_redis(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RedisFollower, "begin", lambda *_: None)
-
-
-def what_is_erased_stays_in_redis(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Commit, "erased", lambda _: [])
 
 
 # ---------------------------------------------------------------- broken copies: readers
@@ -410,7 +446,6 @@ def a_take_over_asks_for_the_end_of_the_journal_once(patch: pytest.MonkeyPatch) 
         (the_journal_is_read_before_the_epoch_is_there, 6),
         (epochs_are_ignored, 8),
         (a_gap_that_was_cut_off_unread_is_taken_for_empty, 22),
-        (nothing_is_sent_again_at_a_take_over, 3),
         (said_before_it_has_left, 1),
         (ids_are_looked_up_in_redis_alone, 2),
         (an_answer_of_redis_is_not_compared_with_its_digest, 6),
@@ -421,9 +456,15 @@ def a_take_over_asks_for_the_end_of_the_journal_once(patch: pytest.MonkeyPatch) 
         (it_is_cut_below_a_round_that_is_not_finished, 12),
         (it_is_cut_below_the_end_of_a_round, 1),
         (it_is_cut_before_an_entry_names_the_round, 2),
+        (the_journal_is_cut_behind_the_begin, 1),
+        (it_is_cut_without_a_word, 1),
+        (answers_are_not_carried, 10),
+        (it_is_cut_though_answers_are_kept, 10),
+        (a_checkpoint_has_the_state_of_later, 9),
+        (a_checkpoint_is_not_there, 1),
+        (what_has_not_left_is_said_to_have, 20),
         (what_redis_refuses_is_passed_over, 1),
         (a_take_over_does_not_compare_redis, 2),
-        (what_is_erased_stays_in_redis, 3),
     ],
 )
 def test_a_broken_protocol_is_caught(

@@ -12,7 +12,7 @@ from aiokafka import TopicPartition
 
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Batch, SourceRange
-from stream_dp.pipeline.intake.sources import SourceReader, TopicSource
+from stream_dp.pipeline.intake.sources import SourceLog, SourceReader, TopicSource
 from stream_dp.settings import WorkerSettings
 from tests.pipeline.test_producers import move
 from tests.pipeline.test_sources import Consumer, Owner, Topic, ran
@@ -34,8 +34,7 @@ def counted(world: Any) -> list[str]:
 @pytest.fixture
 async def process(world: Any) -> Any:
     """A worker whose data set has counted three records of ``orders``, under its first id."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights")
     send(world, "orders", "A")
     await process.run()
@@ -141,7 +140,7 @@ async def test_each_partition_needs_a_start() -> None:
     reader = SourceReader(source, owner, unused, unused, settings=settings)
     consumer: Any = Consumer()
     with pytest.raises(InvalidInput, match="has a partition 2, and there is no offset"):
-        await reader._stand(consumer, TopicPartition("shop.flights", 2), 0, "log")
+        await reader._stand(consumer, SourceLog(TopicPartition("shop.flights", 2), "log"), 0)
 
 
 @pytest.mark.parametrize("start", [{"id": "a", "offsets": []}, {"id": "a"}, {"id": "", "offsets": [0]},

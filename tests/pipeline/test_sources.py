@@ -221,6 +221,7 @@ def test_as_many_rows_fit_whatever_they_hold(universe: Universe, in_order: bool)
 
 
 PLACE = TopicPartition("shop.flights", 0)
+LOG = sources.SourceLog(PLACE, "log")
 N_ROWS = 40
 
 
@@ -359,7 +360,7 @@ class Reader:
 
     async def start(self) -> None:
         reading = self._reader._reading
-        await self._reader._stand(self._consumer, PLACE, reading.assignment, "log")
+        await self._reader._stand(self._consumer, LOG, reading.assignment)
 
     async def read(self, n_rows: int) -> None:
         """Takes that many more rows, from where the reader has its consumer stand."""
@@ -369,7 +370,7 @@ class Reader:
             last = self._consumer.sought = min(at + n_rows, N_ROWS)
             for n in range(max(at, state.first), last):
                 state.read(n, -1, [float(n)])
-        await self._reader._batches(self._consumer, PLACE, state, self._packing, BY_ROWS, "log")
+        await self._reader._batches(self._consumer, state, self._packing, BY_ROWS)
         await self._reader._commit(self._consumer)
 
 
@@ -459,32 +460,6 @@ async def test_each_row_counts_once_whatever_readers_die_and_whatever_redis_has(
             assert owner.rows == list(range(len(owner.rows))), "in order, and none twice"
         owner.hint = None
         await to_the_end(readers[0], owner)
-
-
-@pytest.mark.parametrize("hint", ["empty", "older", "ahead"])
-async def test_a_reader_that_begins_with_a_wrong_hint_goes_on_when_redis_follows(
-    monkeypatch: pytest.MonkeyPatch, hint: str
-) -> None:
-    owner = Owner()
-    first = Reader(owner, Consumer(), monkeypatch, batch_rows=7)
-    await first.start()
-    older: dict[str, int] = {}
-    while len(owner.rows) < 25:
-        await first.read(9)
-        owner.take()
-        older = older or dict(owner.cursor)
-    owner.hint = {"empty": {}, "older": older, "ahead": owner.ahead()}[hint]
-    assert owner.hint != owner.cursor
-    second = Reader(owner, Consumer(), monkeypatch, batch_rows=11)
-    await second.start()
-    before = list(owner.rows)
-    for _ in range(3):
-        await second.read(9)
-        owner.take()
-    assert owner.rows == before
-    assert owner.refused > 0
-    owner.hint = None
-    await to_the_end(second, owner)
 
 
 async def test_rows_of_a_source_count_once_when_redis_goes_back_between_two_of_its_batches(
@@ -584,16 +559,6 @@ async def test_of_a_batch_that_nobody_served_the_log_alone_says_that_it_was_pass
     assert watermarks(world)[place] == record.offset + 1
 
 
-async def test_a_batch_of_others_that_was_refused_stays_refused(world: Any, process: Any) -> None:
-    world.now_ms = NOV_1
-    world.define("flights", phase=BY_THE_DAY)
-    row = {"carrier": "AA", "delay": 5, "cancelled": False}
-    for world.now_ms in (NOV_1, NOV_1 + 4 * DAY_MS):
-        world.batch("flights", "mine", rows=[row], time="2026-11-05")
-        await process.run()
-    assert (accepted(world), len(world.events("batch_refused"))) == ([], 1)
-
-
 @pytest.mark.parametrize("why", ["refused", "quarantined"])
 async def test_a_source_begins_with_its_first_range_also_if_that_does_not_count(
     world: Any, process: Any, why: str
@@ -609,15 +574,13 @@ async def test_a_source_begins_with_its_first_range_also_if_that_does_not_count(
     if why == "quarantined":
         await process.kill()
         await lift(offline(world), "flights")
-        process = world.process()
-        await process.assign()
+        process = await world.owner()
     packed(world, 10, 19, time="2026-11-01")
     await process.run()
     assert accepted(world) == []
     packed(world, 0, 9, time="2026-11-01")
     packed(world, 10, 19, time="2026-11-01")
     await process.run()
-    await process.kill()
     assert accepted(world) == ["0-9", "10-19"]
 
 
@@ -638,10 +601,10 @@ async def test_what_was_fetched_before_partitions_were_dealt_anew_is_forgotten()
     reader = SourceReader(source(), view, unused, unused, settings=settings)
     reading = reader._reading
     known: Any = consumer
-    await reader._stand(known, PLACE, reading.assignment, "log")
+    await reader._stand(known, LOG, reading.assignment)
     assert (reading.partitions, consumer.sought) == ({}, -1)
     view.rebalances = False
-    await reader._stand(known, PLACE, reading.assignment, "log")
+    await reader._stand(known, LOG, reading.assignment)
     assert (reading.partitions[PLACE].first, consumer.sought) == (0, 0)
 
 
@@ -805,7 +768,7 @@ async def test_a_source_that_begins_at_a_named_offset_says_so(
     for start in starts:
         reader = SourceReader(source(start=start), MemoryView(), unused, unused, settings=settings)
         consumer: Any = Consumer()
-        await reader._stand(consumer, PLACE, reader._reading.assignment, "log")
+        await reader._stand(consumer, LOG, reader._reading.assignment)
         assert consumer.sought == (7 if start is starts[-1] else 0)
     (told,) = caplog.messages
     assert told.startswith(
@@ -821,7 +784,7 @@ async def test_what_was_set_before_partitions_were_assigned_is_forgotten() -> No
     reading, consumer = reader._reading, Consumer()
     await reading.on_partitions_revoked([PLACE])
     before: Any = consumer
-    await reader._stand(before, PLACE, reading.assignment, "log")
+    await reader._stand(before, LOG, reading.assignment)
     assert PLACE in reading.partitions, "a consumer names its former partitions until then"
     fetched_under = reading.assignment
     await reading.on_partitions_assigned([PLACE])
@@ -865,7 +828,7 @@ def test_a_source_that_does_not_fit_names_the_field(changes: dict[str, Any], pla
 
 def partition(*times: int) -> Any:
     """A partition with one record at each of these times."""
-    state = sources._Partition(0)
+    state = sources._Partition(LOG, 0)
     for offset, dated_ms in enumerate(times):
         state.read(offset, dated_ms + 10_000 * DAY_MS if dated_ms >= 0 else -1, [None, None])
     return state
@@ -897,7 +860,7 @@ def test_a_record_that_comes_late_goes_with_those_before_it() -> None:
 
 @pytest.mark.parametrize("dated_ms", [-1, 0, DAY_MS])
 def test_a_record_without_a_time_worth_the_name_has_none(dated_ms: int) -> None:
-    state = sources._Partition(0)
+    state = sources._Partition(LOG, 0)
     state.read(0, dated_ms, [None, None])
     assert state.newest == -1
 
@@ -934,10 +897,10 @@ async def test_days_of_a_topic_are_sent_one_after_another() -> None:
     reader._reading.partitions.update(places)
     packing = Packing(source(), UNIVERSE, PATHS)
     for _ in range(3):
-        for place, state in reversed(places.items()):
+        for state in reversed(places.values()):
             state.sent.clear()
             state.looked = float("inf")
-            await reader._batches(None, place, state, packing, BY_DAY, "log")
+            await reader._batches(None, state, packing, BY_DAY)
     days = [batch["time"][:10] for batch in sent]
     assert days == sorted(days)
     assert [len(batch["columns"]["carrier"]) for batch in sent] == [2, 1, 1, 1]

@@ -5,9 +5,7 @@ It answers as it did when it was cut off: it says an earlier end, and has nothin
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +14,6 @@ from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from stream_dp.broker import Broker
-from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import Topics
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.journal.entries import entries_of
@@ -32,13 +29,11 @@ from stream_dp.pipeline.kafka.topic_log import (
     KeyedTopic,
     LogEntry,
 )
-from stream_dp.pipeline.worker import Worker
 from stream_dp.state.schema import StateTable
 from tests.local_logs import LocalLog
 from tests.pipeline.fakes import FakeRows
 from tests.pipeline.marked import cuts
 from tests.pipeline.scenarios import AA
-from tests.view import MemoryView
 
 WHERE, NAMES = Broker("nowhere:1"), Topics("")
 ROWS = b"rows that nobody else has"
@@ -302,33 +297,6 @@ async def test_a_take_over_that_never_meets_its_own_epoch_gives_up() -> None:
         await _journal(log).entered(0)
 
 
-async def test_an_owner_does_not_take_an_early_end_for_a_cut(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The reply to its append was lost, so it looks for what it has appended."""
-    monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
-    log = StaleLog(1)
-    journal = _journal(log)
-    owned = await journal.entered(0)
-    before = owned.expected
-    append, lost = log.append, list[int]()
-
-    async def lossy(partition: int, entries: Sequence[LogEntry]) -> int | None:
-        offset = await append(partition, entries)
-        if len(lost) < 2:
-            lost.append(1)
-            log.known = 0 if len(lost) == 1 else before + 1
-            raise ServerUnavailable("the reply was lost")
-        log.known = None
-        return offset
-
-    monkeypatch.setattr(log, "append", lossy)
-    for _ in range(2):
-        assert await journal.append(owned, _mark(owned)) is not None
-    assert not owned.superseded
-    assert owned.expected == len(log.entries[0])
-
-
 async def test_an_owner_finds_a_cut_where_its_next_entry_lands() -> None:
     log = StaleLog(1)
     journal = _journal(log)
@@ -340,62 +308,6 @@ async def test_an_owner_finds_a_cut_where_its_next_entry_lands() -> None:
     assert journal.lost(0)
 
 
-@pytest.mark.parametrize("known", [1, 2, None])
-async def test_an_epoch_that_landed_nobody_knows_where_is_no_sign_of_a_cut(
-    known: int | None,
-) -> None:
-    log = StaleLog(1)
-    for _ in range(2):
-        await _journal(log).entered(0)
-    append = log.append
-
-    async def vague(partition: int, entries: Sequence[LogEntry]) -> int | None:
-        await append(partition, entries)
-        log.known = known
-        return None
-
-    log.append = vague  # type: ignore[method-assign]
-    if known is not None:
-        with pytest.raises((EndsBefore, Superseded)):
-            await _journal(log).entered(0)
-        log.known = None
-    else:
-        owned = await _journal(log).entered(0)
-        assert owned.expected == len(log.entries[0]) == owned.at + 1
-
-
-async def test_an_owner_has_read_up_to_its_epoch_also_if_it_has_two(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Another owner's epoch, and its commits, may be between the two."""
-    monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
-    log = SilentLog(1)
-    append, found = log.append, list[int | None]()
-
-    async def lossy(partition: int, entries: Sequence[LogEntry]) -> int | None:
-        found.append(await append(partition, entries))
-        if len(found) == 1:
-            log.append = append  # type: ignore[method-assign]
-            other = _journal(log)
-            await _commit(other, await other.entered(0))
-            log.append = lossy  # type: ignore[method-assign]
-            log.known = 1
-            raise ServerUnavailable("the reply was lost")
-        log.known = 1 if len(found) < 3 else None
-        return found[-1]
-
-    log.append = lossy  # type: ignore[method-assign]
-    journal = _journal(log)
-    owned = await journal.entered(0)
-    assert (owned.at, owned.expected) == (4, 5)
-    assert owned.chain("flights").build().number == 1
-    ids = [dict(entry.headers)["epoch"] for entry in log.entries[0]]
-    assert len({*ids}) == 4, (
-        "each attempt has an id of its own, or it would put others in force again"
-    )
-    assert await journal.append(owned, _mark(owned)) == 5
-
-
 # ---------------------------------------------------------------- input topics
 
 
@@ -403,8 +315,7 @@ async def test_a_log_that_ends_before_rows_to_read_again_is_noted_as_cut(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody could fill a log, or say that it was put back, of which no cut is noted."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights", phase={"min_rows": 50_000})
     batch = world.cells("flights", "waits")
     await process.run()
@@ -419,12 +330,10 @@ async def test_a_log_that_ends_before_rows_to_read_again_is_noted_as_cut(
     with pytest.raises(InputCut):
         await world.run()
     assert cuts(world) == {batch.topic_partition: batch.offset + 1}
-    await world.processes[-1].kill()
 
 
 async def test_who_says_where_logs_end_is_told_how_far_they_were_read(world: Any) -> None:
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights")
     record = world.ask("flights", "q", AA)
     await process.run()
@@ -439,36 +348,3 @@ async def test_who_says_where_logs_end_is_told_how_far_they_were_read(world: Any
     heir.worker.assigned([0, 1], 2)
     await heir.worker.positions(ask)
     assert told[0][record.topic_partition] == record.offset + 1
-    await heir.kill()
-    await process.kill()
-
-
-async def test_rows_are_looked_at_once_the_leader_answers(
-    world: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Redis is empty, and a former leader has no block. The rows were given up for ever."""
-    monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
-    blocks = StaleLog(world.partitions)
-
-    def worker(view: Any, noise: Any, send: Any, topics: Any, *more: Any) -> Worker:
-        return Worker(view, noise, send, replace(topics, kept=KeyedTopic(blocks)), *more)
-
-    world.worker_type = worker
-    process = world.process()
-    await process.assign()
-    world.define("flights", mechanism={"base_share": 0.0})
-    world.cells("flights", "first")
-    await process.run()
-    await process.kill()
-    world.view, blocks.known = MemoryView(), 0
-    heir = world.process()
-    await heir.assign()
-    world.ask("flights", "q", AA)
-    running = asyncio.create_task(heir.run())
-    await asyncio.sleep(0.05)
-    assert not running.done(), "it waits"
-    blocks.known = None
-    await running
-    assert world.answer("q")["path"] == "measured"
-    assert world.events("rows_lost") == []
-    await heir.kill()

@@ -11,9 +11,7 @@ import pytest
 
 from stream_dp.pipeline.journal.entries import entries_of
 from stream_dp.state.schema import Commit, State, StateTable
-from tests.view import MemoryView
-
-AA = {"attribute": "carrier", "eq": "AA"}
+from tests.pipeline.scenarios import AA
 
 
 @pytest.fixture
@@ -49,18 +47,6 @@ def _written(world: Any, place: tuple[int, int], value: bytes) -> None:
     world.journal[partition][offset] = dataclasses.replace(entry, value=value)
 
 
-def wrong_byte(world: Any) -> None:
-    """A disk has changed a byte of a commit."""
-    partition, offset = _commits(world, "trains")[1]
-    value = world.journal[partition][offset].value
-    middle = len(value) // 2
-    _written(
-        world,
-        (partition, offset),
-        value[:middle] + bytes([value[middle] ^ 1]) + value[middle + 1 :],
-    )
-
-
 def missing(world: Any) -> None:
     """In the place of a commit is another one."""
     first, second, *_ = _commits(world, "trains")
@@ -87,23 +73,18 @@ def newer_table(world: Any) -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (wrong_byte, "a stored commit"),
         (missing, "does not continue"),
         (another_history, "does not continue"),
         (newer_table, "unknown to this release"),
     ],
 )
-@pytest.mark.parametrize("redis", ["as it was", "empty"])
 async def test_a_data_set_that_is_not_whole_on_the_journal_stops_alone_and_says_why(
-    served: Any, fault: Callable[[Any], None], said: str, redis: str
+    served: Any, fault: Callable[[Any], None], said: str
 ) -> None:
-    """Redis may have it as it was, and is not asked."""
+    """Redis has it as it was, and is not asked. ``test_wrong_bytes`` has a byte that is another one."""
     served.shows_outputs = False  # else the whole partition is taken for cut
     fault(served)
-    if redis == "empty":
-        served.view = MemoryView()
-    process = served.process()
-    await process.assign()
+    process = await served.owner()
     asked = served.ask("trains", "in vain", AA)
     served.ask("flights", "after", AA)
     await process.run()
@@ -118,7 +99,6 @@ async def test_a_data_set_that_is_not_whole_on_the_journal_stops_alone_and_says_
     assert _figure(process, 'stopped{dataset="flights"}') == 0
     assert served.rejection(asked)["reason"]["code"] == "stopped"
     assert served.answer("after")["status"] == "answered"
-    await process.kill()
 
 
 async def test_a_definition_of_a_newer_release_stops_its_data_set(served: Any) -> None:
@@ -126,13 +106,11 @@ async def test_a_definition_of_a_newer_release_stops_its_data_set(served: Any) -
     partition = served.define("ships").partition
     epochs = [dict(entry.headers)["epoch"] for entry in served.journal[partition]]
     served.append(-1, partition, entries_of("commit", "ships", commit.to_bytes()[0], epochs[-1]))
-    process = served.process()
-    await process.assign()
+    process = await served.owner()
     await process.run()
     ((name, why),) = process.worker.stopped.items()
     assert name == "ships"
     assert why.startswith("version: ")
-    await process.kill()
 
 
 async def test_this_event_follows_from_no_commit(served: Any) -> None:
@@ -149,17 +127,3 @@ async def test_this_event_follows_from_no_commit(served: Any) -> None:
     }
     assert "commit" not in headers["stopped"]
     assert "commit" in headers["phase_opened"]
-
-
-async def test_what_was_put_back_is_served_again(served: Any) -> None:
-    served.shows_outputs = False
-    before = [list(entries) for entries in served.journal]
-    missing(served)
-    await served.run()
-    assert [event["dataset"] for event in served.events("stopped")] == ["trains"]
-    for entries, were in zip(served.journal, before, strict=True):
-        entries[: len(were)] = were
-    served.ask("trains", "again", AA)
-    await served.run()
-    assert served.answer("again")["status"] == "answered"
-    assert served.complaints() == []

@@ -12,17 +12,15 @@ import pytest
 
 from stream_dp.core.rows.blocks import Block
 from stream_dp.core.rows.universe import Category, Universe
-from stream_dp.errors import CorruptState, Fenced, ServerUnavailable, StoreUnavailable
-from stream_dp.pipeline.kafka import patience
+from stream_dp.errors import CorruptState, Fenced, StoreUnavailable
 from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
 from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.state.private_names import Named
+from tests.pipeline.scenarios import AA, LATE, asks, flights, phase
 from tests.pipeline.world import World
 from tests.view import MemoryView
 
 PAGES = Universe((Category("page", ("a", "b")),))
-AA = {"attribute": "carrier", "eq": "AA"}
-LATE = {"attribute": "delay", "ge": 10}
 
 
 def block(n_rows: int = 2) -> Block:
@@ -129,23 +127,9 @@ async def test_a_look_that_is_given_up_reads_no_further_block() -> None:
 # The worker -------------------------------------------------------------------------------------
 
 
-def define(world: World, **changes: Any) -> None:
-    settings = {"mechanism": {"base_share": 0.0}, "on_exhausted": "refuse", **changes}
-    world.define("flights", **settings)
-
-
-def phase(world: World) -> None:
-    number = world.next_offset("batches", "flights")
-    world.cells("flights", f"batch-{number}", n=1 + number)
-
-
-def ask(query_id: str, where: Any = AA, **item: Any) -> Callable[[World], object]:
-    return lambda world: world.ask("flights", query_id, where, **item)
-
-
 async def filled(world: World) -> None:
     """Three phases, each of another size, and no worker."""
-    await world.run(rounds=(define, phase, phase, phase))
+    await world.run(rounds=(flights, phase, phase, phase))
 
 
 @pytest.mark.parametrize("redis", ["there", "away", "empty"])
@@ -160,11 +144,10 @@ async def test_answers_do_not_depend_on_what_is_in_memory(
         if redis == "empty":
             world.view = MemoryView()
         cache = BlockCache(most_bytes)
-        process = world.process(cache=cache)
-        await process.assign()
+        process = await world.owner(cache=cache)
         assert kept(cache) == [], "a take-over reads no rows"
         for name, where in (("one", AA), ("two", LATE)):
-            ask(name, where)(world)
+            asks(name, where)(world)
             await process.run()
         assert kept(cache) == ([2] if most_bytes == 1 else [0, 1, 2])
         n_read = 6 if most_bytes == 1 else 3
@@ -187,40 +170,9 @@ async def test_a_block_is_read_before_its_commit_where_it_has_no_room(
     """Looks at a phase that opens may come after other blocks were read."""
     monkeypatch.setattr(BlockCache, "get", lambda *_: None)
     await world.run(
-        rounds=(lambda w: define(w, mechanism={"base_share": 0.05}), phase, phase, ask("one"))
+        rounds=(lambda w: flights(w, mechanism={"base_share": 0.05}), phase, phase, asks("one"))
     )
     assert world.answer("one")["status"] == "answered"
-    assert world.complaints() == []
-
-
-async def test_a_broker_that_stays_away_is_waited_for_and_the_charge_stays(
-    world: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
-    await filled(world)
-    world.view = MemoryView()
-    process, asked = world.process(), asyncio.Event()
-    await process.assign()
-
-    async def away(*_: Any) -> bytes:
-        asked.set()
-        raise ServerUnavailable("no broker")
-
-    process.kept.fetch = away
-    ask("one")(world)
-    running = asyncio.create_task(process.run())
-    await asked.wait()
-    await asyncio.sleep(0.02)
-    assert not running.done()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await process.kill()
-    charged = world.held("flights").spent
-    assert min(rho for rho, _ in charged) > 0
-    await world.run(rounds=(lambda _: None,))
-    assert world.answer("one")["status"] == "answered"
-    spent = world.held("flights").spent
-    assert all(now[0] > before[0] for now, before in zip(spent, charged, strict=True))
     assert world.complaints() == []
 
 
@@ -236,12 +188,10 @@ async def test_another_block_than_the_one_asked_for_is_noticed(
         return await find(self, dataset, swapped.get(named.name, named))
 
     monkeypatch.setattr(Keeper, "find", mistaken)
-    process = world.process()
-    await process.assign()
-    ask("one")(world)
+    process = await world.owner()
+    asks("one")(world)
     with pytest.raises(CorruptState, match="flights: block 0 is not the one that its transcript"):
         await process.run()
-    await process.kill()
     assert world.released("answers") == []
     assert min(rho for rho, _ in world.held("flights").spent) > 0, "the charge stays"
 
@@ -251,7 +201,7 @@ async def test_a_former_owner_that_misses_rows_which_its_successor_erased_gives_
     world: Any, knows: bool
 ) -> None:
     """It had charged its look before, and is followed before it reads."""
-    await world.run(rounds=(lambda w: define(w, retention={"phases": 1}), phase))
+    await world.run(rounds=(lambda w: flights(w, retention={"phases": 1}), phase))
     former, heir = world.process(cache=BlockCache(1)), world.process()
     await former.assign()
     following = former.worker.following
@@ -270,14 +220,13 @@ async def test_a_former_owner_that_misses_rows_which_its_successor_erased_gives_
         return found
 
     following.kept = meanwhile
-    ask("one")(world)
+    asks("one")(world)
     with contextlib.nullcontext() if knows else pytest.raises(Fenced):
         await former.run()
     assert was_followed
     await former.kill()
     await heir.run()
     await heir.settled()
-    await heir.kill()
     assert world.events("rows_lost") == []
     assert world.answer("one")["reason"]["code"] == "rows_erased"
     assert world.complaints() == []
@@ -286,29 +235,25 @@ async def test_a_former_owner_that_misses_rows_which_its_successor_erased_gives_
 async def test_a_worker_keeps_no_rows_of_partitions_that_it_has_let_go_of(world: Any) -> None:
     await filled(world)
     cache = BlockCache()
-    process = world.process(cache=cache)
-    await process.assign()
-    ask("one")(world)
+    process = await world.owner(cache=cache)
+    asks("one")(world)
     await process.run()
     assert kept(cache) == [0, 1, 2]
     await process.assign([])
-    ask("two")(world)
+    asks("two")(world)
     await process.run()
     assert kept(cache) == []
-    await process.kill()
 
 
 async def test_a_retired_data_set_leaves_no_rows_in_memory(world: Any) -> None:
     await filled(world)
     cache = BlockCache()
-    process = world.process(cache=cache)
-    await process.assign()
-    ask("one")(world)
+    process = await world.owner(cache=cache)
+    asks("one")(world)
     await process.run()
     assert kept(cache) == [0, 1, 2]
     world.produce("datasets", None, key="flights")
     await process.run()
     assert process.worker.datasets["flights"].retired
     assert kept(cache) == []
-    await process.kill()
     assert world.complaints() == []

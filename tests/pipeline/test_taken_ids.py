@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.journal.checkpoint_rounds import Often
-from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state.schema import StateTable
 from tests.indexes import counts
 from tests.pipeline.scenarios import DAY_MS, NOV_1, ROTATED
 from tests.pipeline.test_producers import move
-from tests.pipeline.test_take_over import started
 from tests.pipeline.world import World
-from tests.view import MemoryView
 
 KEPT: dict[str, Any] = {"retention": {"answers": {"days": 10}}, "mechanism": {"base_share": 0.0}}
 ONE: list[dict[str, Any]] = [{"carrier": "AA"}]
@@ -95,53 +90,6 @@ async def test_without_the_setting_every_outcome_stays_and_no_id_is_kept_besides
     assert world.complaints() == []
 
 
-async def test_a_retired_or_quarantined_data_set_still_says_that_a_batch_counts(
-    world: Any, process: Any
-) -> None:
-    begin(world)
-    world.batch("flights", "one", rows=ONE)
-    for day in (0, 10, 20, 21):
-        on_day(world, day).ask("flights", f"q-{day}")
-        await process.run()
-    process.worker.datasets["flights"].quarantine("a record")
-    world.batch("flights", "one", rows=ONE)
-    world.batch("flights", "two", rows=ONE)
-    await process.run()
-    assert said_of(world, "one")[-1] == "batch_known"
-    assert world.released("rejected")[-1]["reason"]["code"] == "quarantined"
-    known = len(said_of(world, "one"))
-    world.produce("datasets", None, key="flights")
-    await process.run()
-    world.batch("flights", "one", rows=ONE)
-    await process.run()
-    assert said_of(world, "one")[known:] == ["batch_known"]
-    assert held(world).taken == {"one"}
-
-
-async def test_what_leaves_again_after_a_crash_has_the_same_bytes(
-    make_world: Callable[..., Any],
-) -> None:
-    def again(day: int) -> Callable[[World], None]:
-        def send(world: World) -> None:
-            on_day(world, day).batch("flights", "one", rows=OTHERS)
-            world.cells("flights", f"day-{day}")
-
-        return send
-
-    for place in range(60):
-        world = make_world(seed=place)
-        fuse = world.Fuse(place, CrashPoint.AFTER_COMMIT)
-        rounds = (begin, again(0), again(10), again(20), again(21))
-        deaths = await world.run(fuse, rounds=rounds)
-        assert world.complaints() == []
-        known = [e for e in world.released("events") if e["event"] == "batch_known"]
-        assert known
-        assert len({json.dumps(event) for event in known}) == 1
-        if not deaths:
-            return
-    raise AssertionError("there are more commits than places to die at")
-
-
 def sends_again(world: World) -> list[str]:
     """Sends a batch of each data set again that counted long ago."""
     for name in ("flights", "trains"):
@@ -150,36 +98,15 @@ def sends_again(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("days", [3, 8])
-@pytest.mark.parametrize("often", [Often(), Often(n_bytes=1, per_id=0)], ids=["", "rounds"])
-async def test_a_redis_that_is_lost_forgets_no_id(world: Any, days: int, often: Often) -> None:
-    world.often = often
-    await world.run(rounds=ROTATED[:days])
-    before = {name: held.taken for name, held in world.durable().items()}
-    assert before["flights"] > {"first"}
-    world.view = MemoryView()
-    process = await started(world)
-    for name in before:
-        assert counts(process.worker.journal.chain(name).ids)[-1] == len(before[name])
-    waiting = {name: one.waiting for name, one in process.datasets.items()}
-    again = sends_again(world)
-    process = await started(world)
-    said = [e["event"] for e in world.released("events") if e.get("batch_id") == "first"]
-    assert set(said[-len(again) :]) <= {"batch_known", "batch_accepted"}
-    assert {name: one.waiting for name, one in process.datasets.items()} == waiting
-    assert {name: held.taken for name, held in world.durable().items()} == before
-    assert world.complaints() == []
-
-
-@pytest.mark.parametrize("days", [3, 8])
 async def test_ids_move_with_their_data_set(
     make_world: Callable[..., Any], tmp_path: Any, days: int
 ) -> None:
     here, new = make_world(), make_world(seed=2)
     await here.run(rounds=ROTATED[:days])
-    await started(new)
+    await new.lives()
     for name in ("flights", "trains"):
         await move(name, here, new, tmp_path)
-    process = await started(new)
+    process = await new.lives()
     assert process.worker.stopped == {}
     for name in ("flights", "trains"):
         taken = here.held(name).taken
@@ -189,9 +116,9 @@ async def test_ids_move_with_their_data_set(
         assert all(ids.find(StateTable.TAKEN, one.encode()) is not None for one in taken)
         assert ids.find(StateTable.TAKEN, b"another") is None
         assert process.datasets[name].draft.cursor["producer till-7"] == days
-    waiting = {name: one.waiting for name, one in process.datasets.items()}
+    waiting = {name: one.rows.waiting.n_rows for name, one in process.datasets.items()}
     new.now_ms = here.now_ms
     sends_again(new)
-    process = await started(new)
-    assert {name: one.waiting for name, one in process.datasets.items()} == waiting
+    process = await new.lives()
+    assert {name: one.rows.waiting.n_rows for name, one in process.datasets.items()} == waiting
     assert len(said_of(new, "first")) == 2

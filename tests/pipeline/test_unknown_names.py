@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.datasets.holdings import Holdings
-from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.ownership import GROUP_SIZE, REJECTED
 from stream_dp.tokens import Verifier
 from tests.pipeline.marked import watermarks
@@ -69,7 +68,7 @@ async def test_a_rejection_waits_for_what_is_undecided_below_it(idle: Any) -> No
     await idle.first.run()
     long = idle.ask_many("flights", [{"query_id": f"q{n}", "where": AA} for n in range(600)])
     names = [f"x{n}" for n in range(100)]
-    name = next(x for x in names if partition_of(x.encode(), idle.partitions) == long.partition)
+    name = next(x for x in names if idle.home(x) == long.partition)
     behind = [idle.ask(name, "a"), idle.ask(name, "b")]
     records = [dataclasses.replace(one, generation=idle.generation) for one in (long, *behind)]
     await idle.first.worker.take(records)
@@ -94,8 +93,7 @@ async def test_who_may_not_ask_makes_nobody_look_a_name_up(
 
     monkeypatch.setattr(Holdings, "look_up", watched)
     world.now_ms = NOW_MS
-    process = world.process(verifier=verifier)
-    await process.assign()
+    process = await world.owner(verifier=verifier)
     await process.run()
     stranger = world.ask("nobody", "q", AA)
     await process.run()
@@ -107,7 +105,6 @@ async def test_who_may_not_ask_makes_nobody_look_a_name_up(
     assert world.rejection(ana)["reason"]["code"] == "unknown_dataset"
     assert looked_up == ["nobody"]
     assert world.complaints() == []
-    await process.kill()
 
 
 async def test_a_stranger_is_told_the_same_when_the_record_is_read_again(
@@ -115,16 +112,13 @@ async def test_a_stranger_is_told_the_same_when_the_record_is_read_again(
 ) -> None:
     """Also if the data set was defined in the meantime, and the mark says that the record was rejected."""
     world.now_ms = NOW_MS
-    process = world.process(verifier=verifier)
-    await process.assign()
+    process = await world.owner(verifier=verifier)
     record = world.ask("flights", "q", AA)
     await process.run()
     await process.kill()
     told = world.rejection(record)
     assert watermarks(world) == {REJECTED + record.topic_partition: record.offset + 1}
     world.define("flights")
-    second = world.process(verifier=verifier)
-    await second.assign()
+    second = await world.owner(verifier=verifier)
     await second.run()
-    await second.kill()
     assert world.released("rejected") == [told, told]

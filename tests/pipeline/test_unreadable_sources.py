@@ -14,7 +14,7 @@ import pytest
 
 from stream_dp.pipeline.intake import sources
 from stream_dp.pipeline.intake.sources import is_framed
-from tests.pipeline.test_sources import Owner, Record, Topic, ran
+from tests.pipeline.test_sources import LOG, Owner, Record, Topic, ran
 
 MANY = sources._MOST_STRANGE
 GOOD = b'{"delay":5}'
@@ -119,8 +119,7 @@ async def test_the_source_says_it_again_and_from_where_it_counts_by_then(
 
 async def test_everybody_learns_that_a_source_has_stopped(world: Any) -> None:
     """By an event and a metric. Nothing of it counts, and it goes on from the same record later."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights")
     await process.run()
     span = {"topic": "t", "id": "log", "partition": 0, "first": 0, "last": 99}
@@ -136,18 +135,15 @@ async def test_everybody_learns_that_a_source_has_stopped(world: Any) -> None:
     world.batch("flights", "t@log:0:0-99", source=span, rows=rows)
     await process.run()
     assert [event["rows"] for event in world.events("batch_accepted")] == [100]
-    await process.kill()
     assert world.complaints() == []
 
 
 async def test_only_a_source_can_say_it(world: Any) -> None:
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights")
     record = world.batch("flights", "b", unreadable="framed")
     await process.run()
     assert "unreadable is said of a source" in world.rejection(record)["reason"]["message"]
-    await process.kill()
 
 
 def test_a_frame_is_a_byte_0_and_four_more() -> None:
@@ -162,7 +158,7 @@ def test_a_frame_is_a_byte_0_and_four_more() -> None:
 
 def _stops(are_objects: Sequence[bool], run: int) -> bool:
     """Whether a source of such messages stops once ``run`` in a row are no objects."""
-    state = sources._Partition(0)
+    state = sources._Partition(LOG, 0)
     longest = 0
     for is_object in are_objects:
         state.notice(b"{}" if is_object else b"x", {} if is_object else None)

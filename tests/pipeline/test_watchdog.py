@@ -78,8 +78,7 @@ def test_it_can_be_stopped() -> None:
 
 
 async def test_a_worker_is_busy_while_something_is_in_hand_and_makes_progress(world: Any) -> None:
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.drained()
     assert not process.worker.busy
     world.define("flights")
@@ -95,7 +94,6 @@ async def test_a_worker_is_busy_while_something_is_in_hand_and_makes_progress(wo
     assert all(busy)
     assert not process.worker.busy
     assert process.worker.context.heartbeat.count > before
-    await process.kill()
 
 
 def test_a_worker_whose_end_takes_too_long_says_why_before_it_ends_itself(

@@ -354,6 +354,12 @@ class World:
             self.kept_log.append((key, self.kept[key]))
         return newest
 
+    def expire(self, is_kept: Callable[[Record], bool] = lambda _: False) -> None:
+        """Deletes all batches from their topics, but for some."""
+        for role_partition, records in self.log.items():
+            if "batches" in role_partition:
+                self.expired |= {one.record_id for one in records if not is_kept(one)}
+
     def is_stale(self) -> bool:
         """Whether a reading meets a broker that does not lead any more."""
         return self.stale_reads > 0 and self.random.random() < self.stale_reads
@@ -507,6 +513,26 @@ class World:
         self.processes.append(Process(self, len(self.processes), fuse or CountingFuse(), **changes))
         return self.processes[-1]
 
+    async def owner(self, fuse: CountingFuse | None = None, **changes: Any) -> Process:
+        """A worker that has taken all partitions over."""
+        process = self.process(fuse, **changes)
+        await process.assign()
+        return process
+
+    async def lives(
+        self, *rounds: Callable[[World], object], goodbye: bool = False, **changes: Any
+    ) -> Process:
+        """A worker that takes all over, reads after each of these rounds, and dies, or says goodbye."""
+        process = self.process(**changes)
+        try:
+            await process.assign()
+            for produce in rounds or [lambda _: None]:
+                produce(self)
+                await process.run()
+        finally:
+            await (process.stop() if goodbye else process.kill())
+        return process
+
     async def run(
         self, *fuses: CountingFuse, rounds: Sequence[Callable[[World], object]] = ()
     ) -> int:
@@ -569,13 +595,36 @@ class World:
                 if dataset.rows.blocks.data is blocks:
                     self.trail.append(Looked(process.number, dataset.name, window))
 
+    def home(self, dataset: str) -> int:
+        """The partition of a data set."""
+        return partition_of(dataset.encode(), self.partitions)
+
+    def kinds(self, partition: int, start: int | None = None) -> list[str]:
+        """The kinds of the entries of the journal that are there, or of all from an offset on."""
+        there = self.journal[partition][self.forgotten[partition] if start is None else start :]
+        return [dict(entry.headers)["kind"].decode() for entry in there]
+
+    def left(self, role: str | None = None, key: str | None = None) -> list[Outgoing]:
+        """The records that have left to a topic, or to any, in order, repeated ones too."""
+        sent = [event.outgoing for event in self.trail if isinstance(event, Sent)]
+        return [one for one in sent if role in (None, one.role) and key in (None, one.key)]
+
+    def ledger(self, dataset: str = "flights") -> list[bytes]:
+        """The different entries of a ledger that have left, in order."""
+        return list(dict.fromkeys(one.value for one in self.left("ledger", dataset)))
+
+    def several_answers(self) -> list[str]:
+        """The ids under which answers with different bytes have left, but for prices."""
+        answers: dict[tuple[str, bytes], set[bytes]] = {}
+        for one in self.left("answers"):
+            if json.loads(one.value)["status"] != "quoted":
+                name = one.key, dict(one.headers)["query_id"]
+                answers.setdefault(name, set()).add(one.value)
+        return [query_id.decode() for (_, query_id), some in answers.items() if len(some) > 1]
+
     def released(self, role: str) -> list[dict[str, Any]]:
         """Every released record of a topic, repeated ones too."""
-        return [
-            json.loads(event.outgoing.value or b"null")
-            for event in self.trail
-            if isinstance(event, Sent) and event.outgoing.role == role
-        ]
+        return [json.loads(one.value or b"null") for one in self.left(role)]
 
     def answers(self) -> dict[tuple[str, str, str], dict[str, Any]]:
         return {

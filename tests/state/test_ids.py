@@ -50,14 +50,6 @@ def n_runs(index: Ids) -> int:
 # What it says.
 
 
-def test_an_id_is_found_at_the_offset_of_its_content_and_in_its_own_table_alone() -> None:
-    index = Ids()
-    index.put((ANSWER, b"x"), b"an answer", 7)
-    assert index.find(ANSWER, b"x") == IdPlace(7, digest(b"an answer"))
-    assert index.find(OUTCOME, b"x") is None
-    assert index.find(ANSWER, b"y") is None
-
-
 def test_a_copy_fits_only_if_it_is_the_content() -> None:
     index = Ids()
     index.put((ANSWER, b"x"), b"an answer", 7)
@@ -66,37 +58,6 @@ def test_a_copy_fits_only_if_it_is_the_content() -> None:
     assert found.fits(b"an answer")
     assert not found.fits(b"another one")
     assert not IdPlace(NOWHERE, b"").fits(b"")
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("others", [0, 3, 100])
-def test_a_carried_answer_is_where_it_was_put_last(others: int) -> None:
-    index = filled(1)
-    for number in range(1, 1 + others):
-        index.put((ANSWER, key(number)), b"", number)
-    index.put((ANSWER, key(0)), b"value 0", 500)
-    assert index.find(ANSWER, key(0)) == IdPlace(500, digest(b"value 0"))
-    assert index.is_at((ANSWER, key(0)), 500)
-    assert not index.is_at((ANSWER, key(0)), 0)
-    assert counts(index)[0] == 1 + others
-    assert index.below(500) == others
-
-
-def test_nothing_is_at_an_offset_under_an_id_that_is_not_there() -> None:
-    index = filled(1)
-    index.put((TAKEN, b"b"), b"", 4)
-    assert not index.is_at((ANSWER, b"y"), 0)
-    assert not index.is_at((OUTCOME, b"b"), 4), "its content is nowhere"
-    assert not index.is_at((TAKEN, b"b"), 4)
-
-
-@pytest.mark.parametrize("offset", [0, 1, 255, 2**40, LARGEST])
-def test_every_offset_comes_back(offset: int) -> None:
-    index = Ids()
-    index.put((OUTCOME, b"b"), b"", offset)
-    index = Ids.from_bytes(index.to_bytes())
-    assert index.find(OUTCOME, b"b") == IdPlace(offset, digest(b""))
-    assert (index.below(offset), index.below(offset + 1)) == (0, 1)
 
 
 @pytest.mark.parametrize("offset", [-1, LARGEST + 1])
@@ -121,75 +82,7 @@ def test_a_table_that_is_not_found_by_id_is_refused() -> None:
             call()
 
 
-def test_a_number_below_any_offset_is_said() -> None:
-    index = filled(10)
-    assert [index.below(offset) for offset in (-1, 0, 4, 10, 2**60)] == [0, 0, 4, 10, 10]
-    index.compact()
-    assert [index.below(offset) for offset in (-1, 0, 4, 10, 2**60)] == [0, 0, 4, 10, 10]
-
-
 # Generations.
-
-
-@pytest.mark.parametrize("n", [3, 30])
-@pytest.mark.usefixtures("small")
-def test_the_lowest_offset_is_said(n: int) -> None:
-    index = filled(n, start=5)
-    assert (index.first(), index.below(6), index.below(5)) == (5, 1, 0)
-    index.put((OUTCOME, b"x"), b"an outcome", 2)
-    assert index.first() == 2
-    index.rotate()
-    index.put((OUTCOME, b"x"), b"an outcome", LARGEST)
-    assert index.first() == 5, "one that has moved on is where it is now"
-    index.rotate()
-    assert index.first() == LARGEST
-    index.put((TAKEN, b"y"), b"", 1)
-    index.rotate()
-    index.rotate()
-    assert index.first() is None
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("n", [1, 30])
-def test_answers_and_outcomes_are_dropped_by_the_second_rotation(n: int) -> None:
-    index = filled(n)
-    index.put((OUTCOME, b"b"), b"", n)
-    assert counts(index) == [n, 0, 1, 0, 0]
-    index.rotate()
-    assert counts(index) == [0, n, 0, 1, 0]
-    assert all(index.find(ANSWER, key(number)) for number in range(n))
-    assert index.below(n + 1) == n + 1
-    index.rotate()
-    assert counts(index) == [0, 0, 0, 0, 0]
-    assert not any(index.find(ANSWER, key(number)) for number in range(n))
-    assert index.below(n + 1) == 0
-
-
-def test_an_id_that_is_put_again_is_kept_from_then_on() -> None:
-    index = filled(1)
-    index.rotate()
-    index.put((ANSWER, key(0)), b"value 0", 8)
-    assert counts(index) == [1, 0, 0, 0, 0]
-    assert index.below(8) == 0
-    index.rotate()
-    assert index.find(ANSWER, key(0)) == IdPlace(8, digest(b"value 0"))
-    index.rotate()
-    assert index.find(ANSWER, key(0)) is None
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("n", [1, 30])
-def test_an_id_that_is_moved_is_kept_no_longer_and_one_that_was_dropped_stays_so(n: int) -> None:
-    index = filled(n)
-    index.rotate()
-    for number in range(n):
-        index.move((ANSWER, key(number)), 100 + number)
-    assert counts(index) == [0, n, 0, 0, 0]
-    assert index.find(ANSWER, key(n - 1)) == IdPlace(99 + n, digest(b"value %d" % (n - 1)))
-    assert index.below(100) == 0
-    index.rotate()
-    index.move((ANSWER, key(0)), 200)
-    assert index.find(ANSWER, key(0)) is None
 
 
 @pytest.mark.usefixtures("small")
@@ -255,6 +148,10 @@ class Model:
         kept = {**self.current, **self.previous}
         return sum(offset < end for _, offset in kept.values())
 
+    def first(self) -> int | None:
+        kept = {**self.current, **self.previous}
+        return min((offset for _, offset in kept.values()), default=None)
+
 
 def same_first_bytes(table: StateTable, key: bytes) -> bytes:
     """Ids whose hashes differ in one of the last bytes alone."""
@@ -302,6 +199,7 @@ def test_it_agrees_with_dictionaries(
             assert counts(index) == model.counts()
         for end in (0, 1, 7, 41, LARGEST, LARGEST + 1):
             assert index.below(end) == model.below(end)
+        assert index.first() == model.first()
         for table in (ANSWER, OUTCOME, TAKEN):
             for each in KEYS:
                 expected = model.find(table, each)
@@ -348,17 +246,6 @@ def test_there_are_few_runs_and_putting_never_merges_many_ids(
     monkeypatch.setattr(module, "_MERGED", 1000)
     assert n_runs(filled(999)) <= 8, "each is more than twice as large as the next"
     assert sum(merged) <= 10 * 999, "an id is merged some few times"
-
-
-@pytest.mark.usefixtures("small")
-def test_what_moved_on_takes_no_memory_after_it_is_compact() -> None:
-    index = filled(20)
-    index.rotate()
-    for number in range(10):
-        index.put((ANSWER, key(number)), b"", 30)
-    index.compact()
-    assert counts(index) == [10, 10, 0, 0, 0]
-    assert index.n_bytes == 20 * 28
 
 
 # As bytes.
@@ -425,9 +312,3 @@ def test_bytes_that_are_cut_short_anywhere_are_refused() -> None:
     for length in range(len(data)):
         with pytest.raises(CorruptState, match="a stored index of ids is cut short"):
             Ids.from_bytes(data[:length])
-
-
-def test_an_empty_index_has_bytes_too() -> None:
-    data = Ids().to_bytes()
-    assert counts(Ids.from_bytes(data)) == [0, 0, 0, 0, 0]
-    assert len(data) == 1 + 5 * 8

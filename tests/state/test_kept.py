@@ -110,27 +110,6 @@ def test_no_part_is_empty() -> None:
         assert all(cut(salted(bytes(length))))
 
 
-def test_what_is_not_all_of_the_value_in_order_has_another_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(private_names, "PART_BYTES", 10)
-    one = salted(b"some rows")
-    whole, fork = cut(one), cut(bytes(byte ^ 1 for byte in one))
-    assert len(whole) == len(fork) == 3
-    assert name_of(b"".join(whole)) == name_of(one)
-    for broken in (
-        [],
-        whole[:2],
-        whole[1:],
-        whole[::-1],
-        [*whole, whole[2]],
-        [*whole[:2], fork[2]],
-        [fork[0], *whole[1:]],
-        [*whole[:2], whole[2][:-1] + fork[2][-1:]],
-    ):
-        assert name_of(b"".join(broken)) != name_of(one)
-
-
 def test_the_largest_value_is_kept_and_no_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_PARTS * PART_BYTES == MOST_BYTES
     monkeypatch.setattr(private_names, "MOST_BYTES", 10)

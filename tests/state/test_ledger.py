@@ -99,18 +99,6 @@ def test_a_cut_or_rewritten_end_shows_only_against_a_known_head() -> None:
         assert caught.value.index == len(forged) - 1
 
 
-def test_a_chain_rewritten_from_its_middle_has_another_head() -> None:
-    entries, head = chain(5)
-    reached = verify(entries[:2])
-    forged = entries[:2]
-    for index in range(2, 5):
-        entry, reached = append(reached, index, "flights", "charge", {"rho": "0"})
-        forged.append(entry)
-    assert verify(forged) == reached
-    with pytest.raises(LedgerBroken, match="another head"):
-        verify(forged, head=head)
-
-
 @pytest.mark.parametrize(
     ("entry", "words"),
     [

@@ -181,14 +181,6 @@ def test_commits_add_up_to_pairs_without_what_is_found_by_its_id() -> None:
     }
 
 
-def test_whoever_reads_the_commits_has_the_state_of_whoever_made_them() -> None:
-    state, commits = chain()
-    again = State("flights")
-    for commit in commits:
-        assert again.apply(*Commit.from_bytes(commit.to_bytes()[0]))
-    assert again == state
-
-
 def test_a_commit_that_is_there_already_is_a_repeat_and_changes_nothing() -> None:
     state, commits = chain()
     before = state.copied()
@@ -262,12 +254,6 @@ def test_what_no_commit_may_do_is_refused(pairs: Pairs, why: str) -> None:
     assert state.number == good.number == 4, "a good one is still taken"
 
 
-def test_of_several_pairs_none_is_taken_if_one_is_refused() -> None:
-    state, _ = chain()
-    pairs: Pairs = {(FACT, b"a"): b"1", (SPENT, b"1"): b"0 0"}
-    refused(state, after(state, pairs), "a spent would go backwards")
-
-
 def test_a_line_may_be_spent_to_its_end_and_no_number_is_cut_off() -> None:
     state, _ = chain()
     committed(state, {(SPENT, b"1"): b"%d %d" % (UNITS, UNITS), (CURSOR, b"s"): b"%d" % 2**70})
@@ -291,14 +277,6 @@ def test_the_bytes_of_a_state_are_known_without_counting_them_again() -> None:
     committed(state, {(FACT, b"a"): None, (FACT, b"gone"): None, (INTENT, b"3"): bytes(70)})
     assert state.n_bytes == State("flights", pairs=dict(state.pairs)).n_bytes
     assert 70 + sum(map(len, state.pairs.values())) > state.n_bytes - 16 * len(state.pairs) > 70
-
-
-def test_a_copy_is_left_alone_by_later_commits() -> None:
-    state, _ = chain()
-    copy, before = state.copied(), state.copied()
-    committed(state, {(FACT, b"a"): b"1"})
-    assert copy == before
-    assert copy != state
 
 
 # Sums.
@@ -372,13 +350,6 @@ def checkpoint() -> Checkpoint:
     state, _ = chain()
     carried = {(StateTable.ANSWER, b"ana q1"): b"d{}", (StateTable.OUTCOME, b"b1"): b""}
     return Checkpoint(state=state, carried=carried, ids=b"\x01ids", restarts=True)
-
-
-def test_a_checkpoint_comes_back() -> None:
-    whole = checkpoint()
-    empty = Checkpoint(state=State("flights"))
-    for one in (whole, empty, replace(whole, restarts=False), replace(whole, ids=b"")):
-        assert Checkpoint.from_bytes(one.to_bytes()) == one
 
 
 def test_a_damaged_checkpoint_is_refused_or_is_another_one() -> None:

@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal, NamedTuple, NoReturn
 
 import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
@@ -323,8 +323,8 @@ class Packing:
 
     @property
     def _longest_head(self) -> dict[str, object]:
-        where = TopicPartition(self._source.topic, 2**31)
-        longest = _range(where, "x" * 64, 2**63 - 1, 2**63 - 1, begins=True)
+        log = SourceLog(TopicPartition(self._source.topic, 2**31), "x" * 64)
+        longest = log.range(2**63 - 1, 2**63 - 1, begins=True)
         return {**self._head(longest), "batch_id": "?" * _MAX_ID, "time": _LONGEST_TIME}
 
 
@@ -337,11 +337,30 @@ class _Row:
     values: list[object] = field(repr=False)
 
 
+class SourceLog(NamedTuple):
+    """A partition of the topic of this id. That of a later topic of its name is another log."""
+
+    at: TopicPartition
+    id: str
+
+    def range(self, first: int, last: int, *, begins: bool = False) -> SourceRange:
+        """The records from ``first`` to ``last``."""
+        return SourceRange(
+            topic=self.at.topic,
+            id=self.id,
+            partition=self.at.partition,
+            first=first,
+            last=last,
+            begins=begins or None,
+        )
+
+
 @dataclass
 class _Partition:
     """The rows of one partition that were read and are not known to be counted yet.
 
     Attributes:
+        log: Where they are.
         first: The offset that the next batch begins at.
         rows: The records from ``first`` on.
         newest: The latest time of a record so far, or -1. A record that comes late goes with those before it.
@@ -358,6 +377,7 @@ class _Partition:
         fetched: The offset behind the last record that was fetched. Those of a topic only grow.
     """
 
+    log: SourceLog
     first: int
     rows: deque[_Row] = field(default_factory=deque, repr=False)
     newest: int = -1
@@ -477,16 +497,16 @@ class SourceReader:
                     await self._check_topic(log_id)
                     await self._commit(consumer)
                 for partition in new:
-                    await self._stand(consumer, partition, assignment, log_id)
+                    await self._stand(consumer, SourceLog(partition, log_id), assignment)
                 for partition, records in (await self._fetched(consumer)).items():
                     state = self._reading.partitions.get(partition)
                     if state is None or assignment != self._reading.assignment:
                         break  # these records come again
-                    await self._check_gap(consumer, partition, state, records[0].offset, log_id)
+                    await self._check_gap(consumer, state, records[0].offset)
                     if not self._read(state, records, paths, key):
-                        await self._stop(partition, state, packing, log_id)
-                for partition, state in list(self._reading.partitions.items()):
-                    await self._batches(consumer, partition, state, packing, times, log_id)
+                        await self._stop(state, packing)
+                for state in list(self._reading.partitions.values()):
+                    await self._batches(consumer, state, packing, times)
         except KafkaError as error:
             raise ServerUnavailable(
                 f"the broker does not serve {source.topic} ({type(error).__name__})"
@@ -532,30 +552,28 @@ class SourceReader:
                     return False
         return True
 
-    async def _stand(
-        self, consumer: AIOKafkaConsumer, partition: TopicPartition, assignment: int, log_id: str
-    ) -> None:
+    async def _stand(self, consumer: AIOKafkaConsumer, log: SourceLog, assignment: int) -> None:
         """Goes to where a partition is read on, unless another assignment comes before that is known."""
-        expected, _ = await self._progress(partition, log_id)
+        expected, _ = await self._progress(log)
         begun, named, fetched = expected is not None, False, 0
         if expected is None:
-            expected, named = await self._start(partition, log_id)
+            expected, named = await self._start(log)
         if begun or expected:
-            fetched = await self._first_left(consumer, partition, expected)
+            fetched = await self._first_left(consumer, log.at, expected)
         if assignment == self._reading.assignment:
-            self._reading.partitions[partition] = _Partition(
-                expected, begun=begun, named=named, looked=time.monotonic(), fetched=fetched
+            self._reading.partitions[log.at] = _Partition(
+                log, expected, begun=begun, named=named, looked=time.monotonic(), fetched=fetched
             )
-            consumer.seek(partition, expected)
+            consumer.seek(log.at, expected)
 
-    async def _start(self, partition: TopicPartition, log_id: str) -> tuple[int, bool]:
+    async def _start(self, log: SourceLog) -> tuple[int, bool]:
         """Returns where a partition begins of which nothing is counted, and whether the source file says so.
 
         Raises:
             InvalidInput: The file must say it, and does not.
         """
-        source, start, number = self._source, self._source.start, partition.partition
-        if start is not None and start.id == log_id:
+        source, start, number = self._source, self._source.start, log.at.partition
+        if start is not None and start.id == log.id:
             if number >= len(start.offsets):
                 raise InvalidInput(
                     "start.offsets",
@@ -565,72 +583,59 @@ class SourceReader:
             if first := start.offsets[number]:
                 _log.warning(
                     "%s begins with record %d of %s:%d, as its source file says: those before it never count",
-                    *(source.dataset, first, *partition),
+                    *(source.dataset, first, *log.at),
                 )
             return start.offsets[number], True
         state = await patiently(partial(self._view.state, source.dataset), _ASKING)
         cursors = {} if state is None else state.table(StateTable.CURSOR)
         counted = {key.decode(): int(value) for key, value in cursors.items()}
-        if _range(partition, log_id, 0, 0).may_be_copy(counted):
+        if log.range(0, 0).may_be_copy(counted):
             raise InvalidInput(
                 "start",
                 f"{source.dataset} has counted rows of another topic of the name of {source.topic}, and this "
                 "one may be a copy of it, whose rows would count again",
-                f'write "start": {{"id": "{log_id}", "offsets": [...]}} with the first offset of each '
+                f'write "start": {{"id": "{log.id}", "offsets": [...]}} with the first offset of each '
                 "partition that has not counted: 0 if none has, as where the topic was created again",
             )
         return 0, False
 
-    async def _stop(
-        self, partition: TopicPartition, state: _Partition, packing: Packing, log_id: str
-    ) -> NoReturn:
+    async def _stop(self, state: _Partition, packing: Packing) -> NoReturn:
         """Reads no further, because the messages are not JSON objects, and says so again and again.
 
         The owner publishes it, and counts it for the metrics.
         """
         why = "framed" if state.framed == state.strange else "no_objects"
         while True:
-            expected, _ = await self._progress(partition, log_id)
+            expected, _ = await self._progress(state.log)
             first = state.first if expected is None else expected
             last = max(first, state.next - 1)
-            of = _range(partition, log_id, first, last, begins=state.named and expected is None)
+            of = state.log.range(first, last, begins=state.named and expected is None)
             notice = Outgoing("batches", self._source.dataset, packing.nothing(of, why))
             await self._sender.send_and_locate(notice)
             _log.error(
                 "the source of %s has stopped: %d messages in a row on %s:%d are not JSON objects%s; to "
                 'count them all the same, write "unreadable": "count" in the source file',
-                *(
-                    self._source.dataset,
-                    _MOST_STRANGE,
-                    *partition,
-                    _FRAMED if why == "framed" else "",
-                ),
+                *(self._source.dataset, _MOST_STRANGE, *state.log.at),
+                _FRAMED if why == "framed" else "",
             )
             await asyncio.sleep(_SAY_AGAIN_S)
 
-    async def _check_gap(
-        self,
-        consumer: AIOKafkaConsumer,
-        partition: TopicPartition,
-        state: _Partition,
-        offset: int,
-        log_id: str,
-    ) -> None:
+    async def _check_gap(self, consumer: AIOKafkaConsumer, state: _Partition, offset: int) -> None:
         """Checks why the records that were fetched do not begin where the last ones have ended.
 
         Raises:
             ServerUnavailable: The topic was created again.
         """
         if offset < state.fetched:
-            await self._check_topic(log_id)
+            await self._check_topic(state.log.id)
             _log.warning(
                 "%s:%d was read to offset %d, and comes again from offset %d: if its log was cut, its next "
                 "records have offsets that others had, and do not count for %s up to that offset",
-                *(*partition, state.fetched, offset, self._source.dataset),
+                *(*state.log.at, state.fetched, offset, self._source.dataset),
             )
         elif state.fetched and offset > state.fetched:
             # Ends of transactions are gaps too, and so are records that were compacted.
-            await self._first_left(consumer, partition, state.fetched)
+            await self._first_left(consumer, state.log.at, state.fetched)
 
     async def _first_left(
         self, consumer: AIOKafkaConsumer, partition: TopicPartition, wanted: int
@@ -646,13 +651,7 @@ class SourceReader:
         return max(first, wanted)
 
     async def _batches(
-        self,
-        consumer: AIOKafkaConsumer,
-        partition: TopicPartition,
-        state: _Partition,
-        packing: Packing,
-        times: Times,
-        log_id: str,
+        self, consumer: AIOKafkaConsumer, state: _Partition, packing: Packing, times: Times
     ) -> None:
         """Sends what is due of one partition. No batch has rows of two periods.
 
@@ -661,9 +660,9 @@ class SourceReader:
         source, assignment = self._source, self._reading.assignment
         while assignment == self._reading.assignment:
             looks = state.sent or time.monotonic() - state.looked >= _IDLE_S
-            if looks and await self._was_in_vain(consumer, partition, state, log_id):
+            if looks and await self._was_in_vain(state):
                 await self._pause()
-                await self._stand(consumer, partition, assignment, log_id)
+                await self._stand(consumer, state.log, assignment)
                 return
             waited = state.rows and time.monotonic() - state.since >= source.wait_seconds
             ended = state.ended(times)
@@ -674,7 +673,7 @@ class SourceReader:
             rows = [state.rows.popleft() for _ in range(n_rows)]
             last, dated_ms = rows[-1].offset, rows[-1].dated_ms
             begins = state.named and not state.begun
-            source_range = _range(partition, log_id, state.first, last, begins=begins)
+            source_range = state.log.range(state.first, last, begins=begins)
             period = times.period(dated_ms)
             about = None if period is None else times.written(period.since)
             value = packing.batch(source_range, [row.values for row in rows], about)
@@ -689,15 +688,13 @@ class SourceReader:
         others = (one.rows[0].dated_ms for one in self._reading.partitions.values() if one.rows)
         return first is not None and any(0 <= other < first.since for other in others)
 
-    async def _was_in_vain(
-        self, consumer: AIOKafkaConsumer, partition: TopicPartition, state: _Partition, log_id: str
-    ) -> bool:
+    async def _was_in_vain(self, state: _Partition) -> bool:
         """Learns what is counted by now; whether something was sent, and taken, and did not count."""
         state.looked = time.monotonic()
         asks = bool(state.sent) and time.monotonic() - state.asked >= _IDLE_S
         if asks:
             state.asked = time.monotonic()
-        expected, taken = await self._progress(partition, log_id, state.sent, asks=asks)
+        expected, taken = await self._progress(state.log, state.sent, asks=asks)
         if expected is None:
             return taken
         state.begun = True
@@ -724,12 +721,7 @@ class SourceReader:
                     await consumer.commit({partition: counted})
 
     async def _progress(
-        self,
-        partition: TopicPartition,
-        log_id: str,
-        sent: Sequence[tuple[int, str, int]] = (),
-        *,
-        asks: bool = False,
+        self, log: SourceLog, sent: Sequence[tuple[int, str, int]] = (), *, asks: bool = False
     ) -> tuple[int | None, bool]:
         """The offset that the data set's owner expects next, and whether all that was sent was taken.
 
@@ -738,7 +730,7 @@ class SourceReader:
         workers has taken is read too.
         """
         marks = await self._taken_by_workers() if asks else {}
-        counted = _range(partition, log_id, 0, 0).cursor_key
+        counted = log.range(0, 0).cursor_key
         keys = [counted, *(topic_partition for _, topic_partition, _ in sent[-1:])]
         read = partial(self._view.cursors, self._source.dataset, keys)
         found = await patiently(read, _ASKING)
@@ -822,19 +814,6 @@ async def run_sources(
     finally:
         await sender.stop()
         await view.close()
-
-
-def _range(
-    partition: TopicPartition, log_id: str, first: int, last: int, *, begins: bool = False
-) -> SourceRange:
-    return SourceRange(
-        topic=partition.topic,
-        id=log_id,
-        partition=partition.partition,
-        first=first,
-        last=last,
-        begins=begins or None,
-    )
 
 
 def _batch_id(of: SourceRange) -> str:

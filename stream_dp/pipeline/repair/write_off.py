@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from secrets import token_bytes
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.parameters import erased_blocks
@@ -250,30 +250,18 @@ def written_off(
     """
     definition, base, ledger = known
     name = definition.dataset
-    fields = [ledgers.read(entry) for entry in ledger]
     counted = _rows_in(base.numbered(StateTable.TRANSCRIPT))
     end = _LedgerEnd(name, ledger)
-    rows: list[int] = [entry["rows"] for entry in fields if entry["kind"] == "phase"]
+    rows: list[int] = [entry["rows"] for entry in end.entries("phase")]
     end.add_phases(definition, rows, counted, said)
     end.add_rest_of_lines(len(rows))
     for batch in said.outcomes:
         inputs.announced(batch)
     for producer, following in said.producers.items():
         inputs.passed_by(f"producer {producer}", following)
-
-    pairs: dict[Pair, bytes] = {(StateTable.DEFINITION, b""): definition.to_bytes()}
-    pairs |= _taken_over(base)
-    # Nothing is left of any line, so accounts bound nothing any more. The rules are those of its last entry.
-    rules = [entry for entry in fields if entry["kind"] == "analysts"]
-    pairs |= facts({RULES: rules_text(name, rules[-1])} if rules else {})
-    pairs |= facts({LEDGER: str(end.chain.length), HEAD: end.chain.head.hex()})
+    pairs = _pairs_of(known, end, inputs, rows, counted)
     if person is not None:
         pairs[StateTable.KEPT, PERSON.encode()] = person.to_bytes()
-    pairs |= {(StateTable.CURSOR, at.encode()): b"%d" % to for at, to in inputs.cursor.items()}
-    pairs |= {(StateTable.SPENT, b"%d" % at): b"%d %d" % (UNITS, UNITS) for at in range(len(rows))}
-    transcript = _transcript(base, rows, counted)
-    pairs |= {(StateTable.TRANSCRIPT, b"%d" % at): entry for at, entry in enumerate(transcript)}
-
     # Batches that wait, as far as that is known.
     waiting = sum(what.startswith(b"waiting ") for what in base.table(StateTable.KEPT))
     outcome = partial(Event, dataset=name, event="batch_refused", reason=_WRITTEN_OFF)
@@ -293,6 +281,26 @@ def written_off(
     )
 
 
+def _pairs_of(
+    known: Known, end: _LedgerEnd, inputs: Inputs, rows: Sequence[int], counted: Sequence[int]
+) -> dict[Pair, bytes]:
+    """What a data set begins again with, without the secret of its persons.
+
+    Nothing is left of any line, so accounts bound nothing any more. The rules are those of its last entry.
+    """
+    name, rules = known.definition.dataset, end.entries("analysts")
+    told = {RULES: rules_text(name, rules[-1])} if rules else {}
+    transcript = _transcript(known.base, rows, counted)
+    return {
+        (StateTable.DEFINITION, b""): known.definition.to_bytes(),
+        **_taken_over(known.base),
+        **facts({**told, LEDGER: str(end.chain.length), HEAD: end.chain.head.hex()}),
+        **{(StateTable.CURSOR, at.encode()): b"%d" % to for at, to in inputs.cursor.items()},
+        **{(StateTable.SPENT, b"%d" % at): b"%d %d" % (UNITS, UNITS) for at in range(len(rows))},
+        **{(StateTable.TRANSCRIPT, b"%d" % at): entry for at, entry in enumerate(transcript)},
+    }
+
+
 class _LedgerEnd:
     """The entries that a ledger gets when its data set is written off.
 
@@ -303,8 +311,13 @@ class _LedgerEnd:
 
     def __init__(self, name: str, ledger: Sequence[bytes]) -> None:
         self._name = name
+        self._before = [ledgers.read(entry) for entry in ledger]
         self.chain = ledgers.Chain(name, ledger)
         self.out: list[OutboxRecord] = []
+
+    def entries(self, kind: str) -> list[dict[str, Any]]:
+        """The entries of a kind that the ledger had."""
+        return [entry for entry in self._before if entry["kind"] == kind]
 
     def _write(self, kind: str, body: Mapping[str, object]) -> None:
         entry, _ = ledgers.append(self.chain.head, self.chain.length, self._name, kind, body)
