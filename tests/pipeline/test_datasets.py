@@ -183,9 +183,7 @@ EDGES: dict[str, dict[str, Any]] = {
     "no failure": {"accuracy": {"error": 0.1, "failure_probability": 5e-324}},
     "any error": {"accuracy": {"error": 0.999999, "failure_probability": 0.999999}},
     "a single row": {"phase": {"min_rows": 1}},
-    "64 attributes": {
-        "attributes": [{"name": f"a{n}", "type": "boolean"} for n in range(64)],
-    },
+    "64 attributes": {"attributes": [{"name": f"a{n}", "type": "boolean"} for n in range(64)]},
     "one cell": {
         "attributes": [{"name": "a", "type": "category", "values": ["x"], "other": False}]
     },
@@ -320,9 +318,9 @@ async def test_a_secret_is_there_for_the_next_worker_until_it_is_dropped(
     await other.assign()
     await other.run()
     successor = other.worker.datasets["flights"]
-    assert successor._data.vault == {"offset": b"secret one", "cuts": b"secret two"}
+    assert successor.rows.blocks.data.vault == {"offset": b"secret one", "cuts": b"secret two"}
     assert b"first" not in {value[16:] for value in world.kept.values()}
-    successor._discard("run cuts")
+    successor.rows.values.discard("run cuts")
     await commit(successor)
     await successor.drop_kept()
     await commit(successor)
