@@ -23,10 +23,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 async def _opened(world: Any, process: Any, analysts: Any, **changes: Any) -> None:
     world.define(
-        "flights",
-        privacy=TIGHT,
-        **{"mechanism": {"base_share": 0.0}, **changes},
-        analysts=analysts,
+        "flights", privacy=TIGHT, **{"mechanism": {"base_share": 0.0}, **changes}, analysts=analysts
     )
     await process.run()
     world.cells("flights", "first")

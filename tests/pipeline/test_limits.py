@@ -151,9 +151,7 @@ async def test_a_refusal_and_the_begin_of_a_standing_query_count(limited: Any) -
     assert _rejected(world) == {"more": "too_many_queries", "tile": "too_many_queries"}
 
 
-async def test_answers_that_a_standing_query_gets_by_itself_count_for_nothing(
-    limited: Any,
-) -> None:
+async def test_answers_that_a_standing_query_gets_by_itself_count_for_nothing(limited: Any) -> None:
     world = await limited(ana={"queries_per_minute": 1, "spending_per_minute": 0.002})
     _asks(world, "tile", standing=True)
     await world.run()

@@ -172,9 +172,7 @@ async def test_the_budget_shown_is_the_one_in_the_ledger(world: Any, process: An
     assert _shown(process, "privacy_delta") == [definition.privacy.delta]
 
 
-async def test_what_a_share_has_left_is_what_the_ledger_says_it_has_not_charged(
-    world: Any,
-) -> None:
+async def test_what_a_share_has_left_is_what_the_ledger_says_it_has_not_charged(world: Any) -> None:
     process = world.process()
     await process.assign()
     analysts = {"ana": {"share": 0.01}, "team-*": {"share": 0.02, "together": 0.03}, "eve": {}}

@@ -37,10 +37,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("representation", ["exhaustive", "entropic", "polytope"])
 @pytest.mark.parametrize("profile", PROFILES)
 async def test_it_answers_queries_and_survives_a_restart(
-    world: Any,
-    profile: str,
-    representation: str,
-    doubling: bool,
+    world: Any, profile: str, representation: str, doubling: bool
 ) -> None:
     def define(world: Any) -> None:
         world.define_papers(
@@ -137,9 +134,7 @@ async def test_a_restart_begins_a_new_segment_and_every_phase_pays_for_it(
     assert world.complaints() == []
 
 
-async def test_queries_beyond_the_stage_begin_the_next_and_the_ledger_says_so(
-    world: Any,
-) -> None:
+async def test_queries_beyond_the_stage_begin_the_next_and_the_ledger_says_so(world: Any) -> None:
     def define(world: Any) -> None:
         settings = {"hypothesis_rows": 3, "representation": "exhaustive", "doubling": True}
         world.define_papers("thesis", profile="median", queries=2, **settings)
@@ -162,10 +157,7 @@ async def test_queries_beyond_the_stage_begin_the_next_and_the_ledger_says_so(
     ("mechanism", "field"),
     [
         ({"profile": "median"}, "queries"),
-        (
-            {"profile": "median", "queries": 10, "phases": 2},
-            "mechanism: it has an unknown field",
-        ),
+        ({"profile": "median", "queries": 10, "phases": 2}, "mechanism: it has an unknown field"),
         ({**PROFILES["sequential"], "phases": 9, "composition": 1.01}, "composition"),
         ({**PROFILES["memory"], "representation": "grid"}, "representation"),
         ({**PROFILES["memory"], "doubling": "yes"}, "doubling"),

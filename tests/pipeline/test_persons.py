@@ -157,10 +157,7 @@ async def test_no_key_refuses_a_row_or_a_batch(world: Any) -> None:
 @pytest.mark.parametrize(
     ("form", "text"),
     [
-        (
-            {"columns": COLUMNS},
-            "columns: there is no column user_id; it says whose row each is",
-        ),
+        ({"columns": COLUMNS}, "columns: there is no column user_id; it says whose row each is"),
         (
             {"cells": [{"page": "a", "count": 2}]},
             "cells: rows that are only counted do not say whose they are; send rows or columns",

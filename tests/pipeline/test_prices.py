@@ -216,10 +216,7 @@ STORIES: dict[str, tuple[list[Round], set[str]]] = {
         ],
         {"rows", "tables", "counts", "sums", "shares"},
     ),
-    "all kinds": (
-        [define(kinds=KINDS, privacy=LARGE), *[rows, QUERIES] * 2],
-        {"tables", *KINDS},
-    ),
+    "all kinds": ([define(kinds=KINDS, privacy=LARGE), *[rows, QUERIES] * 2], {"tables", *KINDS}),
     "partitions": (
         [define(kinds={"threshold": {"share": 0.1, "partition": True}}), *[rows, QUERIES] * 2],
         {"tables", "threshold"},
@@ -424,11 +421,7 @@ def persons() -> list[bytes]:
         Total(1, attribute.values),
     )
     entries: list[dict[str, Any]] = [
-        {
-            "kind": "dataset",
-            "definition": json.loads(written.to_bytes()),
-            "line": line_of(written),
-        }
+        {"kind": "dataset", "definition": json.loads(written.to_bytes()), "line": line_of(written)}
     ]
 
     def charge(*looks: Look) -> None:
