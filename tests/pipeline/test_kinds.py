@@ -159,13 +159,6 @@ async def test_a_crash_after_the_charge_pays_a_second_look_and_answers_once(
     assert answer["budget"]["spent"] == pytest.approx(2 * share, rel=1e-4)
 
 
-async def test_a_definition_whose_groups_could_name_nothing_is_refused(world: Any) -> None:
-    record = world.define("flights", kinds={"mode": {"share": 0.05, "groups": 100}})
-    await world.run()
-    reason = world.rejection(record)["reason"]
-    assert reason["message"].startswith("kinds.mode.groups: at this share fewer than")
-
-
 # ---------------------------------------------------------------- rows that respond
 
 VECTOR = {"correlated_vector": {"share": 0.3, "attribute": "cancelled"}}

@@ -117,8 +117,12 @@ async def test_what_cannot_stand_or_end_is_rejected_in_words(first: Any, process
     cases: list[tuple[dict[str, Any], str, str]] = [
         ({**at_2, "standing": True}, "invalid_message", message),
         ({**at_2, "standing": False}, "invalid_message", message),
-        ({**TILE, "where": {"attribute": "gate", "eq": "B1"}}, "unknown_attribute", ""),
-        ({**TILE, "alert": {"above": 0.3}}, "invalid_query", "alert: a window of all phases"),
+        (
+            {**TILE, "query_id": "gate", "where": {"attribute": "gate", "eq": 1}},
+            "unknown_attribute",
+            "",
+        ),
+        ({**TILE, "alert": {"above": 0.3}}, "invalid_message", "alert: a window of all phases"),
     ]
     await assert_said(process, cases)
     [limited] = await asked(process, TILE, at_most=0.1)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import InvalidDefinition, InvalidMessage
-from stream_dp.messages import Definition, QueryFields
+from stream_dp.errors import InvalidMessage
+from stream_dp.messages import QueryFields
 from tests.pipeline.flights import (
     AA,
     LATE,
@@ -19,7 +19,6 @@ from tests.pipeline.flights import (
     spent,
     within,
 )
-from tests.pipeline.world import definition
 
 pytestmark = judged
 
@@ -121,30 +120,6 @@ def test_a_wrong_target_is_refused_with_its_field_and_the_fix(
         QueryFields.read({"query_id": "q", **fields})
     assert caught.value.field == field
     assert fix in f"{caught.value.problem}; {caught.value.fix}"
-
-
-def test_limits_are_read_and_written_only_where_a_definition_names_them() -> None:
-    plain = Definition.read(definition("flights"))
-    assert b"least_error" not in plain.to_bytes()
-    assert b"query_share" not in plain.to_bytes()
-    accuracy = {"error": 0.02, "least_error": 0.001, "query_share": 0.05}
-    limited = Definition.read(definition("flights", accuracy=accuracy))
-    assert Definition.read(limited.model_dump(mode="json")) == limited
-    assert b'"least_error":0.001,"query_share":0.05' in limited.to_bytes()
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"accuracy": {"error": 0.02, "query_share": 0.1}, "mechanism": {"profile": "counts"}},
-        {"accuracy": {"error": 0.02, "least_error": 0.01}, "mechanism": {"profile": "whole_table"}},
-        {"accuracy": {"error": 0.02, "least_error": 0.03}},
-        {"accuracy": {"error": 0.02, "query_share": 0}},
-    ],
-)
-def test_limits_that_no_query_could_use_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(InvalidDefinition):
-        Definition.read(definition("flights", **changes))
 
 
 async def test_the_definition_limits_what_a_query_takes(world: Any) -> None:
