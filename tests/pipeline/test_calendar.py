@@ -406,11 +406,11 @@ CUTS: list[tuple[dict[str, Any], str, str]] = [
 async def test_a_window_that_is_not_whole_phases_is_refused_in_words(
     days: Any, process: Any
 ) -> None:
-    cases = [({"where": AA, "window": window}, code, words) for window, code, words in CUTS]
+    cases: list[Any] = [({"where": AA, "window": w}, code, words) for w, code, words in CUTS]
     cut = {"window": {"last": "2 days"}, "minus_window": {"previous": "3 days"}}
     difference = {"kind": "difference", "where": AA, **cut}
     cases.append((difference, "invalid_query", "minus_window: it cuts the phase"))
-    of_median = {"kind": "median", "attribute": "delay", "series": "day"}
+    of_median: dict[str, Any] = {"kind": "median", "attribute": "delay", "series": "day"}
     of_two = {**difference, "minus_window": {"previous": "2 days"}, "series": "day"}
     cases += [(query, "invalid_message", "has no series") for query in (of_median, of_two)]
     await assert_said(process, cases)

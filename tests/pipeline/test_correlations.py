@@ -56,7 +56,7 @@ async def asks(world: Any, *queries: dict[str, Any]) -> list[Any]:
 
 async def test_a_correlation_is_answered_once_and_then_repeated(world: Any) -> None:
     await people(world)
-    some = [{}, {"where": SMOKERS}, {"error": {"value": 0.04}}]
+    some: list[Any] = [{}, {"where": SMOKERS}, {"error": {"value": 0.04}}]
     replies = await asks(world, *some)
     replies += await asks(world, {"attribute": "hours", "other": "age"})
     found = [read_answer(reply) for reply in replies]

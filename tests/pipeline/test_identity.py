@@ -167,8 +167,8 @@ async def test_wherever_a_worker_dies_the_next_one_decides_alike(
         lambda world: world.cells("flights", "first"),
         ask,
     )
-    deaths, guarded = 0, {"now_ms": NOW_MS, "rules": {"verifier": verifier}}
-    async for at, world in die(rounds, range(0, 10_000, 2), **guarded):
+    deaths, rules = 0, {"verifier": verifier}
+    async for at, world in die(rounds, range(0, 10_000, 2), now_ms=NOW_MS, rules=rules):
         deaths += 1
         assert rejected(world) == {"bad": "token_expired"}, at
         assert world.answer("good")["status"] == "answered", at

@@ -32,7 +32,10 @@ PAPERS: dict[str, dict[str, Any]] = {
     "sequential": {"profile": "sequential", "queries_per_phase": 10, "phases": 2},
     "memory": {"profile": "memory", "queries_per_phase": 10, "phases": 2},
 }
-PRIVACY = {"epsilon": 2.0, "delta": 0.01}
+THESIS: dict[str, Any] = {
+    **{name: value for name, value in MEMORY.items() if name != "mechanism"},
+    "privacy": {"epsilon": 2.0, "delta": 0.01},
+}
 BOTH = {"all": [AA, FLOWN]}
 
 
@@ -62,7 +65,7 @@ async def test_the_papers_answer_queries_and_survive_a_restart(
 ) -> None:
     settings = {"hypothesis_rows": 3, "representation": representation, "doubling": doubling}
     mechanism = {**PAPERS[profile], **settings}
-    await opened(world, rows=many(), **{**MEMORY, "privacy": PRIVACY, "mechanism": mechanism})
+    await opened(world, rows=many(), **THESIS, mechanism=mechanism)
     replies = await assert_answers(world, (2 / 3, 2 / 3, 1 / 3, 2 / 3), 0.3)
     assert {reply["path"] for reply in replies} <= {"gated", "measured"}
 
@@ -106,7 +109,7 @@ async def test_queries_beyond_the_stage_begin_the_next_and_the_ledger_says_so(wo
     settings = {"hypothesis_rows": 3, "representation": "exhaustive", "doubling": True}
     mechanism = {"profile": "median", "queries": 2, **settings}
     rows = {"cells": [{"carrier": "AA", "cancelled": False, "count": 10**9}]}
-    await opened(world, rows=rows, **{**MEMORY, "privacy": PRIVACY, "mechanism": mechanism})
+    await opened(world, rows=rows, **THESIS, mechanism=mechanism)
     process = world.process()
     await process.assign()
     await asked_in_turn(process, *[{"where": AA}] * 5)

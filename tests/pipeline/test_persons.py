@@ -468,13 +468,13 @@ async def test_a_difference_of_windows_lies_within_what_both_allow(
         {**query, "minus_window": {"last_phases": 2}},
         dataset="clicks",
     )
-    columns = table(by_page, "values", "counts", "error_bars", "count_bars")
+    of_pages = table(by_page, "values", "counts", "error_bars", "count_bars")
     assert (one["window"], one["minus_window"]) == ([2, 2], [1, 1])
     assert one["confidence"] == pytest.approx(1.0 - 2e-9, abs=1e-15)
     assert abs(one["value"] - (0.6 - 0.3)) <= one["error_bar"] < 0.25
     assert abs(one["count"] - 600) <= one["count_bar"] < 500
     truths = ((0.3, 600), (-0.3, -600), (0.0, 0))
-    for (share, count), (value, shown, bar, rows) in zip(truths, columns, strict=False):
+    for (share, count), (value, shown, bar, rows) in zip(truths, of_pages, strict=False):
         assert within(value, share, bar)
         assert within(shown, count, rows)
     assert price["privacy_loss"]["blocks"] in (0, 2)

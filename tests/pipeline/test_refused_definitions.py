@@ -73,23 +73,21 @@ PLAIN: list[Case] = [
     *(({"synthetic_rows": n}, "synthetic_rows") for n in (-1, 10_001, 2.5, True)),
     ({"synthetic_rows": 10, "mechanism": LOOK_ONCE["counts"]}, "has no synthetic rows"),
 ]
+RETENTIONS: list[dict[str, Any]] = [
+    {"phases": 0},
+    {"phases": 1.5},
+    {},
+    {"phases": 1, "days": 2},
+    {"answers": {}},
+    {"answers": {"days": 0}},
+    {"answers": {"phases": 2}},
+]
 RETENTION: list[Case] = [
     *(
         ({"mechanism": mechanism, "retention": {"phases": 3}}, LAW)
         for mechanism in (*PAPERS.values(), *OTHERS.values())
     ),
-    *(
-        ({"retention": retention}, "retention")
-        for retention in (
-            {"phases": 0},
-            {"phases": 1.5},
-            {},
-            {"phases": 1, "days": 2},
-            {"answers": {}},
-            {"answers": {"days": 0}},
-            {"answers": {"phases": 2}},
-        )
-    ),
+    *(({"retention": retention}, "retention") for retention in RETENTIONS),
 ]
 LIMITS: list[Case] = [
     (

@@ -223,7 +223,7 @@ COLUMNS: dict[type[SumTable | ShareTable], dict[float, str]] = {
 def test_the_longest_numbers_of_the_largest_tables_fit_into_a_record(
     kind: type[SumByGroupAnswer | ShareByGroupAnswer], most: int, more: dict[float, str]
 ) -> None:
-    of = SumTable if kind is SumByGroupAnswer else ShareTable
+    of: Any = SumTable if kind is SumByGroupAnswer else ShareTable
     columns: dict[str, Any] = {
         name: (number,) * most
         for numbers in (COLUMNS[of], more)

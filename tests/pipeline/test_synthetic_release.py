@@ -124,12 +124,13 @@ async def test_a_crash_at_any_effect_leaves_rows_of_the_newest_phase(make_world:
 
 async def test_rows_of_a_consistent_set_come_again_as_often_as_looks_double(world: Any) -> None:
     """Opening the phase is the first look; of seven queries the first, third and seventh follow."""
-    mechanism = {**MEMORY["mechanism"], "phases": 2, "representation": "entropic"}
+    memory: Any = MEMORY["mechanism"]
+    mechanism = {**memory, "phases": 2, "representation": "entropic"}
     cells = [
         {"carrier": "AA", "cancelled": False, "count": 90_000_000},
         {"carrier": "UA", "cancelled": True, "count": 30_000_000},
     ]
-    defined = {**MEMORY, "mechanism": mechanism, "synthetic_rows": 100}
+    defined: Any = {**MEMORY, "mechanism": mechanism, "synthetic_rows": 100}
     process = world.process()
     await process.assign()
     await opened(process, rows={"cells": cells}, **defined)

@@ -118,10 +118,11 @@ def spoilt(issuer: Issuer) -> Iterator[tuple[str, str]]:
         yield f"the key {kid}", signed(issuer, issuer.claims(), kid=kid)
     for crit in (["exp"], ["b64"], [], "exp"):  # an extension that must be understood
         yield f"crit {crit}", signed(issuer, issuer.claims(), crit=crit, b64=True, exp=1)
-    for typ in ("logout+jwt", "dpop+jwt", "secevent+jwt", "JOSE", "application/", "JWT ", 7, []):
-        yield f"of the type {typ}", signed(issuer, issuer.claims(), typ=typ)
-    for typ in ("ID", "Refresh", "Offline", "", 1, None, ["Bearer"]):
-        yield f"for {typ}", signed(issuer, {**issuer.claims(), "typ": typ})
+    for kind in ("logout+jwt", "dpop+jwt", "secevent+jwt", "JOSE", "application/", "JWT ", 7):
+        yield f"of the type {kind}", signed(issuer, issuer.claims(), typ=kind)
+    yield "of a list of types", signed(issuer, issuer.claims(), typ=["JWT"])
+    for use in ("ID", "Refresh", "Offline", "", 1, None, ["Bearer"]):
+        yield f"for {use}", signed(issuer, {**issuer.claims(), "typ": use})
     wrong: dict[str, list[Any]] = {
         "exp": [None, "1700000600", True, 1e300],
         "nbf": ["soon"],
