@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,8 @@ from stream_dp.core.budget.accountant import UNITS, Charge
 from stream_dp.errors import BudgetExceeded
 from stream_dp.messages import ChangeAnalysts, Definition, OwnerSpec
 from stream_dp.pipeline.spending.payers import OWN, Payer, PayingAnalysts
-from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.flights import UNMEASURED, judged, opened
-from tests.pipeline.scenarios import SHARED, TIGHT, change_analysts, condition, fresh_counts
-from tests.slow import rest_is_slow
+from tests.pipeline.scenarios import TIGHT, change_analysts, condition, fresh_counts
 
 pytestmark = judged
 
@@ -204,51 +201,6 @@ async def test_shares_change_by_a_record_and_what_was_spent_stays(world: Any, pr
     assert changed[0]["analysts"]["bob"] == {"share": 0.4}
     assert changed[0]["owner"] == {"share": 0.2}
     assert "owner" not in changed[1]
-
-
-async def test_a_restart_keeps_accounts_and_rules(world: Any, process: Any) -> None:
-    await _opened(world, process, {"ann": {"share": 0.1}})
-    change_analysts(world, {"ann": {"share": 0.2}})
-    _much(world, "one", 2)
-    await process.run()
-    before = _spent(world, "ann")
-    await process.kill()
-    later = world.process()
-    await later.assign()
-    world.ask_many("flights", fresh_counts("two", range(24)), analyst="ann")
-    await later.run()
-    assert {reply["reason"]["code"] for reply in _of(world, "ann") if "reason" in reply} == {
-        "share_spent"
-    }
-    assert before <= _spent(world, "ann") <= 0.2 * UNITS
-    await later.kill()
-
-
-WRONG = {
-    "more than a line": ({"ann": {"share": 0.7}, "bob": {"share": 0.4}}, {}, "a line is 1"),
-    "with the owner": ({"ann": {"share": 0.7}}, {"owner": {"share": 0.4}}, "a line is 1"),
-    "together of one": ({"ann": {"together": 0.2}}, {}, "applies to patterns"),
-    "beyond together": ({"a*": {"share": 0.3, "together": 0.2}}, {}, "at most together"),
-    "a star in front": ({"*-team": {"share": 0.1}}, {}, "put one * at the end"),
-    "a star in the middle": ({"a*b": {}, "a*": {}}, {}, "put one * at the end"),
-    "two stars": ({"**": {}}, {}, "put one * at the end"),
-    "owner with a share": ({"ann": {"owner": True, "share": 0.1}}, {}, "remove share"),
-}
-
-
-@pytest.mark.parametrize("point", rest_is_slow([CrashPoint.AFTER_CHARGE, None], first=1), ids=str)
-async def test_a_crash_anywhere_passes_no_share(
-    make_world: Callable[..., Any], point: CrashPoint | None
-) -> None:
-    places = range(1_000) if point is not None else range(0, 1_000, 7)
-    for place in places:
-        world = make_world(seed=place + 1)
-        if not await world.run(world.Fuse(place, point), rounds=SHARED):
-            break
-        assert world.complaints() == [], f"at {place}"
-    else:
-        raise AssertionError("there are more effects than places to die at")
-    assert {reply.get("status") for reply in world.answers().values()} == {"answered", "refused"}
 
 
 async def test_other_kinds_next_to_counts_change_nothing_of_shares(

@@ -25,6 +25,7 @@ from tests.pipeline.scenarios import (
     ROTATED,
     ROUNDS,
     RUNS,
+    SHARED,
     SOURCED,
     STAGED,
     STANDING,
@@ -70,6 +71,7 @@ SWEEPS = {
     "persons for life": Sweep(LIVES, 3),
     "persons by the calendar": Sweep(PERSONS_BY_DAY, 24),
     "persons whose analysts share": Sweep(LIVES_SHARED, 16),
+    "analysts share": Sweep(SHARED, 4),
     "ranges of a source": Sweep(SOURCED, 4),
 }
 PARTS = [

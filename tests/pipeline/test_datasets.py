@@ -32,30 +32,6 @@ async def test_the_same_definition_or_retirement_again_is_announced_again_and_no
     assert world.released("catalog")[1:] == [None]
 
 
-WRONG: dict[str, dict[str, Any]] = {
-    "no attributes": {"attributes": []},
-    "an attribute twice": {"attributes": [{"name": "a", "type": "boolean"}] * 2},
-    "an unknown type": {"attributes": [{"name": "a", "type": "text"}]},
-    "edges that fall": {"attributes": [{"name": "a", "type": "number", "edges": [2, 1]}]},
-    "half a character": {"attributes": [{"name": "a", "type": "category", "values": ["\ud800"]}]},
-    "half a character as a name": {"attributes": [{"name": "\ud800", "type": "boolean"}]},
-    "no privacy": {"privacy": {"epsilon": 0, "delta": 1e-9}},
-    "privacy in words": {"privacy": {"epsilon": "1", "delta": 1e-9}},
-    "no rows": {"phase": {"min_rows": 0}},
-    "more rows than can be": {"phase": {"min_rows": 2**63}},
-    "another mechanism": {"mechanism": {"profile": "laplace"}},
-    "a mechanism without its numbers": {"mechanism": {"profile": "memory"}},
-    "a mechanism that cannot keep its word": {
-        "mechanism": {"profile": "memory", "queries_per_phase": 2, "phases": 1}
-    },
-    "a capital letter": {"dataset": "Flights"},
-    "a brace": {"dataset": "{a}"},
-    "a slash": {"dataset": "../a"},
-    "no name": {"dataset": ""},
-    "64 letters": {"dataset": "a" * 64},
-}
-
-
 PAPERS = {"profile": "median", "queries": 10, "hypothesis_rows": 200}
 
 
