@@ -16,9 +16,7 @@ from stream_dp.pipeline.queries import compiler, query_answerer
 from stream_dp.pipeline.rows.row_times import Gathering, Times, TimeSpan
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.noise import SeededNoise
-from tests.pipeline.conftest import Die
 from tests.pipeline.flights import AA, GONE, LATE, UNMEASURED, asked, assert_said, judged, ran
-from tests.pipeline.held import held_of
 from tests.pipeline.scenarios import BY_DAY, CALENDAR, DAY_MS, NOV_1
 from tests.pipeline.world import definition
 
@@ -59,33 +57,6 @@ def phases(world: Any, dataset: str = "flights") -> list[tuple[Any, ...]]:
     return [(e["rows"], e.get("since"), e.get("until"), e.get("late_batches")) for e in opened]
 
 
-def durable(world: Any) -> dict[str, Any]:
-    """What a replay must lead to again, byte for byte: blocks, outcomes of batches, and what opened."""
-    found: dict[str, Any] = {}
-    for name, held in sorted(held_of(world).items()):
-        entries = [json.loads(entry) for entry in held.ledger]
-        said = [entry for entry in entries if entry["kind"] == "phase"]
-        opened = [
-            event.outgoing.value
-            for event in world.trail
-            if hasattr(event, "outgoing")
-            and event.outgoing.role == "events"
-            and event.outgoing.key == name
-            and b'"phase_' in event.outgoing.value
-        ]
-        found[name] = {
-            "blocks": held.blocks,
-            "waiting": held.waiting,
-            "batches": dict(held.batches),
-            "times": held.meta.get("times"),
-            "events": list(dict.fromkeys(opened)),
-            "transcript": [entry for entry in held.transcript if entry[:1] == b"\x00"],
-            "ledger": [{k: v for k, v in e.items() if k not in ("seq", "prev")} for e in said],
-            "queries": sorted(held.answers),
-        }
-    return found
-
-
 # ---------------------------------------------------------------- phases
 
 
@@ -99,37 +70,14 @@ async def test_a_phase_holds_whole_periods_and_late_batches_join_the_open_one(wo
     assert [(e["since"], e["until"]) for e in said] == [(s, u) for _, s, u, _ in OF_FLIGHTS]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-async def test_a_crash_anywhere_leads_to_the_same_phases_ids_and_bytes(
-    make_world: Callable[..., Any], die: Die, part: int
-) -> None:
-    """Batches are late, doubled and out of order, and periods are closed by batches and by messages."""
-    untouched = make_world(seed=0)
-    await untouched.run(rounds=CALENDAR)
-    expected = durable(untouched)
-    async for at, world in die(CALENDAR, range(part, 10_000, 4), seed=part + 1):
-        assert world.complaints() == [], at
-        assert durable(world) == expected, at
-
-
-async def test_so_does_a_crash_at_a_named_point(make_world: Callable[..., Any], die: Die) -> None:
-    untouched = make_world(seed=0)
-    await untouched.run(rounds=CALENDAR)
-    expected = durable(untouched)
-    async for at, world in die(CALENDAR, {0, 9}, points=[*CrashPoint]):
-        assert world.complaints() == [], at
-        assert durable(world) == expected, at
-
-
 async def test_a_worker_that_reads_a_clock_is_told_apart(
     make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The comparison can fail. Here a batch without a time has the one at which it is taken in, and a worker
-    dies while it takes one.
+    """The sweep of crashes can fail. Here a batch without a time has the one at which it is taken in, and a
+    worker dies while it takes one.
     """
-    span, seen = Times.span, []
-    for place in (-1, -1, *range(200)):
+    span = Times.span
+    for place in range(200):
         clock = itertools.count(NOV_1 + 4 * DAY_MS, DAY_MS // 8)
 
         def by_clock(self: Times, time: str | None, dated_ms: int, clock: Any = clock) -> Any:
@@ -138,11 +86,9 @@ async def test_a_worker_that_reads_a_clock_is_told_apart(
         monkeypatch.setattr(Times, "span", by_clock)
         world = make_world(seed=1)
         await world.run(world.Fuse(place, CrashPoint.BEFORE_APPEND), rounds=CALENDAR)
-        seen.append(durable(world))
-        if seen[-1] != seen[0]:
-            break
-    assert seen[0] == seen[1]
-    assert seen[-1] != seen[0]
+        if world.complaints():
+            return
+    raise AssertionError("nothing was seen")
 
 
 async def test_a_period_is_closed_only_if_enough_rows_wait(world: Any, process: Any) -> None:

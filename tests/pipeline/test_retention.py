@@ -6,6 +6,7 @@ import contextlib
 import json
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -284,15 +285,10 @@ async def test_the_ledger_says_with_which_phase_rows_were_erased(world: Any) -> 
 
 
 async def test_a_ledger_that_charges_or_reads_what_is_erased_is_at_fault(world: Any) -> None:
-    rounds = (
-        lambda w: define(w, kinds={"between": {"share": 0.05, "answers": 2}}),
-        phase,
-        asks("one", AA),
-        asks("run", AA, kind="between", low=0.2, high=0.7),
-        asks("again", UA, kind="between", low=0.2, high=0.7),
-        phase,
-    )
-    await world.run(rounds=rounds)
+    between = {"kind": "between", "low": 0.2, "high": 0.7}
+    begin = partial(define, kinds={"between": {"share": 0.05, "answers": 2}})
+    runs = asks("a", AA, **between), asks("b", UA, **between)
+    await ran(world, begin, phase, asks("one", AA), *runs, phase)
     entries = world.held("flights").ledger
     assert verify("flights", entries).faults == []
     charges = [n for n, entry in enumerate(entries) if json.loads(entry)["kind"] == "charge"]
@@ -300,22 +296,17 @@ async def test_a_ledger_that_charges_or_reads_what_is_erased_is_at_fault(world: 
     free = charges[-1]
     assert json.loads(entries[free])["charges"] == [], "a run is paid for once"
 
-    def faults(change: Callable[[list[dict[str, Any]]], None]) -> str:
-        return "\n".join(map(str, verify("flights", forged(entries, change)).faults))
-
-    for late, said in ((charges[0], "charges phase 1, whose"), (free, "reads phase 1, whose")):
-        found = faults(lambda fields, late=late: fields.append(fields.pop(late)))  # type: ignore[misc]
-        assert f"{said} rows are erased" in found
-
-    def silent(fields: list[dict[str, Any]]) -> None:
-        del fields[opens]["erased"]
-
-    assert "the rows of the first 1 phases are erased with it" in faults(silent)
-
-    def unlimited(fields: list[dict[str, Any]]) -> None:
-        del fields[0]["definition"]["retention"]
-
-    assert "the rows of the first 0 phases are erased with it" in faults(unlimited)
+    changes: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
+        "charges phase 1, whose rows are erased": lambda all_: all_.append(all_.pop(charges[0])),
+        "reads phase 1, whose rows are erased": lambda all_: all_.append(all_.pop(free)),
+        "the rows of the first 1 phases are erased": lambda all_: all_[opens].pop("erased"),
+        "the rows of the first 0 phases are erased": lambda all_: all_[0]["definition"].pop(
+            "retention"
+        ),
+    }
+    for said, change in changes.items():
+        found = verify("flights", forged(entries, change)).faults
+        assert said in "\n".join(map(str, found))
 
 
 async def test_runs_end_with_their_rows_and_their_secrets_go(world: Any) -> None:
@@ -328,10 +319,9 @@ async def test_runs_end_with_their_rows_and_their_secrets_go(world: Any) -> None
     point = {"kind": "interior_point", "attribute": "delay"}
     side = {"kind": "between", "low": 0.3, "high": 0.6}
     early, curve = {"attribute": "delay", "lt": 0}, {"kind": "threshold", "attribute": "delay"}
+    privacy = {"epsilon": 20.0, "delta": 1e-6}
     rounds = (
-        lambda w: define(
-            w, kinds=kinds, retention={"phases": 2}, privacy={"epsilon": 20.0, "delta": 1e-6}
-        ),
+        partial(define, kinds=kinds, retention={"phases": 2}, privacy=privacy),
         phase,
         asks("b1", AA, **side),
         asks("c1", LATE, **curve),
@@ -342,18 +332,17 @@ async def test_runs_end_with_their_rows_and_their_secrets_go(world: Any) -> None
     )
     await world.run(rounds=rounds)
     assert sorted(world.held("flights").vault) == ["between 0 2"]
-    later = (
-        asks("b-all", LATE, **side),
-        asks("b-two", LATE, window={"last_phases": 2}, **side),
-        asks("p-all", {"attribute": "delay", "lt": 10}, **point),
-        asks("c-all", {"attribute": "delay", "ge": 0}, **curve),
-        asks("b2", AA, **side),
+    erased, gone, two, known, _ = await asked(
+        world,
+        {"where": LATE, **side},
+        {"where": {"attribute": "delay", "lt": 10}, **point},
+        {"where": LATE, "window": {"last_phases": 2}, **side},
+        {"where": {"attribute": "delay", "ge": 0}, **curve},
+        {"query_id": "b2", "where": AA, **side},
     )
-    await world.run(rounds=later)
-    assert world.answer("b-all")["reason"]["code"] == "rows_erased"
-    assert world.answer("p-all")["reason"]["code"] == "rows_erased"
-    assert world.answer("b-two")["status"] == "answered"
-    assert world.answer("c-all")["status"] == "answered", "phase 1 was looked at in time"
+    assert erased["reason"]["code"] == gone["reason"]["code"] == "rows_erased"
+    assert two["status"] == "answered"
+    assert known["status"] == "answered", "phase 1 was looked at in time"
 
 
 @pytest.mark.parametrize("kept", [1, 2])
@@ -364,13 +353,7 @@ async def test_responses_that_a_crash_lost_are_drawn_again_only_while_there_are_
     kinds = {"correlated_vector": {"attribute": "cancelled", "share": 0.01}}
 
     def small(world: World) -> None:
-        define(
-            world,
-            kinds=kinds,
-            phase={"min_rows": 5},
-            retention={"phases": kept},
-            privacy={"epsilon": 1.0, "delta": 1e-9},
-        )
+        define(world, kinds=kinds, phase={"min_rows": 5}, retention={"phases": kept})
 
     def five(world: World) -> None:
         name = f"batch-{world.next_offset('batches', 'flights')}"
@@ -418,8 +401,8 @@ async def test_a_broken_planner_sees_nothing_of_rows_that_are_gone(
 @pytest.mark.parametrize("profile", ["counts", "whole_table"])
 async def test_other_profiles_that_look_once_keep_answering_too(world: Any, profile: str) -> None:
     mechanism, accuracy = {"profile": profile}, {"error": 0.05}
-    define(world, mechanism=mechanism, accuracy=accuracy)
-    await ran(world, phase, asks("one", AA), phase)
+    begin = partial(define, mechanism=mechanism, accuracy=accuracy)
+    await ran(world, begin, phase, asks("one", AA), phase)
     every, last = await asked(world, {"where": AA}, {"where": AA, **LAST})
     code = every.get("reason", {}).get("code")
     assert code == ("rows_erased" if profile == "counts" else None)
