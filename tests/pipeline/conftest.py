@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Container, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -93,6 +93,14 @@ def die(worlds: list[World], make_world: Callable[..., World]) -> Die:
 def world(make_world: Callable[..., World]) -> World:
     """Empty logs and an empty Redis."""
     return make_world()
+
+
+@pytest.fixture
+def judged(world: World) -> Iterator[None]:
+    """Has the referee judge the world when a test is over, and its worker has ended."""
+    yield
+    if world.processes:
+        assert world.complaints() == []
 
 
 @pytest.fixture

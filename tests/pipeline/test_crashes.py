@@ -14,6 +14,7 @@ from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.conftest import Die
 from tests.pipeline.referee.persons import units_of
 from tests.pipeline.scenarios import (
+    CALENDAR,
     DOUBLED,
     ERASED,
     GATED,
@@ -25,6 +26,7 @@ from tests.pipeline.scenarios import (
     ROTATED,
     ROUNDS,
     RUNS,
+    SHARED,
     SOURCED,
     STAGED,
     STANDING,
@@ -70,6 +72,8 @@ SWEEPS = {
     "persons for life": Sweep(LIVES, 3),
     "persons by the calendar": Sweep(PERSONS_BY_DAY, 24),
     "persons whose analysts share": Sweep(LIVES_SHARED, 16),
+    "analysts share": Sweep(SHARED, 4),
+    "phases by the calendar": Sweep(CALENDAR, 4),
     "ranges of a source": Sweep(SOURCED, 4),
 }
 PARTS = [

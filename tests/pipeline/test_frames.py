@@ -7,77 +7,71 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.queries.windows import framed
+from tests.pipeline.flights import (
+    AA,
+    PRECISE,
+    UNMEASURED,
+    asked,
+    asked_in_turn,
+    judged,
+    ran,
+    within,
+)
 
-AA: dict[str, Any] = {"attribute": "carrier", "eq": "AA"}
+pytestmark = judged
+
 TRUTH = [3_000, 5_000, 4_000, 6_000, 2_000, 7_000]
-MECHANISMS = {
-    "measured": {"profile": "calibrated", "base_share": 0.0},
-    "certified": {"profile": "calibrated", "base_share": 0.5},
-}
-PROMISE: dict[str, Any] = {
-    "accuracy": {"error": 0.05, "failure_probability": 1e-9},
-    "privacy": {"epsilon": 4.0, "delta": 1e-9},
-}
+CERTIFIED = {"base_share": 0.5}
+ALONE: dict[str, Any] = {"where": AA, "series": "phase"}
+RUNNING = {**ALONE, "frame": "running"}
+ANEW = {"error": 0.01, "fresh": True}
 
 
-def day(n: int) -> Any:
-    def fill(world: Any) -> None:
+async def opened(world: Any, mechanism: dict[str, float]) -> None:
+    """A data set with six phases of 20,000 rows."""
+
+    def day(n: int) -> Any:
         counts = [("AA", TRUTH[n]), ("UA", 20_000 - TRUTH[n])]
         cells = [{"carrier": c, "delay": 5, "cancelled": False, "count": k} for c, k in counts]
-        world.batch("flights", f"day-{n}", cells=cells)
+        return lambda world: world.batch("flights", f"day-{n}", cells=cells)
 
-    return fill
-
-
-async def asked(world: Any, *rounds: Any, **changes: Any) -> dict[str, Any]:
-    opened = [day(n) for n in range(len(TRUTH))]
-    await world.run(rounds=(lambda world: world.define("flights", **changes), *opened))
-    for ask in rounds:
-        await world.run(rounds=(ask,))
-    assert world.complaints() == []
-    return {name[-1]: answer for name, answer in world.answers().items()}
+    await ran(
+        world,
+        lambda world: world.define("flights", mechanism=mechanism, **PRECISE),
+        *(day(n) for n in range(len(TRUTH))),
+    )
 
 
-@pytest.mark.parametrize("path", MECHANISMS)
+@pytest.mark.parametrize("mechanism", [UNMEASURED, CERTIFIED], ids=["measured", "certified"])
 async def test_each_part_of_a_frame_is_the_answer_about_its_phases_together(
-    world: Any, path: str
+    world: Any, mechanism: dict[str, float]
 ) -> None:
     """At a confidence of 1 - 1e-9 for each bar."""
-
-    def ask(world: Any) -> None:
-        world.ask("flights", "alone", AA, series="phase")
-        world.ask("flights", "price", AA, series="phase", frame="running", quote=True)
-        world.ask("flights", "running", AA, series="phase", frame="running")
-        world.ask("flights", "three", AA, series="phase", frame=3)
-
-    def again(world: Any) -> None:
-        world.ask("flights", "window", AA, window={"phases": [3, 5]})
-
-    found = await asked(world, ask, again, mechanism=MECHANISMS[path], **PROMISE)
-    for name, n in (("running", 6), ("three", 3), ("alone", 1)):
-        parts = found[name]["parts"]
-        for last, part in enumerate(parts, 1):
+    await opened(world, mechanism)
+    alone, price, running, three = await asked(
+        world, ALONE, {**RUNNING, "quote": True}, RUNNING, {**ALONE, "frame": 3}
+    )
+    [window] = await asked(world, {"where": AA, "window": {"phases": [3, 5]}})
+    for series, n in ((running, 6), (three, 3), (alone, 1)):
+        for last, part in enumerate(series["parts"], 1):
             first, answer = max(1, last - n + 1), part["answer"]
             assert (part["window"], answer["window"]) == ([last, last], [first, last])
             truth = sum(TRUTH[first - 1 : last])
-            assert abs(answer["count"] - truth) <= answer["error_bar"] * answer["n"] + 1
+            assert within(answer["count"], truth, answer["error_bar"] * answer["n"] + 1)
             assert answer["n"] == 20_000 * (last - first + 1)
-    assert found["window"]["count"] == found["three"]["parts"][4]["answer"]["count"]
-    assert found["window"]["difficulty"] == "easy"
-    assert found["price"]["privacy_loss"]["share"] >= found["running"]["privacy_loss"]["share"]
+    assert window["count"] == three["parts"][4]["answer"]["count"]
+    assert window["difficulty"] == "easy"
+    assert price["privacy_loss"]["share"] >= running["privacy_loss"]["share"]
 
 
 async def test_a_line_pays_for_all_parts_whose_frame_it_is_in(world: Any) -> None:
-    def ask(world: Any) -> None:
-        world.ask("flights", "alone", AA, series="phase", error=0.01, fresh=True)
-        world.ask("flights", "two", AA, series="phase", frame=2, error=0.01, fresh=True)
-
-    found = await asked(world, ask, mechanism=MECHANISMS["measured"], **PROMISE)
-    alone, two = (found[name]["privacy_loss"] for name in ("alone", "two"))
+    await opened(world, UNMEASURED)
+    one, pairs = await asked(world, {**ALONE, **ANEW}, {**ALONE, **ANEW, "frame": 2})
+    alone, two = one["privacy_loss"], pairs["privacy_loss"]
     assert two["blocks"] == len(TRUTH)
     # Of two phases together half the precision suffices of each, and the first line pays its own part too.
-    (first,) = [found["alone"]["parts"][0]["answer"]["privacy_loss"]["share"]]
-    pair = found["two"]["parts"][1]["answer"]["privacy_loss"]["share"]
+    first = one["parts"][0]["answer"]["privacy_loss"]["share"]
+    pair = pairs["parts"][1]["answer"]["privacy_loss"]["share"]
     assert pair == pytest.approx(first / 2, rel=0.2)
     assert two["share"] == pytest.approx(first + pair, rel=1e-9)
     assert two["share"] > alone["share"]
@@ -85,69 +79,43 @@ async def test_a_line_pays_for_all_parts_whose_frame_it_is_in(world: Any) -> Non
 
 async def test_the_longest_frames_are_asked_first_because_they_are_the_cheapest(world: Any) -> None:
     """The parts of a running sum take p, p/2, p/3, ... of the first line, and at most 1.2 p is there."""
-
-    def alone(world: Any) -> None:
-        window = {"phases": [1, 1]}
-        world.ask("flights", "alone", AA, window=window, error=0.01, fresh=True, quote=True)
-
-    found = await asked(world, alone, mechanism=MECHANISMS["measured"], **PROMISE)
-    price = found["alone"]["privacy_loss"]["share"]
-    running = {"kind": "predicate", "where": AA, "series": "phase", "frame": "running"}
-    query = {"query_id": "running", **running, "error": 0.01, "fresh": True}
-    envelope = {"version": 1, "dataset": "flights", "analyst": "ana", "queries": [query]}
-
-    def ask(world: Any) -> None:
-        world.produce("queries", {**envelope, "at_most": 1.2 * price})
-
-    await world.run(rounds=(ask,))
-    (answer,) = [a for a in world.answers().values() if a["query_id"] == "running"]
+    await opened(world, UNMEASURED)
+    alone = {"where": AA, "window": {"phases": [1, 1]}, **ANEW, "quote": True}
+    price = (await asked(world, alone))[0]["privacy_loss"]["share"]
+    [answer] = await asked(world, {**RUNNING, **ANEW}, at_most=1.2 * price)
     status = [part["answer"]["status"] for part in answer["parts"]]
     assert status == ["refused", "refused", *["answered"] * 4]
     assert [part["window"] for part in answer["parts"]] == [[n, n] for n in range(1, 7)]
     assert answer["privacy_loss"]["share"] <= 1.2 * price
-    assert world.complaints() == []
 
 
 async def test_the_bar_of_a_running_sum_is_narrower_than_the_bars_of_its_parts_together(
     world: Any,
 ) -> None:
     """The noise of phases is independent, so variances add up: a copy that adds bars is 2.4 times as wide."""
-
-    def ask(world: Any) -> None:
-        world.ask("flights", "alone", AA, series="phase")
-        world.ask("flights", "running", AA, series="phase", frame="running")
-
-    found = await asked(world, ask, mechanism=MECHANISMS["certified"], **PROMISE)
-    bars = [part["answer"]["error_bar"] * 20_000 for part in found["alone"]["parts"]]
-    whole = found["running"]["parts"][-1]["answer"]
-    assert whole["error_bar"] * whole["n"] == pytest.approx(
-        sum(bar**2 for bar in bars) ** 0.5, rel=0.05
-    )
-    assert sum(bars) > 2.3 * whole["error_bar"] * whole["n"]
+    await opened(world, CERTIFIED)
+    alone, running = await asked(world, ALONE, RUNNING)
+    bars = [part["answer"]["error_bar"] * 20_000 for part in alone["parts"]]
+    whole = running["parts"][-1]["answer"]
+    bar = whole["error_bar"] * whole["n"]
+    assert bar == pytest.approx(sum(bar**2 for bar in bars) ** 0.5, rel=0.05)
+    assert sum(bars) > 2.3 * bar
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "reason"),
+    ("first", "second", "code"),
     [
-        ({"series": "phase", "frame": 2}, {"series": "phase", "frame": 3}, "id_reused"),
-        ({"series": "phase", "frame": 2}, {"series": "phase"}, "id_reused"),
-        ({"series": "phase"}, {"frame": 2}, "invalid_message"),
+        ({**ALONE, "frame": 2}, {**ALONE, "frame": 3}, "id_reused"),
+        ({**ALONE, "frame": 2}, ALONE, "id_reused"),
+        (ALONE, {"where": AA, "frame": 2}, "invalid_message"),
     ],
 )
 async def test_another_frame_is_another_request_and_none_goes_without_a_series(
-    world: Any, first: dict[str, Any], second: dict[str, Any], reason: str
+    world: Any, first: dict[str, Any], second: dict[str, Any], code: str
 ) -> None:
-    sent = []
-
-    def ask(world: Any) -> None:
-        sent.append(world.ask("flights", "q", AA, **first))
-
-    def other(world: Any) -> None:
-        sent.append(world.ask("flights", "q", AA, **second))
-
-    await world.run(rounds=(lambda world: world.define("flights"), day(0), day(1), ask, other))
-    assert world.rejection(sent[-1])["reason"]["code"] == reason
-    assert world.complaints() == []
+    await opened(world, UNMEASURED)
+    _, other = await asked_in_turn(world, *({"query_id": "q", **each} for each in (first, second)))
+    assert other["reason"]["code"] == code
 
 
 def test_a_frame_begins_where_its_first_part_does() -> None:

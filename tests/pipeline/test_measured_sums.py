@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 from stream_dp.core.rows.universe import Rows
-from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
 from stream_dp.profiles.builder import build
+from tests.pipeline.flights import AA, UNMEASURED, asked, asked_in_turn, judged, ran
+from tests.pipeline.world import definition
+
+pytestmark = judged
 
 ROOT = Path(__file__).parents[2]
 CARRIER = {"name": "carrier", "type": "category", "values": ["AA", "UA"], "other": False}
@@ -27,7 +30,7 @@ FARE = {
 }
 PLAIN = {name: value for name, value in FARE.items() if name != "measure"}
 SUM: dict[str, Any] = {"kind": "sum", "attribute": "fare"}
-AA = {"attribute": "carrier", "eq": "AA"}
+EACH: dict[str, Any] = {"group_by": ["carrier"]}
 CHEAP = {"attribute": "fare", "lt": 100}
 
 FARES: list[tuple[Any, str, int]] = [
@@ -90,39 +93,20 @@ def _fare(fare: Any) -> dict[str, Any]:
     return {} if fare is None else {"fare": fare}
 
 
-def define(world: Any, **changes: Any) -> None:
-    changes = {
-        "attributes": [CARRIER, FARE],
-        "mechanism": {"profile": "calibrated", "base_share": 0.0},
-        **changes,
-    }
-    world.define("flights", **changes)
-
-
-async def asked(
-    world: Any, *rounds: Any, form: str = "cells", **changes: Any
-) -> dict[str, dict[str, Any]]:
-    """Each round is asked of a worker that has just started."""
-    await world.run(rounds=(lambda world: define(world, **changes),))
-    await world.run(rounds=(lambda world: send(world, form),))
-    for ask in rounds:
-        await world.run(rounds=(ask,))
-    assert world.complaints() == []
-    return {name[-1]: answer for name, answer in world.answers().items()}
+async def opened(world: Any, form: str = "cells", **changes: Any) -> None:
+    defined = {"attributes": [CARRIER, FARE], "mechanism": UNMEASURED, **changes}
+    await ran(world, lambda world: world.define("flights", **defined))
+    await ran(world, lambda world: send(world, form))
 
 
 @pytest.mark.parametrize("form", ["cells", "columns", "rows"])
 async def test_sums_and_means_are_of_the_values_in_each_form_of_a_batch(
     world: Any, form: str
 ) -> None:
-    def ask(world: Any) -> None:
-        world.ask("flights", "all", **SUM, error=0.003)
-        world.ask("flights", "each", **SUM, group_by=["carrier"], error=0.003)
-        world.ask("flights", "cheap", CHEAP, **SUM, error=0.003)
-
-    found = await asked(world, ask, form=form)
-    for name in ("all", "cheap"):
-        answer, (total, rows) = found[name], TRUTH[name]
+    await opened(world, form)
+    near = {**SUM, "error": 0.003}
+    every, each, cheap = await asked(world, near, near | EACH, {**near, "where": CHEAP})
+    for answer, (total, rows) in ((every, TRUTH["all"]), (cheap, TRUTH["cheap"])):
         assert answer["path"] == "measured"
         assert abs(answer["total"] - total) <= answer["total_bar"] <= 0.003 * 20_000 * 400
         assert abs(answer["mean"] - total / rows) <= answer["mean_bar"] < 3.0
@@ -130,7 +114,7 @@ async def test_sums_and_means_are_of_the_values_in_each_form_of_a_batch(
         assert "0 to 400" in answer["note"]
         assert "multiples of 0.01" in answer["note"]
         assert "representative" not in answer["note"]
-    table, (total, rows) = found["each"]["table"], TRUTH["aa"]
+    table, (total, rows) = each["table"], TRUTH["aa"]
     assert abs(table["totals"][0] - total) <= table["total_bars"][0]
     assert abs(table["means"][0] - total / rows) <= table["mean_bars"][0]
     assert "mean_binnings" not in table
@@ -139,32 +123,21 @@ async def test_sums_and_means_are_of_the_values_in_each_form_of_a_batch(
 async def test_without_measure_an_answer_says_how_wide_the_bin_around_its_mean_is(
     world: Any,
 ) -> None:
-    def ask(world: Any) -> None:
-        world.ask("flights", "all", **SUM)
-        world.ask("flights", "each", **SUM, group_by=["carrier"])
-
-    found = await asked(world, ask, attributes=[CARRIER, PLAIN])
-    assert found["all"]["mean_binning"] == 25.0
-    assert "representative" in found["all"]["note"]
-    widths = {None: None} | dict.fromkeys((25.0, 50.0), True)
-    assert set(found["each"]["table"]["mean_binnings"]) <= set(widths)
+    await opened(world, attributes=[CARRIER, PLAIN])
+    every, each = await asked(world, SUM, SUM | EACH)
+    assert every["mean_binning"] == 25.0
+    assert "representative" in every["note"]
+    assert set(each["table"]["mean_binnings"]) <= {None, 25.0, 50.0}
 
 
 async def test_a_quote_names_the_price_and_a_repeat_is_free(world: Any) -> None:
-    def quote(world: Any) -> None:
-        world.ask("flights", "price", AA, **SUM, quote=True)
-
-    def pay(world: Any) -> None:
-        world.ask("flights", "paid", AA, **SUM)
-
-    def again(world: Any) -> None:
-        world.ask("flights", "again", AA, **SUM)
-
-    found = await asked(world, quote, pay, again)
-    assert found["price"]["privacy_loss"] == found["paid"]["privacy_loss"]
-    assert found["paid"]["privacy_loss"]["share"] > 0.0
-    assert found["again"]["privacy_loss"]["share"] == 0.0
-    assert found["again"]["total"] == pytest.approx(found["paid"]["total"])
+    await opened(world)
+    query = {**SUM, "where": AA}
+    price, paid, again = await asked_in_turn(world, {**query, "quote": True}, query, query)
+    assert price["privacy_loss"] == paid["privacy_loss"]
+    assert paid["privacy_loss"]["share"] > 0.0
+    assert again["privacy_loss"]["share"] == 0.0
+    assert again["total"] == pytest.approx(paid["total"])
     charges = [entry for entry in world.released("ledger") if entry["kind"] == "charge"]
     (look,) = charges[-1]["looks"]
     assert (look["kind"], look["measured"], look["unit"]) == ("sums", True, 0.01)
@@ -172,44 +145,32 @@ async def test_a_quote_names_the_price_and_a_repeat_is_free(world: Any) -> None:
 
 
 async def test_a_base_release_and_tables_never_certify_a_sum_of_values(world: Any) -> None:
-    def ask(world: Any) -> None:
-        world.ask("flights", "table", kind="table", group_by=["carrier", "fare"])
-        world.ask("flights", "sum", **SUM, group_by=["carrier"], count_rows=True)
-
-    found = await asked(world, ask, mechanism={"profile": "calibrated", "base_share": 0.2})
-    assert found["table"]["path"] == "certified"
-    assert found["sum"]["path"] == "measured"
+    await opened(world, mechanism={"base_share": 0.2})
+    table = {"kind": "table", "group_by": ["carrier", "fare"]}
+    found = await asked(world, table, {**SUM, **EACH, "count_rows": True})
+    assert [answer["path"] for answer in found] == ["certified", "measured"]
 
 
 async def test_a_tile_for_a_sum_of_values_measures_nothing_in_advance(world: Any) -> None:
     tiles = [{"attribute": "fare"}, {"attribute": "fare", "where": AA}]
-
-    def ask(world: Any) -> None:
-        world.ask("flights", "sum", **SUM)
-
-    mechanism = {"profile": "calibrated", "workload": tiles}
-    found = await asked(world, ask, mechanism=mechanism)
-    assert found["sum"]["path"] == "measured"
-    _, built = build(Definition.read(_document(mechanism=mechanism)))
+    await opened(world, mechanism={"workload": tiles})
+    [answer] = await asked(world, SUM)
+    assert answer["path"] == "measured"
+    _, built = build(Definition.read(_document(mechanism={"workload": tiles})))
     assert built.opening_units(20_000) == 0
 
 
 async def test_without_budget_the_bars_reach_to_the_ends_of_the_bins(world: Any) -> None:
     """What the rows are was measured by a table; there is nothing left for their values."""
-
-    def ask(world: Any) -> None:
-        world.ask("flights", "sum", **SUM, error=0.0001)
-        world.ask("flights", "each", **SUM, group_by=["carrier"], error=0.0001)
-
-    mechanism = {"profile": "calibrated", "base_share": 0.9}
-    found = await asked(world, ask, mechanism=mechanism)
+    await opened(world, mechanism={"base_share": 0.9})
+    near = {**SUM, "error": 0.0001}
+    answer, each = await asked(world, near, near | EACH)
     total, rows = TRUTH["all"]
-    answer = found["sum"]
     assert answer["path"] == "unverified"
     assert abs(answer["total"] - total) <= answer["total_bar"]
     assert abs(answer["mean"] - total / rows) <= answer["mean_bar"]
     assert answer["mean_bar"] > 10.0
-    table = found["each"]["table"]
+    table = each["table"]
     assert abs(table["means"][0] - TRUTH["aa"][0] / TRUTH["aa"][1]) <= table["mean_bars"][0]
 
 
@@ -217,63 +178,7 @@ async def test_without_budget_the_bars_reach_to_the_ends_of_the_bins(world: Any)
 
 
 def _document(**changes: Any) -> dict[str, Any]:
-    return {
-        "version": 1,
-        "dataset": "flights",
-        "attributes": [CARRIER, FARE],
-        "privacy": {"epsilon": 1.0, "delta": 1e-9},
-        "accuracy": {"error": 0.02},
-        "phase": {"min_rows": 20_000},
-        **changes,
-    }
-
-
-@pytest.mark.parametrize(
-    ("fare", "field"),
-    [
-        ({"unit": 0, "low": 0, "high": 1}, "attributes.1.measure.unit"),
-        ({"unit": 0.01, "low": 0}, "attributes.1.measure.high"),
-        ({"unit": 0.01, "low": 0, "high": 1, "more": 1}, "attributes.1.measure"),
-        ({"unit": 0.3, "low": 0, "high": 1}, "attributes.1.measure.high"),
-        ({"unit": 1, "low": 7, "high": 7}, "attributes.1.measure.high"),
-        ({"unit": 0.0001, "low": 0, "high": 400}, "attributes.1.measure.unit"),
-    ],
-)
-def test_a_measure_that_cannot_be_kept_is_refused_with_its_field(
-    fare: dict[str, Any], field: str
-) -> None:
-    document = _document(attributes=[CARRIER, {**FARE, "measure": fare}])
-    with pytest.raises(InvalidDefinition) as refused:
-        build(Definition.read(document))
-    assert refused.value.field == field
-
-
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        {"profile": "counts"},
-        {"profile": "whole_table"},
-        {"profile": "weights"},
-        {"profile": "bypass"},
-        {"profile": "gated", "segments": 4},
-        {"profile": "median", "queries": 10},
-        {"profile": "sequential", "queries_per_phase": 10, "phases": 3},
-        {"profile": "memory", "queries_per_phase": 10, "phases": 3},
-    ],
-)
-def test_a_profile_that_answers_no_sums_refuses_to_keep_values(mechanism: dict[str, Any]) -> None:
-    with pytest.raises(InvalidDefinition, match=r"attributes\.1\.measure needs the profile"):
-        Definition.read(_document(mechanism=mechanism))
-
-
-def test_a_phase_of_more_rows_than_values_can_be_kept_of_is_refused() -> None:
-    with pytest.raises(InvalidDefinition, match=r"phase\.min_rows is above"):
-        Definition.read(_document(phase={"min_rows": 2**41}))
-
-
-def test_a_frozen_definition_is_read_and_written_back_alike() -> None:
-    stored = (ROOT / "tests/golden/definitions/measure-v1.json").read_bytes()
-    assert Definition.read(json.loads(stored)).to_bytes() == stored
+    return definition("flights", **{"attributes": [CARRIER, FARE], **changes})
 
 
 def test_the_example_is_a_definition() -> None:
@@ -294,16 +199,10 @@ def test_a_definition_without_measure_has_the_bytes_that_it_always_had() -> None
 
 
 async def test_values_cannot_be_kept_from_some_day_on(world: Any) -> None:
-    await world.run(rounds=(lambda world: define(world, attributes=[CARRIER, PLAIN]),))
-
-    def add(world: Any) -> None:
-        define(world)
-
-    def change(world: Any) -> None:
-        define(world, attributes=[CARRIER, PLAIN], accuracy={"error": 0.03})
-
-    await world.run(rounds=(add,))
-    await world.run(rounds=(change,))
+    plain: dict[str, Any] = {"attributes": [CARRIER, PLAIN]}
+    for changes in (plain, {"attributes": [CARRIER, FARE]}, plain | {"accuracy": {"error": 0.03}}):
+        world.define("flights", **changes)
+        await world.run()
     first, second = (one for each in world.rejections().values() for one in each)
     assert first["reason"]["code"] == second["reason"]["code"] == "dataset_exists"
     assert "measure cannot be changed" in first["reason"]["message"]
@@ -311,7 +210,7 @@ async def test_values_cannot_be_kept_from_some_day_on(world: Any) -> None:
 
 
 async def test_a_worker_that_loses_values_is_noticed(
-    world: Any, monkeypatch: pytest.MonkeyPatch
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that wait lose them when their phase opens; all cells are as they were."""
     concat = Rows.concat
@@ -324,5 +223,6 @@ async def test_a_worker_that_loses_values_is_noticed(
         return Rows(rows.codes, rows.counts, kept)
 
     monkeypatch.setattr(Rows, "concat", forgetful)
-    await world.run(rounds=(define, lambda world: send(world, "cells")))
+    world = make_world()
+    await opened(world)
     assert any("units" in complaint for complaint in world.complaints())

@@ -21,24 +21,27 @@ from stream_dp.pipeline.journal import releaser
 from stream_dp.pipeline.watch.metrics import Metrics
 from stream_dp.profiles.builder import epsilon_spent
 from stream_dp.state.view import Usage
+from tests.pipeline.flights import AA, BEFORE, UNMEASURED, asked, next_phase, opened, ran
+from tests.pipeline.flights import VERY_LATE as LATE
 
 PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
-AA = {"attribute": "carrier", "eq": "AA"}
-LATE = {"attribute": "delay", "ge": 30}
 
 
 @pytest.fixture
-async def process(world: Any) -> Any:
-    """A worker, and on its log a data set with one phase and some rows that wait."""
+async def alone(world: Any) -> Any:
+    """A worker that holds nothing."""
     process = world.process()
     await process.assign()
-    world.define("flights")
-    await process.run()
-    world.cells("flights", "first")
-    world.batch("flights", "second", rows=[{"carrier": "AA"}] * 7)
-    await process.run()
     yield process
     await process.kill()
+
+
+@pytest.fixture
+async def process(alone: Any) -> Any:
+    """A worker, and on its log a data set with one phase and some rows that wait."""
+    await opened(alone)
+    await ran(alone, lambda world: world.batch("flights", "second", rows=[{"carrier": "AA"}] * 7))
+    return alone
 
 
 def _families(metrics: Metrics) -> dict[str, Any]:
@@ -160,9 +163,7 @@ async def test_labels_come_from_short_lists_and_name_no_one(world: Any, process:
 
 
 async def test_the_budget_shown_is_the_one_in_the_ledger(world: Any, process: Any) -> None:
-    for number, where in enumerate([AA, LATE, {"all": [AA, LATE]}]):
-        world.ask("flights", f"q{number}", where)
-    await process.run()
+    await asked(process, *({"where": where} for where in (AA, LATE, {"all": [AA, LATE]})))
     spent = Odometer.read(world.released("ledger")).most_spent
     definition = process.worker.datasets["flights"].definition
     assert spent > 0.0
@@ -173,10 +174,9 @@ async def test_the_budget_shown_is_the_one_in_the_ledger(world: Any, process: An
 
 
 async def test_what_a_share_has_left_is_what_the_ledger_says_it_has_not_charged(
-    world: Any,
+    world: Any, alone: Any
 ) -> None:
-    process = world.process()
-    await process.assign()
+    process = alone
     analysts = {"ana": {"share": 0.01}, "team-*": {"share": 0.02, "together": 0.03}, "eve": {}}
     base = {"base_share": 0.002}
     world.define("shared", mechanism=base, analysts=analysts, owner={"share": 0.1})
@@ -185,9 +185,8 @@ async def test_what_a_share_has_left_is_what_the_ledger_says_it_has_not_charged(
     world.cells("shared", "first")
     await process.run()
     for analyst, error in (("ana", 0.015), ("team-1", 0.007), ("team-2", 0.005)):
-        world.ask("shared", "q", AA, error=error, analyst=analyst)
-    world.ask("shared", "for-nobody", AA, analyst="somebody")
-    await process.run()
+        await asked(process, {"where": AA, "error": error}, dataset="shared", analyst=analyst)
+    await asked(process, {"where": AA}, dataset="shared", analyst="somebody")
     charged: Counter[str] = Counter()
     for entry in world.released("ledger"):
         if entry["kind"] == "charge":
@@ -206,33 +205,26 @@ async def test_what_a_share_has_left_is_what_the_ledger_says_it_has_not_charged(
     assert together < 0.02, "else nothing of the team is seen"
     assert _shown(process, "owner_share_left_ratio") == [pytest.approx(1 - spent[""] / 0.1)]
     assert len(_shown(process, "share_left_ratio")) == 2, "eve has no share, and somebody no entry"
-    await process.kill()
 
 
 @pytest.mark.parametrize("kinds", [{}, {"median": {"share": 0.05}}])
 async def test_what_queries_may_take_now_is_what_pacing_does_not_keep(
-    world: Any, kinds: dict[str, Any]
+    world: Any, alone: Any, kinds: dict[str, Any]
 ) -> None:
-    process = world.process()
-    await process.assign()
+    process = alone
     world.define("paced", mechanism={"base_share": 0.0, "pacing": True}, kinds=kinds)
-    world.define("free", mechanism={"base_share": 0.0})
+    world.define("free", mechanism=UNMEASURED)
     await process.run()
     assert _shown(process, "newest_free_ratio") == []
-    for name in ("paced", "free"):
-        world.cells(name, "first")
-    await process.run()
-    for name in ("paced", "free"):
-        world.ask(name, "q", AA)
-    await process.run()
     for name, kept in (("paced", 0.5), ("free", 0.0)):
+        await next_phase(process, name)
+        await asked(process, {"where": AA}, dataset=name)
         ledger = [entry for entry in world.released("ledger") if entry["dataset"] == name]
         spent = Odometer.read(ledger).most_spent
         assert spent > 0
         (left,) = _shown(process, "newest_left_ratio", dataset=name)
         (now,) = _shown(process, "newest_free_ratio", dataset=name)
         assert (left, now) == (pytest.approx(1 - spent), pytest.approx(1 - spent - kept))
-    await process.kill()
 
 
 async def test_a_full_line_has_spent_all_of_epsilon_and_half_of_one_more_than_half(
@@ -255,10 +247,9 @@ async def test_rows_and_phases_are_those_that_were_announced(world: Any, process
 
 @pytest.mark.parametrize("define", ["define", "define_memory"])
 async def test_the_next_phase_opens_at_the_rows_said_to_be_needed_and_not_before(
-    world: Any, define: str
+    world: Any, alone: Any, define: str
 ) -> None:
-    process = world.process()
-    await process.assign()
+    process = alone
     getattr(world, define)("flights")
     await process.run()
     (needed,) = _shown(process, "phase_rows_needed")
@@ -266,22 +257,19 @@ async def test_the_next_phase_opens_at_the_rows_said_to_be_needed_and_not_before
         world.batch("flights", f"b{count}", cells=[{"carrier": "AA", "count": count}])
         await process.run()
         assert _shown(process, "phase") == [phase]
-    await process.kill()
 
 
-async def test_nothing_is_needed_where_no_phase_is_left(world: Any) -> None:
-    process = world.process()
-    await process.assign()
+async def test_nothing_is_needed_where_no_phase_is_left(world: Any, alone: Any) -> None:
+    process = alone
     world.define_memory("thesis")
     await process.run()
     while needed := _shown(process, "phase_rows_needed"):
-        opened = _shown(process, "phase")
-        count = int(needed[0])
-        world.batch("thesis", f"b{opened}", cells=[{"carrier": "AA", "count": count}])
+        (phase,) = _shown(process, "phase")
+        cells = [{"carrier": "AA", "count": int(needed[0])}]
+        world.batch("thesis", f"b{phase}", cells=cells)
         await process.run()
-        assert _shown(process, "phase") == [opened[0] + 1]
-    assert opened[0] > 0
-    await process.kill()
+        assert _shown(process, "phase") == [phase + 1]
+    assert phase > 0
 
 
 async def test_answers_and_refusals_are_counted_once_however_often_they_are_sent(
@@ -303,8 +291,8 @@ async def test_replies_are_timed_from_the_timestamp_of_the_query(
     world: Any, process: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(releaser, "time", lambda: 1_000.0)
-    for seconds, asked in ((0.02, ["a", "b"]), (3.0, ["c"]), (100.0, ["d"]), (-5.0, ["e"])):
-        items = [{"query_id": name, "where": AA} for name in asked]
+    for seconds, names in ((0.02, ["a", "b"]), (3.0, ["c"]), (100.0, ["d"]), (-5.0, ["e"])):
+        items = [{"query_id": name, "where": AA} for name in names]
         record = world.ask_many("flights", items)
         log = world.log[record.topic_partition]
         log[-1] = dataclasses.replace(record, timestamp_ms=round(1000 * (1_000.0 - seconds)))
@@ -408,12 +396,10 @@ async def test_a_redis_that_is_away_is_not_taken_for_back_where_nothing_is_to_be
 async def test_a_tile_shows_its_newest_answer_with_the_ends_of_its_bar(
     world: Any, process: Any
 ) -> None:
-    world.ask("flights", "late", LATE, standing=True)
     by = {"kind": "table", "group_by": ["carrier", "cancelled"]}
-    world.ask("flights", "by", **by, standing=True)
-    await process.run()
-    world.cells("flights", "third")
-    await process.run()
+    tiles: dict[str, Any] = {"late": {"where": LATE}, "by": by}
+    await asked(process, *({"query_id": n, "standing": True, **q} for n, q in tiles.items()))
+    await next_phase(process)
     answer = world.answer("late@2")
     value, error_bar = answer["value"], answer["error_bar"]
     for name, wanted in {
@@ -438,24 +424,18 @@ async def test_a_tile_shows_its_newest_answer_with_the_ends_of_its_bar(
     await after.kill()
 
 
-async def test_of_a_large_table_the_first_hundred_cells_are_shown(world: Any) -> None:
-    values = [f"c{n}" for n in range(120)]
-    process = world.process()
-    await process.assign()
-    world.define("wide", attributes=[{"name": "c", "type": "category", "values": values}])
-    await process.run()
-    world.batch("wide", "first", cells=[{"c": "c0", "count": 21_000}])
-    world.ask("wide", "by", kind="table", group_by=["c"], standing=True)
-    await process.run()
-    assert len(_shown(process, "answer", tile="by")) == 100
-    await process.kill()
+async def test_of_a_large_table_the_first_hundred_cells_are_shown(alone: Any) -> None:
+    wide = {"name": "c", "type": "category", "values": [f"c{n}" for n in range(120)]}
+    await opened(alone, rows={"cells": [{"c": "c0", "count": 21_000}]}, attributes=[wide])
+    tile = {"query_id": "by", "kind": "table", "group_by": ["c"], "standing": True}
+    await asked(alone, tile)
+    assert len(_shown(alone, "answer", tile="by")) == 100
 
 
 async def test_a_refused_tile_shows_no_number_and_its_age_is_that_of_its_record(
     world: Any, process: Any
 ) -> None:
-    before = {"window": {"last_phases": 1}, "minus_window": {"previous_phases": 9}}
-    record = world.ask("flights", "late", LATE, kind="difference", standing=True, **before)
+    record = world.ask("flights", "late", LATE, kind="difference", standing=True, **BEFORE)
     _date(world, record)
     await process.run()
     assert world.answer("late@1")["status"] == "refused"

@@ -31,23 +31,23 @@ from stream_dp.pipeline.intake.sources import Packing, TopicSource, document_of,
 from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.profiles.builder import build
 from stream_dp.state.private_names import Named
+from tests.pipeline.flights import BEFORE, LAST, asked, table, within
 from tests.pipeline.scenarios import PERSONS
+from tests.pipeline.world import definition
 from tests.view import MemoryView
 
-ATTRIBUTES: list[dict[str, Any]] = [
-    {"name": "page", "type": "category", "values": ["a", "b"]},
-    {"name": "paid", "type": "boolean"},
-]
 UNIT = {"key": "user_id", "rows_per_phase": 2, "phases": 3}
-DEFINITION: dict[str, Any] = {
-    "version": 1,
-    "dataset": "clicks",
-    "attributes": ATTRIBUTES,
-    "privacy": {"epsilon": 1.0, "delta": 1e-9, "unit": UNIT},
-    "accuracy": {"error": 0.02, "failure_probability": 0.01},
-    "phase": {"min_rows": 1000},
-}
+DEFINITION = definition(
+    "clicks",
+    attributes=[
+        {"name": "page", "type": "category", "values": ["a", "b"]},
+        {"name": "paid", "type": "boolean"},
+    ],
+    privacy={"epsilon": 1.0, "delta": 1e-9, "unit": UNIT},
+    phase={"min_rows": 1000},
+)
 COLUMNS = {"page": ["a"] * 4, "paid": [True] * 4}
+PAGE_A = {"attribute": "page", "eq": "a"}
 CANARY = "canary-7f3a"
 NAMES = ("clicks", "other")
 
@@ -82,7 +82,7 @@ def digests(rows: Rows) -> list[bytes]:
 
 async def test_one_person_is_the_same_in_every_form_of_a_batch(world: Any, tmp_path: Path) -> None:
     process = await working(world)
-    definition = Definition.read(DEFINITION)
+    clicks = Definition.read(DEFINITION)
     names = ["page", "paid", "user_id"]
 
     def batch(batch_id: str, **form: Any) -> None:
@@ -111,7 +111,7 @@ async def test_one_person_is_the_same_in_every_form_of_a_batch(world: Any, tmp_p
         writer.writerows([[who, "a", "true"] for who in ("17", " 17", "17", "")])
     frame.to_parquet(tmp_path / "clicks.parquet")
     for path, person in ((file, "who"), (tmp_path / "clicks.parquet", "user_id")):
-        (read,) = RowFile(path, definition, 100, FileReading(person=person)).batches()
+        (read,) = RowFile(path, clicks, 100, FileReading(person=person)).batches()
         batch(path.name, columns=read.columns)
     spelt = [b'{"id":{"of":"17"}}', b'{"id":{"of":17}}', b'{"id":{"of":17.0}}', b'{"id":[17]}']
     world.produce("batches", off_source(spelt), key="clicks")
@@ -130,19 +130,8 @@ async def test_one_person_is_the_same_in_every_form_of_a_batch(world: Any, tmp_p
 
 async def test_no_key_refuses_a_row_or_a_batch(world: Any) -> None:
     process = await working(world)
-    keys: list[Any] = [
-        [],
-        {},
-        [[1]],
-        {"a": 1},
-        "",
-        None,
-        True,
-        "\x00",
-        "x" * 100_000,
-        1e308,
-        10**400,
-    ]
+    keys: list[Any] = [[], {}, [[1]], {"a": 1}, "", None, True, "\x00", "x" * 100_000, 1e308]
+    keys.append(10**400)
     page = ["a"] * len(keys)
     world.batch("clicks", "columns", columns={"page": page, "paid": page, "user_id": keys})
     world.batch("clicks", "rows", rows=[{"user_id": key} for key in keys])
@@ -154,40 +143,32 @@ async def test_no_key_refuses_a_row_or_a_batch(world: Any) -> None:
     assert [any(digest) for digest in by_row] == [False] * 6 + [True] * 5
 
 
-@pytest.mark.parametrize(
-    ("form", "text"),
-    [
-        (
-            {"columns": COLUMNS},
-            "columns: there is no column user_id; it says whose row each is",
-        ),
-        (
-            {"cells": [{"page": "a", "count": 2}]},
-            "cells: rows that are only counted do not say whose they are; send rows or columns",
-        ),
-        (
-            {"columns": {**COLUMNS, "user_id": CANARY}},
-            "columns: a column is not a list; give a list of values",
-        ),
-        (
-            {"columns": {**COLUMNS, "user_id": [CANARY]}},
-            "columns: lengths differ; give every column one value a row",
-        ),
-        (
-            {"rows": [{"user_id": CANARY, CANARY: CANARY}]},
-            "rows: a name is not an attribute of the data set; use page, paid, user_id",
-        ),
-    ],
-)
-async def test_a_structural_fault_is_refused_in_words_that_say_no_key(
-    world: Any, form: dict[str, Any], text: str
-) -> None:
+FAULTS: dict[str, dict[str, Any]] = {
+    "columns: there is no column user_id; it says whose row each is": {"columns": COLUMNS},
+    "cells: rows that are only counted do not say whose they are; send rows or columns": {
+        "cells": [{"page": "a", "count": 2}]
+    },
+    "columns: a column is not a list; give a list of values": {
+        "columns": {**COLUMNS, "user_id": CANARY}
+    },
+    "columns: lengths differ; give every column one value a row": {
+        "columns": {**COLUMNS, "user_id": [CANARY]}
+    },
+    "rows: a name is not an attribute of the data set; use page, paid, user_id": {
+        "rows": [{"user_id": CANARY, CANARY: CANARY}]
+    },
+}
+
+
+async def test_a_structural_fault_is_refused_in_words_that_say_no_key(world: Any) -> None:
     process = await working(world)
-    world.batch("clicks", "bad", **form)
+    for number, form in enumerate(FAULTS.values()):
+        world.batch("clicks", f"bad-{number}", **form)
     await process.run()
     await process.kill()
-    (refused,) = world.events("batch_refused")
-    assert (refused["reason"]["code"], refused["reason"]["message"]) == ("invalid_batch", text)
+    reasons = [event["reason"] for event in world.events("batch_refused")]
+    assert [reason["message"] for reason in reasons] == [*FAULTS]
+    assert {reason["code"] for reason in reasons} == {"invalid_batch"}
     assert waiting(world) == []
 
 
@@ -317,15 +298,12 @@ async def test_with_a_key_file_what_is_stored_undoes_no_digest(
 async def test_a_key_file_that_comes_later_changes_no_data_set(world: Any) -> None:
     """Else the rows that wait would be another person's than those to come."""
     process = await working(world)
+    await process.kill()
     world.batch("clicks", "one", rows=[{"user_id": "ana"}])
-    await process.run()
-    await process.kill()
+    await world.run()
     world.key_file = bytes(64)
-    process = world.process()
-    await process.assign()
     world.batch("clicks", "two", rows=[{"user_id": "ana"}])
-    await process.run()
-    await process.kill()
+    await world.run()
     one, two = waiting(world)
     assert digests(one) == digests(two)
 
@@ -453,23 +431,20 @@ async def test_a_count_of_one_phase_says_that_its_rows_are_persons_where_one_row
     for name in persons:
         for phase in range(2):
             world.batch(name, f"{name}-{phase}", columns=columns)
-    await world.run(rounds=())
-    latest = {"window": {"last_phases": 1}}
-    for name in persons:
-        world.ask(name, "count", **latest, error=0.2)
-        world.ask(name, "table", **latest, kind="table", group_by=["page"], error=0.2)
-        world.ask(name, "all", error=0.2)
-        world.ask(name, "share", **latest, kind="share", share_of={"attribute": "page", "eq": "a"})
-        world.ask(name, "quoted", **latest, quote=True)
-    await world.run(rounds=())
-    notes = {key: answer.get("note") for key, answer in world.answers().items()}
+    await world.run()
+    queries: list[dict[str, Any]] = [
+        {**LAST, "error": 0.2},
+        {**LAST, "kind": "table", "group_by": ["page"], "error": 0.2},
+        {"error": 0.2},
+        {**LAST, "kind": "share", "share_of": PAGE_A},
+        {**LAST, "quote": True},
+    ]
+    found = {name: await asked(world, *queries, dataset=name) for name in persons}
     said = "each row that counts is one person's"
-    assert {(key[0], key[-1]) for key, note in notes.items() if note == said} == {
-        ("one", "count"),
-        ("one", "table"),
-    }, notes
-    (count,) = [a for key, a in world.answers().items() if (key[0], key[-1]) == ("one", "count")]
-    assert abs(count["count"] - 1500) <= count["count_bar"]
+    notes = {name: [reply.get("note") == said for reply in found[name]] for name in persons}
+    assert notes == {"one": [True, True, False, False, False], "two": [False] * 5}
+    count = found["one"][0]
+    assert within(count["count"], 1500, count["count_bar"])
 
 
 @pytest.mark.parametrize("aim", [None, 0.1])
@@ -484,37 +459,27 @@ async def test_a_difference_of_windows_lies_within_what_both_allow(
         pages = ["a"] * n_first + ["b"] * (2_000 - n_first)
         columns = {"page": pages, "paid": [True] * 2_000, "user_id": list(range(2_000))}
         world.batch("clicks", f"phase-{phase}", columns=columns)
-    await world.run(rounds=())
-    where = {"attribute": "page", "eq": "a"}
-    before = {"window": {"last_phases": 1}, "minus_window": {"previous_phases": 1}}
-    world.ask("clicks", "price", where, kind="difference", **before, quote=True)
-    world.ask("clicks", "one", where, kind="difference", **before)
-    world.ask("clicks", "each", kind="difference", **before, group_by=["page"])
-    overlap = {"window": {"last_phases": 1}, "minus_window": {"last_phases": 2}}
-    world.ask("clicks", "overlap", where, kind="difference", **overlap)
-    await world.run(rounds=())
-    assert world.complaints() == []
-    found = {key[-1]: answer for key, answer in world.answers().items()}
-    one, table = found["one"], found["each"]["table"]
+    await world.run()
+    each = {"kind": "difference", **BEFORE}
+    query = {**each, "where": PAGE_A}
+    price, one, by_page, overlap = await asked(
+        world,
+        *({**query, "quote": True}, query, {**each, "group_by": ["page"]}),
+        {**query, "minus_window": {"last_phases": 2}},
+        dataset="clicks",
+    )
+    of_pages = table(by_page, "values", "counts", "error_bars", "count_bars")
     assert (one["window"], one["minus_window"]) == ([2, 2], [1, 1])
     assert one["confidence"] == pytest.approx(1.0 - 2e-9, abs=1e-15)
     assert abs(one["value"] - (0.6 - 0.3)) <= one["error_bar"] < 0.25
     assert abs(one["count"] - 600) <= one["count_bar"] < 500
-    for share, count, value, shown, bar, rows in zip(
-        (0.3, -0.3, 0.0),
-        (600, -600, 0),
-        *(table[name] for name in ("values", "counts", "error_bars", "count_bars")),
-        strict=False,
-    ):
-        assert abs(value - share) <= bar
-        assert abs(shown - count) <= rows
-    assert found["price"]["privacy_loss"]["blocks"] in (0, 2)
+    truths = ((0.3, 600), (-0.3, -600), (0.0, 0))
+    for (share, count), (value, shown, bar, rows) in zip(truths, of_pages, strict=False):
+        assert within(value, share, bar)
+        assert within(shown, count, rows)
+    assert price["privacy_loss"]["blocks"] in (0, 2)
     assert (one.get("useful") is None) is (aim is None)
-    assert found["overlap"]["reason"]["message"].startswith("minus_window: it shares phases")
-
-
-def many(rows: int) -> dict[str, list[Any]]:
-    return {"page": ["a"] * rows, "paid": [True] * rows}
+    assert overlap["reason"]["message"].startswith("minus_window: it shares phases")
 
 
 def test_a_source_says_where_the_key_is() -> None:

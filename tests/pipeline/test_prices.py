@@ -216,10 +216,7 @@ STORIES: dict[str, tuple[list[Round], set[str]]] = {
         ],
         {"rows", "tables", "counts", "sums", "shares"},
     ),
-    "all kinds": (
-        [define(kinds=KINDS, privacy=LARGE), *[rows, QUERIES] * 2],
-        {"tables", *KINDS},
-    ),
+    "all kinds": ([define(kinds=KINDS, privacy=LARGE), *[rows, QUERIES] * 2], {"tables", *KINDS}),
     "partitions": (
         [define(kinds={"threshold": {"share": 0.1, "partition": True}}), *[rows, QUERIES] * 2],
         {"tables", "threshold"},
@@ -299,6 +296,19 @@ def forged(entries: list[bytes], change: Callable[[list[dict[str, Any]]], object
     return chained(fields)
 
 
+def edited(entries: list[bytes], *path: Any, to: Any) -> list[bytes]:
+    """A forgery with another value at one place: this one, or what a function makes of the one there."""
+    *steps, last = path
+
+    def edit(fields: list[dict[str, Any]]) -> None:
+        there: Any = fields
+        for step in steps:
+            there = there[step]
+        there[last] = to(there[last]) if callable(to) else to
+
+    return forged(entries, edit)
+
+
 def faults(entries: list[bytes]) -> dict[int | None, str]:
     """What is wrong with each entry."""
     found: dict[int | None, str] = {}
@@ -360,15 +370,9 @@ def halved(
     for number, entry in enumerate(entries):
         charges = json.loads(entry).get("charges", ())
         for place, charge in enumerate(charges):
-            for part in parts:
-                if charge[part]:
-
-                    def halve(
-                        fields: list[dict[str, Any]], n: int = number, c: int = place, p: int = part
-                    ) -> None:
-                        fields[n]["charges"][c][p] //= 2
-
-                    yield number, forged(entries, halve)
+            for part in (part for part in parts if charge[part]):
+                halved = edited(entries, number, "charges", place, part, to=lambda sum_: sum_ // 2)
+                yield number, halved
 
 
 @every_story
@@ -385,14 +389,10 @@ def test_any_charge_that_is_halved_is_found_and_named(story: list[bytes]) -> Non
 @every_story
 def test_one_unit_less_is_found_and_one_more_is_a_note(story: list[bytes]) -> None:
     number = next(n for n, e in enumerate(story) if json.loads(e).get("charges"))
-
-    def by(units: int) -> Callable[[list[dict[str, Any]]], None]:
-        def change(fields: list[dict[str, Any]]) -> None:
-            fields[number]["charges"][0][1] += units
-
-        return change
-
-    less, more = checked(forged(story, by(-1))), checked(forged(story, by(1)))
+    charged = json.loads(story[number])["charges"][0][1]
+    less, more = (
+        checked(edited(story, number, "charges", 0, 1, to=charged + by)) for by in (-1, 1)
+    )
     assert [fault.entry for fault in less.faults] == [number]
     assert less.blocks[0].difference == (-1, 0)
     assert not [fault for fault in more.faults if "undercharged" in fault.text]
@@ -424,11 +424,7 @@ def persons() -> list[bytes]:
         Total(1, attribute.values),
     )
     entries: list[dict[str, Any]] = [
-        {
-            "kind": "dataset",
-            "definition": json.loads(written.to_bytes()),
-            "line": line_of(written),
-        }
+        {"kind": "dataset", "definition": json.loads(written.to_bytes()), "line": line_of(written)}
     ]
 
     def charge(*looks: Look) -> None:
@@ -484,10 +480,8 @@ def test_every_charge_to_lines_of_persons_is_what_its_looks_cost(persons: list[b
 
 
 def test_a_look_at_a_number_of_rows_that_is_public_is_found(persons: list[bytes]) -> None:
-    def promise(fields: list[dict[str, Any]]) -> None:
-        del fields[0]["definition"]["privacy"]["unit"]
-
-    assert "whose number is public" in " ".join(faults(forged(persons, promise)).values())
+    promised = edited(persons, 0, "definition", "privacy", "unit", to=None)
+    assert "whose number is public" in " ".join(faults(promised).values())
 
 
 def test_a_charge_to_a_line_of_persons_that_is_too_low_is_found(persons: list[bytes]) -> None:
@@ -504,11 +498,8 @@ def test_a_line_that_holds_more_than_a_person_may_lose_is_found(
     persons: list[bytes], held: int
 ) -> None:
     """A line divided by less than 3 * 2^2: as for a row, for a row in 3 phases, for one phase, and by k."""
-
-    def widen(fields: list[dict[str, Any]]) -> None:
-        fields[0]["line"]["rho"] = str(Fraction(fields[0]["line"]["rho"]) * 12 / held)
-
-    found = faults(forged(persons, widen))[0]
+    widened = edited(persons, 0, "line", "rho", to=lambda rho: str(Fraction(rho) * 12 / held))
+    found = faults(widened)[0]
     assert "of which a person can lose 12 times as much" in found
     assert "does not imply epsilon 1" in found
 
@@ -519,10 +510,7 @@ def test_a_line_that_holds_more_than_a_person_may_lose_is_found(
 def test_a_definition_that_promises_something_else_to_persons_is_found(
     persons: list[bytes], unit: dict[str, Any] | None
 ) -> None:
-    def promise(fields: list[dict[str, Any]]) -> None:
-        fields[0]["definition"]["privacy"]["unit"] = unit
-
-    found = faults(forged(persons, promise))
+    found = faults(edited(persons, 0, "definition", "privacy", "unit", to=unit))
     assert found
     if unit is None:
         assert any("undercharged" in fault for fault in found.values()), "tables cost rows twice"
@@ -536,12 +524,10 @@ def test_sums_that_take_the_number_of_rows_for_public_are_found(persons: list[by
         for number, entry in enumerate(map(json.loads, persons))
         if any(look["kind"] == "sums" and look["every_row"] for look in entry.get("looks", ()))
     )
-
-    def forget(fields: list[dict[str, Any]]) -> None:
-        look = fields[number]["looks"][0]
-        look["blocks"] = [block[:2] for block in look["blocks"]]
-
-    assert "too few scales" in faults(forged(persons, forget))[number]
+    forgetful = edited(
+        persons, number, "looks", 0, "blocks", to=lambda blocks: [block[:2] for block in blocks]
+    )
+    assert "too few scales" in faults(forgetful)[number]
 
 
 def test_dp_accounting_calls_a_full_line_of_persons_full(persons: list[bytes]) -> None:
@@ -604,14 +590,8 @@ def test_less_noise_than_was_paid_for_is_found_in_every_look(story: list[bytes])
             for name in LESS.keys() & look.keys():
                 if (look["kind"], name) in HARMLESS:
                     continue
-
-                def change(
-                    fields: list[dict[str, Any]], n: int = number, p: int = place, what: str = name
-                ) -> None:
-                    look = fields[n]["looks"][p]
-                    look[what] = LESS[what](look[what])
-
-                assert number in faults(forged(story, change)), (name, look)
+                forgery = edited(story, number, "looks", place, name, to=LESS[name])
+                assert number in faults(forgery), (name, look)
                 seen.add((look["kind"], name))
     assert seen
 
@@ -624,11 +604,8 @@ def test_a_look_is_fresh_or_says_nothing_of_it(story: list[bytes]) -> None:
         if any("fresh" in look for look in entry.get("looks", ()))
     )
     assert entry["looks"][0]["fresh"] is True
-
-    def change(fields: list[dict[str, Any]]) -> None:
-        fields[number]["looks"][0]["fresh"] = False
-
-    assert "fresh" in faults(forged(story, change))[number]
+    stale = edited(story, number, "looks", 0, "fresh", to=False)
+    assert "fresh" in faults(stale)[number]
 
 
 @pytest.mark.parametrize("story", ["calibrated, levels"], indirect=True)
@@ -652,11 +629,8 @@ def test_groups_that_no_row_can_be_in_once_are_found(
         for part, table in enumerate(look["tables"])
         if table[0] == [1] and table[3:] == [[12]]
     )
-
-    def change(fields: list[dict[str, Any]]) -> None:
-        fields[number]["looks"][place]["tables"][part][3] = groups
-
-    assert problem in faults(forged(story, change))[number]
+    grouped = edited(story, number, "looks", place, "tables", part, 3, to=groups)
+    assert problem in faults(grouped)[number]
 
 
 def test_categories_have_no_groups() -> None:
@@ -676,21 +650,17 @@ def test_a_delta_that_was_dropped_is_found(story: list[bytes]) -> None:
     ]
     assert len(approximate) >= 6
     for number in approximate:
-
-        def of_charge(fields: list[dict[str, Any]], n: int = number) -> None:
-            for charge in fields[n]["charges"]:
-                charge[2] = 0
-
-        def of_look(fields: list[dict[str, Any]], n: int = number) -> None:
-            for look in fields[n]["looks"]:
-                look["loss"]["delta"] = "0"
-
-        def of_both(fields: list[dict[str, Any]]) -> None:
-            of_charge(fields)
-            of_look(fields)
-
-        for change in (of_charge, of_look, of_both):
-            assert number in faults(forged(story, change))
+        of_look = edited(
+            story,
+            *(number, "looks"),
+            to=lambda looks: [{**look, "loss": {**look["loss"], "delta": "0"}} for look in looks],
+        )
+        of_charge, of_both = (
+            edited(entries, number, "charges", to=lambda all_: [[*c[:2], 0] for c in all_])
+            for entries in (story, of_look)
+        )
+        for forgery in (of_charge, of_look, of_both):
+            assert number in faults(forgery)
 
 
 @pytest.mark.parametrize("story", ["all kinds", "gated"], indirect=True)
@@ -801,16 +771,10 @@ def test_a_line_that_holds_more_than_the_promise_is_found(story: list[bytes]) ->
     definition = Definition.read(json.loads(story[0])["definition"])
     line = Line.of(definition, json.loads(story[0])["line"], approximate=is_approximate(definition))
 
-    def widen(fields: list[dict[str, Any]]) -> None:
-        fields[0]["line"]["rho"] = str(line.whole * Fraction(1_000_001, 1_000_000))
-
+    wider = str(line.whole * Fraction(1_000_001, 1_000_000))
     if not line.linear:
-        assert "does not imply epsilon 20" in faults(forged(story, widen))[0]
-
-    def promise(fields: list[dict[str, Any]]) -> None:
-        fields[0]["definition"]["privacy"]["epsilon"] *= 0.999
-
-    assert faults(forged(story, promise))
+        assert "does not imply epsilon 20" in faults(edited(story, 0, "line", "rho", to=wider))[0]
+    assert faults(edited(story, 0, "definition", "privacy", "epsilon", to=lambda e: 0.999 * e))
     other = definition.model_copy(update={"on_exhausted": "refuse"})
     (fault,) = verify("flights", story, catalog=other).faults
     assert fault.text == "its definition is not the one on the topic catalog"
@@ -838,20 +802,8 @@ def test_a_ledger_without_a_definition_or_without_entries_is_a_fault() -> None:
     assert "is not an entry" in fault.text
 
 
-NONSENSE: list[Any] = [
-    None,
-    True,
-    -1,
-    0,
-    10**30,
-    1e308,
-    5e-324,
-    "1e999999999",
-    "x",
-    [],
-    {},
-    [0, 10**12],
-]
+NUMBERS = [-1, 0, 10**30, 1e308, 5e-324]
+NONSENSE: list[Any] = [None, True, *NUMBERS, "1e999999999", "x", [], {}, [0, 10**12]]
 
 
 @every_story
@@ -861,22 +813,12 @@ def test_nonsense_in_an_entry_is_a_fault_and_never_ends_the_check(story: list[by
     for number, entry in enumerate(map(json.loads, story)):
         for look in range(len(entry.get("looks", ()))):
             for name in entry["looks"][look]:
-
-                def change(
-                    fields: list[dict[str, Any]], n: int = number, p: int = look, what: str = name
-                ) -> None:
-                    fields[n]["looks"][p][what] = chance.choice(NONSENSE)
-
-                checked(forged(story, change))
+                nonsense = chance.choice(NONSENSE)
+                checked(edited(story, number, "looks", look, name, to=nonsense))
         for name in ("charges", "looks", "rows", "phase", "definition", "line"):
             if name in entry:
-
-                def replace(
-                    fields: list[dict[str, Any]], n: int = number, what: str = name
-                ) -> None:
-                    fields[n][what] = chance.choice([value for value in NONSENSE if value != 0])
-
-                found = checked(forged(story, replace))
+                nonsense = chance.choice([value for value in NONSENSE if value != 0])
+                found = checked(edited(story, number, name, to=nonsense))
                 if entry.get("charges", True) and name not in {"rows", "phase", "line"}:
                     assert found.faults or found.notes
 

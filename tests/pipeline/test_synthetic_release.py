@@ -8,9 +8,14 @@ import pytest
 
 from stream_dp.messages import PhasedSpec
 from stream_dp.profiles.builder import PROFILES
+from tests.pipeline.flights import AA, FLOWN, asked, judged, opened, ran
+from tests.pipeline.world import MEMORY
 
-AA = {"attribute": "carrier", "eq": "AA"}
-SHORT = {"attribute": "cancelled", "eq": False}
+pytestmark = judged
+
+
+def retire(world: Any) -> None:
+    world.produce("datasets", None, key="flights")
 
 
 def _missing(name: str, kind: str, **more: Any) -> dict[str, Any]:
@@ -23,13 +28,8 @@ async def test_rows_of_each_phase_leave_with_labels_and_what_is_proved(world: An
         _missing("delay", "number", edges=[0, 10], integer=True),
         _missing("cancelled", "boolean"),
     ]
-    await world.run(
-        rounds=(
-            lambda world: world.define("flights", attributes=attributes, synthetic_rows=1_000),
-            lambda world: world.cells("flights", "one"),
-            lambda world: world.cells("flights", "two", 2),
-        )
-    )
+    await opened(world, attributes=attributes, synthetic_rows=1_000)
+    await ran(world, lambda world: world.cells("flights", "two", 2))
     first, second = world.released("synthetic")
     assert (first["phase"], first["window"], first["n"], first["rows"]) == (
         1,
@@ -54,39 +54,26 @@ async def test_rows_of_each_phase_leave_with_labels_and_what_is_proved(world: An
         f"The share of each cell of the {len(second['tables'])} tables"
     )
     assert second["confidence"] == 0.99
-    assert world.complaints() == []
 
 
-async def test_without_the_setting_there_are_none(world: Any) -> None:
-    await world.run(
-        rounds=(
-            lambda world: world.define("flights"),
-            lambda world: world.cells("flights", "one"),
-            lambda world: world.produce("datasets", None, key="flights"),
-        )
-    )
-    assert world.released("synthetic") == []
-
-
-async def test_they_cost_nothing(make_world: Any) -> None:
+async def test_they_cost_nothing_and_leave_an_empty_value_when_the_data_set_is_retired(
+    make_world: Any,
+) -> None:
     spent = []
     for n_rows in (0, 50):
-        world = make_world()
-        await world.run(
-            rounds=(
-                lambda world, n=n_rows: world.define("flights", synthetic_rows=n),
-                lambda world: world.cells("flights", "one"),
-                lambda world: world.ask("flights", "q", {"any": [AA, SHORT]}),
-            )
-        )
+        world = await opened(make_world(), synthetic_rows=n_rows)
+        await asked(world, {"where": {"any": [AA, FLOWN]}})
         spent.append(world.held("flights").spent)
+        await ran(world, retire)
+        assert world.complaints() == []
+        assert bool(world.released("synthetic")) == bool(n_rows)
     assert spent[0] == spent[1] != [(0, 0)]
+    assert world.released("synthetic")[-1] is None
 
 
 async def test_what_is_sent_again_after_a_crash_is_the_same(world: Any) -> None:
     """The process dies when they are committed and not sent."""
-    world.define("flights", synthetic_rows=50)
-    await world.run()
+    await ran(world, lambda world: world.define("flights", synthetic_rows=50))
     world.cells("flights", "one")
     process = world.process()
     await process.assign()
@@ -108,7 +95,6 @@ async def test_what_is_sent_again_after_a_crash_is_the_same(world: Any) -> None:
     sent_again = [e.outgoing for e in world.trail if hasattr(e, "outgoing")]
     (rows,) = [one.value for one in sent_again if one.role == "synthetic"]
     assert rows == stored
-    assert world.complaints() == []
 
 
 async def test_a_crash_at_any_effect_leaves_rows_of_the_newest_phase(make_world: Any) -> None:
@@ -138,32 +124,21 @@ async def test_a_crash_at_any_effect_leaves_rows_of_the_newest_phase(make_world:
 
 async def test_rows_of_a_consistent_set_come_again_as_often_as_looks_double(world: Any) -> None:
     """Opening the phase is the first look; of seven queries the first, third and seventh follow."""
-
-    def ask(world: Any) -> None:
-        for turn in range(7):
-            world.ask("thesis", f"q{turn}", AA if turn % 2 else SHORT)
-
-    mechanism = {
-        "profile": "memory",
-        "queries_per_phase": 10,
-        "phases": 2,
-        "hypothesis_rows": 3,
-        "representation": "entropic",
-    }
+    memory: Any = MEMORY["mechanism"]
+    mechanism = {**memory, "phases": 2, "representation": "entropic"}
     cells = [
         {"carrier": "AA", "cancelled": False, "count": 90_000_000},
         {"carrier": "UA", "cancelled": True, "count": 30_000_000},
     ]
-    await world.run(
-        rounds=(
-            lambda world: world.define_memory("thesis", mechanism=mechanism, synthetic_rows=100),
-            lambda world: world.batch("thesis", "one", cells=cells),
-            ask,
-        )
-    )
-    hard = [
-        answer["difficulty"] == "hard" for answer in (world.answer(f"q{turn}") for turn in range(7))
-    ]
+    defined: Any = {**MEMORY, "mechanism": mechanism, "synthetic_rows": 100}
+    process = world.process()
+    await process.assign()
+    await opened(process, rows={"cells": cells}, **defined)
+    for turn in range(7):
+        world.ask("flights", f"q{turn}", AA if turn % 2 else FLOWN)
+    await process.run()
+    await process.kill()
+    hard = [world.answer(f"q{turn}")["difficulty"] == "hard" for turn in range(7)]
     found = world.released("synthetic")
     assert [(rows.get("answers") or {"compared": 0})["compared"] for rows in found] == [
         sum(hard[:n]) for n in (0, 1, 3, 7)
@@ -172,27 +147,6 @@ async def test_rows_of_a_consistent_set_come_again_as_often_as_looks_double(worl
     assert found[0]["note"].startswith("Nothing is proved")
     assert found[-1]["error"] < 0.3
     assert "hard queries" in found[-1]["note"]
-    assert world.complaints() == []
-
-
-async def test_a_retired_data_set_leaves_an_empty_value(world: Any) -> None:
-    await world.run(
-        rounds=(
-            lambda world: world.define("flights", synthetic_rows=10),
-            lambda world: world.cells("flights", "one"),
-            lambda world: world.produce("datasets", None, key="flights"),
-        )
-    )
-    rows, tombstone = world.released("synthetic")
-    assert (rows["dataset"], tombstone) == ("flights", None)
-    assert world.complaints() == []
-
-
-@pytest.mark.parametrize("n_rows", [-1, 10_001, 2.5, True])
-async def test_the_number_of_rows_has_bounds(world: Any, n_rows: object) -> None:
-    record = world.define("flights", synthetic_rows=n_rows)
-    await world.run()
-    assert "synthetic_rows" in world.rejection(record)["reason"]["message"]
 
 
 NOT_PAPERS = [name for name, one in PROFILES.items() if not issubclass(one.spec, PhasedSpec)]
@@ -207,9 +161,7 @@ async def test_every_profile_has_rows_but_counts_alone(world: Any, profile: str)
     if profile == "counts":
         assert "has no synthetic rows" in world.rejection(record)["reason"]["message"]
         return
-    world.cells("flights", "one", 10)
-    await world.run()
+    await ran(world, lambda world: world.cells("flights", "one", 10))
     (rows,) = world.released("synthetic")
     assert [len(column["codes"]) for column in rows["columns"].values()] == [10] * 3
     assert ("error" in rows) is (profile in {"calibrated", "whole_table"})
-    assert world.complaints() == []

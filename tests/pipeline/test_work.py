@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,35 +14,40 @@ from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS
 from stream_dp.pipeline.spending import in_hand
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.driven import take_all
+from tests.pipeline.crash import Crash
+from tests.pipeline.flights import AA, UNMEASURED, asked, opened, rejected
 from tests.pipeline.marked import watermarks
 
-AA = {"attribute": "carrier", "eq": "AA"}
-TABLE = {"kind": "table", "group_by": ["carrier", "delay", "cancelled"]}  # 3 * 4 * 2 values
+TABLE: dict[str, Any] = {
+    "kind": "table",
+    "group_by": ["carrier", "delay", "cancelled"],
+}  # 3 * 4 * 2 values
 
 
 @pytest.fixture
 async def filled(world: Any) -> Any:
     """A world with two data sets in their first phase; everything is read."""
 
-    def define(world: Any) -> None:
-        for name in ("flights", "trains"):
-            world.define(name, mechanism={"base_share": 0})
-
-    def fill(world: Any) -> None:
-        for name in ("flights", "trains"):
-            world.cells(name, "one")
-
-    await world.run(rounds=[define, fill])
+    for name in ("flights", "trains"):
+        await opened(world, name, mechanism=UNMEASURED)
     return world
 
 
-def _codes(world: Any) -> dict[str, str]:
-    """Why which query was rejected."""
-    return {
-        reply["query_id"]: reply["reason"]["code"]
-        for found in world.rejections().values()
-        for reply in found
-    }
+def tables(*names: str) -> list[dict[str, Any]]:
+    return [{"query_id": name, **TABLE} for name in names]
+
+
+@pytest.fixture
+def deadly(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """``deadly()``: from now on each worker dies of what it reads when it takes flights over."""
+    replay = dataset.Dataset._replay
+
+    def dies(self: Any) -> None:
+        if self.name == "flights":
+            raise Crash
+        replay(self)
+
+    return lambda: monkeypatch.setattr(dataset.Dataset, "_replay", dies)
 
 
 async def test_a_record_asks_for_so_many_values_and_the_rest_is_rejected_free(
@@ -49,49 +55,39 @@ async def test_a_record_asks_for_so_many_values_and_the_rest_is_rejected_free(
 ) -> None:
     """A table's answer may be megabytes, and asking for it takes some fifty bytes."""
     monkeypatch.setattr(backlog, "MOST_VALUES", 60)
-    filled.ask_many("flights", [{"query_id": f"q{n}", **TABLE} for n in range(5)])
-    await filled.run()
-    assert _codes(filled) == dict.fromkeys(("q2", "q3", "q4"), "too_much_work")
+    await asked(filled, *tables("q0", "q1", "q2", "q3", "q4"))
+    assert rejected(filled) == dict.fromkeys(("q2", "q3", "q4"), "too_much_work")
     assert filled.answer("q1")["status"] == "answered"
-    filled.ask_many("flights", [{"query_id": "q3", **TABLE}])
-    await filled.run()
-    assert filled.answer("q3")["status"] == "answered"
+    [later] = await asked(filled, *tables("q3"))
+    assert later["status"] == "answered"
 
 
 @pytest.mark.parametrize("where", [None, {"all": []}, {"not": {"any": []}}])
 async def test_a_curve_counts_as_all_its_values_however_every_row_is_asked_for(
     world: Any, monkeypatch: pytest.MonkeyPatch, where: dict[str, Any] | None
 ) -> None:
-    def define(world: Any) -> None:
-        world.define("flights", kinds={"threshold": {"share": 0.1}})
-
-    await world.run(rounds=[define, lambda world: world.cells("flights", "one")])
+    await opened(world, kinds={"threshold": {"share": 0.1}})
     monkeypatch.setattr(backlog, "MOST_VALUES", 10)  # delay has four bins
-    asked: dict[str, Any] = {"kind": "threshold", "attribute": "delay", "where": where}
-    world.ask_many("flights", [{"query_id": f"q{n}", **asked} for n in range(3)])
-    await world.run()
-    assert _codes(world) == {"q2": "too_much_work"}
+    curve: dict[str, Any] = {"kind": "threshold", "attribute": "delay", "where": where}
+    await asked(world, *({"query_id": f"q{n}", **curve} for n in range(3)))
+    assert rejected(world) == {"q2": "too_much_work"}
 
 
 async def test_what_was_answered_before_counts_too_when_it_is_sent_again(
     filled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for n in range(4):
-        filled.ask("flights", f"q{n}", **TABLE)
-    await filled.run()
+    await asked(filled, *tables("q0", "q1", "q2", "q3"))
     filled.trail.clear()
     monkeypatch.setattr(backlog, "MOST_VALUES", 60)
-    filled.ask_many("flights", [{"query_id": f"q{n}", **TABLE} for n in range(4)])
-    await filled.run()
-    assert set(_codes(filled)) == {"q2", "q3"}
+    await asked(filled, *tables("q0", "q1", "q2", "q3"))
+    assert set(rejected(filled)) == {"q2", "q3"}
     assert len(filled.released("answers")) == 2
 
 
 async def test_one_query_is_always_answered(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "MOST_VALUES", 2)
-    filled.ask("flights", "large", **TABLE)
-    await filled.run()
-    assert filled.answer("large")["status"] == "answered"
+    [large] = await asked(filled, *tables("large"))
+    assert large["status"] == "answered"
 
 
 async def test_a_record_leads_to_so_many_draws_also_when_a_crash_cuts_it_short(
@@ -102,10 +98,10 @@ async def test_a_record_leads_to_so_many_draws_also_when_a_crash_cuts_it_short(
     queries = [{"query_id": f"q{n}", "where": where} for n, where in enumerate(wheres)]
     filled.ask_many("flights", [*queries, {"query_id": "free", "where": wheres[0]}])
     assert await filled.run(filled.Fuse(0, CrashPoint.AFTER_CHARGE)) == 1
-    assert set(_codes(filled).values()) == {"too_much_work"}
+    assert set(rejected(filled).values()) == {"too_much_work"}
     answered = {name for _, _, name in filled.answers()} - {"free"}
     assert answered == {"q0"}, "its look was taken twice, which is all there may be"
-    assert answered | set(_codes(filled)) == {"q0", "q1", "q2", "q3"}
+    assert answered | set(rejected(filled)) == {"q0", "q1", "q2", "q3"}
     assert filled.answer("free")["path"] == "repeat", "what costs nothing is answered all the same"
     assert filled.complaints() == []
 
@@ -161,29 +157,22 @@ async def test_names_that_nobody_defined_leave_nothing_behind(world: Any) -> Non
 
 
 async def test_a_take_over_that_ends_workers_again_and_again_quarantines_its_data_set(
-    filled: Any, monkeypatch: pytest.MonkeyPatch
+    filled: Any, deadly: Callable[[], None]
 ) -> None:
     """A death by memory, say: nobody has a record in hand then."""
-    replay = dataset.Dataset._replay
-
-    def deadly(self: Any) -> None:
-        if self.name == "flights":
-            raise filled.Crash
-        replay(self)
-
     filled.ask("flights", "q", AA)
     filled.ask("trains", "other", AA)
-    monkeypatch.setattr(dataset.Dataset, "_replay", deadly)
+    deadly()
     assert await filled.run(*[filled.Fuse() for _ in range(10)]) == MOST_ATTEMPTS
     (event,) = filled.events("quarantined")
     assert event["dataset"] == "flights"
     assert "the take-over of flights" in event["reason"]["message"]
     assert filled.answer("other")["status"] == "answered"
-    assert set(_codes(filled).values()) == {"quarantined"}
+    assert set(rejected(filled).values()) == {"quarantined"}
 
 
 async def test_what_has_not_left_leaves_though_its_data_set_is_quarantined_at_the_take_over(
-    filled: Any, monkeypatch: pytest.MonkeyPatch
+    filled: Any, deadly: Callable[[], None]
 ) -> None:
     """A mark says that all below it has left, and nobody looks there again."""
     first = filled.process()
@@ -201,14 +190,7 @@ async def test_what_has_not_left_leaves_though_its_data_set_is_quarantined_at_th
         await first.run()
     await first.kill()
     assert filled.released("answers") == []
-    replay = dataset.Dataset._replay
-
-    def deadly(self: Any) -> None:
-        if self.name == "flights":
-            raise filled.Crash
-        replay(self)
-
-    monkeypatch.setattr(dataset.Dataset, "_replay", deadly)
+    deadly()
     assert await filled.run(*[filled.Fuse() for _ in range(10)]) == MOST_ATTEMPTS
     assert len(filled.events("quarantined")) == 1
     assert filled.answer("q")["status"] == "answered"

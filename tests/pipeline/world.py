@@ -85,7 +85,7 @@ class Process:
                 },
                 world.partitions,
             ),
-            replace(rules, **changes),
+            replace(rules, **world.rules, **changes),
             Context(fuse),
         )
         self.generation = 0
@@ -268,6 +268,7 @@ class World:
         tick_s: How often it is looked whether something is done.
         worker_type: Class of the workers; a mutant puts its own here.
         key_file: What the workers' key file of persons holds; None without one.
+        rules: Further rules of the workers.
         now_ms: The broker's time of the next records; -1 for records without one.
         journal: The entries of the journal, by partition, those included that were deleted.
         forgotten: The offset of the first entry of each partition that is there.
@@ -302,6 +303,7 @@ class World:
         self.deaths = 1
         self.worker_type: Callable[..., Worker] = Worker
         self.key_file: bytes | None = None
+        self.rules: dict[str, Any] = {}
         self.now_ms = -1
         self.view = MemoryView()
         self.view_away = False
@@ -336,7 +338,7 @@ class World:
         """What a crash of all processes leaves at this moment, apart from this world."""
         left = copy.copy(self)
         for name, held in vars(self).items():
-            if isinstance(held, dict | list | set) and name != "processes":
+            if isinstance(held, dict | list | set) and name not in ("processes", "rules"):
                 setattr(left, name, copied(held))
         left.view = copy.deepcopy(self.view)
         left.random = copy.copy(self.random)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from stream_dp.core.budget.parameters import Target
 from stream_dp.core.outcome import RefusalCode
@@ -125,19 +125,7 @@ def _checked_target(dataset: Dataset, query: QueryFields) -> Target:
 def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
     """The query on the data set's schema. Raises InvalidQuery."""
     try:
-        if query.kind in _COUNTS:
-            return _count(dataset, query)
-        if query.kind == "sum":
-            return _sum(dataset, query)
-        if query.kind == "share":
-            return _share(dataset, query)
-        if query.kind == "correlation":
-            return _correlation(dataset, query)
-        if query.kind == "quantile":
-            return _quantile(dataset, query)
-        if query.kind == "difference":
-            return _difference(dataset, query)
-        return _kind(dataset, query)
+        return _BY_KIND.get(query.kind, _kind)(dataset, query)
     except (InvalidQuery, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - one analyst must not stop the data set for all
@@ -331,3 +319,15 @@ def _each(dataset: Dataset, wheres: Sequence[dict[str, Any]]) -> tuple[Predicate
             field = fault.field.replace("where", f"wheres[{number}]", 1)
             raise InvalidQuery(field, fault.problem, fault.fix, reason=fault.reason) from None
     return tuple(predicates)
+
+
+_BY_KIND: Final[Mapping[str, Callable[[Dataset, QueryFields], Compiled]]] = {
+    "predicate": _count,
+    "table": _count,
+    "sum": _sum,
+    "share": _share,
+    "correlation": _correlation,
+    "quantile": _quantile,
+    "difference": _difference,
+}
+"""How queries of the calibrated profile's own kinds are compiled; all others alike."""

@@ -181,15 +181,12 @@ async def _reply(replying: ReplyMaker, compiled: Compiled) -> Answer:
     if query.quote:
         quotes = [quote_of(dataset, replying.analyst, side) for side in sides]
         return replying.quoted(asked, quote_of_both(quotes) if len(quotes) > 1 else quotes[0], note)
-    outcomes: list[Outcome] = []
-    charges: tuple[Charge, ...] = ()
-    growth: tuple[Charge, ...] = ()
-    for side in sides:
-        outcome, paid, more = await _outcome(dataset, replying.analyst, side)
-        outcomes.append(outcome)
-        charges, growth = charges + paid, growth + more
-    together = outcome_of_both(dataset, asked, outcomes) if len(sides) > 1 else outcomes[0]
-    return replying.answered(asked, together, charges, note, growth)
+    settled = [await _outcome(dataset, replying.analyst, side) for side in sides]
+    outcome, charges, growth = settled[0]
+    if len(settled) > 1:
+        outcome = outcome_of_both(dataset, asked, [one for one, _, _ in settled])
+        charges, growth = charges + settled[1][1], growth + settled[1][2]
+    return replying.answered(asked, outcome, charges, note, growth)
 
 
 async def _series(
@@ -316,13 +313,11 @@ async def _paid_outcome(
     step = dataset.mechanism.answer(query)
     if isinstance(step, Outcome):
         return step, ()
-    payer = dataset.accounts.payer(analyst, query)
-    unasked = dataset.mechanism.spending.is_unasked(query)
+    accounts = dataset.accounts
+    payer, unasked = accounts.payer(analyst, query), dataset.mechanism.spending.is_unasked(query)
     if len(step.charges) > MOST_PAID:
         return TOO_MANY_PHASES, ()
-    if dataset.accounts.in_hand.exhausted and not dataset.accounts.in_hand.would_pass_limit(
-        step.charges
-    ):
+    if accounts.in_hand.exhausted and not accounts.in_hand.would_pass_limit(step.charges):
         raise InvalidMessage(
             "queries",
             "the queries before this one have led to as many looks as one record may",
@@ -331,11 +326,11 @@ async def _paid_outcome(
         )
     paid: list[Charge] = []
     while not isinstance(step, Outcome):
-        if dataset.accounts.in_hand.would_pass_limit(step.charges):
+        if accounts.in_hand.would_pass_limit(step.charges):
             return _OVER_LIMIT, summed(paid)
-        if dataset.accounts.lacks(payer, step.charges):
+        if accounts.lacks(payer, step.charges):
             return SHARE_SPENT, summed(paid)
-        dataset.accounts.limits.afford(step.charges)
+        accounts.limits.afford(step.charges)
         paid += step.charges
         (release,) = await dataset.looks.take([step], payer, unasked=unasked)
         step = dataset.mechanism.conclude(query, step, release)

@@ -97,12 +97,7 @@ class StandingRunner:
             name = _name(entry, dataset.phase)
             found = await self._contents.find(dataset.name, StateTable.ANSWER, [name])
             stored = known.get((dataset.name, name)) or found.get((dataset.name, name))
-            reply = None
-            if stored is not None and query_answerer.resend(
-                dataset, analyst, _asked(entry, dataset.phase), stored
-            ):
-                reply = read_answer(answer_from_bytes(stored).answer)
-            self._list(dataset, entry, reply)
+            self._list(dataset, entry, _sent_again(dataset, entry, stored))
             return
         _check(dataset, query)
         entry = dataset.standing_queries.begin(
@@ -159,9 +154,7 @@ class StandingRunner:
             self._context.metrics.answer(reply)
         else:
             with dataset.accounts.apart():
-                is_the_same = query_answerer.resend(dataset, entry.analyst, asked, before)
-            if is_the_same:
-                reply = read_answer(answer_from_bytes(before).answer)
+                reply = _sent_again(dataset, entry, before)
         dataset.standing_queries.answered(entry, phase, dataset.draft.dated_ms)
         if reply is not None:
             _note(dataset, entry, reply, phase)
@@ -183,12 +176,16 @@ def _name(entry: StandingEntry, phase: int) -> str:
 
 def _asked(entry: StandingEntry, phase: int) -> QueryFields:
     """The query as its analyst would ask it for this phase by hand."""
-    update = {
-        "query_id": id_in_phase(entry.query_id, phase),
-        "standing": None,
-        "alert": None,
-    }
-    return entry.query.model_copy(update=update)
+    query_id = id_in_phase(entry.query_id, phase)
+    return entry.query.model_copy(update={"query_id": query_id, "standing": None, "alert": None})
+
+
+def _sent_again(dataset: Dataset, entry: StandingEntry, stored: bytes | None) -> Answer | None:
+    """Queues its stored answer for the newest phase again. None if there is none to this query."""
+    asked = _asked(entry, dataset.phase)
+    if stored is None or not query_answerer.resend(dataset, entry.analyst, asked, stored):
+        return None
+    return read_answer(answer_from_bytes(stored).answer)
 
 
 def _check(dataset: Dataset, query: QueryFields) -> None:

@@ -12,7 +12,6 @@ of rows, which are public: a person who comes twice leaves an empty place.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -107,34 +106,6 @@ def _keys(digests: Digests) -> npt.NDArray[np.bytes_]:
     return np.ascontiguousarray(digests).view(_DIGEST).reshape(-1)
 
 
-def counted(
-    rows: Rows, unit: Unit | None, used: Iterable[Used]
-) -> tuple[npt.NDArray[np.bool_] | None, Used | None]:
-    """Marks the rows that count in the phase that is sealed next.
-
-    It follows from the rows, and from what each person had used before this phase. So an owner who repeats a
-    seal that a crash cut short does the same.
-
-    Args:
-        rows: The rows of the phase.
-        unit: The promise to a person; None where rows are protected.
-        used: What persons have used before, added up.
-
-    Returns:
-        A mark for each row, shape (n_rows,), or None where rows are protected; and what its persons use in
-        this phase, or None where the promise is not for life. Private.
-    """
-    if unit is None:
-        return None, None
-    assert rows.whose is not None, "it was checked when they were accepted, or read"
-    if not unit.lifetime:
-        return rows.whose.counted(unit.rows_per_phase), None
-    digests = rows.whose.digests
-    before = sum((one.of(digests) for one in used), np.zeros(len(digests), np.int64))
-    allowed = allowances_of_slots(digests, before, unit)
-    return rows.whose.counted(allowed), Used.by(digests, allowed)
-
-
 class UsedUnits:
     """What the persons of one data set have used for life, in the values that keep it. Private.
 
@@ -159,8 +130,30 @@ class UsedUnits:
     def counted(
         self, rows: Rows, unit: Unit | None
     ) -> tuple[npt.NDArray[np.bool_] | None, Used | None]:
-        """Marks the rows that count in the phase that is sealed next, see ``counted``."""
-        return counted(rows, unit, self._used.values())
+        """Marks the rows that count in the phase that is sealed next.
+
+        It follows from the rows, and from what each person had used before this phase. So an owner who
+        repeats a seal that a crash cut short does the same.
+
+        Args:
+            rows: The rows of the phase.
+            unit: The promise to a person; None where rows are protected.
+
+        Returns:
+            A mark for each row, shape (n_rows,), or None where rows are protected; and what its persons use
+            in this phase, or None where the promise is not for life. Private.
+        """
+        if unit is None:
+            return None, None
+        assert rows.whose is not None, "it was checked when they were accepted, or read"
+        if not unit.lifetime:
+            return rows.whose.counted(unit.rows_per_phase), None
+        digests = rows.whose.digests
+        before = sum(
+            (one.of(digests) for one in self._used.values()), np.zeros(len(digests), np.int64)
+        )
+        allowed = allowances_of_slots(digests, before, unit)
+        return rows.whose.counted(allowed), Used.by(digests, allowed)
 
     async def add(self, used: Used) -> None:
         """Keeps what persons use in a phase, and merges what was kept of earlier ones.

@@ -172,7 +172,7 @@ class AnalystLimits:
         if self._asking is None:
             return
         analyst, most = self._asking.analyst, self._asking.queries
-        used = self._found(analyst)
+        asked = self._found(analyst).queries
         if most is None:
             return
         if queries > most:
@@ -182,7 +182,7 @@ class AnalystLimits:
                 "send fewer together",
                 reason="too_many_queries",
             )
-        if queries + (0 if used is None else used.queries) > most:
+        if queries + asked > most:
             raise self._too_soon(
                 "too_many_queries", f"{most:,} a minute are allowed to {analyst!r}"
             )
@@ -201,8 +201,7 @@ class AnalystLimits:
         if self._asking is None:
             return
         analyst = self._asking.analyst
-        used = self._found(analyst)
-        sent = 0 if used is None else used.again
+        sent = self._found(analyst).again
         if sent and sent + n_bytes > MOST_AGAIN_BYTES:
             raise self._too_soon(
                 "sent_again_too_fast",
@@ -227,7 +226,7 @@ class AnalystLimits:
         if self._asking is None or self._asking.units is None:
             return
         analyst, most, price = self._asking.analyst, self._asking.units, dearest(charges)
-        used = self._used.get(analyst)
+        spent = self._used.get(analyst, _Used(0)).units
         allowance = f"{most / UNITS:.4g} of a phase's budget a minute is allowed to {analyst!r}"
         if price > most:
             raise InvalidMessage(
@@ -236,7 +235,7 @@ class AnalystLimits:
                 "ask for a larger error, or ask the owner for a larger spending_per_minute",
                 reason="spending_too_fast",
             )
-        if price + (0 if used is None else used.units) > most:
+        if price + spent > most:
             raise self._too_soon("spending_too_fast", allowance)
 
     def pay(self, charges: Sequence[Charge]) -> None:
@@ -244,19 +243,18 @@ class AnalystLimits:
         if charges and self._asking is not None and self._asking.units is not None:
             self._use(self._asking.analyst, units=dearest(charges))
 
-    def _found(self, analyst: str) -> _Used | None:
-        """What an analyst has used of the minute; None for one who has a place among the facts to get.
+    def _found(self, analyst: str) -> _Used:
+        """What an analyst has used of the minute.
 
         Raises:
-            TooSoon: There is no place left in this minute.
+            TooSoon: The analyst has no place among the facts, and there is none left in this minute.
         """
-        used = self._used.get(analyst)
-        if used is None and len(self._used) >= MOST_NAMES:
+        if analyst not in self._used and len(self._used) >= MOST_NAMES:
             raise self._too_soon(
                 "too_many_queries",
                 f"{MOST_NAMES:,} analysts have asked this data set in this minute",
             )
-        return used
+        return self._used.get(analyst, _Used(len(self._used)))
 
     def _use(self, analyst: str, *, queries: int = 0, units: int = 0, again: int = 0) -> None:
         used = self._used.setdefault(analyst, _Used(len(self._used)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from operator import attrgetter
@@ -46,6 +46,9 @@ _LATENCIES_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 3
 _MOST_OFF_MS = 60_000
 
 _asked_ms = attrgetter("asked_ms")
+
+Samples = dict[tuple[str, ...], float | None]
+"""Current values by their labels. None for one that is not known, which is not shown."""
 
 
 class WatchedKeys(Protocol):
@@ -160,54 +163,70 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yields the current values. The registry calls this at every scrape."""
-        worker = self._worker
         yield self._latency.family()
-        if worker is None:
-            yield from _of_datasets({})
-        else:
-            held = {name: figures(one) for name, one in worker.datasets.items() if not one.retired}
-            yield from _of_datasets({**worker.parked, **held})
-        yield from _of_shares([] if worker is None else worker.datasets.values())
-        yield from _of_tiles([] if worker is None else worker.datasets.values())
-        lag = GaugeMetricFamily(
-            "stream_dp_cursor_lag_messages",
-            "Records of the log that are still to be taken",
-            labels=["topic", "partition"],
-        )
-        for role, partition, records in self._lags():
-            lag.add_metric([role, str(partition)], records)
-        yield lag
-        yield _stopped((), {}) if worker is None else _stopped(worker.datasets, worker.stopped)
-        yield _deleted({} if worker is None else worker.ownership.deleted)
-        yield _cut(() if worker is None else worker.cut)
-        ready = None if worker is None else worker.ready
-        unreleased = None if worker is None else worker.releaser.unreleased
-        yield _single("ready", "1 while requests are answered", ready)
-        following = None if worker is None else worker.following
-        behind = None if following is None else following.behind
-        yield _single("view_behind_commits", "Commits that Redis does not have yet", behind)
-        away_s = None if following is None else _away_s(following.contact.away_since)
-        yield _single("view_away_seconds", "Since Redis answered last; 0 while it does", away_s)
-        used = self._usage
+        lags: Samples = {(role, str(place)): records for role, place, records in self._lags()}
+        yield _family("cursor_lag_messages", _LAG, lags, ("topic", "partition"))
+        used, keys = self._usage, self._keys
         yield _single("store_memory_bytes", _USED, None if used is None else used.memory)
         yield _single("store_memory_limit_bytes", _LIMIT, None if used is None else used.limit)
-        yield _single("outbox_records", "Records still to leave", unreleased)
-        yield from _of_keys(self._keys)
+        n_keys, failures = (None, None) if keys is None else (keys.n_keys, keys.failures)
+        yield _single("identity_keys", "Keys that verify tokens", n_keys)
+        yield _single("identity_keys_failures_total", _FAILURES, failures)
+        if self._worker is not None:
+            yield from _of_worker(self._worker)
 
 
-def _away_s(since: float | None) -> float:
-    return 0.0 if since is None else max(0.0, time.time() - since)
+def _family(
+    name: str,
+    text: str,
+    samples: Samples,
+    labels: Sequence[str] = ("dataset",),
+) -> Metric:
+    """Current values: of a counter if its name ends like one, else of a gauge."""
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    family = kind(f"stream_dp_{name}", text, labels=labels)
+    for labelled, value in samples.items():
+        if value is not None:
+            family.add_metric(labelled, value)
+    return family
 
 
-def _of_keys(keys: WatchedKeys | None) -> Iterator[Metric]:
-    """Yields what is known of the keys for tokens; families without a sample where there are none."""
-    yield _single("identity_keys", "Keys that verify tokens", None if keys is None else keys.n_keys)
-    failures = CounterMetricFamily(
-        "stream_dp_identity_keys_failures", "Times that these keys could not be read again"
-    )
-    if keys is not None:
-        failures.add_metric([], keys.failures)
-    yield failures
+def _single(name: str, text: str, value: float | None) -> Metric:
+    """A value without labels."""
+    return _family(name, text, {(): value}, ())
+
+
+def _of_worker(worker: Worker) -> Iterator[Metric]:
+    """Yields what is known of a worker and of the data sets that it holds."""
+    held = {name: figures(one) for name, one in worker.datasets.items() if not one.retired}
+    found = {**worker.parked, **held}
+    for name, text in _OF_A_DATASET.items():
+        yield _family(name, text, {(one,): values.get(name) for one, values in found.items()})
+    yield from _of_shares(worker.datasets.values())
+    yield from _of_tiles(worker.datasets.values())
+    # One that has moved to another deployment has 0, because nothing is wrong with it.
+    stopped: Samples = {(name,): 0 for name in worker.datasets}
+    stopped |= {(name,): why != MOVED for name, why in worker.stopped.items()}
+    yield _family("stopped", _STOPPED, stopped)
+    deleted: Samples = {(place,): count for place, count in worker.ownership.deleted.items()}
+    yield _family("records_deleted_unread", _DELETED, deleted, ["place"])
+    yield _family("partition_cut", _CUT, {(place,): 1 for place in worker.cut}, ["place"])
+    yield _single("ready", "1 while requests are answered", worker.ready)
+    yield _single("outbox_records", "Records still to leave", worker.releaser.unreleased)
+    following = worker.following
+    yield _single("view_behind_commits", "Commits that Redis does not have yet", following.behind)
+    since = following.contact.away_since
+    away_s = 0.0 if since is None else max(0.0, time.time() - since)
+    yield _single("view_away_seconds", "Since Redis answered last; 0 while it does", away_s)
+
+
+_LAG = "Records of the log that are still to be taken"
+_USED = "Memory of Redis that counts towards its limit"
+_LIMIT = "Memory at which Redis drops keys or takes no more writes, or all of its host"
+_FAILURES = "Times that these keys could not be read again"
+_STOPPED = "1 while nobody can serve the data set"
+_DELETED = "Records that were deleted before anyone read them"
+_CUT = "1 while a partition that was cut is not read"
 
 
 class _Latency:
@@ -235,48 +254,6 @@ class _Latency:
         return family
 
 
-def _stopped(held: Iterable[str], stopped: Mapping[str, str]) -> Metric:
-    """One that has moved to another deployment has 0, because nothing is wrong with it."""
-    values = dict.fromkeys(held, 0) | {name: int(why != MOVED) for name, why in stopped.items()}
-    family = GaugeMetricFamily(
-        "stream_dp_stopped", "1 while nobody can serve the data set", labels=["dataset"]
-    )
-    for name, value in values.items():
-        family.add_metric([name], value)
-    return family
-
-
-def _deleted(records: Mapping[str, int]) -> Metric:
-    family = GaugeMetricFamily(
-        "stream_dp_records_deleted_unread",
-        "Records that were deleted before anyone read them",
-        labels=["place"],
-    )
-    for topic_partition, count in records.items():
-        family.add_metric([topic_partition], count)
-    return family
-
-
-def _cut(places: Iterable[str]) -> Metric:
-    family = GaugeMetricFamily(
-        "stream_dp_partition_cut", "1 while a partition that was cut is not read", labels=["place"]
-    )
-    for topic_partition in places:
-        family.add_metric([topic_partition], 1)
-    return family
-
-
-def _single(name: str, text: str, value: float | None) -> Metric:
-    """A gauge without labels; without a sample while its value is not known."""
-    family = GaugeMetricFamily(f"stream_dp_{name}", text)
-    if value is not None:
-        family.add_metric([], value)
-    return family
-
-
-_USED = "Memory of Redis that counts towards its limit"
-_LIMIT = "Memory at which Redis drops keys or takes no more writes, or all of its host"
-
 _OF_A_DATASET = {
     "privacy_limit_epsilon": "Epsilon promised to every row for life, or to every person",
     "privacy_delta": "Delta promised with it",
@@ -295,48 +272,30 @@ _OF_A_DATASET = {
 }
 
 
-def _of_datasets(found: Mapping[str, Figures]) -> Iterator[Metric]:
-    for name, text in _OF_A_DATASET.items():
-        kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-        family = kind(f"stream_dp_{name}", text, labels=["dataset"])
-        for dataset, values in found.items():
-            if (value := values.get(name)) is not None:
-                family.add_metric([dataset], value)
-        yield family
-
-
 def _of_shares(held: Iterable[Dataset]) -> Iterator[Metric]:
     """Yields what is left of shares. Labels name who is in a definition, and nobody else."""
-    analysts = GaugeMetricFamily(
-        "stream_dp_share_left_ratio",
-        "Part of an analyst's share of the newest phase that may be charged now",
-        labels=["dataset", "analyst"],
-    )
-    owner = GaugeMetricFamily(
-        "stream_dp_owner_share_left_ratio",
-        "Part of the owner's share of the newest phase that may be charged now",
-        labels=["dataset"],
-    )
+    analysts: Samples = {}
+    owners: Samples = {}
     for dataset in held:
         if dataset.retired or not dataset.phase:
             continue
-        for name, spec in (dataset.accounts.paying.analysts or {}).items():
+        accounts, owner = dataset.accounts, dataset.accounts.paying.owner
+        for name, spec in (accounts.paying.analysts or {}).items():
             share = spec.together if spec.share is None else spec.share
             if share:
-                analysts.add_metric([dataset.name, name], dataset.accounts.share_left(name) / share)
-        kept = dataset.accounts.paying.owner
-        if kept is not None and kept.share:
-            owner.add_metric([dataset.name], dataset.accounts.share_left(OWNER) / kept.share)
-    yield from (analysts, owner)
+                analysts[dataset.name, name] = accounts.share_left(name) / share
+        if owner is not None and owner.share:
+            owners[dataset.name,] = accounts.share_left(OWNER) / owner.share
+    part_of = "Part of {} share of the newest phase that may be charged now"
+    labels = ("dataset", "analyst")
+    yield _family("share_left_ratio", part_of.format("an analyst's"), analysts, labels)
+    yield _family("owner_share_left_ratio", part_of.format("the owner's"), owners)
 
 
-_OF_A_CELL = {
+_OF_A_TILE = {
     "answer": "The newest answer to a standing query",
     "answer_low": "The lower end of its error bar",
     "answer_high": "The upper end of its error bar",
-}
-
-_OF_A_TILE = {
     "answer_phase": "The phase of the newest answer",
     "answer_timestamp_seconds": "The time of the record that it followed",
 }
@@ -344,12 +303,7 @@ _OF_A_TILE = {
 
 def _of_tiles(held: Iterable[Dataset]) -> Iterator[Metric]:
     """Yields the newest answers to standing queries, as they were published."""
-
-    def family(name: str, text: str, *labels: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"stream_dp_{name}", text, labels=["dataset", "tile", *labels])
-
-    cells = {name: family(name, text, "cell") for name, text in _OF_A_CELL.items()}
-    tiles = {name: family(name, text) for name, text in _OF_A_TILE.items()}
+    found: dict[str, Samples] = {name: {} for name in _OF_A_TILE}
     for dataset in held:
         # Of several analysts who chose one id, the one who began first is shown: no label names an analyst.
         shown = {one.query_id: one.analyst for one in reversed([*dataset.standing_queries])}
@@ -357,18 +311,18 @@ def _of_tiles(held: Iterable[Dataset]) -> Iterator[Metric]:
             latest = dataset.standing_queries.latest.get((analyst, tile))
             if latest is None:
                 continue
-            tiles["answer_phase"].add_metric([dataset.name, tile], latest.phase)
-            if latest.dated_ms >= 0:
-                dated_s = latest.dated_ms / 1000
-                tiles["answer_timestamp_seconds"].add_metric([dataset.name, tile], dated_s)
-            for cell, value, error_bar in latest.figures:
-                labels = [dataset.name, tile, cell]
-                cells["answer"].add_metric(labels, value)
-                if error_bar is not None:
-                    cells["answer_low"].add_metric(labels, value - error_bar)
-                    cells["answer_high"].add_metric(labels, value + error_bar)
-    yield from cells.values()
-    yield from tiles.values()
+            labels = dataset.name, tile
+            found["answer_phase"][labels] = latest.phase
+            dated_s = latest.dated_ms / 1000 if latest.dated_ms >= 0 else None
+            found["answer_timestamp_seconds"][labels] = dated_s
+            for cell, value, bar in latest.figures:
+                found["answer"][*labels, cell] = value
+                found["answer_low"][*labels, cell] = None if bar is None else value - bar
+                found["answer_high"][*labels, cell] = None if bar is None else value + bar
+    for name, text in _OF_A_TILE.items():
+        of_cells = name in ("answer", "answer_low", "answer_high")
+        labelled = ("dataset", "tile", *(["cell"] * of_cells))
+        yield _family(name, text, found[name], labelled)
 
 
 Figures = Mapping[str, float | None]

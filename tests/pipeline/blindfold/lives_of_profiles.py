@@ -23,12 +23,7 @@ def _profile(profile: str, **settings: Any) -> dict[str, Any]:
 
 
 def _of_papers(profile: str, *, phases: int = 2, **settings: Any) -> Life:
-    mechanism = {
-        "profile": profile,
-        "hypothesis_rows": 3,
-        "representation": "entropic",
-        **settings,
-    }
+    mechanism = {"profile": profile, "hypothesis_rows": 3, "representation": "entropic", **settings}
     if profile != "median":
         mechanism["phases"] = phases
     definition = {"mechanism": mechanism, "privacy": {"epsilon": 2.0, "delta": 1e-7}}

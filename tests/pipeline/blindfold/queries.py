@@ -25,12 +25,7 @@ OF_PAPERS: Final = (
 STANDING: Final[tuple[dict[str, Any], ...]] = (
     *({**query, "standing": True} for query in COUNTS),
     {"kind": "table", "group_by": ["carrier"], "standing": True},
-    {
-        "where": LATE,
-        "window": {"last_phases": 1},
-        "standing": True,
-        "alert": {"above": 0.1},
-    },
+    {"where": LATE, "window": {"last_phases": 1}, "standing": True, "alert": {"above": 0.1}},
     {"kind": "sum", "attribute": "delay", "where": SHORT, "standing": True},
 )
 

@@ -190,9 +190,7 @@ async def test_a_copy_that_says_the_time_of_its_last_message_is_told_apart(
 ) -> None:
     exact = Times.span
     monkeypatch.setattr(
-        Times,
-        "period",
-        lambda self, ms: exact(Times(PhaseSpec(min_rows=1)), None, ms),
+        Times, "period", lambda self, ms: exact(Times(PhaseSpec(min_rows=1)), None, ms)
     )
     monkeypatch.setattr(sources._Partition, "ended", lambda *_: 0)
     sent, events = await _shown(make_world, monkeypatch, 1)

@@ -51,12 +51,7 @@ async def test_no_repr_shows_what_is_private(world: Any) -> None:
         repr(dataset.rows.waiting._pending),
         repr(dataset.draft._chain),
     ]
-    seen += [
-        repr(dataset.mechanism),
-        repr(dataset.draft),
-        repr(process.worker),
-        repr(world.view),
-    ]
+    seen += [repr(dataset.mechanism), repr(dataset.draft), repr(process.worker), repr(world.view)]
     for event in world.trail:
         seen += [repr(event), repr(getattr(event, "commit", ""))]
     seen.append(

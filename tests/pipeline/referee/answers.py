@@ -46,6 +46,6 @@ def _quotes(world: World) -> set[tuple[str, ...]]:
         for record in records if topic_partition.startswith("in.queries:") else ():
             document = parsed(record) or {}
             for item in asked_in(document):
-                if isinstance(item, dict) and item.get("quote"):
+                if isinstance(item, dict) and item.get("quote") and "query_id" in item:
                     found.add((document["dataset"], document["analyst"], item["query_id"]))
     return found

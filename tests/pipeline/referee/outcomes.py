@@ -93,8 +93,8 @@ def reserved_ids(world: World) -> Iterator[str]:
             if one.rotates:
                 kept, since = since, set()
             for reply in (json.loads(record.value or b"") for record in one.records("rejected")):
-                if reply["reason"]["code"] != "id_reserved":
-                    continue
+                if reply["reason"]["code"] != "id_reserved" or "analyst" not in reply:
+                    continue  # a quote of several queries is rejected as a record, and names nobody
                 asked = f"{reply['analyst']} {reply['query_id']}"
                 if not re.fullmatch("[^ ]+ .+@[0-9]{1,10}", asked):
                     yield f"P4: {name} has refused {asked}, which is not reserved"
