@@ -310,11 +310,7 @@ class Api:
         async with self._client(request) as (client, dataset):
             asked = await _asked(client, dataset, query)
             alert = None if query.alert is None else query.alert.model_dump(exclude_none=True)
-            return _json(
-                await client.stand(
-                    dataset, asked, query_id=query.query_id, alert=alert, timeout_s=_WAIT_S
-                )
-            )
+            return _json(await client.stand(dataset, asked, alert=alert, timeout_s=_WAIT_S))
 
     @operation(
         f"{DATASET}/standing/{{query_id}}", "standing-ended", deletes=True, problems=(404, 503, 504)
