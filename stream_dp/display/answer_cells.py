@@ -15,7 +15,7 @@ from stream_dp.display.figures import NOT_KNOWN, Ends, Figure, FigureUnit
 from stream_dp.messages import READ_EACH, Answer, FoundCell, NoisyAnswer, SeriesAnswer, plural
 
 Bars: TypeAlias = Literal["alone", "at once", "anytime"]
-"""Which bars to take: for one cell, for all cells at once, or for whenever it is asked."""
+"""The bars to take: for one cell, for all cells at once, or for whenever it is asked."""
 
 
 class Quantity(NamedTuple):
@@ -180,7 +180,7 @@ class AnswerCells:
         Args:
             name: The name of the figure.
             cell: The cell.
-            bars: Which bars to take, of counts and of their shares. Others have one.
+            bars: The bars to take, of counts and of their shares. Other figures have one.
 
         Raises:
             TypeError: The answers of this kind have no such figure.
@@ -296,7 +296,7 @@ def main_figures(answer: Answer, bars: Bars = "alone") -> Iterator[MainFigure]:
 
     Args:
         answer: The answer. The numbers of a series are those of its newest part.
-        bars: Which bars to take, of counts.
+        bars: The bars to take, of counts.
     """
     answer = newest(answer)
     if not isinstance(answer, NoisyAnswer):

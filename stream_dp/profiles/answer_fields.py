@@ -69,7 +69,7 @@ class Released:
     facts: Fields
 
     def answer(self, kind: str, outcome: Outcome) -> NoisyAnswer:
-        """Makes the answer of a kind from an outcome that is no refusal."""
+        """Makes the answer of a kind from an outcome, unless that is a refusal."""
         model = ANSWERS[kind]
         fields, cells = _MAKERS[type(outcome)](self, kind, outcome)
         notes = self.facts["note"], fields.pop("note", None)

@@ -62,10 +62,8 @@ class Run:
     def query(self, fields: dict[str, Any], window: range | None = None) -> AnyQuery:
         """A query's message, compiled for a window; for all phases where none is given."""
         query = QueryFields.model_validate({"query_id": "q", **fields})
-        conditions = Conditions(self.universe)
-        held: Any = SimpleNamespace(
-            universe=self.universe, mechanism=self.mechanism, conditions=conditions
-        )
+        engine = SimpleNamespace(conditions=Conditions(self.universe))
+        held: Any = SimpleNamespace(universe=self.universe, mechanism=self.mechanism, engine=engine)
         return compile_query(held, query).on(window or range(len(self.data)))
 
     def ask(self, query: AnyQuery) -> Outcome:
