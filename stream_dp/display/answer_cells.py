@@ -123,6 +123,9 @@ SHAPES: Final[Mapping[str, _Shape]] = {
 }
 """The shape of each kind of answer that states figures."""
 
+_PROMISED: Final = ("predicate", "table")
+"""The kinds of answers whose bars are those that the accuracy of the definition promises."""
+
 _NO_FIGURES: Final = _Shape("", ())
 
 
@@ -218,6 +221,11 @@ class AnswerCells:
             return None
         bars = (self.figure(self.main, cell).bar for cell in range(len(self.labels)))
         return max((bar for bar in bars if bar is not None), default=None)
+
+    @property
+    def promised_bar(self) -> float | None:
+        """The same, if the accuracy of the definition promises these bars."""
+        return self.widest_bar if self.answer.kind in _PROMISED else None
 
     @property
     def to_see(self) -> Sequence[int]:
