@@ -33,8 +33,8 @@ from stream_dp.client.kafka.deployment_topics import create_topics
 from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.core.rows.blocks import Block, Blocks, tables_of
 from stream_dp.core.rows.universe import Rows
-from stream_dp.embedded.folders import cache_folder
-from stream_dp.embedded.stack import Addresses, Servers
+from stream_dp.embedded.folders import Running, cache_folder
+from stream_dp.embedded.stack import Servers
 from stream_dp.messages import Definition, Topics
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.dataset import Dataset
@@ -89,7 +89,7 @@ def memory_mb(field: str, process: int | str = "self") -> float:
 
 
 @contextmanager
-def running_servers(names: Topics, below: Path | None = None) -> Iterator[tuple[Path, Addresses]]:
+def running_servers(names: Topics, below: Path | None = None) -> Iterator[tuple[Path, Running]]:
     """Servers in a temporary folder, gone afterwards, with topics of one partition."""
     with (
         tempfile.TemporaryDirectory(prefix="stream-dp-bench-", dir=below) as name,
@@ -100,7 +100,7 @@ def running_servers(names: Topics, below: Path | None = None) -> Iterator[tuple[
 
 
 @asynccontextmanager
-async def keeping(addresses: Addresses, *, topic: bool) -> AsyncIterator[tuple[Keeper, RedisView]]:
+async def keeping(addresses: Running, *, topic: bool) -> AsyncIterator[tuple[Keeper, RedisView]]:
     """What keeps blocks; without Redis with ``topic``."""
     broker = Broker(addresses.bootstrap_servers)
     sender = Sender(broker, NAMES)
@@ -118,7 +118,7 @@ async def keeping(addresses: Addresses, *, topic: bool) -> AsyncIterator[tuple[K
         await store.close()
 
 
-async def fill(addresses: Addresses, given: argparse.Namespace) -> State:
+async def fill(addresses: Running, given: argparse.Namespace) -> State:
     """Keeps the blocks; returns the state that names them."""
     definition = Definition.read(wide(given.attributes))
     universe, _ = build(definition)
@@ -137,7 +137,7 @@ async def fill(addresses: Addresses, given: argparse.Namespace) -> State:
     return State(NAME, 1, pairs=pairs)
 
 
-async def serve(addresses: Addresses, state: State, given: argparse.Namespace) -> dict[str, Any]:
+async def serve(addresses: Running, state: State, given: argparse.Namespace) -> dict[str, Any]:
     before, began = memory_mb("VmRSS"), time.perf_counter()
     seconds, counts = defaultdict[str, list[float]](list), defaultdict[range, set[Any]](set)
     setattr(block_cache, "LONG", 0)  # noqa: B010 - shorter looks are to be compared as well

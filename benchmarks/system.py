@@ -18,8 +18,8 @@ from stream_dp.client import Client
 from stream_dp.client.kafka.deployment_topics import create_topics
 from stream_dp.embedded import ports
 from stream_dp.embedded.child import Child
-from stream_dp.embedded.folders import cache_folder
-from stream_dp.embedded.stack import Addresses, Servers
+from stream_dp.embedded.folders import Running, cache_folder
+from stream_dp.embedded.stack import Servers
 from stream_dp.messages import Topics
 from stream_dp.messages.topics import TIMES
 
@@ -28,7 +28,7 @@ from stream_dp.messages.topics import TIMES
 class System:
     """A running system; its worker can be stopped and started again."""
 
-    addresses: Addresses
+    addresses: Running
     worker: Child
     web_port: int
     folder: Path
@@ -41,7 +41,7 @@ class System:
         await_worker(self.worker, self.web_port)
 
 
-def _time_replies(addresses: Addresses) -> None:
+def _time_replies(addresses: Running) -> None:
     """Has the broker date replies when it takes them: a worker dates them by what they answer."""
     admin = KafkaAdminClient(bootstrap_servers=addresses.bootstrap_servers)
     admin.alter_configs(

@@ -11,9 +11,6 @@ from typing import Final, NamedTuple
 from stream_dp.audit.numbers import UNITS, Wrong, as_written, exact, ln, log_delta
 from stream_dp.messages import Definition, UnitSpec
 
-_SLACK: Final = Fraction(1, 10**9)
-"""The tolerance of a price if the size of the line was not recorded."""
-
 
 class Span(NamedTuple):
     """Units between which a price lies; mostly one number."""

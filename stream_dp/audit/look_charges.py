@@ -19,6 +19,7 @@ from stream_dp.audit.numbers import (
     grid,
     ln,
     n_cells,
+    reading,
     tail,
     whole,
     wholes,
@@ -72,7 +73,7 @@ class Looks:
     def __init__(self, definition: Definition, line: Line) -> None:
         self._definition = definition
         self._line = line
-        self._sizes = tuple(map(size_of, definition.attributes))
+        self._sizes = sizes_of(definition)
         self._ordered = list(map(has_order, definition.attributes))
         self._paid: dict[str, dict[int, _Paid]] = {}
         self._steps: dict[tuple[int, int], Due] = {}
@@ -97,17 +98,8 @@ class Looks:
         if not isinstance(kind, str) or kind not in self._taken:
             profile = self._definition.mechanism.profile
             raise Wrong(f"the profile {profile} takes no look {kind!r} under this definition")
-        try:
+        with reading():
             owed = list(self._known[kind](self, look))
-        except (
-            ArithmeticError,
-            AttributeError,
-            IndexError,
-            KeyError,
-            TypeError,
-            ValueError,
-        ) as error:
-            raise Wrong(f"its facts cannot be read ({type(error).__name__}: {error})") from None
         for block, _ in owed:
             if type(block) is not int or not 0 <= block < len(rows):
                 raise Wrong(f"it reads phase {block + 1}, which is not open yet")
@@ -162,16 +154,21 @@ class Looks:
 
     def _counts(self, look: Look) -> Owed:
         """The cells of a GROUP BY are disjoint; a single count moves by one."""
+        _, several = self._grouped(look)
+        if look.get("fresh", True) is not True:
+            raise Wrong("it says neither that it is fresh nor nothing of it")
+        squared_sensitivity = self._line.table if several else 1
+        for block, step in look["blocks"]:
+            yield block, self._measured(step, squared_sensitivity)
+
+    def _grouped(self, look: Look) -> tuple[list[int], bool]:
+        """Returns the attributes that a look groups by, and whether it has several answers."""
         answers, attributes = whole(look, "answers"), wholes(look, "attributes")
         n_cells(self._sizes, attributes)
         groups = wholes(look, "group_by")
         if not set(groups) <= set(attributes) or answers != n_cells(self._sizes, groups):
             raise Wrong(f"it says that it has {answers} answers, and its GROUP BY has others")
-        if look.get("fresh", True) is not True:
-            raise Wrong("it says neither that it is fresh nor nothing of it")
-        squared_sensitivity = 1 if answers == 1 else self._line.table
-        for block, step in look["blocks"]:
-            yield block, self._measured(step, squared_sensitivity)
+        return groups, answers > 1
 
     def _row_counts(self, look: Look) -> Owed:
         """How many rows of a block count."""
@@ -186,14 +183,11 @@ class Looks:
         What a look loses is half of the largest squared distance between two of these, in units of the noise.
         Where a row becomes blank, it is the largest squared distance from one that adds nothing.
         """
-        answers, attributes = whole(look, "answers"), wholes(look, "attributes")
-        groups, alone = wholes(look, "group_by"), "product" not in look
+        groups, _ = self._grouped(look)
+        alone = "product" not in look
         added = [whole(look, "attribute")] if alone else wholes(look, "product")
-        n_cells(self._sizes, attributes)
-        if not {*groups, *added} <= set(attributes) or {*added} & {*groups}:
+        if not {*added} <= {*look["attributes"]} or {*added} & {*groups}:
             raise Wrong("it adds up, or groups by, what it does not depend on")
-        if answers != n_cells(self._sizes, groups):
-            raise Wrong(f"it says that it has {answers} answers, and its GROUP BY has others")
         if alone:
             self._kept(self._definition.attributes[added[0]], look)
         elif len(set(added)) != 2 or look.get("measured", False):  # products are of bins
@@ -202,18 +196,14 @@ class Looks:
 
     def _shares(self, look: Look) -> Owed:
         """Sums of ones and zeros, each of which stands for as many units as its range says."""
-        answers, attributes = whole(look, "answers"), wholes(look, "attributes")
-        groups = wholes(look, "group_by")
-        n_cells(self._sizes, attributes)
-        if not set(groups) <= set(attributes) or answers != n_cells(self._sizes, groups):
-            raise Wrong(f"it says that it has {answers} answers, and its GROUP BY has others")
         yield from self._added_up(look, rests=False)
 
     def _added_up(self, look: Look, *, rests: bool) -> Owed:
         (low, high), centre = look["range"], look["centre"]
         if any(type(number) is not int for number in (low, high, centre)) or low > high:
             raise Wrong("its range and its centre are not those of whole numbers")
-        several, all_in = whole(look, "answers") > 1, look["every_row"]
+        _, several = self._grouped(look)
+        all_in = look["every_row"]
         if type(all_in) is not bool or type(rests) is not bool or (all_in and rests):
             raise Wrong("it does not say which rows are in an answer")
         ends = 2 * low - centre, 2 * high - centre

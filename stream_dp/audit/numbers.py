@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -24,6 +25,19 @@ class Wrong(StreamDPError):
 
 
 # ---------------------------------------------------------------- reading
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """Makes what facts raise that are not what they should be an error of their look.
+
+    Raises:
+        Wrong: The facts cannot be read.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise Wrong(f"its facts cannot be read ({type(error).__name__}: {error})") from None
 
 
 def whole(facts: Mapping[str, Any], name: str) -> int:

@@ -24,6 +24,7 @@ from stream_dp.audit.numbers import (
     exp,
     ln,
     n_cells,
+    reading,
     whole,
     wholes,
     window,
@@ -81,22 +82,13 @@ class Papers:
 
     def owed(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
         """Returns what a look costs, as ``Looks.owed`` does."""
-        try:
+        with reading():
             if look.get("mechanism") != self._profile:
                 raise Wrong(f"it is of the profile {look.get('mechanism')!r}, not {self._profile}")
             if look.get("kind") == "phase":
                 return self._phase(look, rows)
             if look.get("kind") == "query":
                 return self._query(look, rows)
-        except (
-            ArithmeticError,
-            AttributeError,
-            IndexError,
-            KeyError,
-            TypeError,
-            ValueError,
-        ) as error:
-            raise Wrong(f"its facts cannot be read ({type(error).__name__}: {error})") from None
         raise Wrong(f"the profile {self._profile} takes no look {look.get('kind')!r}")
 
     # ------------------------------------------------------------ looks

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import click
 
 from stream_dp.cli.shared_options import FOLDER, Decorator
-from stream_dp.embedded.folders import Running, running, state_folder
+from stream_dp.embedded.folders import Running, StateFolder, state_folder
 from stream_dp.errors import ServerUnavailable
 from stream_dp.store_address import SentinelAddress
 
@@ -69,7 +69,7 @@ class GivenServers:
         """The given prefix, or else the prefix of the servers that ``up`` started if these are used."""
         if self.given_topic_prefix:
             return self.given_topic_prefix
-        found = None if self.given_bootstrap_servers else running(self.state_dir)
+        found = None if self.given_bootstrap_servers else StateFolder(self.state_dir).running()
         return DEFAULT_PREFIX if found is None else found.topic_prefix
 
     @property
@@ -114,7 +114,7 @@ class GivenServers:
         )
 
     def _embedded(self, option: str) -> Running:
-        if (found := running(self.state_dir)) is not None:
+        if (found := StateFolder(self.state_dir).running()) is not None:
             return found
         said = last_words(self.state_dir).partition("; ")[0]
         raise ServerUnavailable(

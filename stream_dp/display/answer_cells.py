@@ -15,7 +15,7 @@ from stream_dp.display.figures import NOT_KNOWN, Ends, Figure, FigureUnit
 from stream_dp.messages import READ_EACH, Answer, FoundCell, NoisyAnswer, SeriesAnswer, plural
 
 Bars: TypeAlias = Literal["alone", "at once", "anytime"]
-"""Which bars to take: for one cell, for all cells at once, or for whenever it is asked."""
+"""The bars to take: for one cell, for all cells at once, or for whenever it is asked."""
 
 
 class Quantity(NamedTuple):
@@ -123,6 +123,9 @@ SHAPES: Final[Mapping[str, _Shape]] = {
 }
 """The shape of each kind of answer that states figures."""
 
+_PROMISED: Final = ("predicate", "table")
+"""The kinds of answers whose bars are those that the accuracy of the definition promises."""
+
 _NO_FIGURES: Final = _Shape("", ())
 
 
@@ -180,7 +183,7 @@ class AnswerCells:
         Args:
             name: The name of the figure.
             cell: The cell.
-            bars: Which bars to take, of counts and of their shares. Others have one.
+            bars: The bars to take, of counts and of their shares. Other figures have one.
 
         Raises:
             TypeError: The answers of this kind have no such figure.
@@ -218,6 +221,11 @@ class AnswerCells:
             return None
         bars = (self.figure(self.main, cell).bar for cell in range(len(self.labels)))
         return max((bar for bar in bars if bar is not None), default=None)
+
+    @property
+    def promised_bar(self) -> float | None:
+        """The same, if the accuracy of the definition promises these bars."""
+        return self.widest_bar if self.answer.kind in _PROMISED else None
 
     @property
     def to_see(self) -> Sequence[int]:
@@ -296,7 +304,7 @@ def main_figures(answer: Answer, bars: Bars = "alone") -> Iterator[MainFigure]:
 
     Args:
         answer: The answer. The numbers of a series are those of its newest part.
-        bars: Which bars to take, of counts.
+        bars: The bars to take, of counts.
     """
     answer = newest(answer)
     if not isinstance(answer, NoisyAnswer):

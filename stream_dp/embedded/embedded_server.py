@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -14,6 +16,34 @@ from stream_dp.errors import ServerUnavailable
 GRACE_S = 15.0
 _PORT_ATTEMPTS = 3
 _PORT_TAKEN = "ddress already in use"
+
+
+def find_program(
+    package: str, place: str, names: Sequence[str], *, server: str, instead: str
+) -> Path:
+    """Finds the program of a server: that of a package, or else one on the PATH.
+
+    Args:
+        package: The package. It is looked up and not imported, because the import may load a whole client.
+        place: The pattern of the program's place in the package.
+        names: The names of the program on the PATH.
+        server: The name of the server.
+        instead: What a user can pass instead.
+
+    Raises:
+        ServerUnavailable: There is no such program.
+    """
+    found = importlib.util.find_spec(package)
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        for program in sorted(Path(folder).glob(place)):
+            return program
+    for name in names:
+        if on_path := shutil.which(name):
+            return Path(on_path)
+    raise ServerUnavailable(
+        f"the embedded {server} needs packages that are not installed: "
+        f"pip install 'stream-dp[embedded]', or pass {instead}"
+    )
 
 
 class EmbeddedServer(ABC):

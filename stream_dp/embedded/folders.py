@@ -181,11 +181,6 @@ def _try_lock(descriptor: int, kind: int) -> bool:
     return True
 
 
-def running(state: Path) -> Running | None:
-    """Returns the servers that run on a state folder now, or None."""
-    return StateFolder(state).running()
-
-
 def stop_running(state: Path, *, timeout_s: float = 2 * GRACE_S) -> Running | None:
     """Asks the process that started the servers of a folder to end, and waits until they have ended.
 

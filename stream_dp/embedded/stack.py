@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,14 +15,6 @@ from stream_dp.embedded.start_progress import Progress, Silent
 from stream_dp.embedded.valkey_server import ValkeyServer
 
 _LOCK_TIMEOUT_S: Final = GRACE_S + 5
-
-
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """The addresses of the servers for clients."""
-
-    bootstrap_servers: str
-    redis_url: str
 
 
 class Servers:
@@ -53,7 +44,7 @@ class Servers:
         self._cancelled = threading.Event()
         self._servers: list[EmbeddedServer] = []
 
-    def start(self) -> Addresses:
+    def start(self) -> Running:
         """Starts both servers and returns when both answer.
 
         Raises:
@@ -68,7 +59,7 @@ class Servers:
             self.stop()
             raise
 
-    def _start(self, hold: tuple[int, ...]) -> Addresses:
+    def _start(self, hold: tuple[int, ...]) -> Running:
         path, logs = self._folder.path, self._folder.path / "logs"
         broker_jars = jars.resolve(self._cache, self._progress, cancelled=self._cancelled)
         valkey = ValkeyServer(path / "valkey", log=logs / "valkey.log", hold=hold)
@@ -79,11 +70,11 @@ class Servers:
             if self._cancelled.is_set():
                 server.cancel()
             server.start()
-        addresses = Addresses(kafka.bootstrap_servers, valkey.url)
         pids = {"kafka": kafka.pid, "valkey": valkey.pid}
-        servers = addresses.bootstrap_servers, addresses.redis_url
-        self._folder.announce(Running(os.getpid(), *servers, pids, self._topic_prefix))
-        return addresses
+        addresses = kafka.bootstrap_servers, valkey.url
+        running = Running(os.getpid(), *addresses, pids, self._topic_prefix)
+        self._folder.announce(running)
+        return running
 
     def cancel(self) -> None:
         """Makes a ``start`` that runs in another thread give up soon."""
@@ -105,7 +96,7 @@ class Servers:
         self._servers.clear()
         self._folder.release()
 
-    def __enter__(self) -> Addresses:
+    def __enter__(self) -> Running:
         return self.start()
 
     def __exit__(self, *_: object) -> None:

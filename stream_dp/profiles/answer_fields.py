@@ -69,10 +69,12 @@ class Released:
     facts: Fields
 
     def answer(self, kind: str, outcome: Outcome) -> NoisyAnswer:
-        """Makes the answer of a kind from an outcome that is no refusal."""
+        """Makes the answer of a kind from an outcome, unless that is a refusal."""
         model = ANSWERS[kind]
-        fields, cells = _MAKERS[type(outcome)](self, kind, outcome)
+        fields, cells = _MAKERS[type(outcome)](self, outcome)
         notes = self.facts["note"], fields.pop("note", None)
+        first: Any = outcome.cells[0] if isinstance(outcome, TableAnswered) else outcome
+        fields["confidence"] = first.confidence
         fields |= {
             name: getattr(self.query, name) for name in _OF_QUERIES if name in model.model_fields
         }
@@ -105,19 +107,17 @@ def _columns(cells: Sequence[Fields]) -> Fields:
 # ---------------------------------------------------------------- counts
 
 
-def _of_count(released: Released, kind: str, outcome: Answered) -> _Parts:
-    del released, kind
-    return {**_rows_that_count(outcome.among), "confidence": outcome.confidence}, [_count(outcome)]
+def _of_count(_: Released, outcome: Answered) -> _Parts:
+    return _rows_that_count(outcome.among), [_count(outcome)]
 
 
-def _of_table(released: Released, kind: str, outcome: TableAnswered) -> _Parts:
-    first, cells = outcome.cells[0], [_count(cell) for cell in outcome.cells]
+def _of_table(released: Released, outcome: TableAnswered) -> _Parts:
+    cells = [_count(cell) for cell in outcome.cells]
     # Each of two counts is rounded by up to half a row.
     apart = None if outcome.apart is None else outcome.apart + 1.0
     fields = {
-        **_rows_that_count(first.among),
-        "confidence": first.confidence,
-        "note": _sparse(released, outcome) if kind == "table" else None,
+        **_rows_that_count(outcome.cells[0].among),
+        "note": _sparse(released, outcome) if released.query.kind == "table" else None,
         "table": {"wider": outcome.wider, "apart": apart},
     }
     return fields, cells
@@ -197,15 +197,14 @@ def _sparse(released: Released, outcome: TableAnswered) -> str | None:
 # ---------------------------------------------------------------- sums, shares and differences
 
 
-def _of_sums(released: Released, kind: str, outcome: Summed) -> _Parts:
-    among = outcome.among[0] if outcome.among else None
-    fields = {**_rows_that_count(among), "confidence": outcome.confidence}
-    if kind == "correlation":
+def _of_sums(released: Released, outcome: Summed) -> _Parts:
+    fields = _rows_that_count(outcome.among[0] if outcome.among else None)
+    if released.query.kind == "correlation":
         (cell,) = outcome.cells
         low, high = (-1.0, 1.0) if cell.mean_ends is None else cell.mean_ends
         value = {"value": cell.mean or 0.0, "value_low": low, "value_high": high}
         return {**fields, "note": _STANDS_FOR}, [{**value, "error_bar": cell.mean_bar}]
-    if kind.startswith("share"):
+    if released.query.kind == "share":
         more = [_share_cell(cell, outcome.n) for cell in outcome.cells]
     else:
         attribute = released.universe.attributes[
@@ -262,12 +261,10 @@ def _counts_of_sums(outcome: Summed) -> list[Fields]:
     return found
 
 
-def _of_differences(released: Released, kind: str, outcome: Differences) -> _Parts:
-    del released, kind
+def _of_differences(_: Released, outcome: Differences) -> _Parts:
     fields = {
         "minus_window": (outcome.minus.start + 1, outcome.minus.stop),
         "minus_n": outcome.n_rows[1],
-        "confidence": outcome.confidence,
     }
     cells = [
         {
@@ -320,8 +317,7 @@ def _measured(attribute: Number) -> str:
 # ---------------------------------------------------------------- values that were looked for
 
 
-def _of_quantiles(released: Released, kind: str, outcome: Quantiles) -> _Parts:
-    del kind
+def _of_quantiles(released: Released, outcome: Quantiles) -> _Parts:
     attribute, cells = released.universe.attributes[outcome.attribute], []
     for cell in outcome.cells:
         found = lies_in = None
@@ -336,21 +332,19 @@ def _of_quantiles(released: Released, kind: str, outcome: Quantiles) -> _Parts:
                 "count": round(min(max(cell.rows, 0.0), float(outcome.n))),
             }
         )
-    return {**_rows_that_count(outcome.among), "confidence": outcome.confidence}, cells
+    return _rows_that_count(outcome.among), cells
 
 
-def _of_found(released: Released, kind: str, outcome: Found) -> _Parts:
-    del kind
+def _of_found(released: Released, outcome: Found) -> _Parts:
     cell = {
         "found": _found_cell(released.universe, outcome),
         "no_answer": True if outcome.code is None else None,
         "error_bar": outcome.rank_error,
     }
-    return {"confidence": outcome.confidence}, [cell]
+    return {}, [cell]
 
 
-def _of_side(released: Released, kind: str, outcome: Placed) -> _Parts:
-    del kind
+def _of_side(released: Released, outcome: Placed) -> _Parts:
     cell = {
         "low": released.query.low,
         "high": released.query.high,
@@ -358,7 +352,7 @@ def _of_side(released: Released, kind: str, outcome: Placed) -> _Parts:
         "found": _found_cell(released.universe, outcome),
         "error_bar": outcome.error_bar,
     }
-    return {"confidence": outcome.confidence}, [cell]
+    return {}, [cell]
 
 
 def _found_cell(universe: Universe, outcome: Found | Placed) -> FoundCell | None:
@@ -392,27 +386,25 @@ def _label_of(attribute: Attribute, first: int, last: int) -> str:
     return f"{attribute.labels[first]} to {attribute.labels[last]}"
 
 
-def _of_batch(released: Released, kind: str, outcome: BatchAnswered) -> _Parts:
-    del released, kind
+def _of_batch(_: Released, outcome: BatchAnswered) -> _Parts:
     counts = tuple(round(value * outcome.n) for value in outcome.values)
     cell = {
         "batch": Batched(values=outcome.values, counts=counts),
         "error_bar_simultaneous": outcome.error_bar,
     }
-    return {"confidence": outcome.confidence}, [cell]
+    return {}, [cell]
 
 
-def _of_responses(released: Released, kind: str, outcome: Responses) -> _Parts:
-    del released, kind
+def _of_responses(_: Released, outcome: Responses) -> _Parts:
     bits = b64encode(outcome.bits).decode()
     cell = {
         "vector": Vector(bits=bits, agreement=outcome.agreement),
         "error_bar": outcome.error_bar,
     }
-    return {"confidence": outcome.confidence}, [cell]
+    return {}, [cell]
 
 
-_MAKERS: Final[Mapping[type, Callable[[Released, str, Any], _Parts]]] = {
+_MAKERS: Final[Mapping[type, Callable[[Released, Any], _Parts]]] = {
     Answered: _of_count,
     TableAnswered: _of_table,
     Summed: _of_sums,

@@ -11,7 +11,7 @@ from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.universe import Attribute, Boolean, Category, Date, Number, Universe
 from stream_dp.dates import Zone
 from stream_dp.errors import InvalidDefinition
-from stream_dp.messages import AttributeSpec, Definition, MeasureSpec
+from stream_dp.messages import AttributeSpec, Definition
 from stream_dp.profiles.calibrated_profile import CALIBRATED
 from stream_dp.profiles.line_units import privacy_of
 from stream_dp.profiles.papers import PAPERS
@@ -74,43 +74,28 @@ def rows_that_open(mechanism: Mechanism, definition: Definition) -> int:
     return max(definition.phase.min_rows, mechanism.rows_to_open)
 
 
-def _measure(spec: MeasureSpec) -> Measure:
-    return Measure(spec.unit, spec.low, spec.high)
-
-
 def _attribute(index: int, spec: AttributeSpec) -> Attribute:
+    name = spec.name
+    absent: dict[str, Any] = {"missing": spec.missing, "na": spec.na or ()}
     try:
         if spec.type == "category":
-            return Category(
-                spec.name,
-                spec.values,
-                other=spec.other,
-                missing=spec.missing,
-                ordered=spec.ordered,
-                na=spec.na or (),
-            )
+            return Category(name, spec.values, other=spec.other, ordered=spec.ordered, **absent)
         if spec.type == "number":
+            said = spec.measure
             return Number(
-                spec.name,
+                name,
                 spec.edges,
                 integer=spec.integer,
-                missing=spec.missing,
                 representatives=spec.representatives,
-                measure=None if spec.measure is None else _measure(spec.measure),
-                na=spec.na or (),
+                measure=None if said is None else Measure(said.unit, said.low, said.high),
+                **absent,
             )
         if spec.type == "date":
+            zone = Zone(spec.timezone or "UTC")
             return Date(
-                spec.name,
-                spec.by,
-                spec.first,
-                spec.until,
-                zone=Zone(spec.timezone or "UTC"),
-                epoch=spec.epoch,
-                missing=spec.missing,
-                na=spec.na or (),
+                name, spec.by, spec.first, spec.until, zone=zone, epoch=spec.epoch, **absent
             )
-        return Boolean(spec.name, missing=spec.missing, na=spec.na or ())
+        return Boolean(name, **absent)
     except InvalidDefinition as fault:
         field = f"attributes.{index}.{fault.field}"
         raise InvalidDefinition(field, fault.problem, fault.fix) from None

@@ -32,64 +32,27 @@ from stream_dp.profiles.line_units import EpsilonLine, RhoLine
 from stream_dp.profiles.profile import Profile, Setup
 
 
-def _with_stages(
-    settings: PhasedSpec, setup: Setup, make: Callable[[Privacy, Accuracy, int], Phased]
-) -> Mechanism:
-    """The mechanism for as many queries as the settings say, or for stages that begin with as many.
+def _of_papers(mechanism: Callable[..., Phased], queries: str) -> Callable[[Any, Setup], Mechanism]:
+    """Returns what makes a mechanism of the papers from its settings, which are its arguments.
+
+    With ``doubling``, it is made for stages, of which the first one has as many queries as the settings say.
 
     Args:
-        settings: The settings of a papers' profile.
-        setup: The universe, guarantee and accuracy of the data set.
-        make: Makes the mechanism for a promise, an accuracy and a number of queries in each phase.
+        mechanism: The class of the mechanism.
+        queries: The setting that says how many queries each phase has.
     """
-    if settings.doubling:
-        return Doubling(make, setup.privacy, setup.accuracy, first=settings.n_queries)
-    return make(setup.privacy, setup.accuracy, settings.n_queries)
 
+    def made(settings: PhasedSpec, setup: Setup) -> Mechanism:
+        others = settings.model_dump(exclude={"profile", "doubling", queries})
 
-def _median(settings: MedianSpec, setup: Setup) -> Mechanism:
-    def make(privacy: Privacy, accuracy: Accuracy, queries: int) -> Median:
-        return Median(
-            setup.universe,
-            privacy,
-            accuracy,
-            queries=queries,
-            hypothesis_rows=settings.hypothesis_rows,
-            representation=settings.representation,
-        )
+        def make(privacy: Privacy, accuracy: Accuracy, n_queries: int) -> Phased:
+            return mechanism(setup.universe, privacy, accuracy, **{queries: n_queries}, **others)
 
-    return _with_stages(settings, setup, make)
+        if settings.doubling:
+            return Doubling(make, setup.privacy, setup.accuracy, first=settings.n_queries)
+        return make(setup.privacy, setup.accuracy, settings.n_queries)
 
-
-def _sequential(settings: SequentialSpec, setup: Setup) -> Mechanism:
-    def make(privacy: Privacy, accuracy: Accuracy, queries: int) -> Sequential:
-        return Sequential(
-            setup.universe,
-            privacy,
-            accuracy,
-            queries_per_phase=queries,
-            phases=settings.phases,
-            hypothesis_rows=settings.hypothesis_rows,
-            representation=settings.representation,
-            composition=settings.composition,
-        )
-
-    return _with_stages(settings, setup, make)
-
-
-def _memory(settings: MemorySpec, setup: Setup) -> Mechanism:
-    def make(privacy: Privacy, accuracy: Accuracy, queries: int) -> Memory:
-        return Memory(
-            setup.universe,
-            privacy,
-            accuracy,
-            queries_per_phase=queries,
-            phases=settings.phases,
-            hypothesis_rows=settings.hypothesis_rows,
-            representation=settings.representation,
-        )
-
-    return _with_stages(settings, setup, make)
+    return made
 
 
 def _gated(settings: GatedSpec, setup: Setup) -> Mechanism:
@@ -102,8 +65,7 @@ def _gated(settings: GatedSpec, setup: Setup) -> Mechanism:
     )
 
 
-def _counts(settings: CountsSpec, setup: Setup) -> Mechanism:
-    del settings
+def _counts(_: CountsSpec, setup: Setup) -> Mechanism:
     return FreshCounts(
         setup.universe,
         setup.accuracy,
@@ -112,8 +74,7 @@ def _counts(settings: CountsSpec, setup: Setup) -> Mechanism:
     )
 
 
-def _whole_table(settings: WholeTableSpec, setup: Setup) -> Mechanism:
-    del settings
+def _whole_table(_: WholeTableSpec, setup: Setup) -> Mechanism:
     return WholeTable(setup.universe, setup.privacy, setup.accuracy)
 
 
@@ -127,8 +88,7 @@ def _weights(settings: WeightsSpec, setup: Setup) -> Mechanism:
     )
 
 
-def _bypass(settings: BypassSpec, setup: Setup) -> Mechanism:
-    del settings
+def _bypass(_: BypassSpec, setup: Setup) -> Mechanism:
     return Bypass(
         setup.universe,
         setup.accuracy,
@@ -138,9 +98,9 @@ def _bypass(settings: BypassSpec, setup: Setup) -> Mechanism:
 
 
 PAPERS: Final[tuple[Profile[Any], ...]] = (
-    Profile(MedianSpec, _median, EpsilonLine()),
-    Profile(SequentialSpec, _sequential, EpsilonLine()),
-    Profile(MemorySpec, _memory, EpsilonLine()),
+    Profile(MedianSpec, _of_papers(Median, "queries"), EpsilonLine()),
+    Profile(SequentialSpec, _of_papers(Sequential, "queries_per_phase"), EpsilonLine()),
+    Profile(MemorySpec, _of_papers(Memory, "queries_per_phase"), EpsilonLine()),
     Profile(GatedSpec, _gated, RhoLine()),
     Profile(CountsSpec, _counts, RhoLine()),
     Profile(WholeTableSpec, _whole_table, RhoLine()),

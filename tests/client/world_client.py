@@ -92,11 +92,23 @@ class QuietSession(Session):
 
 
 class WorldSession(QuietSession):
-    """A session with a worker of this process, which has replied when ``send`` returns."""
+    """A session with a worker of this process, which has replied when ``send`` returns.
 
-    def __init__(self, analyst: str = "ann") -> None:
+    Args:
+        analyst: The name of the analyst.
+        rules: The rules of the worker that are not those of others.
+
+    Attributes:
+        readers: Functions that receive the role, the key and the value of each record of a topic.
+        is_asleep: Whether the worker reads nothing.
+    """
+
+    def __init__(self, analyst: str = "ann", **rules: Any) -> None:
         super().__init__(analyst)
         self.world = World()
+        self.readers: list[Callable[[str, str, bytes | None], None]] = []
+        self.is_asleep = False
+        self._rules = rules
         self._loop = asyncio.new_event_loop()
         self._process: Process | None = None
         self._one = threading.RLock()
@@ -109,7 +121,10 @@ class WorldSession(QuietSession):
             return topic, 0, 0
         with self._one:
             record = self.world.produce(role, value, key=key, headers=dict(headers))
-            self.run()
+            for reader in self.readers:
+                reader(role, key, value)
+            if not self.is_asleep:
+                self.run()
         return topic, record.partition, record.offset
 
     def run(self) -> None:
@@ -119,14 +134,16 @@ class WorldSession(QuietSession):
             self._loop.run_until_complete(self._work())
             for one in self.world.trail[before:]:
                 if isinstance(one, Sent):
-                    role, value = one.outgoing.role, one.outgoing.value
-                    self.records.setdefault(role, []).append((one.outgoing.key, value or None))
+                    role, key, value = one.outgoing.role, one.outgoing.key, one.outgoing.value
+                    self.records.setdefault(role, []).append((key, value or None))
+                    for reader in self.readers:
+                        reader(role, key, value or None)
                     if role in ("answers", "events", "rejected"):
                         self.mailbox.deliver(role, value)
 
     async def _work(self) -> None:
         if self._process is None:
-            self._process = self.world.process()
+            self._process = self.world.process(**self._rules)
             await self._process.assign()
         await self._process.run()
 

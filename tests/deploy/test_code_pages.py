@@ -80,7 +80,7 @@ ELSEWHERE = {
     ("heading", "names", "most"),
     [
         ("A profile: `counts`", r"CountsSpec|FreshCounts", 4),
-        ("A kind: `interior_point`", r'"interior_point"|InteriorPointSpec|\bInterior\b', 6),
+        ("A kind: `interior_point`", r'"interior_point"|InteriorPointSpec|\bInterior\b', 7),
     ],
 )
 def test_the_files_of_the_walk_are_all_that_name_it(heading: str, names: str, most: int) -> None:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
 from stream_dp.settings import WorkerSettings
+from tests.deploy.broken_copies import (
+    Breaks,
+    Check,
+    Document,
+    broken,
+    flags_of,
+    too_much_memory,
+    what_a_view_does_not_need,
+    with_breaks,
+)
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 ONE_SHOT = {"topics"}
-
-Document = dict[str, Any]
-Check = Callable[[Document], list[str]]
-Break = Callable[[Document], None]
 
 
 @pytest.fixture
@@ -92,26 +95,15 @@ def ways_to_change_what_grafana_does(document: Document) -> list[str]:
 
 
 def settings_that_a_view_does_not_need(document: Document) -> list[str]:
-    """A Redis without a disk that refuses writes when it is full would be behind for good."""
     service = document["services"]["redis"]
-    given = _flags(service)
-    wanted = {"--appendonly": "no", "--maxmemory-policy": "allkeys-lru", "--save": ""}
-    found = [f"{flag} {given.get(flag)!r}" for flag in wanted if given.get(flag) != wanted[flag]]
-    return found + list(service.get("volumes", ()))
+    return what_a_view_does_not_need(flags_of(service["command"])) + service.get("volumes", [])
 
 
 def memory_that_redis_may_not_leave(document: Document) -> list[str]:
-    """A Redis that reaches the container's limit is killed; one that reaches maxmemory drops keys."""
     service = document["services"]["redis"]
-    texts = (_flags(service).get("--maxmemory", ""), service.get("mem_limit", ""))
+    texts = (flags_of(service["command"])["--maxmemory"], service.get("mem_limit", ""))
     found = [re.fullmatch(r"\$\{STREAM_DP_REDIS_\w+:-(\d+)gb\}", text) for text in texts]
-    most, limit = (int(one[1]) if one else 0 for one in found)
-    return [] if 0 < most <= 0.75 * limit else [f"{most} of {limit} GB"]
-
-
-def _flags(service: Document) -> dict[str, str]:
-    words = service["command"]
-    return dict(zip(words[1::2], words[2::2], strict=True))
+    return too_much_memory(*(int(one[1]) if one else 0 for one in found))
 
 
 def broker_settings_out_of_line(document: Document) -> list[str]:
@@ -187,212 +179,138 @@ def images_without_a_version(document: Document) -> list[str]:
     ]
 
 
-def _set(*path: str) -> Callable[[object], Break]:
-    def with_value(value: object) -> Break:
-        def change(document: Document) -> None:
-            place = document
-            for step in path[:-1]:
-                place = place[step]
-            if value is None:
-                del place[path[-1]]
-            else:
-                place[path[-1]] = value
-
-        return change
-
-    return with_value
-
-
-def _redis_flag(flag: str, value: str) -> Break:
-    def change(document: Document) -> None:
-        words = document["services"]["redis"]["command"]
-        words[words.index(flag) + 1] = value
-
-    return change
-
-
-CHECKS: dict[Check, list[Break]] = {
+CHECKS: Breaks = {
     ports_open_to_the_network: [
-        _set("services", "worker", "ports")(["6066:6066"]),
-        _set("services", "kafka", "ports")(["0.0.0.0:9092:9094"]),
-        _set("services", "grafana", "ports")([{"target": 3000, "published": "3000"}]),
-        _set("services", "worker", "network_mode")("host"),
+        ("services worker ports", ["6066:6066"]),
+        ("services kafka ports", ["0.0.0.0:9092:9094"]),
+        ("services grafana ports", [{"target": 3000, "published": "3000"}]),
+        ("services worker network_mode", "host"),
     ],
     ways_to_the_store: [
-        _set("services", "redis", "ports")(["127.0.0.1:6379:6379"]),
-        _set("services", "redis", "networks")(["default", "store"]),
-        _set("services", "grafana", "networks")(["store"]),
-        _set("networks", "store")({}),
+        ("services redis ports", ["127.0.0.1:6379:6379"]),
+        ("services redis networks", ["default", "store"]),
+        ("services grafana networks", ["store"]),
+        ("networks store", {}),
     ],
     ways_to_the_broker_for_what_only_looks: [
-        _set("services", "grafana", "networks")(None),
-        _set("services", "prometheus", "networks")(["monitoring", "default"]),
+        ("services grafana networks", None),
+        ("services prometheus networks", ["monitoring", "default"]),
     ],
     figures_for_other_than_prometheus: [
-        _set("services", "worker", "ports")(["127.0.0.1:9464:9464"]),
-        _set("services", "prometheus", "command")(["--config.file=/etc/prometheus/prometheus.yml"]),
+        ("services worker ports", ["127.0.0.1:9464:9464"]),
+        ("services prometheus command", ["--config.file=/etc/prometheus/prometheus.yml"]),
     ],
     ways_to_change_what_grafana_does: [
-        _set("services", "grafana", "environment", "GF_AUTH_BASIC_ENABLED")(None),
-        _set("services", "grafana", "environment", "GF_AUTH_DISABLE_LOGIN_FORM")("false"),
-        _set("services", "grafana", "environment", "GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION")(
-            None
-        ),
-        _set("services", "grafana", "environment", "GF_AUTH_ANONYMOUS_ORG_ROLE")("Editor"),
+        ("services grafana environment GF_AUTH_BASIC_ENABLED", None),
+        ("services grafana environment GF_AUTH_DISABLE_LOGIN_FORM", "false"),
+        ("services grafana environment GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION", None),
+        ("services grafana environment GF_AUTH_ANONYMOUS_ORG_ROLE", "Editor"),
     ],
     settings_that_a_view_does_not_need: [
-        _redis_flag("--appendonly", "yes"),
-        _redis_flag("--maxmemory-policy", "noeviction"),
-        _redis_flag("--save", "60 1"),
-        _set("services", "redis", "volumes")(["redis-data:/data"]),
+        ("services redis command 2", "yes"),
+        ("services redis command 8", "noeviction"),
+        ("services redis command 4", "60 1"),
+        ("services redis volumes", ["redis-data:/data"]),
     ],
     memory_that_redis_may_not_leave: [
-        _redis_flag("--maxmemory", "${STREAM_DP_REDIS_MAXMEMORY:-2gb}"),
-        _redis_flag("--maxmemory", "0"),
-        _set("services", "redis", "mem_limit")(None),
+        ("services redis command 6", "${STREAM_DP_REDIS_MAXMEMORY:-2gb}"),
+        ("services redis command 6", "0"),
+        ("services redis mem_limit", None),
     ],
     broker_settings_out_of_line: [
-        _set("services", "kafka", "environment", "KAFKA_AUTO_CREATE_TOPICS_ENABLE")(None),
-        _set("services", "kafka", "environment", "KAFKA_MESSAGE_MAX_BYTES")(1_048_576),
-        _set("services", "kafka", "environment", "KAFKA_NUM_PARTITIONS")(None),
-        _set("services", "kafka", "environment", "KAFKA_LOG_FLUSH_INTERVAL_MESSAGES")(None),
-        _set("services", "kafka", "environment", "KAFKA_LOG_DIRS")("/tmp/logs"),
+        ("services kafka environment KAFKA_AUTO_CREATE_TOPICS_ENABLE", None),
+        ("services kafka environment KAFKA_MESSAGE_MAX_BYTES", 1_048_576),
+        ("services kafka environment KAFKA_NUM_PARTITIONS", None),
+        ("services kafka environment KAFKA_LOG_FLUSH_INTERVAL_MESSAGES", None),
+        ("services kafka environment KAFKA_LOG_DIRS", "/tmp/logs"),
     ],
     services_nobody_watches: [
-        _set("services", "kafka", "healthcheck")(None),
-        _set("services", "redis", "healthcheck")(None),
-        _set("services", "worker", "healthcheck")({"interval": "5s"}),
-        _set("services", "prometheus", "healthcheck")(None),
-        _set("services", "grafana", "healthcheck")(None),
+        ("services worker healthcheck", {"interval": "5s"}),
+        *(
+            (f"services {name} healthcheck", None)
+            for name in ("kafka", "redis", "prometheus", "grafana")
+        ),
     ],
     services_started_too_early: [
-        _set("services", "worker", "depends_on", "redis")({"condition": "service_healthy"}),
-        _set("services", "worker", "depends_on", "topics")({"condition": "service_started"}),
-        _set("services", "worker", "depends_on", "kafka")(None),
+        ("services worker depends_on redis", {"condition": "service_healthy"}),
+        ("services worker depends_on topics", {"condition": "service_started"}),
+        ("services worker depends_on kafka", None),
     ],
     ways_the_worker_could_write: [
-        _set("services", "worker", "read_only")(None),
-        _set("services", "topics", "cap_drop")(None),
-        _set("services", "worker", "user")("root"),
-        _set("services", "worker", "volumes")(["redis-data:/data"]),
+        ("services worker read_only", None),
+        ("services topics cap_drop", None),
+        ("services worker user", "root"),
+        ("services worker volumes", ["redis-data:/data"]),
     ],
     tokens_that_a_log_would_have: [
-        _set("services", "worker", "environment", "STREAM_DP_WEB_OPERATOR_TOKEN")(None),
+        ("services worker environment STREAM_DP_WEB_OPERATOR_TOKEN", None),
     ],
     images_without_a_version: [
-        _set("services", "kafka", "image")("apache/kafka:latest"),
-        _set("services", "redis", "image")("redis"),
+        ("services kafka image", "apache/kafka:latest"),
+        ("services redis image", "redis"),
     ],
 }
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_there_are_no(check: Check, compose: Document) -> None:
+@with_breaks(CHECKS)
+def test_there_are_no(check: Check, place: str, value: object, compose: Document) -> None:
+    """A broken file is noticed."""
     assert check(compose) == []
+    assert check(broken(compose, place, value)) != []
 
 
 @pytest.mark.parametrize(
-    ("check", "change"),
-    [
-        pytest.param(check, change, id=f"{check.__name__}-{place}")
-        for check, changes in CHECKS.items()
-        for place, change in enumerate(changes)
-    ],
+    ("word", "code"), [("healthcheck:", 0), ("healtcheck:", 1)], ids=["as it is", "misspelt"]
 )
-def test_a_broken_file_is_noticed(check: Check, change: Break, compose: Document) -> None:
-    broken = copy.deepcopy(compose)
-    change(broken)
-    assert check(broken) != []
-
-
-def _validate(path: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "check_jsonschema",
-            "--builtin-schema",
-            "vendor.compose-spec",
-            str(path),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_the_file_follows_the_compose_specification() -> None:
-    done = _validate(COMPOSE)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_misspelt_word_breaks_the_specification(tmp_path: Path) -> None:
-    broken = tmp_path / "docker-compose.yml"
-    broken.write_text(COMPOSE.read_text().replace("healthcheck:", "healtcheck:", 1))
-    done = _validate(broken)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "healtcheck" in done.stdout
+def test_the_file_follows_the_compose_specification(word: str, code: int, tmp_path: Path) -> None:
+    file = tmp_path / "docker-compose.yml"
+    file.write_text(COMPOSE.read_text().replace("healthcheck:", word, 1))
+    command = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec")
+    done = subprocess.run([*command, file], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("healtcheck" in done.stdout) is bool(code)
 
 
 @pytest.mark.parametrize("name", ["worker", "topics"])
 def test_the_image_is_told_what_it_understands(name: str, compose: Document) -> None:
     service = compose["services"][name]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from stream_dp.cli import main; main()",
-            *service["command"],
-            "--help",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = (sys.executable, "-c", "from stream_dp.cli import main; main()")
+    command = [*program, *service["command"], "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     known = {f"STREAM_DP_{field.upper()}" for field in WorkerSettings.model_fields}
     assert set(service["environment"]) - known == set()
 
 
-def test_prometheus_scrapes_the_port_the_worker_serves(compose: Document) -> None:
-    scraped = YAML(typ="safe").load(ROOT / "deploy/prometheus/prometheus.yml")
-    targets = [
-        target
-        for job in scraped["scrape_configs"]
-        for group in job["static_configs"]
-        for target in group["targets"]
-    ]
+def provided(name: str) -> Document:
+    """A file of the deployment beside the compose file."""
+    found: Document = YAML(typ="safe").load(ROOT / "deploy" / name)
+    return found
+
+
+def test_prometheus_and_grafana_find_each_other_the_worker_the_rules_and_the_dashboard(
+    compose: Document,
+) -> None:
     port = compose["services"]["worker"]["environment"]["STREAM_DP_METRICS_PORT"]
-    assert targets == [f"worker:{port}"]
-
-
-def test_grafana_reads_the_prometheus_beside_it(compose: Document) -> None:
-    provisioned = YAML(typ="safe").load(
-        ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml"
-    )
-    assert [source["url"] for source in provisioned["datasources"]] == ["http://prometheus:9090"]
-    assert "prometheus" in compose["services"]
-
-
-def test_grafana_finds_the_dashboard_and_prometheus_the_rules(compose: Document) -> None:
+    scraped = provided("prometheus/prometheus.yml")
+    (group,) = (group for job in scraped["scrape_configs"] for group in job["static_configs"])
+    assert group["targets"] == [f"worker:{port}"]
+    assert scraped["rule_files"]
+    assert all((ROOT / "deploy/prometheus" / file).exists() for file in scraped["rule_files"])
+    (source,) = provided("grafana/provisioning/datasources/prometheus.yml")["datasources"]
+    assert source["url"] == "http://prometheus:9090"
     inside = {
         name: dict(volume.split(":")[:2] for volume in compose["services"][name]["volumes"])
         for name in ("grafana", "prometheus")
     }
-    provisioned = YAML(typ="safe").load(
-        ROOT / "deploy/grafana/provisioning/dashboards/stream-dp.yml"
-    )
+    assert inside["prometheus"]["./deploy/prometheus"] == "/etc/prometheus"
     folder = inside["grafana"]["./deploy/grafana/dashboards"]
-    assert [provider["options"]["path"] for provider in provisioned["providers"]] == [folder]
-    home = compose["services"]["grafana"]["environment"][
-        "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"
-    ]
+    (boards,) = provided("grafana/provisioning/dashboards/stream-dp.yml")["providers"]
+    assert boards["options"]["path"] == folder
+    settings = compose["services"]["grafana"]["environment"]
+    home = settings["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
     assert home.startswith(f"{folder}/")
     assert (ROOT / "deploy/grafana/dashboards" / home.removeprefix(f"{folder}/")).exists()
-    assert inside["prometheus"]["./deploy/prometheus"] == "/etc/prometheus"
-    rules = YAML(typ="safe").load(ROOT / "deploy/prometheus/prometheus.yml")["rule_files"]
-    assert rules
-    assert all((ROOT / "deploy/prometheus" / file).exists() for file in rules)
 
 
 def test_every_mounted_file_exists(compose: Document) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -17,12 +15,20 @@ from ruamel.yaml import YAML
 from stream_dp import __version__
 from stream_dp.pipeline.intake.sources import TopicSource
 from stream_dp.settings import WorkerSettings
+from tests.deploy.broken_copies import (
+    Breaks,
+    Check,
+    Document,
+    broken,
+    flags_of,
+    too_much_memory,
+    what_a_view_does_not_need,
+    with_breaks,
+)
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
 ANY_VERSION = "1.33"
-
-Document = dict[str, Any]
 
 
 def manifests() -> list[Document]:
@@ -30,23 +36,18 @@ def manifests() -> list[Document]:
     return [document for path in files for document in YAML(typ="safe").load_all(path)]
 
 
-DOCUMENTS = manifests()
+MANIFESTS = manifests()
+DOCUMENTS = {f"{one['kind']}/{one['metadata']['name']}": one for one in MANIFESTS}
+"""By kind and name."""
 
 
-def named(documents: list[Document], kind: str, name: str) -> Document:
-    (found,) = [d for d in documents if d["kind"] == kind and d["metadata"]["name"] == name]
-    return found
-
-
-def pods(documents: list[Document]) -> Iterator[tuple[str, Document]]:
-    for document in documents:
+def pods(documents: Document) -> Iterator[tuple[str, Document]]:
+    for document in documents.values():
         if "template" in document.get("spec", {}):
             yield document["metadata"]["name"], document["spec"]["template"]["spec"]
 
 
-@pytest.mark.parametrize(
-    "document", DOCUMENTS, ids=lambda d: f"{d['kind']}-{d['metadata']['name']}"
-)
+@pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
 def test_a_manifest_is_what_kubernetes_takes(document: Document) -> None:
     kubernetes_validate.validate(document, ANY_VERSION, strict=True)
     misspelt = {**document, "spec": {**document.get("spec", {}), "replica": 1}}
@@ -55,7 +56,7 @@ def test_a_manifest_is_what_kubernetes_takes(document: Document) -> None:
             kubernetes_validate.validate(misspelt, ANY_VERSION, strict=True)
 
 
-def loose_containers(documents: list[Document]) -> list[str]:
+def loose_containers(documents: Document) -> list[str]:
     found = []
     for name, pod in pods(documents):
         if pod["securityContext"].get("runAsNonRoot") is not True:
@@ -75,11 +76,11 @@ def loose_containers(documents: list[Document]) -> list[str]:
     return found
 
 
-def ways_to_the_store(documents: list[Document]) -> list[str]:
-    nothing = named(documents, "NetworkPolicy", "nothing")["spec"]
+def ways_to_the_store(documents: Document) -> list[str]:
+    nothing = documents["NetworkPolicy/nothing"]["spec"]
     closed = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     found = [] if nothing == closed else ["all is open"]
-    policy = named(documents, "NetworkPolicy", "store")["spec"]
+    policy = documents["NetworkPolicy/store"]["spec"]
     for rule in policy["ingress"]:
         for source in rule["from"]:
             (expression,) = source["podSelector"]["matchExpressions"]
@@ -87,12 +88,12 @@ def ways_to_the_store(documents: list[Document]) -> list[str]:
     return found
 
 
-def ways_to_the_workers(documents: list[Document]) -> list[str]:
+def ways_to_the_workers(documents: Document) -> list[str]:
     """Who monitors has the figures and no page; who looks at pages shows a token for the figures."""
     (container,) = _pod(documents, "worker")["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     found = []
-    for rule in named(documents, "NetworkPolicy", "worker")["spec"]["ingress"]:
+    for rule in documents["NetworkPolicy/worker"]["spec"]["ingress"]:
         labels = [source["namespaceSelector"].get("matchLabels", {}) for source in rule["from"]]
         reached = [port["port"] for port in rule["ports"]]
         if (labels, reached) not in (
@@ -103,7 +104,7 @@ def ways_to_the_workers(documents: list[Document]) -> list[str]:
     return found
 
 
-def ways_out(documents: list[Document]) -> list[str]:
+def ways_out(documents: Document) -> list[str]:
     """Pods reach the store, the brokers by TLS, and names; the store reaches nothing."""
     store = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "store"}}}
     brokers = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kafka"}}}
@@ -112,7 +113,7 @@ def ways_out(documents: list[Document]) -> list[str]:
         "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
     }
     found = []
-    for policy in documents:
+    for policy in documents.values():
         if policy["kind"] != "NetworkPolicy":
             continue
         spec = policy["spec"]
@@ -126,7 +127,7 @@ def ways_out(documents: list[Document]) -> list[str]:
     return found
 
 
-def unprotected_traffic(documents: list[Document]) -> list[str]:
+def unprotected_traffic(documents: Document) -> list[str]:
     """The store asks for a password and speaks TLS alone; so do the brokers; the Secrets must be there."""
     given = _store_flags(documents)
     needed = {
@@ -161,43 +162,33 @@ def unprotected_traffic(documents: list[Document]) -> list[str]:
     return found
 
 
-def _store_flags(documents: list[Document]) -> dict[str, str]:
+def _store_flags(documents: Document) -> dict[str, str]:
     (container,) = _pod(documents, "store")["containers"]
-    return dict(zip(container["args"][1::2], container["args"][2::2], strict=True))
+    return flags_of(container["args"])
 
 
-def settings_that_a_view_does_not_need(documents: list[Document]) -> list[str]:
-    """A store without a disk that refuses writes when it is full would be behind for good."""
-    given = _store_flags(documents)
-    needed = {"--appendonly": "no", "--maxmemory-policy": "allkeys-lru", "--save": ""}
-    found = [name for name, value in needed.items() if given.get(name) != value]
-    store = named(documents, "Deployment", "store")["spec"]
+def settings_that_a_view_does_not_need(documents: Document) -> list[str]:
+    found = what_a_view_does_not_need(_store_flags(documents))
+    store = documents["Deployment/store"]["spec"]
     if store["replicas"] != 1 or store.get("strategy") != {"type": "Recreate"}:
         found.append("two of them at once")
-    volumes = [v["name"] for v in _pod(documents, "store")["volumes"] if "secret" not in v]
-    return found + volumes
+    return found + [v["name"] for v in _pod(documents, "store")["volumes"] if "secret" not in v]
 
 
 MIB = {"mb": 1, "gb": 1024, "Mi": 1, "Gi": 1024}
 
 
-def mebibytes(text: str) -> int:
-    return int(text[:-2]) * MIB[text[-2:]]
-
-
-def memory_that_the_store_may_not_leave(documents: list[Document]) -> list[str]:
-    """A store that reaches the container's limit is killed; one that reaches maxmemory drops keys."""
+def memory_that_the_store_may_not_leave(documents: Document) -> list[str]:
     (container,) = _pod(documents, "store")["containers"]
-    given = _store_flags(documents)
-    limit = mebibytes(container["resources"]["limits"]["memory"])
-    most = mebibytes(given.get("--maxmemory", "0mb"))
-    return [] if 0 < most <= 0.75 * limit else [f"{most} of {limit} MiB"]
+    limit = container["resources"]["limits"]["memory"]
+    texts = _store_flags(documents).get("--maxmemory", "0mb"), limit
+    return too_much_memory(*(int(text[:-2]) * MIB[text[-2:]] for text in texts))
 
 
-def ways_to_run_two_releases_at_once(documents: list[Document]) -> list[str]:
+def ways_to_run_two_releases_at_once(documents: Document) -> list[str]:
     """The upgrade rule: all workers are stopped before a new one starts."""
     found = []
-    for document in documents:
+    for document in documents.values():
         (args,) = [
             container.get("args", [])
             for container in document.get("spec", {})
@@ -218,7 +209,7 @@ def ways_to_run_two_releases_at_once(documents: list[Document]) -> list[str]:
     return found
 
 
-def unknown_settings(documents: list[Document]) -> list[str]:
+def unknown_settings(documents: Document) -> list[str]:
     known = {f"STREAM_DP_{name.upper()}" for name in WorkerSettings.model_fields}
     lines = (FOLDER / "base/settings.env").read_text().splitlines()
     given = {line.partition("=")[0] for line in lines}
@@ -228,116 +219,68 @@ def unknown_settings(documents: list[Document]) -> list[str]:
     return sorted(given - known)
 
 
-def _pod(documents: list[Document], name: str) -> Document:
+def _pod(documents: Document, name: str) -> Document:
     return dict(pods(documents))[name]
 
 
-CHECKS: list[tuple[Callable[[list[Document]], list[str]], Callable[[list[Document]], object]]] = [
-    (loose_containers, lambda d: _pod(d, "worker")["securityContext"].clear()),
-    (loose_containers, lambda d: _pod(d, "counter")["containers"][0]["resources"].pop("limits")),
-    (
-        ways_to_the_store,
-        lambda d: named(d, "NetworkPolicy", "store")["spec"]["ingress"][0]["from"][0][
-            "podSelector"
-        ]["matchExpressions"][0]["values"].append("topics"),
-    ),
-    (
-        ways_to_the_workers,
-        lambda d: named(d, "NetworkPolicy", "worker")["spec"]["ingress"][1]["ports"].append(
-            {"port": 9464}
+POD = "spec template spec"
+STORE, WORKER = (
+    f"{kind} {POD} containers 0" for kind in ("Deployment/store", "StatefulSet/worker")
+)
+CHECKS: Breaks = {
+    loose_containers: [
+        (f"StatefulSet/worker {POD} securityContext", {}),
+        (f"Deployment/counter {POD} containers 0 resources limits", None),
+    ],
+    ways_to_the_store: [
+        (
+            "NetworkPolicy/store spec ingress 0 from 0 podSelector matchExpressions 0 values +",
+            "topics",
         ),
-    ),
-    (
-        ways_to_the_workers,
-        lambda d: named(d, "NetworkPolicy", "worker")["spec"]["ingress"][0]["from"][0].update(
-            namespaceSelector={}
+        ("NetworkPolicy/nothing spec policyTypes", ["Ingress"]),
+    ],
+    ways_to_the_workers: [
+        ("NetworkPolicy/worker spec ingress 1 ports +", {"port": 9464}),
+        ("NetworkPolicy/worker spec ingress 0 from 0 namespaceSelector", {}),
+    ],
+    settings_that_a_view_does_not_need: [
+        (f"{STORE} args 2", "yes"),
+        (f"{STORE} args 8", "noeviction"),
+        ("Deployment/store spec strategy", None),
+        (f"Deployment/store {POD} volumes +", {"name": "data", "emptyDir": {}}),
+    ],
+    memory_that_the_store_may_not_leave: [
+        (f"{STORE} args 6", "2gb"),
+        (f"{STORE} args 5", "--no-limit"),
+    ],
+    ways_to_run_two_releases_at_once: [
+        ("StatefulSet/worker spec updateStrategy", None),
+        ("Deployment/counter spec strategy type", "RollingUpdate"),
+    ],
+    ways_out: [
+        ("NetworkPolicy/to-the-brokers spec egress 0 to", None),
+        (
+            "NetworkPolicy/to-the-brokers spec egress +",
+            {"ports": [{"port": 443}], "to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]},
         ),
-    ),
-    (
-        settings_that_a_view_does_not_need,
-        lambda d: _pod(d, "store")["containers"][0]["args"].__setitem__(2, "yes"),
-    ),
-    (
-        settings_that_a_view_does_not_need,
-        lambda d: _pod(d, "store")["containers"][0]["args"].__setitem__(8, "noeviction"),
-    ),
-    (
-        settings_that_a_view_does_not_need,
-        lambda d: named(d, "Deployment", "store")["spec"].pop("strategy"),
-    ),
-    (
-        settings_that_a_view_does_not_need,
-        lambda d: _pod(d, "store")["volumes"].append({"name": "data", "emptyDir": {}}),
-    ),
-    (
-        memory_that_the_store_may_not_leave,
-        lambda d: _pod(d, "store")["containers"][0]["args"].__setitem__(6, "2gb"),
-    ),
-    (
-        memory_that_the_store_may_not_leave,
-        lambda d: _pod(d, "store")["containers"][0]["args"].__delitem__(slice(5, 7)),
-    ),
-    (
-        ways_to_run_two_releases_at_once,
-        lambda d: named(d, "StatefulSet", "worker")["spec"].pop("updateStrategy"),
-    ),
-    (
-        ways_to_run_two_releases_at_once,
-        lambda d: named(d, "Deployment", "counter")["spec"]["strategy"].update(
-            type="RollingUpdate"
-        ),
-    ),
-    (
-        ways_to_the_store,
-        lambda d: named(d, "NetworkPolicy", "nothing")["spec"]["policyTypes"].remove("Egress"),
-    ),
-    (
-        ways_out,
-        lambda d: named(d, "NetworkPolicy", "to-the-brokers")["spec"]["egress"][0].pop("to"),
-    ),
-    (
-        ways_out,
-        lambda d: named(d, "NetworkPolicy", "to-the-brokers")["spec"]["egress"].append(
-            {"ports": [{"port": 443}], "to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}
-        ),
-    ),
-    (
-        ways_out,
-        lambda d: named(d, "NetworkPolicy", "store")["spec"].update(egress=[{}]),
-    ),
-    (
-        unprotected_traffic,
-        lambda d: _pod(d, "store")["containers"][0]["args"].__setitem__(12, "6380"),
-    ),
-    (
-        unprotected_traffic,
-        lambda d: _pod(d, "store")["containers"][0]["args"].__delitem__(slice(13, 15)),
-    ),
-    (
-        unprotected_traffic,
-        lambda d: _pod(d, "worker")["containers"][0]["envFrom"][1]["secretRef"].update(
-            optional=True
-        ),
-    ),
-    (
-        unprotected_traffic,
-        lambda d: _pod(d, "topics")["volumes"].__setitem__(1, {"name": "kafka-ca", "emptyDir": {}}),
-    ),
-    (
-        unknown_settings,
-        lambda d: _pod(d, "worker")["containers"][0]["env"].append({"name": "STREAM_DP_REDIS"}),
-    ),
-]
+        ("NetworkPolicy/store spec egress", [{}]),
+    ],
+    unprotected_traffic: [
+        (f"{STORE} args 12", "6380"),
+        (f"{STORE} args 13", "--port"),
+        (f"{WORKER} envFrom 1 secretRef optional", True),
+        (f"Job/topics {POD} volumes 1", {"name": "kafka-ca", "emptyDir": {}}),
+    ],
+    unknown_settings: [(f"{WORKER} env +", {"name": "STREAM_DP_REDIS"})],
+}
 
 
-@pytest.mark.parametrize(("check", "damage"), CHECKS)
+@with_breaks(CHECKS)
 def test_the_manifests_pass_and_a_broken_copy_does_not(
-    check: Callable[[list[Document]], list[str]], damage: Callable[[list[Document]], object]
+    check: Check, place: str, value: object
 ) -> None:
     assert check(DOCUMENTS) == []
-    broken = copy.deepcopy(DOCUMENTS)
-    damage(broken)
-    assert check(broken) != []
+    assert check(broken(DOCUMENTS, place, value)) != []
 
 
 def test_images_are_of_this_release() -> None:
@@ -349,7 +292,7 @@ def test_a_worker_keeps_its_name_in_the_group() -> None:
     (container,) = _pod(DOCUMENTS, "worker")["containers"]
     (name,) = [v for v in container["env"] if v["name"] == "STREAM_DP_INSTANCE_ID"]
     assert name["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
-    assert named(DOCUMENTS, "PodDisruptionBudget", "worker")["spec"]["maxUnavailable"] == 1
+    assert DOCUMENTS["PodDisruptionBudget/worker"]["spec"]["maxUnavailable"] == 1
 
 
 def test_the_example_source_is_one() -> None:

@@ -27,6 +27,7 @@ from ruamel.yaml import YAML
 from stream_dp.embedded import ports
 from stream_dp.errors import ServerUnavailable
 from stream_dp.pipeline.watch.metrics import Metrics
+from tests.deploy.broken_copies import Breaks, Check, Document, broken, with_breaks
 from tests.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[2]
@@ -38,8 +39,6 @@ ALERTS = ROOT / "deploy/prometheus/alerts.yml"
 ALERT_TESTS = Path(__file__).with_name("alerts.yml")
 TILE_TESTS = Path(__file__).with_name("tiles.yml")
 PLUGINS = {"timeseries", "stat", "bargauge"}
-
-Document = dict[str, Any]
 
 
 @pytest.fixture(scope="session")
@@ -164,57 +163,37 @@ def metrics_that_no_worker_exposes(board: Document) -> list[object]:
     ]
 
 
-def _first(board: Document) -> Document:
-    return _panels(board)[0]
-
-
-CHECKS: dict[Callable[[Document], list[object]], list[Callable[[Document], object]]] = {
-    ids_used_twice: [lambda board: _first(board).update(id=3)],
+CHECKS: Breaks = {
+    ids_used_twice: [("panels 1 id", 3)],
     panels_that_say_too_little: [
-        lambda board: _first(board)["fieldConfig"]["defaults"].pop("unit"),
-        lambda board: _first(board)["targets"].clear(),
-        lambda board: _panels(board)[1]["options"]["legend"].update(showLegend=False),
+        ("panels 1 fieldConfig defaults unit", None),
+        ("panels 1 targets", []),
+        ("panels 2 options legend showLegend", False),
     ],
     sources_that_are_not_chosen_by_the_viewer: [
-        lambda board: _first(board)["datasource"].update(uid="PBFA97CFB590B2093"),
-        lambda board: _first(board)["targets"][0].pop("datasource"),
-        lambda board: board["templating"]["list"].pop(0),
-        lambda board: board.update(uid="stream-dp"),
+        ("panels 1 datasource uid", "PBFA97CFB590B2093"),
+        ("panels 1 targets 0 datasource", None),
+        ("templating list 0", None),
+        ("uid", "stream-dp"),
     ],
     panels_out_of_place: [
-        lambda board: _first(board)["gridPos"].update(x=1),
-        lambda board: _first(board)["gridPos"].update(h=8),
-        lambda board: _panels(board)[2]["gridPos"].update(w=9),
-        lambda board: _panels(board)[-1]["gridPos"].update(h=3),
+        ("panels 1 gridPos x", 1),
+        ("panels 1 gridPos h", 8),
+        ("panels 3 gridPos w", 9),
+        ("panels -1 gridPos h", 3),
     ],
     metrics_that_no_worker_exposes: [
-        lambda board: _first(board)["targets"][0].update(expr="stream_dp_budget"),
-        lambda board: board["templating"]["list"][1].update(query="stream_dp_sets"),
+        ("panels 1 targets 0 expr", "stream_dp_budget"),
+        ("templating list 1 query", "stream_dp_sets"),
     ],
 }
 
 
-@pytest.mark.parametrize("file", [BOARD, TILES], ids=lambda file: file.stem)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_there_are_no(check: Callable[[Document], list[object]], file: Path) -> None:
-    assert check(json.loads(file.read_bytes())) == []
-
-
-@pytest.mark.parametrize(
-    ("check", "change"),
-    [
-        pytest.param(check, change, id=f"{check.__name__}-{place}")
-        for check, changes in CHECKS.items()
-        for place, change in enumerate(changes)
-    ],
-)
-def test_a_broken_dashboard_is_noticed(
-    check: Callable[[Document], list[object]],
-    change: Callable[[Document], object],
-    board: Document,
-) -> None:
-    change(board)
-    assert check(board) != []
+@with_breaks(CHECKS)
+def test_there_are_no(check: Check, place: str, value: object, board: Document) -> None:
+    """A broken dashboard is noticed."""
+    assert [check(json.loads(file.read_bytes())) for file in (BOARD, TILES)] == [[], []]
+    assert check(broken(board, place, value)) != []
 
 
 # ---------------------------------------------------------------- rules

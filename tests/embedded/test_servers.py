@@ -23,7 +23,6 @@ from stream_dp.embedded import ports, valkey_server
 from stream_dp.embedded.folders import (
     StateFolder,
     cache_folder,
-    running,
     state_folder,
     stop_running,
 )
@@ -114,7 +113,7 @@ class TestServers:
             _keep(first.bootstrap_servers, "kept", b"record")
             with redis.Redis.from_url(first.redis_url) as store:
                 store.set("kept", "value")
-        assert running(state) is None
+        assert StateFolder(state).running() is None
         with _servers(state) as second:
             assert second == first
             assert _kept(second.bootstrap_servers, "kept") == b"record"
@@ -131,7 +130,7 @@ class TestServers:
         tmp_path: Path,
     ) -> None:
         parent = elsewhere(tmp_path)
-        found = running(tmp_path)
+        found = StateFolder(tmp_path).running()
         assert found is not None
         assert found.pid == parent.pid
         _keep(found.bootstrap_servers, "kept", b"record")
@@ -153,17 +152,17 @@ class TestServers:
         tmp_path: Path,
     ) -> None:
         parent = elsewhere(tmp_path)
-        found = running(tmp_path)
+        found = StateFolder(tmp_path).running()
         assert found is not None
         with pytest.raises(ServerUnavailable) as refused:
             _servers(tmp_path).start()
         for word in (str(parent.pid), found.bootstrap_servers, "--state-dir", "stream-dp down"):
             assert word in str(refused.value)
-        assert running(tmp_path) == found  # the refusal disturbed nothing
+        assert StateFolder(tmp_path).running() == found  # the refusal disturbed nothing
 
         assert stop_running(tmp_path) == found
         assert gone(*found.pids.values())
-        assert running(tmp_path) is None
+        assert StateFolder(tmp_path).running() is None
         assert stop_running(tmp_path) is None
 
     @pytest.mark.slow
@@ -173,7 +172,7 @@ class TestServers:
         servers = _servers(tmp_path)
         with servers:
             assert servers.failure() is None
-            found = running(tmp_path)
+            found = StateFolder(tmp_path).running()
             assert found is not None
             os.kill(found.pids["kafka"], signal.SIGKILL)
             until(servers.failure)
@@ -287,14 +286,14 @@ class TestFolders:
         assert _mode(tmp_path) == 0o700
 
     def test_a_file_left_by_a_crash_names_no_running_servers(self, tmp_path: Path) -> None:
-        assert running(tmp_path / "never") is None
+        assert StateFolder(tmp_path / "never").running() is None
         left = {"pid": os.getpid(), "bootstrap_servers": "a", "redis_url": "b"}
         (tmp_path / "servers.json").write_text(json.dumps(left))
         (tmp_path / "lock").touch()
-        assert running(tmp_path) is None
+        assert StateFolder(tmp_path).running() is None
         folder = StateFolder(tmp_path)
         folder.lock(timeout_s=0)
-        assert running(tmp_path) is None  # what is starting has no address yet
+        assert StateFolder(tmp_path).running() is None  # what is starting has no address yet
         with pytest.raises(ServerUnavailable, match="is starting servers"):
             StateFolder(tmp_path).lock(timeout_s=0.1)
         folder.release()

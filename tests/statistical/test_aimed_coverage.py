@@ -6,27 +6,20 @@ False alarms: each test fails by chance with probability at most 1e-6.
 from __future__ import annotations
 
 from collections import Counter
-from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy, Target
-from stream_dp.core.mechanism import Look
+from stream_dp.core.budget.parameters import Aim, Target
 from stream_dp.core.outcome import Answered, Outcome, Path, Quantiles, Summed, TableAnswered
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Rank, total_of
-from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.plan import aim_rule
-from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Category, Number, Rows, Universe
-from tests.noise import RoundedNoise
+from stream_dp.core.rows.universe import Category, Number, Universe
+from tests.core.residual.host import ALARM, sealed
+from tests.statistical.lives import BETA, RUNS, Lives
 
-ALARM = 1e-6
-BETA = 0.2
-RUNS = 10_000
 UNIVERSE = Universe(
     (
         Category("a", ("x", "y", "z"), other=False),
@@ -48,42 +41,15 @@ VALUES = (0.5, 0.3, 0.2)
 """The median is the last row of its bin, so noise to one side alone misses it."""
 
 
-class Runs:
-    """Many lives of one data set, each with noise of its own."""
+class Runs(Lives):
+    """Many lives of one data set whose precision follows from what is published."""
 
     def __init__(self, aim: Aim, *, base_share: float | None = 0.0) -> None:
-        self.start = Calibrated(
-            UNIVERSE,
-            Privacy(1.0, 1e-9),
-            Accuracy(0.05, BETA),
-            CalibratedSettings(base_share=base_share, aim=aim),
-        )
-        n = sum(COUNTS)
-        a = np.repeat(np.arange(3), COUNTS).astype(np.uint8)
+        a = np.repeat(np.arange(3), COUNTS)
         v = np.concatenate(
             [np.repeat(np.arange(3), [round(c * p) for p in VALUES]) for c in COUNTS]
-        ).astype(np.uint8)
-        self.data = Blocks(UNIVERSE)
-        self.data.append(Block.seal(UNIVERSE, Rows((a, v), None)))
-        self.opening = list(self.start.open_phase(n))
-        self.noise = RoundedNoise(3)
-
-    def outcomes(self, *queries: LinearQuery, runs: int = RUNS) -> list[Outcome]:
-        """What the last of the queries came to, each time that they were all asked."""
-        found: list[Outcome] = []
-        for _ in range(runs):
-            mechanism = deepcopy(self.start)
-            for look in self.opening:
-                mechanism.absorb(look.take(self.noise, self.data))
-            for query in queries:
-                step = mechanism.answer(query)
-                while isinstance(step, Look):
-                    release = step.take(self.noise, self.data)
-                    mechanism.absorb(release)
-                    step = mechanism.conclude(query, step, release)
-            assert isinstance(step, Outcome)
-            found.append(step)
-        return found
+        )
+        super().__init__(UNIVERSE, sealed(UNIVERSE, a, v), noise=3, base_share=base_share, aim=aim)
 
 
 def misses(outcome: Outcome) -> int:
@@ -132,8 +98,8 @@ def test_last_looks_miss_as_often_as_their_part_says(
 ) -> None:
     """A pilot has chosen how precise they are, and that changes nothing."""
     aim = Aim(share, rough=2 * share, easy_share=0.05, day_share=0.2)
-    outcomes = Runs(aim).outcomes(query)
-    last = [one for one in outcomes if one.use.useful in ("yes", "rough")]  # type: ignore[union-attr]
+    outcomes = Runs(aim).lives(query)
+    last = [one for one in outcomes if one.use.useful in ("yes", "rough")]
     assert len(last) > 0.9 * RUNS
     check_rarely(outcomes, BETA)
     check_just_as_often(outcomes, aim_rule.LAST * BETA * sides / 2)
@@ -142,7 +108,7 @@ def test_last_looks_miss_as_often_as_their_part_says(
 @pytest.mark.slow
 def test_cells_of_one_look_add_up_with_independent_noise() -> None:
     """Theorem 26 (d): two cells have a bar of the root of two, and miss it as often as one misses its own."""
-    outcomes = Runs(Aim(0.05, rough=0.1, easy_share=0.05, day_share=0.2)).outcomes(BY_A)
+    outcomes = Runs(Aim(0.05, rough=0.1, easy_share=0.05, day_share=0.2)).lives(BY_A)
     n_missed = 0
     for outcome in outcomes:
         assert isinstance(outcome, TableAnswered)
@@ -159,9 +125,9 @@ def test_cells_of_one_look_add_up_with_independent_noise() -> None:
 def test_useless_answers_miss_as_often_as_pilots_may() -> None:
     """Whether they are useless follows from the pilot's own noise."""
     aim = Aim(0.01, rough=0.03, easy_share=0.001, query_share=0.007)
-    outcomes = Runs(aim).outcomes(ARE_X)
+    outcomes = Runs(aim).lives(ARE_X)
     # A last look may turn out to be of no use too. Its bar is a small part of the count.
-    useless = [one for one in outcomes if one.use.part > 0.1]  # type: ignore[union-attr]
+    useless = [one for one in outcomes if one.use.part > 0.1]
     assert 0.2 * RUNS < len(useless) < 0.8 * RUNS
     assert sum(map(misses, useless)) <= binom.isf(ALARM, RUNS, aim_rule.PILOT * BETA)
     check_rarely(outcomes, BETA)
@@ -171,7 +137,7 @@ def test_useless_answers_miss_as_often_as_pilots_may() -> None:
 def test_an_answer_that_may_come_in_any_way_misses_as_often_as_promised() -> None:
     """The opening is about as precise as is aimed at, so that noise decides between the three ways."""
     aim = Aim(0.3, rough=0.45, easy_share=0.0015, query_share=0.01)
-    outcomes = Runs(aim, base_share=0.0005).outcomes(ARE_X)
+    outcomes = Runs(aim, base_share=0.0005).lives(ARE_X)
     found = paths(outcomes)
     assert min(found[Path.MEASURED], found[Path.CERTIFIED]) > RUNS // 5
     check_rarely(outcomes, BETA)
@@ -180,9 +146,9 @@ def test_an_answer_that_may_come_in_any_way_misses_as_often_as_promised() -> Non
 @pytest.mark.slow
 def test_what_looks_of_others_leave_for_free_seldom_misses() -> None:
     """A table and a mean come first, whose pilots have chosen how precise they are."""
-    outcomes = Runs(Aim(0.1, rough=0.2)).outcomes(BY_A, replace(BY_A, group_by=(0, 1)), ARE_X)
+    outcomes = Runs(Aim(0.1, rough=0.2)).lives(BY_A, replace(BY_A, group_by=(0, 1)), ARE_X)
     check_rarely(outcomes, BETA)
-    free = [one for one in outcomes if one.path is Path.CERTIFIED]  # type: ignore[union-attr]
+    free = [one for one in outcomes if one.path is Path.CERTIFIED]
     assert sum(map(misses, free)) <= binom.isf(
         ALARM, RUNS, (aim_rule.OPENING + aim_rule.ALL_TIMES) * BETA
     )
@@ -191,5 +157,5 @@ def test_what_looks_of_others_leave_for_free_seldom_misses() -> None:
 def test_a_few_runs_of_each_kind_end() -> None:
     runs = Runs(Aim(0.05, rough=0.1, easy_share=0.05, day_share=0.2))
     for query in (ARE_X, BY_A, MEAN, MEDIANS):
-        outcomes = runs.outcomes(query, runs=5)
+        outcomes = runs.lives(query, runs=5)
         assert sum(map(misses, outcomes)) <= 4

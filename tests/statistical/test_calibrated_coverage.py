@@ -11,29 +11,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest, chi2, norm
 
-from stream_dp.core.budget.parameters import Accuracy, Privacy
-from stream_dp.core.mechanism import Look
-from stream_dp.core.outcome import Answered, Path, TableAnswered
+from stream_dp.core.budget.parameters import Privacy
+from stream_dp.core.outcome import Path
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.belief.linear_forms import table
-from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.calibrated_settings import CalibratedSettings
-from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Category, Rows, Universe
+from tests.core.residual.host import ALARM, Host, names, sealed, where
 from tests.noise import FakeNoise
 
 SIZES = (3, 4, 2)
 N_ROWS = 500
 N_BLOCKS = 2500
 BETA = 0.2
-ALARM = 1e-6
 
 
 class Scaled(FakeNoise):
@@ -47,59 +43,33 @@ class Scaled(FakeNoise):
         return self._noise.gaussian(Fraction(self._factor * float(sigma)), size)
 
 
-class Trials:
+class Trials(Host):
     """A data set of many blocks with the same rows, asked block by block."""
 
     def __init__(
         self,
         noise: NoiseSource,
         *,
-        error: float,
-        base_share: float,
         n_blocks: int = N_BLOCKS,
         epsilon: float = 20.0,
         sizes: tuple[int, ...] = SIZES,
+        **settings: Any,
     ) -> None:
-        self.noise = noise
-        universe = Universe(
-            tuple(
-                Category(f"a{i}", tuple(map(str, range(n))), other=False)
-                for i, n in enumerate(sizes)
-            )
-        )
-        self.mechanism = Calibrated(
-            universe,
-            Privacy(epsilon, 1e-6),
-            Accuracy(error, BETA),
-            CalibratedSettings(base_share=base_share, pacing=False),
-        )
-        rng = np.random.default_rng(1)
-        columns = tuple((n * rng.random(N_ROWS) ** 1.5).astype(np.uint8) for n in sizes)
-        block = Block.seal(universe, Rows(columns, None))
-        self.data = Blocks(universe)
-        for _ in range(n_blocks):
-            self.data.append(block)
-            for look in self.mechanism.open_phase(N_ROWS):
-                self.mechanism.charged(look.charges)
-                self.mechanism.absorb(look.take(noise, self.data))
+        rng, universe = np.random.default_rng(1), names(*sizes)
+        block = sealed(universe, *((n * rng.random(N_ROWS) ** 1.5).astype(int) for n in sizes))
+        settings |= {"beta": BETA, "privacy": Privacy(epsilon, 1e-6), "pacing": False}
+        super().__init__(universe, *[block] * n_blocks, noise=noise, **settings)
 
-    def ask(
+    def about(
         self,
         predicate: Predicate,
         block: int,
         group_by: tuple[int, ...] = (),
         *,
         fresh: bool = False,
-    ) -> Answered | TableAnswered:
-        query = LinearQuery(predicate, range(block, block + 1), group_by, fresh=fresh)
-        step = self.mechanism.answer(query)
-        while isinstance(step, Look):
-            self.mechanism.charged(step.charges)
-            release = step.take(self.noise, self.data)
-            self.mechanism.absorb(release)
-            step = self.mechanism.conclude(query, step, release)
-        assert isinstance(step, Answered | TableAnswered)
-        return step
+    ) -> Any:
+        """The answer about one block."""
+        return self.ask(LinearQuery(predicate, range(block, block + 1), group_by, fresh=fresh))
 
     def truth(self, predicate: Predicate) -> int:
         (table,) = self.data.marginal(predicate.attributes, range(1))
@@ -110,19 +80,11 @@ class Trials:
         truth = self.truth(predicate)
         found = []
         for block in range(len(self.data)):
-            answer = self.ask(predicate, block)
-            assert isinstance(answer, Answered)
-            assert answer.error_bar is not None
+            answer = self.about(predicate, block)
             assert 0.0 < answer.count < N_ROWS, "nothing was clipped"
             if answer.path is path:
                 found.append((answer.count - truth) / (answer.error_bar * N_ROWS))
         return np.array(found)
-
-
-def select(size: int, *cells: int) -> npt.NDArray[np.bool_]:
-    mask = np.zeros(size, dtype=np.bool_)
-    mask[list(cells)] = True
-    return mask
 
 
 def predicates() -> dict[str, Predicate]:
@@ -130,9 +92,9 @@ def predicates() -> dict[str, Predicate]:
     nearly_all = np.ones(SIZES, dtype=np.bool_)
     nearly_all[0, 0, 0] = False
     return {
-        "one attribute": Predicate.conjunction({1: select(4, 1, 2)}),
-        "one cell": Predicate.conjunction({0: select(3, 0), 1: select(4, 0), 2: select(2, 0)}),
-        "half of each": Predicate.conjunction({0: select(3, 0, 1), 1: select(4, 0, 3)}),
+        "one attribute": where(SIZES, {1: [1, 2]}),
+        "one cell": where(SIZES, {0: [0], 1: [0], 2: [0]}),
+        "half of each": where(SIZES, {0: [0, 1], 1: [0, 3]}),
         "all cells but one": Predicate.of_mask((0, 1, 2), nearly_all),
         "any mask": Predicate.of_mask((0, 1, 2), rng.random(SIZES) < 0.6),
     }
@@ -203,16 +165,12 @@ def test_each_cell_of_a_table_is_covered_as_often_as_promised(
     make_seeded_noise: Callable[[int], NoiseSource],
 ) -> None:
     trials = Trials(make_seeded_noise(5), error=0.03, base_share=0.0, epsilon=8.0, n_blocks=600)
-    condition = Predicate.conjunction({1: select(4, 0, 1)})
-    truths = [
-        trials.truth(Predicate.conjunction({0: select(3, v), 1: select(4, 0, 1)})) for v in range(3)
-    ]
+    condition = where(SIZES, {1: [0, 1]})
+    truths = [trials.truth(where(SIZES, {0: [v], 1: [0, 1]})) for v in range(3)]
     missed = np.zeros(3)
     for block in range(600):
-        table = trials.ask(condition, block, (0,))
-        assert isinstance(table, TableAnswered)
+        table = trials.about(condition, block, (0,))
         for v, cell in enumerate(table.cells):
-            assert cell.error_bar is not None
             missed[v] += abs(cell.count - truths[v]) > cell.error_bar * N_ROWS
     for m in missed:
         assert binomtest(int(m), 600, BETA, alternative="greater").pvalue > ALARM
@@ -226,14 +184,12 @@ def test_bounded_answers_are_off_no_more_often_than_their_share_of_beta(
     wide = (4, 4, 3, *[2] * 13)
     noise = make_seeded_noise(6)
     trials = Trials(noise, error=0.05, base_share=0.4, n_blocks=500, sizes=wide)
-    rare = Predicate.conjunction({0: select(4, 3), 1: select(4, 3), 2: select(3, 2)})
+    rare = where(wide, {0: [3], 1: [3], 2: [2]})
     truth, n_bounded, off = trials.truth(rare), 0, 0
     for block in range(500):
-        answer = trials.ask(rare, block)
-        assert isinstance(answer, Answered)
+        answer = trials.about(rare, block)
         if answer.path is Path.BOUNDED:
             n_bounded += 1
-            assert answer.error_bar is not None
             assert answer.error_bar <= 0.05 * (1 + 1e-6)
             off += abs(answer.count - truth) > answer.error_bar * N_ROWS
     assert n_bounded > 250
@@ -257,10 +213,7 @@ def test_simultaneous_bars_hold_against_whoever_picks_the_worst_conjunction(
     for block in range(n_blocks):
         worst_ordinary = worst_simultaneous = 0.0
         for predicate, truth in zip(every, truths, strict=True):
-            answer = trials.ask(predicate, block)
-            assert isinstance(answer, Answered)
-            assert answer.error_bar is not None
-            assert answer.error_bar_simultaneous is not None
+            answer = trials.about(predicate, block)
             off = abs(answer.count - truth) / N_ROWS
             worst_ordinary = max(worst_ordinary, off / answer.error_bar)
             worst_simultaneous = max(worst_simultaneous, off / answer.error_bar_simultaneous)
@@ -277,23 +230,16 @@ def test_the_chi_type_bar_holds_for_every_mask_at_once(
     n_blocks = 300
     trials = Trials(make_seeded_noise(8), error=0.3, base_share=0.5, n_blocks=n_blocks)
     (counts,) = trials.data.marginal((0, 1), range(1))
-    cells = [Predicate.conjunction({0: select(3, a), 1: select(4, b)}) for a, b in np.ndindex(3, 4)]
+    cells = [where(SIZES, {0: [a], 1: [b]}) for a, b in np.ndindex(3, 4)]
     beyond = tried = 0
     for block in range(n_blocks):
-        published = [trials.ask(cell, block) for cell in cells]
-        above = np.array(
-            [
-                isinstance(p, Answered) and p.count > c
-                for p, c in zip(published, counts.ravel(), strict=True)
-            ]
-        )
+        published = [trials.about(cell, block) for cell in cells]
+        above = np.array([p.count > c for p, c in zip(published, counts.ravel(), strict=True)])
         worst = Predicate.of_mask((0, 1), above.reshape(3, 4))
         if worst.factors is not None:
             continue
         tried += 1
-        answer = trials.ask(worst, block)
-        assert isinstance(answer, Answered)
-        assert answer.error_bar_simultaneous is not None
+        answer = trials.about(worst, block)
         beyond += abs(answer.count - trials.truth(worst)) > answer.error_bar_simultaneous * N_ROWS
     assert tried > 0.5 * n_blocks
     assert binomtest(beyond, tried, BETA, alternative="greater").pvalue > ALARM
@@ -319,9 +265,7 @@ def test_a_fresh_answer_covers_a_query_that_was_composed_from_the_noise_of_other
         evidence = trials.mechanism.state.evidence(LinearQuery(worst, range(block, block + 1)))
         of_tables = norm.isf(BETA / 2) * np.sqrt(evidence.variances.item())
         plain.append(abs(evidence.values.item() - trials.truth(worst)) > of_tables)
-        answer = trials.ask(worst, block, fresh=True)
-        assert isinstance(answer, Answered)
-        assert answer.error_bar is not None
+        answer = trials.about(worst, block, fresh=True)
         if 0.0 < answer.count < N_ROWS:
             bar = answer.error_bar * N_ROWS / norm.isf(BETA / 2)
             fresh.append((answer.count - trials.truth(worst)) / bar)

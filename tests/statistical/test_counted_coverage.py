@@ -8,9 +8,9 @@ at most 1e-6. Next to it stands one that shows that noise of a scale 10% larger,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from unittest.mock import patch
 
 import numpy as np
@@ -19,18 +19,16 @@ import pytest
 from scipy.stats import binomtest, norm
 
 from stream_dp.core.budget.parameters import Accuracy, Privacy, Unit
-from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Answered, Path, TableAnswered
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import NoiseSource, grid_index
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.linear_forms import form_of
-from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.counted_rows import FAILURE, CountedRows, RowsRelease
-from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.blocks import Block
 from stream_dp.core.rows.person_slots import DIGEST_BYTES, Slots
-from stream_dp.core.rows.universe import Category, Rows, Universe
+from stream_dp.core.rows.universe import Rows
+from tests.core.residual.host import ALARM, Host, cells, names
 from tests.noise import QuickNoise
 
 pytestmark = pytest.mark.slow
@@ -45,63 +43,45 @@ COUNTS: Final[tuple[Asked, ...]] = tuple(
     for attribute, size in enumerate(SIZES)
 )
 BETA = 0.2
-ALARM = 1e-6
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
-class Trials:
+class Trials(Host):
     """A data set of many blocks with the same rows, of which about two thirds count."""
 
     def __init__(
-        self, noise: NoiseSource, n_counted: int, *, n_blocks: int, **settings: float
+        self,
+        noise: NoiseSource,
+        n_counted: int,
+        *,
+        n_blocks: int,
+        epsilon: float,
+        **settings: float,
     ) -> None:
-        self.noise, self.n_counted, self.n_slots = noise, n_counted, n_counted * 3 // 2
-        universe = Universe(
-            tuple(
-                Category(f"a{i}", tuple(map(str, range(n))), other=False)
-                for i, n in enumerate(SIZES)
-            )
-        )
-        self.mechanism = Calibrated(
-            universe,
-            Privacy(settings["epsilon"], 1e-6, Unit(1, 1)),
-            Accuracy(settings["error"], settings.get("beta", BETA)),
-            CalibratedSettings(base_share=settings["base_share"]),
-        )
-        rng = np.random.default_rng(1)
-        columns = tuple((n * rng.random(self.n_slots) ** 1.1).astype(np.uint8) for n in SIZES)
-        ranks = np.arange(self.n_slots, dtype=np.uint64)
-        whose = Slots(np.ones((self.n_slots, DIGEST_BYTES), np.uint8), ranks)
-        counted = np.arange(self.n_slots) < n_counted
+        self.n_counted, n_slots = n_counted, n_counted * 3 // 2
+        universe, rng = names(*SIZES), np.random.default_rng(1)
+        columns = tuple((n * rng.random(n_slots) ** 1.1).astype(np.uint8) for n in SIZES)
+        ranks = np.arange(n_slots, dtype=np.uint64)
+        whose = Slots(np.ones((n_slots, DIGEST_BYTES), np.uint8), ranks)
+        counted = np.arange(n_slots) < n_counted
         block = Block.seal(universe, Rows(columns, None, whose=whose), counted=counted)
-        self.data = Blocks(universe)
-        for _ in range(n_blocks):
-            self.data.append(block)
-            self._look(self.mechanism.open_phase(self.n_slots))
-            self._look(self.mechanism.opened())
+        said: dict[str, Any] = {"beta": BETA, "privacy": Privacy(epsilon, 1e-6, Unit(1, 1))}
+        super().__init__(universe, *[block] * n_blocks, noise=noise, **said | settings)
 
-    def _look(self, looks: Iterable[Look]) -> None:
-        for look in looks:
-            self._take(look)
+    def open(self, block: Block) -> None:
+        super().open(block)
+        for look in self.mechanism.opened():
+            self.take(look)
 
-    def _take(self, look: Look) -> Release:
-        self.mechanism.charged(look.charges)
-        release = look.take(self.noise, self.data)
-        self.mechanism.absorb(release)
-        return release
-
-    def ask(self, block: int, asked: Asked) -> tuple[Answered, ...]:
+    def about(self, block: int, asked: Asked) -> tuple[Answered, ...]:
         """The answers about one block; nothing if they are refused or have no promise."""
         predicate, group_by = asked
-        query = LinearQuery(predicate, range(block, block + 1), group_by)
-        step = self.mechanism.answer(query)
-        while isinstance(step, Look):
-            step = self.mechanism.conclude(query, step, self._take(step))
+        step = self.ask(LinearQuery(predicate, range(block, block + 1), group_by))
         if not isinstance(step, Answered | TableAnswered) or step.path is Path.UNVERIFIED:
             return ()
-        return (step,) if isinstance(step, Answered) else step.cells
+        return cells(step)
 
     def truth(self, asked: Asked) -> Floats:
         predicate, group_by = asked
@@ -124,10 +104,10 @@ def found(trials: Trials, asked: Sequence[Asked]) -> Found:
     truth = np.concatenate([trials.truth(one) for one in asked])
     rows = []
     for block in range(len(trials.data)):
-        cells = [cell for one in asked for cell in trials.ask(block, one)]
-        if len(cells) < len(truth):
+        answers = [cell for one in asked for cell in trials.about(block, one)]
+        if len(answers) < len(truth):
             continue
-        for cell, exact in zip(cells, truth, strict=True):
+        for cell, exact in zip(answers, truth, strict=True):
             assert cell.error_bar is not None
             assert cell.among is not None
             share, share_bar = cell.among.share, cell.among.share_bar

@@ -6,26 +6,18 @@ False alarms: each test fails by chance with probability at most 1e-6.
 from __future__ import annotations
 
 import math
-from copy import deepcopy
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy
-from stream_dp.core.mechanism import Look
-from stream_dp.core.outcome import Answered, Path
+from stream_dp.core.budget.parameters import Aim
 from stream_dp.core.queries.query import LinearQuery, Predicate
-from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.calibrated_settings import CalibratedSettings
-from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Category, Rows, Universe
+from stream_dp.core.rows.universe import Category, Universe
 from stream_dp.pipeline.queries.windows import framed
-from tests.noise import RoundedNoise
+from tests.core.residual.host import ALARM, sealed
+from tests.statistical.lives import BETA, RUNS, Lives
 
-ALARM = 1e-6
-BETA = 0.2
-RUNS = 10_000
 PHASES = 3
 _EACH = 4
 """Parts are asked one by one in every fourth life."""
@@ -36,40 +28,21 @@ AIM = Aim(0.18, rough=0.27, easy_share=0.005, query_share=0.02)
 """The opening is about as precise as is aimed at of one phase, so that noise decides what is shown."""
 
 
-class Series:
-    """Many lives of a data set of some phases, all alike, each with noise of its own."""
+class Series(Lives):
+    """Many lives of a data set of some phases."""
 
     def __init__(self) -> None:
-        self.noise = RoundedNoise(7)
-        self.start = Calibrated(
-            UNIVERSE,
-            Privacy(1.0, 1e-9),
-            Accuracy(0.05, BETA),
-            CalibratedSettings(base_share=0.0005, aim=AIM),
-        )
-        rows = np.repeat(np.arange(2), (TRUTH, N - TRUTH)).astype(np.uint8)
-        self.data = Blocks(UNIVERSE)
-        self.opening: list[Look] = []
-        for _ in range(PHASES):
-            self.data.append(Block.seal(UNIVERSE, Rows((rows,), None)))
-            self.opening += self.start.open_phase(N)
+        block = sealed(UNIVERSE, np.repeat(np.arange(2), (TRUTH, N - TRUTH)))
+        super().__init__(UNIVERSE, *[block] * PHASES, noise=7, base_share=0.0005, aim=AIM)
 
-    def errors(self, windows: list[range]) -> list[tuple[float, float, Path]]:
+    def errors(self, windows: list[range]) -> list[tuple[float, float]]:
         """The error and the bar of the answer about each window, in rows; they are asked in one life."""
-        mechanism, found = deepcopy(self.start), []
-        for look in self.opening:
-            mechanism.absorb(look.take(self.noise, self.data))
-        for window in windows:
-            query = LinearQuery(ARE_X, window)
-            step = mechanism.answer(query)
-            while isinstance(step, Look):
-                release = step.take(self.noise, self.data)
-                mechanism.absorb(release)
-                step = mechanism.conclude(query, step, release)
-            assert isinstance(step, Answered)
-            bar = math.inf if step.error_bar is None else step.error_bar * step.n + 0.5
-            found.append((step.count - TRUTH * len(window), bar, step.path))
-        return found
+        found = self.life(*(LinearQuery(ARE_X, window) for window in windows))
+        bars = (math.inf if one.error_bar is None else one.error_bar * one.n + 0.5 for one in found)
+        truths = (TRUTH * len(window) for window in windows)
+        return [
+            (one.count - truth, bar) for one, truth, bar in zip(found, truths, bars, strict=True)
+        ]
 
 
 def run(runs: int) -> tuple[list[int], int, int]:
@@ -82,11 +55,11 @@ def run(runs: int) -> tuple[list[int], int, int]:
     points, together, added = [0] * PHASES, 0, 0
     total, squares, bars, n_parts = 0.0, 0.0, 0.0, 0
     for life in range(runs):
-        for point, (error, bar, _) in enumerate(series.errors(framed(alone, "running"))):
+        for point, (error, bar) in enumerate(series.errors(framed(alone, "running"))):
             points[point] += abs(error) > bar
         if life % _EACH:
             continue
-        for error, bar, _ in series.errors(alone):
+        for error, bar in series.errors(alone):
             total, squares, bars, n_parts = total + error, squares + bar**2, bars + bar, n_parts + 1
             if n_parts == 60:
                 together += abs(total) > math.sqrt(squares)

@@ -6,53 +6,28 @@ makes that more frequent. False alarms: each test fails by chance with probabili
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy
-from stream_dp.core.mechanism import Look
+from stream_dp.core.budget.parameters import Aim
 from stream_dp.core.outcome import Path, TableAnswered
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery
-from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.plan import aim_rule
-from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Category, Rows, Universe
-from tests.noise import RoundedNoise
+from stream_dp.core.rows.universe import Category, Universe
+from tests.core.residual.host import ALARM, sealed
+from tests.statistical.lives import BETA, RUNS, Lives
 
-ALARM, BETA, RUNS = 1e-6, 0.2, 10_000
 CELLS, ROWS = 12, 2_000
 UNIVERSE = Universe((Category("ward", tuple("abcdefghijkl"), other=False),))
 BY_WARD = LinearQuery(EVERYTHING, range(1), (0,))
 
 
 def tables(aim: Aim | None, base_share: float | None, runs: int = RUNS) -> list[TableAnswered]:
-    """The answers of many lives of one data set, each with noise of its own."""
-    start = Calibrated(
-        UNIVERSE,
-        Privacy(1.0, 1e-9),
-        Accuracy(0.05, BETA),
-        CalibratedSettings(base_share=base_share, aim=aim),
-    )
-    data, noise = Blocks(UNIVERSE), RoundedNoise(4)
-    wards = np.repeat(np.arange(CELLS), ROWS).astype(np.uint8)
-    data.append(Block.seal(UNIVERSE, Rows((wards,), None)))
-    opening, found = list(start.open_phase(CELLS * ROWS)), []
-    for _ in range(runs):
-        mechanism = deepcopy(start)
-        for look in opening:
-            mechanism.absorb(look.take(noise, data))
-        step = mechanism.answer(BY_WARD)
-        while isinstance(step, Look):
-            release = step.take(noise, data)
-            mechanism.absorb(release)
-            step = mechanism.conclude(BY_WARD, step, release)
-        assert isinstance(step, TableAnswered)
-        found.append(step)
-    return found
+    """The answers of many lives of one data set."""
+    block = sealed(UNIVERSE, np.repeat(np.arange(CELLS), ROWS))
+    made = Lives(UNIVERSE, block, noise=4, base_share=base_share, aim=aim)
+    return made.lives(BY_WARD, runs=runs)
 
 
 def spread(table: TableAnswered) -> float:

@@ -10,25 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import chain, combinations
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest, norm
 
-from stream_dp.core.budget.parameters import Accuracy, Privacy, Target
+from stream_dp.core.budget.parameters import Target
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Answered, Outcome, Path, TableAnswered
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.belief.linear_forms import subsets
-from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.calibrated_settings import CalibratedSettings
-from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Category, Rows, Universe
+from tests.core.residual.host import ALARM, Host, names, sealed
 from tests.noise import QuickNoise
 
-ALARM = 1e-6
 ERROR = 0.02
 N_STEPS = 120
 SIZES = (3, 4, 2)
@@ -38,55 +33,22 @@ Attack = Callable[["Trials", range], Iterator[LinearQuery]]
 Bar = Callable[["Trials", Answered], float]
 
 
-@dataclass
-class Trials:
+class Trials(Host):
     """A data set whose blocks have the same rows, and a query that was fixed beforehand.
 
-    Attributes:
+    Args:
         attributes: What the query depends on. It asks for one cell of each.
         beta: The failure probability that the definition promises.
         base_share: The part of a line that is spent as a phase opens.
     """
 
-    attributes: tuple[int, ...]
-    beta: float
-    base_share: float = 0.0
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        universe = Universe(
-            tuple(
-                Category(f"a{i}", tuple(map(str, range(n))), other=False)
-                for i, n in enumerate(SIZES)
-            )
-        )
-        accuracy = Accuracy(ERROR, self.beta)
-        self.mechanism = Calibrated(
-            universe, Privacy(1.0, 1e-9), accuracy, CalibratedSettings(base_share=self.base_share)
-        )
-        self.noise, self.data = QuickNoise(self.seed), Blocks(universe)
+    def __init__(self, attributes: tuple[int, ...], beta: float, base_share: float = 0.0) -> None:
+        noise = QuickNoise(1)
+        super().__init__(names(*SIZES), noise=noise, error=ERROR, beta=beta, base_share=base_share)
+        self.attributes, self.beta = attributes, beta
         rng = np.random.default_rng(2)
-        columns = tuple(rng.integers(0, n, N_ROWS).astype(np.uint8) for n in SIZES)
-        self.block, self.columns = Block.seal(universe, Rows(columns, None)), columns
-
-    def open(self) -> range:
-        self.data.append(self.block)
-        for look in self.mechanism.open_phase(N_ROWS):
-            self.take(look)
-        return range(len(self.data) - 1, len(self.data))
-
-    def take(self, look: Look) -> None:
-        self.mechanism.charged(look.charges)
-        self.mechanism.absorb(look.take(self.noise, self.data))
-
-    def ask(self, query: LinearQuery) -> Outcome:
-        step = self.mechanism.answer(query)
-        while isinstance(step, Look):
-            self.mechanism.charged(step.charges)
-            release = step.take(self.noise, self.data)
-            self.mechanism.absorb(release)
-            step = self.mechanism.conclude(query, step, release)
-        return step
+        self.columns = tuple(rng.integers(0, n, N_ROWS).astype(np.uint8) for n in SIZES)
+        self.block = sealed(names(*SIZES), *self.columns)
 
     def query(self, attributes: tuple[int, ...], window: range) -> LinearQuery:
         factors = {a: np.arange(SIZES[a]) == 0 for a in attributes}
@@ -97,13 +59,13 @@ class Trials:
 
     def off(self, attributes: tuple[int, ...], window: range) -> float:
         """By how many rows the best estimate of the query about some attributes is off."""
-        evidence = self.mechanism.state.evidence(self.query(attributes, window))
+        evidence = self.state.evidence(self.query(attributes, window))
         return evidence.values.item() - self.truth(attributes)
 
     def deviation(self) -> float:
         """That of the best estimate about the newest block."""
         window = range(len(self.data) - 1, len(self.data))
-        evidence = self.mechanism.state.evidence(self.query(self.attributes, window))
+        evidence = self.state.evidence(self.query(self.attributes, window))
         return math.sqrt(evidence.variances.item())
 
     def parts(self, window: range) -> dict[tuple[int, ...], tuple[float, float]]:
@@ -114,8 +76,8 @@ class Trials:
             / math.prod(SIZES[a] for a in self.attributes if a not in some)
             for some in every
         }
-        form = self.mechanism.state.evidence(self.query(self.attributes, window)).form
-        known = self.mechanism.state.belief.tables.variances(self.attributes, window)[:, 0]
+        form = self.state.evidence(self.query(self.attributes, window)).form
+        known = self.state.belief.tables.variances(self.attributes, window)[:, 0]
         variances = dict(zip(_listed(self.attributes), form.norms[0] * known, strict=True))
         return {
             some: (
@@ -130,14 +92,15 @@ class Trials:
 
     def finer(self, attributes: tuple[int, ...], window: range) -> LinearQuery:
         """The query for a table, a little more precisely than it is known."""
-        known = self.mechanism.state.evidence(self.table(attributes, window, ERROR))
+        known = self.state.evidence(self.table(attributes, window, ERROR))
         deviation = math.sqrt(float(known.variances.max())) / N_ROWS
-        z = self.mechanism.state.terms.z_steered
+        z = self.state.terms.z_steered
         return self.table(attributes, window, min(0.93 * z * deviation, ERROR))
 
     def missed(self, attack: Attack, bar: Bar) -> bool:
         """Whether a colleague's answer is outside its bar, or would be with the bar of the broken copy."""
-        window = self.open()
+        self.open(self.block)
+        window = range(len(self.data) - 1, len(self.data))
         query = self.query(self.attributes, window)
         for table in attack(self, window):
             now = self.would_get(query)
@@ -153,7 +116,7 @@ class Trials:
     def would_get(self, query: LinearQuery) -> Outcome | Look:
         """What a colleague would get now. Anyone can work that out, so it leaves no answer to repeat."""
         found = self.mechanism.answer(query)
-        self.mechanism.state.repeats._verified.clear()
+        self.state.repeats._verified.clear()
         return found
 
     def is_off(self, answer: Answered, half: float) -> bool:
@@ -249,7 +212,7 @@ def test_of_many_colleagues_at_most_one_in_a_hundred_gets_a_bar_that_misses(
 def test_what_openings_answer_cannot_be_steered() -> None:
     """Three attributes, each residual apart: the bar is that of the variance alone, and holds."""
     trials = Trials((0, 1, 2), beta=0.1, base_share=0.5)
-    evidence_of, bars = trials.mechanism.state.at_opening, []
+    evidence_of, bars = trials.state.at_opening, []
     for _ in range(10):
         trials.missed(each_apart, promised)
         query = trials.query((0, 1, 2), range(len(trials.data) - 1, len(trials.data)))

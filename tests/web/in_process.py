@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
@@ -15,54 +14,63 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 
-from stream_dp import sql
-from stream_dp.client import AsyncClient, Query, Rejection, ResultTable
-from stream_dp.client.kafka.credentials import Credentials, TokenSource
-from stream_dp.client.kafka.mailbox import Reply
-from stream_dp.client.statements.statement import Statement, statement_of
-from stream_dp.client.statements.written_query import as_message
-from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable
-from stream_dp.messages import Answer, Definition, Event, Rejected, StandingQuery, read_answer
+from stream_dp.errors import ServerUnavailable
 from stream_dp.web.access import Access
-from stream_dp.web.http_api.api import Api
+from stream_dp.web.http_api.api import API_ANALYST, Api
 from stream_dp.web.page_data.published_state import READ, PublishedState
 from stream_dp.web.page_data.viewers import Viewers
-from tests.pipeline.trail import Sent
-from tests.pipeline.world import Process, World
+from tests.client.world_client import AsyncSessionClient, WorldSession
 
 _NOW_MS = 1_790_000_000_000
-_READERS: dict[str, Callable[[bytes], Reply]] = {
-    "answers": read_answer,
-    "events": Event.model_validate_json,
-}
+
+
+class SharingClient(AsyncSessionClient):
+    """A client on a session that others use too, so that it ends without it."""
+
+    is_open = False
+
+    async def __aenter__(self) -> Self:
+        self.is_open = True
+        return await super().__aenter__()
+
+    async def close(self) -> None:
+        self.is_open = False
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class InProcess:
-    """A worker, its topics, and clients that talk to it without a broker."""
+    """A worker of a session, what its topics tell, and the clients of a web server in front of it."""
 
-    def __init__(self, world: World, process: Process) -> None:
-        self.world = world
+    def __init__(self, session: WorldSession) -> None:
+        self.session, self.world = session, session.world
         self.published = PublishedState()
-        self.followers: list[asyncio.Queue[Reply]] = []
-        self.answering = asyncio.Event()
-        self.answering.set()
-        self.clients: list[WorldClient] = []
-        self._process = process
-        self._lock = asyncio.Lock()
-        self._read = 0
+        self.clients: list[SharingClient] = []
+        session.readers.append(self._show)
 
-    async def fill(self) -> InProcess:
+    def _show(self, role: str, key: str, value: bytes | None) -> None:
+        if role in READ:
+            self.published.take(role, key, value, _NOW_MS)
+
+    def fill(self) -> InProcess:
         """Adds the data set ``flights``, in its first phase of 21,000 rows."""
         self.world.define("flights")
-        await self.run()
+        self.session.run()
         self.world.cells("flights", "first")
-        await self.run()
+        self.session.run()
         return self
+
+    def connect(self, analyst: str = API_ANALYST) -> SharingClient:
+        """A client that asks in a name, and that nobody has connected."""
+        session = copy.copy(self.session)
+        session.analyst = analyst
+        self.clients.append(SharingClient(session))
+        return self.clients[-1]
 
     def app(self, access: Access, *, gone: str = "", unread: str = "") -> web.Application:
         """The API, and the guard of the pages.
 
         Args:
+            access: The rules of access.
             gone: The servers that do not answer.
             unread: The reason why the topics cannot be read.
         """
@@ -92,32 +100,24 @@ class InProcess:
         app.on_shutdown.append(close)
         return app
 
+    async def run(self) -> None:
+        """Lets the worker read all records."""
+        await asyncio.to_thread(self.session.run)
+
     async def change(self, document: Mapping[str, Any] | None) -> None:
         """Sends a change of ``flights`` to the catalog. None retires the data set."""
         about = document and {"version": 1, "dataset": "flights", **document}
         self.world.produce("datasets", about, key="flights")
         await self.run()
 
-    async def run(self) -> None:
-        """Lets the worker read all records."""
-        async with self._lock:
-            await self._process.run()
-            sent = [one.outgoing for one in self.world.trail[self._read :] if isinstance(one, Sent)]
-            self._read = len(self.world.trail)
-        for one in sent:
-            if one.role in READ:
-                self.published.take(one.role, one.key, one.value, _NOW_MS)
-            for follower in self.followers if one.role in _READERS else ():
-                follower.put_nowait(_READERS[one.role](one.value))
+    def sleep(self) -> None:
+        """Lets the worker read nothing until it is woken."""
+        self.session.is_asleep = True
 
-    def sent(self, since: int = 0) -> list[tuple[str, bytes]]:
-        """What the worker has sent, newest first: roles and values."""
-        sent = [one.outgoing for one in self.world.trail[since:] if isinstance(one, Sent)]
-        return [(one.role, one.value) for one in reversed(sent)]
-
-    def connect(self) -> WorldClient:
-        self.clients.append(WorldClient(self))
-        return self.clients[-1]
+    async def wake(self) -> None:
+        """Lets the worker read again, and what has come meanwhile."""
+        self.session.is_asleep = False
+        await self.run()
 
 
 class Answered(NamedTuple):
@@ -174,182 +174,5 @@ async def serve(served: InProcess) -> AsyncIterator[Serve]:
         yield serve
 
 
-def api_of(connect: Callable[[], AsyncClient]) -> Api:
-    """The API for anybody on this machine, with clients of its own."""
-
-    async def published() -> PublishedState:
-        return PublishedState()
-
-    return Api(
-        connect,
-        published=published,
-        gone=lambda: "",
-        access=Access("127.0.0.1", 0),
-        viewers=Viewers(),
-        closing=asyncio.Event(),
-    )
-
-
 async def _enter(_: web.Request) -> web.Response:
     raise AssertionError("the API has no page that asks for a token")
-
-
-class WorldClient(AsyncClient):
-    """A client of the worker in this process. It waits for nothing but ``answering``."""
-
-    def __init__(self, served: InProcess) -> None:
-        self._served = served
-        self.open_now = False
-        self._analyst = "api"
-        self._headers: dict[str, bytes] = {}
-
-    async def with_token(self, token: TokenSource) -> AsyncClient:
-        credentials = Credentials(token)
-        twin = copy.copy(self)
-        twin._analyst, twin._headers = credentials.analyst, dict([credentials.header()])
-        return twin
-
-    async def __aenter__(self) -> Self:
-        self.open_now = True
-        return self
-
-    async def close(self) -> None:
-        self.open_now = False
-
-    async def open(self) -> None:
-        pass
-
-    async def definition(self, dataset: str) -> Definition:
-        found = self._served.published.datasets.get(dataset)
-        if found is None or found.definition is None or found.retired:
-            raise InvalidInput("dataset", f"there is no data set {dataset!r}", "choose another")
-        return found.definition
-
-    async def as_message(self, dataset: str, query: Query[Any]) -> dict[str, Any]:
-        attributes = [one.model_dump() for one in (await self.definition(dataset)).attributes]
-        return as_message(query, lambda text: sql.parse(text, attributes, dataset=dataset))
-
-    async def ask_query(
-        self, dataset: str, query: Query[Any], *, quote: bool = False, timeout_s: float = 30.0
-    ) -> Answer:
-        item = await self.as_message(dataset, query)
-        return await self._send(dataset, timeout_s, **item, quote=quote)
-
-    async def quote_together(  # type: ignore[override]
-        self, dataset: str, queries: Sequence[Query[Any]], *, timeout_s: float = 30.0
-    ) -> Answer:
-        items = [await self.as_message(dataset, query) for query in queries]
-        rest: dict[str, Any] = {"query_id": "bundle", "quote": "together", "queries": items}
-        return await self._send(dataset, timeout_s, **rest)
-
-    async def sql(  # type: ignore[override]
-        self,
-        statement: str,
-        *,
-        dataset: str,
-        query_id: str | None = None,
-        at_most: float | None = None,
-        timeout_s: float = 60.0,
-        **about: Any,
-    ) -> ResultTable:
-        named = query_id or uuid.uuid4().hex
-        read = await self._statement(statement, dataset, named, at_most, **about)
-        limit = {} if at_most is None else {"at_most": at_most}
-        replies = [await self._send(dataset, timeout_s, **{**item, **limit}) for item in read.items]
-        found = read.table(replies)
-        if not isinstance(found, ResultTable):
-            raise found
-        return found
-
-    async def quote_sql(  # type: ignore[override]
-        self, statement: str, *, dataset: str, timeout_s: float = 30.0, **about: Any
-    ) -> Answer | None:
-        read = await self._statement(statement, dataset, "price", None, **about)
-        rest: dict[str, Any] = {"query_id": "bundle", "quote": "together", "queries": read.items}
-        return await self._send(dataset, timeout_s, **rest) if read.items else None
-
-    async def _statement(
-        self,
-        text: str,
-        dataset: str,
-        query_id: str,
-        at_most: float | None,
-        *,
-        window: Mapping[str, Any] | None = None,
-        series: Any = None,
-    ) -> Statement:
-        attributes = [one.model_dump() for one in (await self.definition(dataset)).attributes]
-        plan = sql.plan(text, attributes, dataset=dataset, series=series)
-        more: dict[str, Any] = {"window": window, "at_most": at_most, "last_phases": None}
-        return statement_of(text, dataset, plan, query_id=query_id, **more)
-
-    async def standing(self, dataset: str | None = None) -> list[StandingQuery]:
-        listed: dict[str, StandingQuery | None] = {}
-        for one in (sent.outgoing for sent in self._served.world.trail if isinstance(sent, Sent)):
-            if one.role == "standing":
-                value = StandingQuery.model_validate_json(one.value) if one.value else None
-                listed[one.key] = value
-        return [one for one in listed.values() if one is not None and one.dataset == dataset]
-
-    async def stand(  # type: ignore[override]
-        self,
-        dataset: str,
-        query: Query[Any],
-        *,
-        query_id: str | None = None,
-        alert: Mapping[str, float] | None = None,
-        timeout_s: float = 30.0,
-    ) -> StandingQuery:
-        query_id = query_id or query.query_id or ""
-        more = {} if alert is None else {"alert": alert}
-        item = {**await self.as_message(dataset, query), **more}
-        await self._change(dataset, **{**item, "query_id": query_id, "standing": True})
-        listed = await self.standing(dataset)
-        name = (self._analyst, query_id)
-        (found,) = [one for one in listed if (one.analyst, one.query_id) == name]
-        return found
-
-    async def end_standing(self, dataset: str, query_id: str, *, timeout_s: float = 30.0) -> None:
-        await self._change(dataset, query_id=query_id, standing=False)
-
-    async def _change(self, dataset: str, **item: Any) -> None:
-        since = len(self._served.world.trail)
-        head = {"version": 1, "dataset": dataset, "analyst": self._analyst}
-        self._served.world.produce("queries", {**head, **item}, headers=self._headers)
-        await self._served.run()
-        for role, value in self._served.sent(since):
-            if role == "rejected":
-                raise Rejection(Rejected.model_validate_json(value))
-
-    async def answer(self, dataset: str, query_id: str, *, latest: int = 2000) -> Answer | None:
-        for role, value in self._served.sent():
-            if role == "answers":
-                found = read_answer(value)
-                name = (found.dataset, found.analyst, found.query_id)
-                if (*name, found.status) == (dataset, self._analyst, query_id, "answered"):
-                    return found
-        return None
-
-    async def follow(self, dataset: str | None = None) -> AsyncIterator[Reply]:
-        queue: asyncio.Queue[Reply] = asyncio.Queue()
-        self._served.followers.append(queue)
-        while True:
-            yield await queue.get()
-
-    async def _send(self, dataset: str, timeout_s: float, **item: Any) -> Answer:
-        try:
-            await asyncio.wait_for(self._served.answering.wait(), timeout_s)
-        except TimeoutError:
-            raise RequestTimeout("no reply in time") from None
-        head = {"version": 1, "dataset": dataset, "analyst": self._analyst}
-        since = len(self._served.world.trail)
-        self._served.world.produce("queries", {**head, **item}, headers=self._headers)
-        query = json.dumps({**head, **item}).encode()
-        self._served.published.take("queries", dataset, query, _NOW_MS)
-        await self._served.run()
-        for role, value in self._served.sent(since):
-            if role == "rejected":
-                raise Rejection(Rejected.model_validate_json(value))
-            if role == "answers" and json.loads(value)["query_id"] == item["query_id"]:
-                return read_answer(value)
-        raise RequestTimeout("no reply in time")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from stream_dp.broker import Broker
-from stream_dp.client import Query
+from stream_dp.client import Client, Query
 from stream_dp.embedded import ports
 from stream_dp.messages import Topics
 from stream_dp.pipeline.watch.health import Health
@@ -21,9 +22,9 @@ from stream_dp.web.page_data.published_state import PublishedState
 from stream_dp.web.page_data.views import Views
 from stream_dp.web.page_queries import Asking
 from stream_dp.web.pages import Pages
-from tests.pipeline.world import World
+from tests.client.world_client import SessionClient, WorldSession
 from tests.waiting import PATIENCE_S
-from tests.web.in_process import InProcess, WorldClient
+from tests.web.in_process import InProcess
 
 WELL = Health(ready=True, partitions=(0,))
 Made = TypeVar("Made")
@@ -72,14 +73,6 @@ class _ReadFeed(Feed):
         yield
 
 
-class _NamedClient(WorldClient):
-    """The client of the pages, which asks in a name of its own."""
-
-    def __init__(self, served: InProcess, analyst: str) -> None:
-        super().__init__(served)
-        self._analyst = analyst
-
-
 class Site(Server):
     """The pages of a worker whose health the test decides.
 
@@ -91,13 +84,8 @@ class Site(Server):
         super().__init__(self._pages)
         self.health = WELL
         self._access = Access("127.0.0.1", self._port, **tokens)
-        self.run(self._worker())
+        self.worker = InProcess(WorldSession())
         self.start()
-
-    async def _worker(self) -> None:
-        self._process = World().process()
-        await self._process.assign()
-        self.worker = InProcess(self._process.world, self._process)
 
     async def _pages(self) -> web.Application:
         pages = Pages(
@@ -106,34 +94,37 @@ class Site(Server):
         published: PublishedState = self.worker.published
         pages._published, pages._views = published, Views(published)
         pages._feed = _ReadFeed(Broker("127.0.0.1:1"), Topics(), published)
-        pages._asking = Asking(lambda: self.client("dashboard"))
+        pages._asking = Asking(lambda: self.worker.connect("dashboard"))
         app = web.Application()
         pages.install(app)
         app.router.add_get("/healthz", _healthz)
         return app
 
-    def client(self, analyst: str) -> WorldClient:
-        return _NamedClient(self.worker, analyst)
+    def client(self, analyst: str = "ana") -> Client:
+        """A client that asks in a name."""
+        session = copy.copy(self.worker.session)
+        session.analyst = analyst
+        return SessionClient(session)
 
     def define(self, dataset: str, **definition: Any) -> None:
         self.worker.world.define(dataset, **definition)
-        self.run(self.worker.run())
+        self.worker.session.run()
 
     def send(self, dataset: str, batch_id: str, **form: Any) -> None:
         self.worker.world.batch(dataset, batch_id, **form)
-        self.run(self.worker.run())
+        self.worker.session.run()
 
     def ask(self, dataset: str, sql: str, analyst: str = "ana", **query: Any) -> Any:
-        return self.run(self.client(analyst).sql(sql, dataset=dataset, **query))
+        return self.client(analyst).sql(sql, dataset=dataset, **query)
 
     def stand(self, dataset: str, sql: str, query_id: str, **more: Any) -> None:
         alert = more.pop("alert", None)
         query: Query[Any] = Query(sql, query_id=query_id, **more)
-        self.run(self.client("ana").stand(dataset, query, alert=alert))
+        self.client().stand(dataset, query, alert=alert)
 
     def close(self) -> None:
-        self.run(self._process.kill())
         super().close()
+        self.worker.session.end()
 
 
 async def _healthz(_: web.Request) -> web.Response:

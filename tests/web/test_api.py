@@ -11,11 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from stream_dp.web.access import Access
-from tests.pipeline.conftest import make_world as make_world
-from tests.pipeline.conftest import process as process
-from tests.pipeline.conftest import world as world
-from tests.pipeline.conftest import worlds as worlds
-from tests.pipeline.world import Process, World
+from tests.client.conftest import session as session
+from tests.client.world_client import WorldSession
 from tests.web.in_process import InProcess, Remote, Serve
 from tests.web.in_process import serve as serve
 
@@ -25,9 +22,9 @@ AA = {"where": {"attribute": "carrier", "eq": "AA"}}
 
 
 @pytest.fixture
-async def served(world: World, process: Process) -> InProcess:
+def served(session: WorldSession) -> InProcess:
     """A worker with the data set ``flights``."""
-    return await InProcess(world, process).fill()
+    return InProcess(session).fill()
 
 
 @pytest.fixture
@@ -92,7 +89,7 @@ async def test_a_standing_query_begins_is_listed_and_ends(api: Remote) -> None:
     assert begun["query"]["alert"] == {"above": 0.9}
     await api("/standing", {**AA, "query_id": "other"})
     listed = (await api("/standing")).said["standing"]
-    assert [one["query_id"] for one in listed] == ["tile", "other"]
+    assert [one["query_id"] for one in listed] == ["other", "tile"]
     answer = (await api("/answers/tile@1")).said
     assert (answer["query_id"], answer["analyst"]) == ("tile@1", "api")
     for name in ("tile", "never"):
@@ -132,7 +129,7 @@ async def test_who_asks_too_fast_or_may_not_ask_gets_a_status_of_its_own(
 async def test_an_answer_that_takes_long_is_read_at_its_address(
     api: Remote, served: InProcess
 ) -> None:
-    served.answering.clear()
+    served.sleep()
     place = f"/answers/{quote('50%/a?#', safe='')}"
     whole = f"{Remote.FLIGHTS}{place}"
     asked = await api("/queries?timeout=0", {**CANCELLED, "query_id": "50%/a?#"})
@@ -140,7 +137,7 @@ async def test_an_answer_that_takes_long_is_read_at_its_address(
     pending = {"status": "pending", "dataset": "flights", "query_id": "50%/a?#", "answer": whole}
     assert asked.said == pending
     assert (await api(place))[:2] == (202, pending)
-    served.answering.set()
+    await served.wake()
     status, answer = (await api(f"{place}?timeout=10"))[:2]
     assert (status, answer["status"], answer["query_id"]) == (200, "answered", "50%/a?#")
 
@@ -316,13 +313,13 @@ async def test_what_does_not_exist_is_not_found(api: Remote) -> None:
 
 
 async def test_what_is_not_found_ends_no_other_request(api: Remote, served: InProcess) -> None:
-    served.answering.clear()
+    served.sleep()
     waiting = asyncio.create_task(api("/queries", CANCELLED))
     assert (await api("/standing")).status == 200, "the client is open by then"
     assert (await api("/answers/never")).status == 404
     assert (await api(f"{Remote.DATASETS}/none/standing")).status == 404
-    assert served.clients[0].open_now
-    served.answering.set()
+    assert served.clients[0].is_open
+    await served.wake()
     assert (await waiting).status == 200
     assert len(served.clients) == 1
 
@@ -331,13 +328,12 @@ async def test_a_query_that_got_no_reply_in_time_may_be_answered_later(
     api: Remote, served: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stream_dp.web.http_api.api._GIVE_UP_S", 0.05)
-    served.answering.clear()
+    served.sleep()
     body = {**CANCELLED, "query_id": "late"}
     assert (await api("/queries?timeout=0", body)).status == 202
     await asyncio.sleep(0.5)
-    served.answering.set()
     assert (await api("/answers/late")).status == 404
-    await api("/queries", body)
+    await served.wake()
     assert (await api("/answers/late")).status == 200
 
 
@@ -354,14 +350,14 @@ async def test_while_a_server_is_away_nothing_is_sent(serve: Serve, served: InPr
 
 
 async def test_at_most_16_queries_wait_at_a_time(api: Remote, served: InProcess) -> None:
-    served.answering.clear()
+    served.sleep()
     for number in range(16):
         body = {**CANCELLED, "query_id": f"q{number}"}
         assert (await api("/queries?timeout=0.01", body)).status == 202
     for path in ("/queries", "/quotes", "/tables"):
         reply = await api(path, {"sql": "SELECT nonsense"})
         assert reply.problem == (503, "too_busy"), "nothing is translated meanwhile"
-    served.answering.set()
+    await served.wake()
     assert (await api("/answers/q15?timeout=10")).status == 200
     assert (await api("/queries", CANCELLED)).status == 200
 

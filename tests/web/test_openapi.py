@@ -21,7 +21,7 @@ from schemathesis.core.failures import FailureGroup
 from stream_dp.web.access import Access
 from stream_dp.web.http_api.api import Api
 from stream_dp.web.http_api.openapi import Operation, openapi, operations_of
-from tests.pipeline.world import World
+from tests.client.world_client import WorldSession
 from tests.web.in_process import InProcess
 from tests.web.site import Server
 
@@ -59,19 +59,16 @@ CASES = [
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """The address of the API on a worker of this process, in a thread of its own."""
-    processes = []
+    served = InProcess(WorldSession()).fill()
 
     async def app() -> web.Application:
-        process = World().process()
-        processes.append(process)
-        await process.assign()
-        return (await InProcess(process.world, process).fill()).app(Access("127.0.0.1", 6066))
+        return served.app(Access("127.0.0.1", 6066))
 
     server = Server(app)
     server.start()
     yield server.url
-    server.run(processes[0].kill())
     server.close()
+    served.session.end()
 
 
 def cases(path: str, method: str, mode: GenerationMode) -> Any:

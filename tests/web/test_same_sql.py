@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from stream_dp.cli.files.statement_files import FileQuery, read_statements
@@ -19,9 +18,10 @@ from stream_dp.dbapi.connections import Connection
 from stream_dp.display.price_words import NOTHING_ASKED, quote_in_words
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import QuotedBundle
+from stream_dp.web.access import Access
 from stream_dp.web.page_queries import Asking
-from tests.client.world_client import AsyncSessionClient, WorldClient
-from tests.web.in_process import api_of
+from tests.client.world_client import WorldClient
+from tests.web.in_process import InProcess
 
 STATEMENTS = [
     "carrier = 'AA'",
@@ -65,16 +65,6 @@ def ask_file(client: Any, file: Path) -> bool:
     return ask_statements(client, "flights", read_statements(file), options, file)
 
 
-class OfWorld(AsyncSessionClient):
-    """A client for asyncio whose requests the worker of this process answers, one at a time."""
-
-    def __init__(self, world: WorldClient) -> None:
-        super().__init__(world.session)
-
-    async def close(self) -> None:
-        """Does nothing, because others share the session."""
-
-
 @pytest.fixture
 def fresh() -> Iterator[WorldClient]:
     """A worker that nobody has asked."""
@@ -93,8 +83,7 @@ def world(fresh: WorldClient) -> WorldClient:
 
 @pytest.fixture
 async def http(world: WorldClient) -> AsyncIterator[TestClient[Any, Any]]:
-    app = web.Application()
-    api_of(lambda: OfWorld(world)).install(app)
+    app = InProcess(world.session).app(Access("127.0.0.1", 6066))
     async with TestClient(TestServer(app)) as client:
         yield client
 
@@ -130,7 +119,7 @@ async def test_all_ways_tell_the_same_of_all_statements(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asking = Asking(lambda: OfWorld(world))
+    asking = Asking(InProcess(world.session).connect)
     connection = Connection(world, dataset="flights")
     file = tmp_path / "tiles.sql"
     file.write_text(";\n".join(STATEMENTS))
@@ -162,7 +151,7 @@ async def test_all_ways_tell_the_same_of_all_statements(
 async def test_all_ways_quote_the_same_price_for_all_statements(
     fresh: WorldClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world, asking = fresh, Asking(lambda: OfWorld(fresh))
+    world, asking = fresh, Asking(InProcess(fresh.session).connect)
     for text in STATEMENTS:
         quote = await asyncio.to_thread(world.quote_sql, text, dataset="flights")
         assert (quote is not None) is (text in PRICED), text
@@ -182,7 +171,7 @@ async def test_all_ways_quote_the_same_price_for_all_statements(
 
 
 async def test_a_series_is_asked_of_every_statement(world: WorldClient) -> None:
-    asking = Asking(lambda: OfWorld(world))
+    asking = Asking(InProcess(world.session).connect)
     text = "SELECT carrier, COUNT(*) AS n GROUP BY carrier ORDER BY n DESC LIMIT 2"
     document = {"dataset": "flights", "sql": text, "series": "phase"}
     page = await asking.reply(document, lambda _: None)
@@ -203,7 +192,7 @@ async def test_a_fault_is_pointed_at_everywhere(
         ask_file(fresh, file)
     with pytest.raises(ProgrammingError, match=r"line 1, column 8: .* did you mean carrier"):
         Connection(fresh, dataset="flights").cursor().execute(text)
-    page = await Asking(lambda: OfWorld(fresh)).reply(
+    page = await Asking(InProcess(fresh.session).connect).reply(
         {"dataset": "flights", "sql": text}, lambda _: None
     )
     assert (page["error"]["line"], page["error"]["column"]) == (1, 8)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,10 +13,9 @@ from aiohttp.test_utils import TestClient
 from stream_dp.tokens import Verifier
 from stream_dp.web.access import Access
 from stream_dp.web.page_data.views import Views
-from tests.pipeline.conftest import make_world as make_world
-from tests.pipeline.conftest import world as world
-from tests.pipeline.conftest import worlds as worlds
-from tests.pipeline.world import World
+from tests.client.conftest import issuer as issuer
+from tests.client.conftest import session as session
+from tests.client.world_client import WorldSession
 from tests.signing import Issuer
 from tests.web.conftest import Browse
 from tests.web.in_process import InProcess, Remote, Serve
@@ -26,11 +24,6 @@ from tests.web.in_process import serve as serve
 OPERATOR, ANALYST = "o" * 16, "a" * 16
 AA = {"where": {"attribute": "carrier", "eq": "AA"}}
 HTML = {"Accept": "text/html"}
-
-
-@pytest.fixture
-def issuer(tmp_path: Path) -> Issuer:
-    return Issuer(tmp_path)
 
 
 @pytest.fixture
@@ -46,16 +39,15 @@ def rules(issuer: Issuer) -> Callable[..., Access]:
 
 
 @pytest.fixture
-async def served(world: World, issuer: Issuer) -> AsyncIterator[InProcess]:
+def served(issuer: Issuer) -> Iterator[InProcess]:
     """The API of a worker that asks for tokens."""
     verifier = Verifier(str(issuer.file))
     verifier.load()
-    world.now_ms = 1000 * int(time.time())
-    process = world.process(verifier=verifier)
-    await process.assign()
-    world.define("trains")
-    yield await InProcess(world, process).fill()
-    await process.kill()
+    session = WorldSession(verifier=verifier)
+    session.world.now_ms = 1000 * int(time.time())
+    session.world.define("trains")
+    yield InProcess(session).fill()
+    session.end()
 
 
 def shown(issuer: Issuer, **claims: Any) -> dict[str, str]:
@@ -94,12 +86,12 @@ async def test_a_query_that_is_not_answered_yet_is_found_by_its_own_analyst_alon
 ) -> None:
     api = await serve(rules())
     ana, bob = (shown(issuer, sub=analyst) for analyst in ("ana", "bob"))
-    served.answering.clear()
+    served.sleep()
     reply = await api("/queries?timeout=0", {**AA, "query_id": "slow"}, headers=ana)
     place = reply.headers["Location"]
     assert (await api(place, headers=ana)).status == 202
     assert (await api(place, headers=bob)).problem == (404, "not_found")
-    served.answering.set()
+    await served.wake()
     answer = (await api(f"{place}?timeout=10", headers=ana)).said
     assert (answer["status"], answer["analyst"]) == ("answered", "ana")
 
@@ -136,12 +128,9 @@ async def test_a_token_shows_the_data_sets_that_it_is_for(
         assert reply.problem == (403, "wrong_audience")
 
 
-async def test_the_analysts_page_shows_the_data_sets_that_a_token_is_for(world: World) -> None:
-    process = world.process()
-    await process.assign()
-    world.define("trains")
-    views = Views((await InProcess(world, process).fill()).published)
-    await process.kill()
+def test_the_analysts_page_shows_the_data_sets_that_a_token_is_for(session: WorldSession) -> None:
+    session.world.define("trains")
+    views = Views(InProcess(session).fill().published)
 
     def named(*seen: str) -> tuple[list[str], str | None]:
         found = views.public("trains", frozenset(seen))

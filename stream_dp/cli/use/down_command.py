@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 
 from stream_dp.cli.server_options import state_dir_option
-from stream_dp.embedded.folders import StateFolder, running, stop_running
+from stream_dp.embedded.folders import StateFolder, stop_running
 from stream_dp.errors import ServerUnavailable
 
 
@@ -16,7 +16,7 @@ from stream_dp.errors import ServerUnavailable
 @state_dir_option
 def command(state_dir: Path) -> None:
     """Stop the servers that `up` started. Their data stays."""
-    if running(state_dir) is None:
+    if StateFolder(state_dir).running() is None:
         if StateFolder(state_dir).in_use():
             raise ServerUnavailable(
                 f"servers are starting or stopping in {state_dir}; try again in a moment"

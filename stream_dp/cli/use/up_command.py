@@ -29,11 +29,11 @@ from stream_dp.cli.server_options import (
 from stream_dp.cli.text.progress_bar import StartProgress
 from stream_dp.embedded import ports
 from stream_dp.embedded.child import Child
-from stream_dp.embedded.folders import Running, StateFolder, cache_folder, running
+from stream_dp.embedded.folders import Running, StateFolder, cache_folder
 from stream_dp.errors import ServerUnavailable
 
 if TYPE_CHECKING:
-    from stream_dp.embedded.stack import Addresses, Servers
+    from stream_dp.embedded.stack import Servers
 
 _WEB_PORT = 6066
 _RESTART_S = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -95,7 +95,7 @@ def command(
 
 def _checked(state_dir: Path, prefix: str | None, *, no_worker: bool) -> Running:
     """Returns the servers that run, if they are those that are wanted."""
-    found = running(state_dir)
+    found = StateFolder(state_dir).running()
     assert found is not None, "ready says that they run"
     if prefix and prefix != found.topic_prefix:
         raise ServerUnavailable(
@@ -112,7 +112,7 @@ def _checked(state_dir: Path, prefix: str | None, *, no_worker: bool) -> Running
 
 
 def worker_child(
-    addresses: Addresses, state_dir: Path, web_port: int, topic_prefix: str = DEFAULT_PREFIX
+    addresses: Running, state_dir: Path, web_port: int, topic_prefix: str = DEFAULT_PREFIX
 ) -> Child:
     """Starts a worker on the embedded servers, as a child that ends with this process."""
     options = {

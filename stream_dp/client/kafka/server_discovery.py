@@ -29,11 +29,11 @@ def find(bootstrap_servers: str | Broker | None, topic_prefix: str | None) -> tu
         from stream_dp.settings import worker_settings
 
         return worker_settings(bootstrap_servers=servers).broker, prefix or DEFAULT_PREFIX
-    from stream_dp.embedded.folders import running, state_folder
+    from stream_dp.embedded.folders import StateFolder, state_folder
 
     given = os.environ.get("STREAM_DP_STATE_DIR")
     folder = Path(given) if given else state_folder(os.environ)
-    found = running(folder)
+    found = StateFolder(folder).running()
     if found is None:
         raise ServerUnavailable(
             f"no servers run in {folder}; start them with `stream-dp up`, or pass the address of a broker as "

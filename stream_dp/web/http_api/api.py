@@ -120,12 +120,8 @@ class Api:
         """The data sets."""
         published, seen = await self._published(), self._access.seen(request)
         with published.lock:
-            found = [
-                _summary(name, one)
-                for name, one in sorted(published.datasets.items())
-                if seen is None or name in seen
-            ]
-        return _json(DatasetList(datasets=tuple(one for one in found if one is not None)))
+            found = tuple(_summary(name, one) for name, one in published.known(seen).items())
+        return _json(DatasetList(datasets=found))
 
     @operation(DATASET, "definition", problems=(404, 503))
     async def definition(self, request: web.Request) -> web.Response:
@@ -151,9 +147,10 @@ class Api:
         name = request.match_info["dataset"]
         published = await self._published()
         with published.lock:
-            if name not in published.datasets or _summary(name, published.datasets[name]) is None:
+            dataset = published.known().get(name)
+            if dataset is None:
                 raise _no_dataset(name)
-            yield name, published.datasets[name]
+            yield name, dataset
 
     # ------------------------------------------------------------ queries
 
@@ -310,11 +307,7 @@ class Api:
         async with self._client(request) as (client, dataset):
             asked = await _asked(client, dataset, query)
             alert = None if query.alert is None else query.alert.model_dump(exclude_none=True)
-            return _json(
-                await client.stand(
-                    dataset, asked, query_id=query.query_id, alert=alert, timeout_s=_WAIT_S
-                )
-            )
+            return _json(await client.stand(dataset, asked, alert=alert, timeout_s=_WAIT_S))
 
     @operation(
         f"{DATASET}/standing/{{query_id}}", "standing-ended", deletes=True, problems=(404, 503, 504)
@@ -495,10 +488,8 @@ def _no_dataset(name: str) -> NotFound:
     return NotFound(f"there is no data set {name!r}; see the list at /api/v1/datasets")
 
 
-def _summary(name: str, dataset: PublishedDataset) -> DatasetSummary | None:
-    """Returns the entry of a data set in the list. None if no such data set was ever defined."""
-    if dataset.definition is None and not dataset.retired:
-        return None
+def _summary(name: str, dataset: PublishedDataset) -> DatasetSummary:
+    """Returns the entry of a data set in the list."""
     return DatasetSummary(
         dataset=name,
         state=dataset.state,
@@ -526,9 +517,7 @@ def _budget(name: str, dataset: PublishedDataset) -> DatasetBudget:
                 left=1 - block.spent,
                 looks=block.looks,
             )
-            for number, (block, opened_ms) in enumerate(
-                zip(odometer.blocks, dataset.opened, strict=True), start=1
-            )
+            for number, block, opened_ms in dataset.phases()
         ),
         shares=tuple(ShareBudget(**one) for one in shares) if shares else None,
     )

@@ -24,32 +24,6 @@ State: TypeAlias = Literal["live", "quarantined", "stopped", "retired"]
 """Whether a data set answers, is in quarantine, cannot be served, or is retired."""
 
 
-class SqlQuery(Request):
-    """A query in SQL. The other fields mean what they mean in a query message.
-
-    Attributes:
-        sql: A condition, or a SELECT that one answer says all of. An empty string asks about every row.
-        query_id: The id of the query. A repeated id returns the same answer. Default: a new id.
-        group_by: The attributes of a table, if the SQL has no GROUP BY.
-        alert: When an answer raises an alert. For standing queries only.
-    """
-
-    sql: Annotated[str, Field(max_length=MAX_LENGTH)]
-    query_id: Id | None = None
-    group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(tupled)] = ()
-    error: ErrorSpec | None = None
-    at_most: ShareOfLine | None = None
-    window: Window | None = None
-    series: Series | None = None
-    alert: AlertSpec | None = None
-
-
-class QueryList(Request):
-    """Queries that a quote prices together, in the order in which they will be asked."""
-
-    queries: Annotated[list[Any], Field(min_length=1, max_length=MOST_QUOTED)]
-
-
 class SqlStatement(Request):
     """A text in SQL of which the table is asked.
 
@@ -65,6 +39,27 @@ class SqlStatement(Request):
     at_most: ShareOfLine | None = None
     window: Window | None = None
     series: Series | None = None
+
+
+class SqlQuery(SqlStatement):
+    """A query in SQL. The other fields mean what they mean in a query message.
+
+    Attributes:
+        sql: A condition, or a SELECT that one answer says all of. An empty string asks about every row.
+        query_id: The id of the query. A repeated id returns the same answer. Default: a new id.
+        group_by: The attributes of a table, if the SQL has no GROUP BY.
+        alert: When an answer raises an alert. For standing queries only.
+    """
+
+    group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(tupled)] = ()
+    error: ErrorSpec | None = None
+    alert: AlertSpec | None = None
+
+
+class QueryList(Request):
+    """Queries that a quote prices together, in the order in which they will be asked."""
+
+    queries: Annotated[list[Any], Field(min_length=1, max_length=MOST_QUOTED)]
 
 
 class StatementColumn(Reply):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -10,10 +10,9 @@ from aiohttp import web
 
 from stream_dp.client import Rejection
 from stream_dp.errors import InvalidInput, InvalidMessage, RequestTimeout, StreamDPError
+from stream_dp.web.access import Handler
 from stream_dp.web.http_api.api_documents import Problem
 from stream_dp.web.page_queries import position_of
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _API: Final = "/api/"
 _OF_REJECTIONS: Final[Mapping[str, HTTPStatus]] = {

@@ -6,11 +6,11 @@ import contextlib
 import json
 import threading
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from stream_dp.client.budget.odometer import Odometer
+from stream_dp.client.budget.odometer import BlockSpending, Odometer
 from stream_dp.client.kafka import topic_documents
 from stream_dp.display.answer_cells import AnswerCells
 from stream_dp.display.answer_words import short, why
@@ -27,10 +27,7 @@ _LATEST: Final = 40
 _REMEMBERED: Final = 5_000
 _MOST_POINTS: Final = 400
 _LARGEST_ANSWER: Final = 65_536
-_SHOWN: Final = {
-    *("query_id", "analyst", "kind", "status", "n", "difficulty", "path"),
-    *("privacy_loss", "phase", "window", "since", "until", "reason"),
-}
+_SHOWN: Final = {"query_id", "analyst", "status", "difficulty", "path", "privacy_loss"}
 
 
 @dataclass(slots=True)
@@ -86,6 +83,11 @@ class PublishedDataset:
     def _lasts(self, since: int | None) -> bool:
         """Returns whether nothing was charged after that time."""
         return since is not None and (not self.spending or self.spending[-1][0] <= since)
+
+    def phases(self) -> Iterator[tuple[int, BlockSpending, int]]:
+        """Yields the number of each phase, what its block was charged, and when it opened."""
+        opened = zip(self.odometer.blocks, self.opened, strict=True)
+        yield from ((number, *one) for number, one in enumerate(opened, 1))
 
     def shares(self, *, last: int | None = None) -> list[dict[str, Any]]:
         """Returns what the owner, each entry of ``analysts`` and each analyst may spend, and have spent.
@@ -162,7 +164,7 @@ def _line(answer: NoisyAnswer | RefusedAnswer) -> dict[str, Any]:
     if not cells.names and cells.main and cells.unit(cells.main) == "share":
         figure = cells.figure(cells.main)
         drawn = {"value": figure.number, "error_bar": figure.bar}
-    return {**line, **drawn, "said": short(cells), "widest": cells.widest_bar}
+    return {**line, **drawn, "said": short(cells), "widest": cells.promised_bar}
 
 
 class PublishedState:
@@ -181,6 +183,19 @@ class PublishedState:
         self.datasets: dict[str, PublishedDataset] = defaultdict(PublishedDataset)
         self.rejected: deque[dict[str, Any]] = deque(maxlen=_LATEST)
         self.asked: OrderedDict[tuple[str, str, str], str] = OrderedDict()
+
+    def known(self, seen: frozenset[str] | None = None) -> dict[str, PublishedDataset]:
+        """Returns the data sets that exist or existed, by name.
+
+        Args:
+            seen: The data sets that may be seen. None for all.
+        """
+        return {
+            name: dataset
+            for name, dataset in sorted(self.datasets.items())
+            if (dataset.definition is not None or dataset.retired)
+            and (seen is None or name in seen)
+        }
 
     def take(self, role: str, key: str, value: bytes | None, at: int) -> None:
         """Takes one record.

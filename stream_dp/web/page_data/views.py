@@ -91,18 +91,9 @@ def health_document(health: Health) -> bytes:
     )
 
 
-def _known(published: PublishedState, seen: frozenset[str] | None) -> dict[str, PublishedDataset]:
-    """Returns the data sets that exist or existed, and may be seen."""
-    return {
-        name: dataset
-        for name, dataset in sorted(published.datasets.items())
-        if (dataset.definition is not None or dataset.retired) and (seen is None or name in seen)
-    }
-
-
-def _chosen(published: PublishedState, name: str, seen: frozenset[str] | None = None) -> str:
+def _chosen(published: PublishedState, name: str, seen: frozenset[str] | None) -> str:
     """Returns the data set of that name, or else the first one. Empty if there is none."""
-    known = _known(published, seen)
+    known = published.known(seen)
     return name if name in known else next((n for n, d in known.items() if not d.retired), "")
 
 
@@ -122,7 +113,7 @@ def _answers(published: PublishedState, name: str) -> list[dict[str, Any]]:
 
 
 def _public(published: PublishedState, name: str, seen: frozenset[str] | None) -> Section:
-    known = _known(published, seen)
+    known = published.known(seen)
     chosen = known.get(name)
     return {
         "datasets": _bytes([_summary(one, dataset) for one, dataset in known.items()]),
@@ -223,9 +214,7 @@ def _detail(name: str, dataset: PublishedDataset) -> dict[str, Any]:
             "easy": dataset.tallies[number].easy if number in dataset.tallies else 0,
             "hard": dataset.tallies[number].hard if number in dataset.tallies else 0,
         }
-        for number, (block, opened) in enumerate(
-            zip(dataset.odometer.blocks, dataset.opened, strict=True), start=1
-        )
+        for number, block, opened in dataset.phases()
     ]
     return {
         **_summary(name, dataset),

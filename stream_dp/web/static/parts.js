@@ -33,9 +33,6 @@ function opens({ least, most, ever, certifies, poor_rows: poor }, counting) {
   return `Opening a phase spends ${range} of its budget${counting ? ", if all of its rows count" : ""}${more}.${free}${rows}`;
 }
 
-// The kinds whose error bars the definition's accuracy promises.
-const PROMISED = ["predicate", "table"];
-
 const tile = (name, figure, ...more) => h("div", {}, h("dt", {}, name), h("dd", {}, figure, h("small", {}, ...more)));
 
 /** The largest loss so far, as an epsilon at the promised delta. */
@@ -52,7 +49,7 @@ function showTiles(dataset, schema, answers) {
   tiles.hidden = !dataset;
   if (!dataset) return;
   const asked = dataset.easy + dataset.hard;
-  const bars = answers.filter((answer) => PROMISED.includes(answer.kind)).map((answer) => answer.widest).filter((bar) => bar !== null).sort((a, b) => a - b);
+  const bars = answers.map((answer) => answer.widest ?? null).filter((bar) => bar !== null).sort((a, b) => a - b);
   fill(
     tiles,
     tile("Phases open", whole(dataset.phases), plural(dataset.rows, "row")),
