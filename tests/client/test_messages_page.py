@@ -123,14 +123,11 @@ def test_batches_fit_the_definition_beside_them() -> None:
 
 def test_queries_fit_the_definition_beside_them() -> None:
     universes = {d["dataset"]: build(Definition.read(d))[0] for d in examples("definition")}
-    ids = set()
     for example in examples("query"):
         universe = universes[example["dataset"]]
         for query in queries_of(example):
             compile_where(universe, query.where)
             assert query.attribute in {None, *universe.names}
-            ids.add(query.query_id)
-    assert {f"q-{number}" for number in range(5)} <= ids
 
 
 def queries_of(example: dict[str, Any]) -> list[QueryFields]:
