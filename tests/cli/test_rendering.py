@@ -55,25 +55,17 @@ def test_what_a_look_of_each_kind_costs_is_shown(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        (
-            {"kind": "predicate", "error_bar": 0.00498},
-            "would cost 10.00% of a phase's budget, for ± 0.5% of the rows",
-        ),
-        (
-            {"kind": "predicate", "error_bar": 0.00498, "expected": True},
-            "would cost about 10.00% of a phase's budget, for about ± 0.5% of the rows",
-        ),
-        (
-            {"kind": "sum", "error_bar": 0.0123},
-            "would cost 10.00% of a phase's budget, for ± 1.2% of the largest possible sum",
-        ),
+        ({"kind": "predicate", "error_bar": 0.00498},
+         "would cost 10.00% of a phase's budget, for ± 0.5% of the rows"),
+        ({"kind": "predicate", "error_bar": 0.00498, "expected": True},
+         "would cost about 10.00% of a phase's budget, for about ± 0.5% of the rows"),
+        ({"kind": "sum", "error_bar": 0.0123},
+         "would cost 10.00% of a phase's budget, for ± 1.2% of the largest possible sum"),
         ({"kind": "median"}, "would cost 10.00% of a phase's budget"),
-        (
-            {"kind": "sum", "expected": True, "most": 0.35},
-            "would cost about 10.00% of a phase's budget and 35.00% at most",
-        ),
+        ({"kind": "sum", "expected": True, "most": 0.35},
+         "would cost about 10.00% of a phase's budget and 35.00% at most"),
     ],
-)
+)  # fmt: skip
 def test_a_quote_says_the_price_and_how_precise_the_answer_would_be(
     fields: dict[str, Any], words: str
 ) -> None:

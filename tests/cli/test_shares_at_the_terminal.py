@@ -133,20 +133,11 @@ def test_one_analyst_sees_their_own_share_and_the_whole_of_each_phase(book: Book
     ("analyst", "said"),
     [
         ("finance", "finance may charge 40% of each line, which is kept for them"),
-        (
-            "team-a",
-            "team-a may charge 10% of each line, out of the 25% of each line that is kept for team-*",
-        ),
-        (
-            "nightly",
-            "nightly may charge what is left of the 20% of each line that is kept for the owner",
-        ),
-        (
-            "ann",
-            "ann may charge 5% of each line, out of the 15% of each line that is kept for nobody",
-        ),
+        ("team-a", "team-a may charge 10% of each line, out of the 25% of each line that is kept for team-*"),
+        ("nightly", "nightly may charge what is left of the 20% of each line that is kept for the owner"),
+        ("ann", "ann may charge 5% of each line, out of the 15% of each line that is kept for nobody"),
     ],
-)
+)  # fmt: skip
 def test_what_an_analyst_may_charge_is_said_in_a_sentence(analyst: str, said: str) -> None:
     assert says_of(rules(), analyst) == said
 

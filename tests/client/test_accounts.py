@@ -68,12 +68,10 @@ def left(book: Book, who: str, phase: int = 1) -> int:
         # The rest is shared by all for whom nothing is kept.
         ("ann 0.05, bob 0.05, cid 0.04", "cid 0.01, dora 0.01, finance 0.4"),
         # The owner pays for openings and tiles, and for queries of the owner.
-        (
-            "the-owner 0.1, ann/owner 0.04, nightly 0.03",
-            "the-owner 0.03, nightly 0.03, ann 0.05, finance 0.4",
-        ),
+        ("the-owner 0.1, ann/owner 0.04, nightly 0.03",
+         "the-owner 0.03, nightly 0.03, ann 0.05, finance 0.4"),
     ],
-)
+)  # fmt: skip
 def test_what_is_left_is_what_the_rules_allow_less_what_was_charged(
     charged: str, leaves: str
 ) -> None:

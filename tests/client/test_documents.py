@@ -175,26 +175,14 @@ def test_answers_about_rows_that_count_have_columns_for_them_and_others_have_non
     ("name", "columns", "n_rows"),
     [
         ("table", "carrier value error_bar count count_bar", 3),
-        (
-            "sum_by_group",
-            "cancelled total total_bar mean mean_bar value error_bar count count_bar",
-            2,
-        ),
-        (
-            "share_by_group",
-            "carrier share share_bar value error_bar count count_bar both both_bar",
-            2,
-        ),
+        ("sum_by_group", "cancelled total total_bar mean mean_bar value error_bar count count_bar", 2),
+        ("share_by_group", "carrier share share_bar value error_bar count count_bar both both_bar", 2),
         ("quantile_by_group", "carrier count found error_bar lies_in low high", 2),
         ("difference_by_group", "carrier value error_bar count count_bar", 2),
         ("series", "since until first_phase last_phase value error_bar count count_bar", 2),
-        (
-            "series-table",
-            "since until first_phase last_phase cancelled value error_bar count count_bar",
-            4,
-        ),
+        ("series-table", "since until first_phase last_phase cancelled value error_bar count count_bar", 4),
     ],
-)
+)  # fmt: skip
 def test_each_figure_of_a_table_is_a_column_next_to_that_of_its_bar(
     name: str, columns: str, n_rows: int
 ) -> None:

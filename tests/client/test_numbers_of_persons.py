@@ -136,14 +136,10 @@ def test_all_clauses_hold_for_them_as_for_counts() -> None:
     ("statement", "unit", "problem"),
     [
         ("COUNT(DISTINCT user_id)", {"rows_per_phase": 4}, "4, so a count is not one of persons"),
-        (
-            "COUNT(DISTINCT user_id)",
-            {"lifetime": True},
-            "a person counts in at most 12 phases here",
-        ),
+        ("COUNT(DISTINCT user_id)", {"lifetime": True}, "a person counts in at most 12 phases here"),
         ("month, COUNT(DISTINCT user_id) GROUP BY month", {}, "persons are counted in each phase"),
     ],
-)
+)  # fmt: skip
 def test_what_no_count_of_rows_tells_is_refused(
     statement: str, unit: dict[str, Any], problem: str
 ) -> None:

@@ -46,15 +46,10 @@ def test_a_definition_that_names_no_error_aims_at_a_tenth_of_each_answer(
     ("named", "said"),
     [
         ({}, "answers aim at 10% of themselves; the error bars hold, except one in 100"),
-        (
-            {"accuracy": {"error": 0.05}},
-            "answers lie within 5% of the rows asked, except one in 100",
-        ),
-        (
-            {"accuracy": {"error": 0.05}, **PERSONS},
-            "answers lie within 5% of the rows that count, except one in 100",
-        ),
+        ({"accuracy": {"error": 0.05}}, "answers lie within 5% of the rows asked, except one in 100"),
+        ({"accuracy": {"error": 0.05}, **PERSONS},
+         "answers lie within 5% of the rows that count, except one in 100"),
     ],
-)
+)  # fmt: skip
 def test_the_precision_is_told_in_one_sentence(named: dict[str, Any], said: str) -> None:
     assert Definition.read({**FIELDS, **named}).precision == said

@@ -44,13 +44,11 @@ def test_all_of_a_table_has_the_types_that_it_declares() -> None:
         ("SELECT ward FROM beds WHERE ward = 'O''Hara';", [("O'Hara",)]),
         ("SELECT COUNT(*), SUM(beds), AVG(beds) FROM beds", [(3, 52, 26.0)]),
         ('SELECT "cost per day" FROM beds ORDER BY 1 DESC NULLS LAST LIMIT 1', [(900.5,)]),
-        (
-            "SELECT s.site, b.beds FROM beds b JOIN sites s ON b.ward = s.ward WHERE b.beds > 20",
-            [("south", 40)],
-        ),
+        ("SELECT s.site, b.beds FROM beds b JOIN sites s ON b.ward = s.ward WHERE b.beds > 20",
+         [("south", 40)]),
         ("WITH big AS (SELECT * FROM beds WHERE beds > 20) SELECT ward FROM big", [("Surgery",)]),
     ],
-)
+)  # fmt: skip
 def test_a_select_gives_what_sql_gives(text: str, rows: list[tuple[object, ...]]) -> None:
     assert selected(text, [BEDS, SITES]).rows == rows
 

@@ -139,11 +139,9 @@ def test_the_bar_is_the_largest_distance_to_a_variance_that_rows_can_have(
         Number("x", (-5, 0, 7, 200), integer=True, measure=Measure(1.0, -20.0, 100.0)),
         Number("x", (-0.35, 0.25, 1.05, 7.0), measure=Measure(0.1, -1.0, 5.0)),
         Number("x", (3, 8, 12), measure=Measure(5.0, 0.0, 20.0)),
-        Number(
-            "x", (1, 2), integer=True, representatives=(0, 1, 9), measure=Measure(2.0, 0.0, 8.0)
-        ),
+        Number("x", (1, 2), integer=True, representatives=(0, 1, 9), measure=Measure(2.0, 0.0, 8.0)),
     ],
-)
+)  # fmt: skip
 def test_the_ends_of_bins_are_what_their_least_and_largest_rows_are_kept_as(number: Number) -> None:
     measure = number.measure
     assert measure is not None

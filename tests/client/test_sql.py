@@ -135,14 +135,11 @@ def test_the_rows_selected_are_those_that_sqlite_selects(
 @pytest.mark.parametrize(
     "condition",
     [
-        "carrier <> 'AA'",
-        "NOT carrier = 'AA'",
-        "carrier NOT IN ('AA', NULL)",
-        "NOT (carrier IN ('AA', NULL)) OR cancelled",
-        "cancelled IS NOT TRUE",
+        "carrier <> 'AA'", "NOT carrier = 'AA'", "carrier NOT IN ('AA', NULL)",
+        "NOT (carrier IN ('AA', NULL)) OR cancelled", "cancelled IS NOT TRUE",
         "(arr_delay > 29 OR carrier = 'AA') IS NULL",
     ],
-)
+)  # fmt: skip
 def test_unknown_is_neither_true_nor_false(sqlite: sqlite3.Connection, condition: str) -> None:
     expected = selected_by_sqlite(sqlite, condition)
     assert selected(parse(condition, FLIGHTS)["where"]) == expected
@@ -433,52 +430,24 @@ def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
 @pytest.mark.parametrize(
     ("sql", "asked"),
     [
-        (
-            "QUANTILE(distance, 0.9) FROM flights",
-            {"kind": "quantile", "attribute": "distance", "rank": 0.9, "where": None},
-        ),
-        (
-            "percentile_cont(0) WITHIN GROUP (ORDER BY Distance)",
-            {"kind": "quantile", "attribute": "distance", "rank": 0, "where": None},
-        ),
-        (
-            "MEDIAN(arr_delay)",
-            {"kind": "quantile", "attribute": "arr_delay", "rank": 0.5, "where": None},
-        ),
+        ("QUANTILE(distance, 0.9) FROM flights",
+         {"kind": "quantile", "attribute": "distance", "rank": 0.9, "where": None}),
+        ("percentile_cont(0) WITHIN GROUP (ORDER BY Distance)",
+         {"kind": "quantile", "attribute": "distance", "rank": 0, "where": None}),
+        ("MEDIAN(arr_delay)", {"kind": "quantile", "attribute": "arr_delay", "rank": 0.5, "where": None}),
         ("MIN(distance)", {"kind": "quantile", "attribute": "distance", "rank": 0.0, "where": None}),
-        (
-            "carrier, MAX(distance) WHERE late GROUP BY carrier WITHIN 1% OF ROWS",
-            {
-                "kind": "quantile", "attribute": "distance", "rank": 1.0, "group_by": ["carrier"],
-                "where": {"attribute": "late", "eq": True}, "error": 0.01,
-            },
-        ),
+        ("carrier, MAX(distance) WHERE late GROUP BY carrier WITHIN 1% OF ROWS",
+         {"kind": "quantile", "attribute": "distance", "rank": 1.0, "group_by": ["carrier"],
+          "where": {"attribute": "late", "eq": True}, "error": 0.01}),
         ('MODE("first seen") AS often', {"kind": "mode", "attribute": "first seen"}),
-        (
-            "AVG(arr_delay), COUNT(*)",
-            {
-                "kind": "sum",
-                "attribute": "arr_delay",
-                "count_rows": True,
-                "mean": True,
-                "where": None,
-            },
-        ),
-        (
-            "COUNT(arr_delay), AVG(arr_delay)",
-            {"kind": "sum", "attribute": "arr_delay", "mean": True, "where": None},
-        ),
+        ("AVG(arr_delay), COUNT(*)",
+         {"kind": "sum", "attribute": "arr_delay", "count_rows": True, "mean": True, "where": None}),
+        ("COUNT(arr_delay), AVG(arr_delay)",
+         {"kind": "sum", "attribute": "arr_delay", "mean": True, "where": None}),
         ("SUM(distance)", {"kind": "sum", "attribute": "distance", "where": None}),
-        (
-            "late, COUNT(*), AVG(distance), SUM(distance) WHERE late GROUP BY late",
-            {
-                "kind": "sum",
-                "attribute": "distance",
-                "group_by": ["late"],
-                "count_rows": True,
-                "where": {"attribute": "late", "eq": True},
-            },
-        ),
+        ("late, COUNT(*), AVG(distance), SUM(distance) WHERE late GROUP BY late",
+         {"kind": "sum", "attribute": "distance", "group_by": ["late"], "count_rows": True,
+          "where": {"attribute": "late", "eq": True}}),
     ],
 )  # fmt: skip
 def test_aggregates_of_values_ask_other_kinds(sql: str, asked: dict[str, Any]) -> None:
@@ -491,13 +460,11 @@ SHARE_WHERE = {"attribute": "distance", "lt": 2000}
 @pytest.mark.parametrize(
     "share",
     [
-        "COUNT(*) FILTER (WHERE late) / COUNT(*)",
-        "1.0 * COUNT(*) FILTER (WHERE late) / COUNT(1) AS part",
-        "(COUNT(*) FILTER (WHERE late)) / COUNT(*)",
-        "AVG(CASE WHEN late THEN 1 ELSE 0 END)",
+        "COUNT(*) FILTER (WHERE late) / COUNT(*)", "1.0 * COUNT(*) FILTER (WHERE late) / COUNT(1) AS part",
+        "(COUNT(*) FILTER (WHERE late)) / COUNT(*)", "AVG(CASE WHEN late THEN 1 ELSE 0 END)",
         "avg(case when late then 1.0 else 0.0 end)",
     ],
-)
+)  # fmt: skip
 def test_shares_are_asked_by_a_filtered_count_or_a_mean_of_ones_and_zeros(share: str) -> None:
     asked = {"kind": "share", "share_of": {"attribute": "late", "eq": True}}
     assert parse(f"SELECT {share}", FLIGHTS) == {**asked, "where": None}
@@ -517,22 +484,14 @@ def test_a_share_is_the_share_that_sqlite_finds(sqlite: sqlite3.Connection, cond
 @pytest.mark.parametrize(
     ("sql", "column", "words"),
     [
-        (
-            "SELECT AVG(CASE WHEN late THEN 2 ELSE 0 END)",
-            1,
-            "this table is worked out from answers",
-        ),
+        ("SELECT AVG(CASE WHEN late THEN 2 ELSE 0 END)", 1, "this table is worked out from answers"),
         ("SELECT AVG(CASE WHEN late THEN 1 ELSE 2 END)", 22, "must count 0; write ELSE 0 END"),
         ("SELECT 100 * COUNT(*) FILTER (WHERE late) / COUNT(*)", 1, "this table is worked out"),
-        (
-            "SELECT AVG(CASE WHEN late THEN 1 ELSE 0 END), AVG(distance)",
-            1,
-            "this table is worked out",
-        ),
+        ("SELECT AVG(CASE WHEN late THEN 1 ELSE 0 END), AVG(distance)", 1, "this table is worked out"),
         ("SELECT COUNT(*) FILTER (WHERE lat) / COUNT(*)", 31, "did you mean late?"),
         ("FRESH SELECT AVG(CASE WHEN late THEN 1 ELSE 0 END)", 1, "only counts can be FRESH"),
     ],
-)
+)  # fmt: skip
 def test_a_fault_in_a_share_points_at_its_piece(sql: str, column: int, words: str) -> None:
     with pytest.raises(InvalidQuery) as caught:
         parse(sql, FLIGHTS)
@@ -637,16 +596,10 @@ def test_fresh_in_front_asks_for_a_fresh_answer(sql: str, plain: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "fresh",
-        "fresh AND age < 18",
-        "fresh GROUP BY city",
-        "fresh <> TRUE",
-        "fresh NOT IN (TRUE)",
-        "fresh IS NOT NULL",
-        '"fresh" OR age < 18',
-        "SELECT COUNT(*) WHERE fresh",
+        "fresh", "fresh AND age < 18", "fresh GROUP BY city", "fresh <> TRUE", "fresh NOT IN (TRUE)",
+        "fresh IS NOT NULL", '"fresh" OR age < 18', "SELECT COUNT(*) WHERE fresh",
     ],
-)
+)  # fmt: skip
 def test_an_attribute_may_be_named_fresh(sql: str) -> None:
     asked = parse(sql, FRESH_SCHEMA)
     assert "fresh" not in asked

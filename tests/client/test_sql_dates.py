@@ -28,42 +28,24 @@ ORDERS: list[dict[str, Any]] = [
         ("DATE '2026-03-01' > ordered_at", {"attribute": "ordered_at", "lt": "2026-03-01"}),
         ("'2026-03-01'::date <= ordered_at", {"attribute": "ordered_at", "ge": "2026-03-01"}),
         ("ordered_at = '2026-Q1'", {"attribute": "ordered_at", "eq": "2026-Q1"}),
-        (
-            "ordered_at BETWEEN DATE '2026-03-01' AND DATE '2026-04-30'",
-            {"attribute": "ordered_at", "between": ["2026-03-01", "2026-04-30"]},
-        ),
-        (
-            "ordered_at < TIMESTAMP '2026-03-01 00:00:00'",
-            {"attribute": "ordered_at", "lt": "2026-03-01 00:00:00"},
-        ),
-        (
-            "ordered_at BETWEEN '2026-03-01 00:00:00.000' AND '2026-03-31 23:59:59.999'",
-            {"attribute": "ordered_at", "between": ["2026-03-01T00:00:00", "2026-03-31T23:59:59"]},
-        ),
-        (
-            "ordered_at >= TIMESTAMP '2026-03-01 00:00Z'",
-            {"attribute": "ordered_at", "ge": "2026-03-01T00:00:00"},
-        ),
-        (
-            "ordered_at < TIMESTAMPTZ '2026-03-01 05:30:00+05:30'",
-            {"attribute": "ordered_at", "lt": "2026-03-01T00:00:00"},
-        ),
+        ("ordered_at BETWEEN DATE '2026-03-01' AND DATE '2026-04-30'",
+         {"attribute": "ordered_at", "between": ["2026-03-01", "2026-04-30"]}),
+        ("ordered_at < TIMESTAMP '2026-03-01 00:00:00'",
+         {"attribute": "ordered_at", "lt": "2026-03-01 00:00:00"}),
+        ("ordered_at BETWEEN '2026-03-01 00:00:00.000' AND '2026-03-31 23:59:59.999'",
+         {"attribute": "ordered_at", "between": ["2026-03-01T00:00:00", "2026-03-31T23:59:59"]}),
+        ("ordered_at >= TIMESTAMP '2026-03-01 00:00Z'",
+         {"attribute": "ordered_at", "ge": "2026-03-01T00:00:00"}),
+        ("ordered_at < TIMESTAMPTZ '2026-03-01 05:30:00+05:30'",
+         {"attribute": "ordered_at", "lt": "2026-03-01T00:00:00"}),
         ("day > '2026-01-02T23:59:59.999999Z'", {"attribute": "day", "gt": "2026-01-02T23:59:59"}),
         ("DATE_TRUNC('day', day) = '2026-01-02T00:00:00Z'", {"attribute": "day", "eq": "2026-01-02"}),
         ("EXTRACT(MONTH FROM ordered_at) = 12", {"attribute": "ordered_at", "eq": "2026-12"}),
         ("12 = MONTH(ordered_at)", {"attribute": "ordered_at", "eq": "2026-12"}),
-        (
-            "EXTRACT(YEAR FROM ordered_at) >= 2026",
-            {"attribute": "ordered_at", "between": ["2026-01", "2027-02"]},
-        ),
-        (
-            "QUARTER(ordered_at) IN (4)",
-            {"attribute": "ordered_at", "between": ["2026-10", "2026-12"]},
-        ),
-        (
-            "DATE_PART('month', ordered_at) = 1",
-            {"attribute": "ordered_at", "in": ["2026-01", "2027-01"]},
-        ),
+        ("EXTRACT(YEAR FROM ordered_at) >= 2026",
+         {"attribute": "ordered_at", "between": ["2026-01", "2027-02"]}),
+        ("QUARTER(ordered_at) IN (4)", {"attribute": "ordered_at", "between": ["2026-10", "2026-12"]}),
+        ("DATE_PART('month', ordered_at) = 1", {"attribute": "ordered_at", "in": ["2026-01", "2027-01"]}),
         ("EXTRACT(MONTH FROM ordered_at) = 13", {"any": []}),
         (
             "EXTRACT(MONTH FROM ordered_at) <> 1",
@@ -75,10 +57,8 @@ ORDERS: list[dict[str, Any]] = [
             },
         ),
         ("EXTRACT(DAY FROM day) = 31", {"attribute": "day", "eq": "2026-01-31"}),
-        (
-            "EXTRACT(ISODOW FROM day) = 7",
-            {"attribute": "day", "in": [f"2026-01-{d:02}" for d in (4, 11, 18, 25)]},
-        ),
+        ("EXTRACT(ISODOW FROM day) = 7",
+         {"attribute": "day", "in": [f"2026-01-{d:02}" for d in (4, 11, 18, 25)]}),
         ("EXTRACT(DOW FROM weekday) IN (0, 6)", {"attribute": "weekday", "between": ["Sat", "Sun"]}),
         ("EXTRACT(HOUR FROM hour) BETWEEN 9 AND 17", {"attribute": "hour", "between": ["09", "17"]}),
         ("9 <= HOUR(hour)", {"attribute": "hour", "between": ["09", "23"]}),
@@ -91,17 +71,13 @@ ORDERS: list[dict[str, Any]] = [
         ("DATE_TRUNC('week', day) >= '2026-01-07'", {"attribute": "day", "ge": "2026-W03"}),
         ("'2026-01-07' >= DATE_TRUNC('week', day)", {"attribute": "day", "le": "2026-W02"}),
         ("DATE_TRUNC('day', day) > '2026-Q1'", {"attribute": "day", "gt": "2026-03-31"}),
-        (
-            "DATE_TRUNC('month', ordered_at) BETWEEN '2026-03-02' AND '2026-05-31 12:00:00'",
-            {"attribute": "ordered_at", "between": ["2026-04", "2026-05"]},
-        ),
+        ("DATE_TRUNC('month', ordered_at) BETWEEN '2026-03-02' AND '2026-05-31 12:00:00'",
+         {"attribute": "ordered_at", "between": ["2026-04", "2026-05"]}),
         ("EXTRACT(MONTH FROM ordered_at) IN (12, NULL)", {"attribute": "ordered_at", "eq": "2026-12"}),
         ("EXTRACT(MONTH FROM ordered_at) NOT IN (12, NULL)", {"any": []}),
         ("DATE_TRUNC('day', day) IN ('2026-01-05', NULL)", {"attribute": "day", "eq": "2026-01-05"}),
-        (
-            "CAST(day AS DATE) IN (DATE '2026-01-05', '2026-01-07')",
-            {"attribute": "day", "in": ["2026-01-05", "2026-01-07"]},
-        ),
+        ("CAST(day AS DATE) IN (DATE '2026-01-05', '2026-01-07')",
+         {"attribute": "day", "in": ["2026-01-05", "2026-01-07"]}),
         ("day IS NULL", {"attribute": "day", "is_missing": True}),
         ("size >= 'M'", {"attribute": "size", "ge": "M"}),
         ("size BETWEEN 'S' AND 'M'", {"attribute": "size", "between": ["S", "M"]}),
@@ -134,10 +110,8 @@ def test_the_part_of_a_date_outside_the_bounds_or_missing_is_unknown() -> None:
     ("sql", "group_by"),
     [
         ("SELECT ordered_at, COUNT(*) GROUP BY ordered_at", ["ordered_at"]),
-        (
-            "SELECT DATE_TRUNC('month', ordered_at), COUNT(*) GROUP BY DATE_TRUNC('month', ordered_at)",
-            ["ordered_at"],
-        ),
+        ("SELECT DATE_TRUNC('month', ordered_at), COUNT(*) GROUP BY DATE_TRUNC('month', ordered_at)",
+         ["ordered_at"]),
         ("SELECT EXTRACT(HOUR FROM hour), size, COUNT(*) GROUP BY HOUR(hour), size", ["hour", "size"]),
         ("SELECT COUNT(*) GROUP BY EXTRACT(DOW FROM weekday)", ["weekday"]),
         ("SELECT COUNT(*) GROUP BY CAST(day AS DATE)", ["day"]),
@@ -150,17 +124,12 @@ def test_groups_by_a_function_of_a_date_are_its_periods(sql: str, group_by: list
 @pytest.mark.parametrize(
     ("sql", "problem", "fix"),
     [
-        (
-            "EXTRACT(DAY FROM ordered_at) = 3",
-            "EXTRACT(DAY FROM ordered_at) is not the same for all dates of a month of ordered_at",
-            "ask for YEAR or QUARTER or MONTH",
-        ),
+        ("EXTRACT(DAY FROM ordered_at) = 3",
+         "EXTRACT(DAY FROM ordered_at) is not the same for all dates of a month of ordered_at",
+         "ask for YEAR or QUARTER or MONTH"),
         ("EXTRACT(HOUR FROM day) = 3", "is not the same for all dates of a day of day", "ask for YEAR"),
-        (
-            "SELECT COUNT(*) GROUP BY DATE_TRUNC('year', ordered_at)",
-            "this table is worked out from answers, so this is not one query",
-            "ask it as a statement",
-        ),
+        ("SELECT COUNT(*) GROUP BY DATE_TRUNC('year', ordered_at)",
+         "this table is worked out from answers, so this is not one query", "ask it as a statement"),
         ("SELECT COUNT(*) GROUP BY MONTH(ordered_at)", "this table is worked out", "as a statement"),
         ("SELECT DATE_TRUNC('month', ordered_at), COUNT(*)", "is not grouped by", "add GROUP BY"),
         ("MONTH(amount) = 1", "amount is a number and no date", "compare the attribute itself"),
@@ -170,17 +139,12 @@ def test_groups_by_a_function_of_a_date_are_its_periods(sql: str, group_by: list
         ("ordered_at = 'March'", "'March' is not a date, but ordered_at is", "write DATE '2026-03-14'"),
         ("ordered_at >= 2026", "2026 is not a date", "write DATE '2026-03-14'"),
         ("ordered_at >= '2026-13-01T00:00:00Z'", "is not a date", "write DATE '2026-03-14'"),
-        (
-            "ordered_at >= '2026-03-31 23:59:59.999'",
-            "'2026-03-31 23:59:59.999' has a fraction of a second, at which no period begins or ends",
-            "compare with a full second",
-        ),
+        ("ordered_at >= '2026-03-31 23:59:59.999'",
+         "'2026-03-31 23:59:59.999' has a fraction of a second, at which no period begins or ends",
+         "compare with a full second"),
         ("ordered_at <= '2026-03-31 23:59:59.5'", "has a fraction of a second", "a full second"),
-        (
-            "DATE_TRUNC('day', day) < '2026-01-02 23:59:59.999'",
-            "has a fraction of a second",
-            "compare with a full second",
-        ),
+        ("DATE_TRUNC('day', day) < '2026-01-02 23:59:59.999'", "has a fraction of a second",
+         "compare with a full second"),
         ("ordered_at > CURRENT_DATE", "the present cannot be asked about", "write a date"),
         ("weekday = 'Samstag'", "is not a period of weekday", "write 'Mon' to 'Sun', or 1 to 7"),
         ("hour >= 24", "24 is not a period of hour", "write '00' to '23', or 0 to 23"),
@@ -212,22 +176,10 @@ def test_the_example_of_each_attribute_can_be_asked(attribute: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("sql", "queries"),
     [
-        (
-            "SELECT DATE_TRUNC('month', ordered_at) AS m, COUNT(*) GROUP BY 1 ORDER BY m DESC LIMIT 3",
-            [{"kind": "table", "group_by": ["ordered_at"], "where": None}],
-        ),
-        (
-            "SELECT EXTRACT(HOUR FROM hour) AS h, AVG(amount) GROUP BY h",
-            [
-                {
-                    "kind": "sum",
-                    "attribute": "amount",
-                    "mean": True,
-                    "group_by": ["hour"],
-                    "where": None,
-                }
-            ],
-        ),
+        ("SELECT DATE_TRUNC('month', ordered_at) AS m, COUNT(*) GROUP BY 1 ORDER BY m DESC LIMIT 3",
+         [{"kind": "table", "group_by": ["ordered_at"], "where": None}]),
+        ("SELECT EXTRACT(HOUR FROM hour) AS h, AVG(amount) GROUP BY h",
+         [{"kind": "sum", "attribute": "amount", "mean": True, "group_by": ["hour"], "where": None}]),
         (
             "SELECT COUNT(*) FROM x WHERE EXTRACT(MONTH FROM ordered_at) = 12 AND size >= 'M'",
             [
@@ -242,23 +194,11 @@ def test_the_example_of_each_attribute_can_be_asked(attribute: dict[str, Any]) -
                 }
             ],
         ),
-        (
-            "SELECT DATE_TRUNC('year', ordered_at), COUNT(*) GROUP BY 1",
-            [
-                {
-                    "kind": "predicate",
-                    "where": {"attribute": "ordered_at", "between": ["2026-01", "2026-12"]},
-                },
-                {
-                    "kind": "predicate",
-                    "where": {"attribute": "ordered_at", "between": ["2027-01", "2027-02"]},
-                },
-                {
-                    "kind": "predicate",
-                    "where": {"not": {"attribute": "ordered_at", "between": ["2026-01", "2027-02"]}},
-                },
-            ],
-        ),
+        ("SELECT DATE_TRUNC('year', ordered_at), COUNT(*) GROUP BY 1",
+         [{"kind": "predicate", "where": {"attribute": "ordered_at", "between": ["2026-01", "2026-12"]}},
+          {"kind": "predicate", "where": {"attribute": "ordered_at", "between": ["2027-01", "2027-02"]}},
+          {"kind": "predicate",
+           "where": {"not": {"attribute": "ordered_at", "between": ["2026-01", "2027-02"]}}}]),
     ],
 )  # fmt: skip
 def test_a_statement_groups_by_periods_and_by_longer_ones(

@@ -36,10 +36,8 @@ def read(sql: str) -> dict[str, Any]:
         ("day >= '2026-11-02 00:00:00.000000' AND day < '2026-11-09 00:00:00.000000'", WEEK),
         ("day BETWEEN '2026-11-02' AND '2026-11-08 23:59:59.999'", WEEK),
         ("day > '2026-11-01 23:59:59' AND day <= '2026-11-08T23:59'", WEEK),
-        (
-            "day >= '2026-11-02T00:00:00Z' AND day <= TIMESTAMPTZ '2026-11-08 23:59:59.999+01:00'",
-            {"since": "2026-11-02T00:00:00+00:00", "until": "2026-11-08T23:00:00+00:00"},
-        ),
+        ("day >= '2026-11-02T00:00:00Z' AND day <= TIMESTAMPTZ '2026-11-08 23:59:59.999+01:00'",
+         {"since": "2026-11-02T00:00:00+00:00", "until": "2026-11-08T23:00:00+00:00"}),
         ("day = DATE '2026-11-02'", {"since": "2026-11-02", "until": "2026-11-03"}),
         ("month = '2026-12-01'", {"since": "2026-12-01", "until": "2027-01-01"}),
         ("month >= '2026-12-01'", {"since": "2026-12-01"}),
@@ -49,7 +47,7 @@ def read(sql: str) -> dict[str, Any]:
         ("phase = 3", {"phases": [3, 3]}),
         ("7 >= phase", {"phases": [1, 7]}),
     ],
-)
+)  # fmt: skip
 def test_conditions_about_time_are_a_window(time: str, window: dict[str, Any]) -> None:
     assert read(time)["window"] == window
     asked = read(f"SELECT COUNT(*) WHERE age >= 30 AND {time}")

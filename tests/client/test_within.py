@@ -89,15 +89,11 @@ def test_shares_take_them_too() -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "within >= 5",
-        "within >= 5 AND within < 9",
-        '"within" >= 5',
-        "city = 'all within 5%'",
-        "age >= 30 -- WITHIN 5%",
-        "SELECT PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY age)",
+        "within >= 5", "within >= 5 AND within < 9", '"within" >= 5', "city = 'all within 5%'",
+        "age >= 30 -- WITHIN 5%", "SELECT PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY age)",
         "SELECT within, COUNT(*) GROUP BY within",
     ],
-)
+)  # fmt: skip
 def test_the_word_alone_is_no_clause(sql: str) -> None:
     assert not read(sql).keys() & {"error", "at_most"}
 
