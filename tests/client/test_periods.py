@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.errors import InvalidDefinition, InvalidMessage
-from stream_dp.messages import Batch, Definition, PhaseSpec, QueryFields
+from stream_dp.messages import Definition, QueryFields
 from stream_dp.periods import Calendar, Length, span_of, written, zone_of
+from tests.pipeline.world import definition
 
-HOUR_MS = 3_600_000
 LENGTHS = (
     "1 hour",
     "6 hours",
@@ -64,40 +64,23 @@ def test_periods_follow_one_another_without_a_gap(length: str, zone: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("day", "hours"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-10-26", 24)]
-)
-def test_a_day_has_as_many_hours_as_its_clock_shows(day: str, hours: int) -> None:
-    berlin = calendar("1 day", "Europe/Berlin")
-    begins, ends = span_of(day, berlin.zone)
-    assert ends - begins == hours * HOUR_MS
-    assert berlin.start(berlin.period(begins)) == begins
-    assert berlin.start(berlin.period(begins) + 1) == ends
-
-
-def test_an_hour_that_comes_twice_is_one_period() -> None:
-    berlin = calendar("1 hour", "Europe/Berlin")
-    first, second = at("2026-10-25T02:30+02:00"), at("2026-10-25T02:30+01:00")
-    assert berlin.period(first) == berlin.period(second)
-    assert (
-        berlin.start(berlin.period(first) + 1) - berlin.start(berlin.period(first)) == 2 * HOUR_MS
-    )
-
-
-@pytest.mark.parametrize(
     ("length", "time", "begins", "ends"),
     [
-        ("1 month", "2024-02-29T23:59", "2024-02-01", "2024-03-01"),
-        ("1 month", "2026-12-31", "2026-12-01", "2027-01-01"),
+        ("1 day", "2026-03-29T05:00", "2026-03-29", "2026-03-30"),  # 23 hours
+        ("1 hour", "2026-10-25T00:30", "2026-10-25T02:00+02:00", "2026-10-25T03:00+01:00"),  # twice
+        ("1 hour", "2026-10-25T01:30", "2026-10-25T02:00+02:00", "2026-10-25T03:00+01:00"),
+        ("1 month", "2024-02-29T22:59", "2024-02-01", "2024-03-01"),
+        ("1 month", "2026-12-30", "2026-12-01", "2027-01-01"),
         ("3 months", "2026-05-31", "2026-04-01", "2026-07-01"),
         ("1 week", "2026-11-01", "2026-10-26", "2026-11-02"),  # a Sunday
         ("1 week", "2026-11-02", "2026-11-02", "2026-11-09"),
-        ("6 hours", "2026-11-01T05:59", "2026-11-01", "2026-11-01T06:00+00:00"),
+        ("6 hours", "2026-11-01T04:59", "2026-11-01", "2026-11-01T06:00+01:00"),
     ],
 )
 def test_periods_begin_where_people_expect_it(
     length: str, time: str, begins: str, ends: str
 ) -> None:
-    of = calendar(length)
+    of = calendar(length, "Europe/Berlin")
     period = of.period(at(time))
     assert written(of.start(period), of.zone) == begins
     assert written(of.start(period + 1), of.zone) == ends
@@ -148,21 +131,17 @@ def test_what_is_no_length_is_refused(text: str) -> None:
 
 # ---------------------------------------------------------------- in messages
 
-DEFINITION: dict[str, Any] = {
-    "version": 1,
-    "dataset": "orders",
-    "attributes": [{"name": "paid", "type": "boolean"}],
-    "privacy": {"epsilon": 1.0, "delta": 1e-9},
-    "accuracy": {"error": 0.02},
-}
-
 
 def test_a_definition_without_a_calendar_is_stored_as_it_always_was() -> None:
-    plain = Definition.read({**DEFINITION, "phase": {"min_rows": 5}})
+    plain = Definition.read(definition("orders", phase={"min_rows": 5}))
     assert b'"phase":{"min_rows":5},' in plain.to_bytes()
     every = {"min_rows": 5, "every": "1 day", "timezone": "Europe/Berlin"}
-    daily = Definition.read({**DEFINITION, "phase": every})
+    daily = Definition.read(definition("orders", phase=every))
     assert b'"phase":{"min_rows":5,"every":"1 day","timezone":"Europe/Berlin"},' in daily.to_bytes()
+    assert (plain.phase.calendar, daily.phase.calendar) == (
+        None,
+        calendar("1 day", "Europe/Berlin"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,12 +155,7 @@ def test_a_definition_without_a_calendar_is_stored_as_it_always_was() -> None:
 )
 def test_a_calendar_that_cannot_be_is_refused_in_words(phase: dict[str, str], words: str) -> None:
     with pytest.raises(InvalidDefinition, match=words):
-        Definition.read({**DEFINITION, "phase": {"min_rows": 5, **phase}})
-
-
-def test_only_a_setting_with_a_period_has_a_calendar() -> None:
-    assert PhaseSpec(min_rows=5, timezone="Europe/Berlin").calendar is None
-    assert PhaseSpec(min_rows=5, every="1 day").calendar == calendar("1 day")
+        Definition.read(definition("orders", phase={"min_rows": 5, **phase}))
 
 
 @pytest.mark.parametrize(
@@ -200,11 +174,3 @@ def test_only_a_setting_with_a_period_has_a_calendar() -> None:
 def test_a_window_has_one_form(window: dict[str, Any]) -> None:
     with pytest.raises(InvalidMessage, match="window"):
         QueryFields.read({"query_id": "q", "window": window})
-
-
-def test_a_batch_may_say_its_time() -> None:
-    batch = {"version": 1, "dataset": "orders", "batch_id": "b", "rows": []}
-    assert Batch.read(batch).time is None
-    assert Batch.read({**batch, "time": "2026-11-01"}).time == "2026-11-01"
-    with pytest.raises(InvalidMessage, match="time: it is neither a date"):
-        Batch.read({**batch, "time": "2026-11-01 06:00"})
