@@ -88,7 +88,6 @@ OVER_EACH = "OVER (PARTITION BY ward ORDER BY day"
         ("SELECT day, AVG(COUNT(*)) OVER (ORDER BY day ROWS BETWEEN 6 PRECEDING AND CURRENT ROW) AS m "
          "FROM t GROUP BY day LIMIT 9 OFFSET 1"),
         "SELECT day, AVG(COUNT(*)) OVER (ORDER BY day ROWS 2 PRECEDING) AS m FROM t GROUP BY day",
-        "SELECT day, AVG(COUNT(*)) OVER (ORDER BY day) AS m, COUNT(*) AS n FROM t GROUP BY day",
         f"SELECT day, ward, SUM(COUNT(*)) {OVER_EACH}) AS s FROM t GROUP BY day, ward ORDER BY 1, 2",
         f"SELECT ward, day, COUNT(*) - LAG(COUNT(*)) {OVER_EACH}) AS s FROM t GROUP BY 2, 1 ORDER BY 2, 1",
         f"SELECT ward, SUM(SUM(stay)) {OVER_EACH} ROWS 3 PRECEDING) s FROM t GROUP BY day, 1 ORDER BY day, 1",
@@ -160,7 +159,6 @@ def test_a_sum_and_a_count_of_the_same_frame_are_one_query() -> None:
     [
         ("day, SUM(COUNT(*)) OVER (ORDER BY ward) GROUP BY day, ward", "write OVER (ORDER BY day)"),
         ("day, SUM(COUNT(*)) OVER (ORDER BY day DESC) GROUP BY day", "write OVER (ORDER BY day)"),
-        ("day, SUM(COUNT(*)) OVER (PARTITION BY day) GROUP BY day", "write OVER (ORDER BY day)"),
         ("day, SUM(COUNT(*)) OVER (ORDER BY day) GROUP BY day, ward", "PARTITION BY ward ORDER BY day"),
         ("day, LAG(COUNT(*)) OVER (PARTITION BY ward ORDER BY day) GROUP BY day", "omit PARTITION BY"),
         ("ward, SUM(COUNT(*)) OVER (ORDER BY ward) GROUP BY ward", "GROUP BY day, week, month or phase"),
@@ -168,7 +166,6 @@ def test_a_sum_and_a_count_of_the_same_frame_are_one_query() -> None:
         ("day, SUM(COUNT(*) + 1) OVER (ORDER BY day) GROUP BY day", "not a sum over periods"),
         ("day, SUM(COUNT(*)) OVER (ORDER BY day ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) GROUP BY day",
          "this frame is not one of the last periods"),
-        ("day, SUM(COUNT(*)) OVER (ORDER BY day ROWS -1 PRECEDING) GROUP BY day", "not one of the last"),
         ("day, SUM(COUNT(*)) OVER (ORDER BY day RANGE 2 PRECEDING) GROUP BY day", "not one of the last"),
         ("day, LAG(COUNT(*), 1.5) OVER (ORDER BY day) GROUP BY day", "whole number from 0 to 1,000"),
         ("day, LAG(COUNT(*), 1, 0) OVER (ORDER BY day) GROUP BY day", "a third argument of LAG"),

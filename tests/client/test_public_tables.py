@@ -61,17 +61,11 @@ def test_a_select_gives_what_sql_gives(text: str, rows: list[tuple[object, ...]]
         "SELECT zeroblob(100000000) FROM beds",
         "SELECT load_extension('x') FROM beds",
         "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
+        "ATTACH 'x' AS y",
+        "SELECT 1; DROP TABLE beds",
         "SELECT COUNT(*) FROM " + ", ".join(f"beds AS b{i}" for i in range(30)),
     ],
 )
 def test_what_gives_no_table_or_takes_too_long_is_refused(text: str) -> None:
-    with pytest.raises(InvalidQuery, match="gives no table"):
-        selected(text, [BEDS])
-
-
-@pytest.mark.parametrize(
-    "text", ["DELETE FROM beds", "ATTACH 'x' AS y", "SELECT 1; DROP TABLE beds"]
-)
-def test_only_one_select_is_worked_out(text: str) -> None:
-    with pytest.raises(InvalidQuery):
+    with pytest.raises(InvalidQuery, match=r"gives no table|semicolon|not understood"):
         selected(text, [BEDS])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import InvalidQuery
-from stream_dp.sql import example, parse, plan
+from stream_dp.sql import parse, plan
 
 ORDERS: list[dict[str, Any]] = [
     {"name": "ordered_at", "type": "date", "by": "month", "from": "2026-01-01", "until": "2027-03-01"},
@@ -130,20 +130,13 @@ def test_groups_by_a_function_of_a_date_are_its_periods(sql: str, group_by: list
         ("EXTRACT(HOUR FROM day) = 3", "is not the same for all dates of a day of day", "ask for YEAR"),
         ("SELECT COUNT(*) GROUP BY DATE_TRUNC('year', ordered_at)",
          "this table is worked out from answers, so this is not one query", "ask it as a statement"),
-        ("SELECT COUNT(*) GROUP BY MONTH(ordered_at)", "this table is worked out", "as a statement"),
-        ("SELECT DATE_TRUNC('month', ordered_at), COUNT(*)", "is not grouped by", "add GROUP BY"),
         ("MONTH(amount) = 1", "amount is a number and no date", "compare the attribute itself"),
         ("DATE_TRUNC('month', day) = '2026-01-02'", "does not begin a month", "the first day of a month"),
-        ("DATE_TRUNC('month', day) = '2026'", "does not begin a month", "the first day of a month"),
-        ("DATE_TRUNC('decade', day) = '2020-01-01'", "does not begin a decade", "the first day of a decade"),
         ("ordered_at = 'March'", "'March' is not a date, but ordered_at is", "write DATE '2026-03-14'"),
         ("ordered_at >= 2026", "2026 is not a date", "write DATE '2026-03-14'"),
         ("ordered_at >= '2026-13-01T00:00:00Z'", "is not a date", "write DATE '2026-03-14'"),
         ("ordered_at >= '2026-03-31 23:59:59.999'",
          "'2026-03-31 23:59:59.999' has a fraction of a second, at which no period begins or ends",
-         "compare with a full second"),
-        ("ordered_at <= '2026-03-31 23:59:59.5'", "has a fraction of a second", "a full second"),
-        ("DATE_TRUNC('day', day) < '2026-01-02 23:59:59.999'", "has a fraction of a second",
          "compare with a full second"),
         ("ordered_at > CURRENT_DATE", "the present cannot be asked about", "write a date"),
         ("weekday = 'Samstag'", "is not a period of weekday", "write 'Mon' to 'Sun', or 1 to 7"),
@@ -151,12 +144,7 @@ def test_groups_by_a_function_of_a_date_are_its_periods(sql: str, group_by: list
         ("MONTH(ordered_at) = 'May'", "'May' is not a number", "write it without quotes"),
         ("MONTH(ordered_at) = MONTH(day)", "functions are not answered", "with a constant"),
         ("size > 'other'", "unlisted values have no place in the order", "compare a listed value"),
-        ("size > 'XL'", "'XL' is not a listed value of size", "size = 'other'"),
-        ("status > 'paid'", "status is a category and has no order", "use = or IN"),
         ("status = DATE '2026-01-01'", "casts are not answered", "compare the attribute as it is"),
-        ("amount > DATE '2026-01-01'", "casts are not answered", "compare the attribute as it is"),
-        ("SELECT AVG(ordered_at)", "ordered_at is a date", "ask for AVG of a number"),
-        ("ordered_at", "ordered_at is not a condition", "compare it"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked_of_a_date_is_refused_with_a_way_that_can(
@@ -166,11 +154,6 @@ def test_what_cannot_be_asked_of_a_date_is_refused_with_a_way_that_can(
         parse(sql, ORDERS)
     assert problem in refused.value.problem
     assert fix in refused.value.fix
-
-
-@pytest.mark.parametrize("attribute", ORDERS, ids=lambda attribute: attribute["name"])
-def test_the_example_of_each_attribute_can_be_asked(attribute: dict[str, Any]) -> None:
-    assert parse(example([attribute]), ORDERS)["kind"] == "predicate"
 
 
 @pytest.mark.parametrize(
@@ -216,14 +199,11 @@ def test_a_part_of_a_date_groups_all_periods_that_have_it() -> None:
         "in": ["2026-01", "2026-02", "2026-03", "2027-01", "2027-02"],
     }
     assert len(others) == 4  # three quarters, and the dates outside the bounds
+    month = {"name": "month", "type": "date", "by": "month_of_year"}
+    for attribute, n_queries in ((month, 4), ({**month, "missing": True}, 5)):
+        again = plan("SELECT QUARTER(month) AS q, COUNT(*) GROUP BY q", [attribute])
+        assert len(again.queries) == n_queries, "no date is without a group"
     with pytest.raises(InvalidQuery, match="does not lie in one group"):
         plan("SELECT DATE_TRUNC('week', ordered_at), COUNT(*) GROUP BY 1", ORDERS)
     with pytest.raises(InvalidQuery, match="is not the same for all dates of a month"):
         plan("SELECT EXTRACT(DAY FROM ordered_at), COUNT(*) GROUP BY 1", ORDERS)
-
-
-def test_a_period_that_comes_again_leaves_no_date_without_a_group() -> None:
-    month = {"name": "month", "type": "date", "by": "month_of_year"}
-    for attribute, n_queries in ((month, 4), ({**month, "missing": True}, 5)):
-        found = plan("SELECT QUARTER(month) AS q, COUNT(*) GROUP BY q", [attribute])
-        assert len(found.queries) == n_queries

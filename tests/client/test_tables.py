@@ -62,17 +62,6 @@ def test_a_median_by_group_is_a_text_of_bins_that_sorts_by_its_place() -> None:
     assert any("lies in the bins shown, with a confidence of 99%" in note for note in found.notes)
 
 
-def test_medians_of_several_conditions_are_queries_of_their_own() -> None:
-    plan = sql.plan(
-        "SELECT MEDIAN(age) FILTER (WHERE smoker) AS a, MAX(age) AS b, COUNT(*) FROM people "
-        "WHERE age >= 18 GROUP BY smoker",
-        PEOPLE,
-    )
-    kinds = [(query["kind"], query.get("rank")) for query in plan.queries]
-    assert kinds == [("quantile", 0.5), ("quantile", 1.0), ("table", None)]
-    assert all(query["group_by"] == ["smoker"] for query in plan.queries)
-
-
 # ---------------------------------------------------------------- arithmetic
 
 
@@ -118,6 +107,9 @@ def test_a_quotient_whose_divisor_may_be_zero_has_no_bar() -> None:
 
 
 def test_rounding_widens_a_bar_by_what_it_takes_off() -> None:
+    assert made(SMOKERS, count_answer(300.4, 2)).rows == [(300, pytest.approx(2.4))]
+    of_persons = count_answer(300, 2, count_bar=9.0)
+    assert made(SMOKERS, of_persons).rows == [(300, 9.0)], "the one in rows"
     count = "COUNT(*) FILTER (WHERE smoker)"
     found = made(
         f"SELECT ROUND({count} / 7, 1) AS x, ABS(-{count}) AS y FROM people", count_answer(300, 7)
@@ -126,14 +118,6 @@ def test_rounding_widens_a_bar_by_what_it_takes_off() -> None:
     assert rounded == 42.9
     assert bar == pytest.approx(1.0 + abs(42.9 - 300 / 7))
     assert (size, size_bar) == (300, pytest.approx(7.0))
-
-
-def test_a_bar_of_a_count_covers_how_the_count_was_rounded() -> None:
-    assert made(SMOKERS, count_answer(300.4, 2)).rows == [(300, pytest.approx(2.4))]
-
-
-def test_where_a_person_is_protected_the_bar_of_a_count_is_the_one_in_rows() -> None:
-    assert made(SMOKERS, count_answer(300, 2, count_bar=9.0)).rows == [(300, 9.0)]
 
 
 # ---------------------------------------------------------------- spreads
@@ -168,22 +152,13 @@ def test_the_bar_of_a_variance_covers_all_counts_within_their_bars(
     assert isinstance(half, float)
     assert worst <= half + 1e-9
     assert half <= 12 * worst + 1e-9, "the bar is no excuse"
-
-
-def test_a_deviation_is_the_root_of_the_variance_of_a_sample() -> None:
-    counts = [100.0, 200.0, 300.0, 50.0]
-    found = made("SELECT STDDEV(age), VAR_SAMP(age) FROM people", bins(counts, 2.0))
-    ((deviation, _, sample, _),) = found.rows
-    assert sample == pytest.approx(variance(counts) * 650 / 649)
-    assert isinstance(sample, float)
-    assert deviation == pytest.approx(math.sqrt(sample))
-    assert any("middle of its bin" in note for note in found.notes)
-
-
-def test_a_spread_of_so_few_rows_that_there_may_be_none_has_no_value() -> None:
-    assert made("SELECT VAR_POP(age) FROM people", bins([1, 1, 0, 0], 5.0)).rows == [(None, None)]
-    assert made("SELECT VAR_POP(age) FROM people", bins([1, 1, 0, 0], None)).rows == [(None, None)]
-    assert made("SELECT VAR_POP(age) FROM people", bins([0, 0, 0, 0], 5.0)).rows == [(None, None)]
+    ((sample, _, deviation, _),) = made(
+        "SELECT VAR_SAMP(age), STDDEV(age) FROM people", bins(counts, bar)
+    ).rows
+    assert sample == pytest.approx(variance(counts) * sum(counts) / (sum(counts) - 1))
+    assert deviation == pytest.approx(math.sqrt(float(str(sample))))
+    few = made("SELECT VAR_POP(age) FROM people", bins([1, 1, 0, 0], bar and 5.0))
+    assert (few.rows == [(None, None)]) is (bar > 0), "there may be none"
 
 
 # ---------------------------------------------------------------- rows
@@ -218,12 +193,6 @@ def test_rows_are_sorted_cut_and_chosen_by_published_values(
     clauses: str, expected: list[Any]
 ) -> None:
     assert made(f"{BY_CITY} {clauses}", table(COUNTS, 5.0)).column("city") == expected
-
-
-def test_bins_are_sorted_by_their_values_and_not_as_text() -> None:
-    statement = "SELECT age, COUNT(*) FROM people GROUP BY age ORDER BY age DESC"
-    found = made(statement, bins([1, 2, 3, 4], 1.0)).column("age")
-    assert found == [">= 65", "30 to 64", "18 to 29", "< 18", None]
 
 
 def test_where_values_choose_the_rows_the_bars_hold_for_all_cells_at_once() -> None:
@@ -368,17 +337,13 @@ DOUBLED = ", ".join(f"a{i} + a{i} AS a{i + 1}" for i in range(60))
     ("statement", "words"),
     [
         ("SELECT city, age, COUNT(*) FROM people GROUP BY city", "age is not grouped by; add GROUP BY age"),
-        ("SELECT COUNT(*) FROM people GROUP BY 3", "GROUP BY 3 is not the number of a column"),
         ("SELECT city, COUNT(*) FROM people GROUP BY city ORDER BY 4", "write 1 to 2, or a name"),
         ("SELECT city, COUNT(*) FROM people GROUP BY city, city", "city is grouped by twice"),
         ("SELECT COUNT(*) FROM people LIMIT -1", "LIMIT takes a whole number"),
         ("SELECT COUNT(*) FROM people HAVING smoker", "smoker is not a condition on the table"),
-        ("SELECT AVG(city) FROM people", "city is a category; ask for AVG of a number"),
-        ("SELECT AVG(CASE WHEN smoker THEN 1 END) FROM people", "write ELSE 0 END"),
         ("SELECT AVG(CASE WHEN smoker THEN age ELSE 0 END) FROM people", "omit ELSE"),
         ("SELECT SUM(CASE WHEN smoker THEN 'a' ELSE 0 END) FROM people", "CASE WHEN ... THEN 1 ELSE 0 END"),
         ("SELECT SUM(age + 1) FROM people", "add up one attribute"),
-        ("SELECT STDDEV(city) FROM people", "city is a category; name a number"),
         ("SELECT age, STDDEV(age) FROM people GROUP BY age", "age is grouped by"),
         ("SELECT MODE(age), COUNT(*) FROM people WHERE smoker", "MODE(age) is about all rows"),
         ("SELECT age, MEDIAN(age), COUNT(*) FROM people GROUP BY age", "age is grouped by; all of its"),
@@ -402,24 +367,18 @@ DOUBLED = ", ".join(f"a{i} + a{i} AS a{i + 1}" for i in range(60))
         ("SELECT DISTINCT city FROM people WHERE day >= '2026-11-01'", "values follow no condition"),
         ("SELECT city, COUNT(*) FROM people GROUP BY city HAVING city > 3", "has no order"),
         ("SELECT city, COUNT(*) FROM people GROUP BY city HAVING city = 'bonn'", "did you mean 'Bonn'?"),
-        ("SELECT n FROM (SELECT city, COUNT(*) n FROM people GROUP BY 1) WHERE city = 'Oslo'", "not a"),
-        ("SELECT city AS c, COUNT(*) FROM people GROUP BY c HAVING c IN ('Bonn', 'Rom')", "not a listed"),
         ("SELECT city, age, COUNT(*) FROM people GROUP BY 1, 2 HAVING city = age", "something else than a"),
         ("SELECT city, COUNT(*) FROM people GROUP BY city HAVING COALESCE(city, 'x') = 'x'", "functions are"),
         ("SELECT age, COUNT(*) FROM people GROUP BY age HAVING age IN (30, 31)", "this cuts a bin of age"),
         ("SELECT age, COUNT(*) FROM people GROUP BY age HAVING age > '5'", "'5' is not a number, but age is"),
-        ("SELECT age, COUNT(*) FROM people GROUP BY age HAVING age BETWEEN '3' AND '5'", "is not a number"),
         ("SELECT n FROM (SELECT age, COUNT(*) AS n FROM people GROUP BY age) WHERE age < 31", "30 or 65"),
         ("SELECT MEDIAN(age) FROM people HAVING MEDIAN(age) > 30", "a text beside a number"),
         ("SELECT age + 1, COUNT(*) FROM people GROUP BY age", "age is a text here"),
-        ("SELECT ROUND(age), COUNT(*) FROM people GROUP BY age", "age is a text here"),
-        ("SELECT COALESCE(age, 0), COUNT(*) FROM people GROUP BY age", "a text beside a number"),
         ("SELECT COUNT(*) FROM people GROUP BY CASE WHEN smoker THEN 1 ELSE 'a' END", "texts and numbers"),
         ("SELECT (SELECT n FROM (SELECT city, COUNT(*) n FROM people GROUP BY 1) WHERE city = 'Bonn')",
          "a subquery here has no groups"),
         ("SELECT COUNT(*) AS n, (SELECT n FROM people) FROM people", "there is no attribute n"),
         ("SELECT COUNT(*) / NULLIF(COUNT(*) FILTER (WHERE smoker), 5) FROM people", "a / NULLIF(x, 0)"),
-        ("SELECT NULLIF(COUNT(*), 0) FROM people", "a / NULLIF(x, 0)"),
         (f"SELECT {FILTERED} FROM people GROUP BY {TWO_BY_TWO}", "more than 100 queries"),
         (f"SELECT COUNT(*) AS a0, {DOUBLED} FROM people", "more than 1,000 parts"),
     ],
@@ -473,12 +432,6 @@ def test_a_part_of_all_rows_is_not_one_of_each_group(ratio: str) -> None:
     assert found.column("x") == [0.02, 0.04, 0.06, 0.08, 0.1]
 
 
-def test_a_sum_of_each_group_over_a_count_of_all_rows_is_not_a_mean() -> None:
-    ratio = "SUM(age) / (SELECT COUNT(age) FROM people)"
-    plan = sql.plan(f"SELECT city, {ratio} FROM people GROUP BY city", PEOPLE)
-    assert [query["kind"] for query in plan.queries] == ["sum", "predicate"]
-
-
 @pytest.mark.parametrize(
     "statement",
     [
@@ -508,11 +461,6 @@ def test_cases_that_are_numbers_are_sorted_and_compared_as_numbers() -> None:
     assert found.column("c") == [9, 10]
     assert found.columns[0].type == "integer"
     assert made(f"{cases} HAVING c = 9", *counts).column("n") == [500]
-
-
-def test_each_part_of_a_chain_of_quotients_is_translated_once() -> None:
-    plan = sql.plan(f"SELECT COUNT(*){' / 2' * 60} FROM people", PEOPLE)
-    assert len(plan.queries) == 1
 
 
 def test_combinations_are_tried_only_until_they_are_too_many(

@@ -55,24 +55,6 @@ def test_conditions_about_time_are_a_window(time: str, window: dict[str, Any]) -
     QueryFields.read({"query_id": "q", **asked})
 
 
-def test_a_group_of_periods_is_a_series() -> None:
-    assert read("SELECT day, COUNT(*) GROUP BY day") == {
-        "kind": "predicate",
-        "where": None,
-        "series": "day",
-    }
-    assert read("SELECT week, smoker, AVG(age) WHERE age >= 30 GROUP BY smoker, week") == {
-        "kind": "sum",
-        "attribute": "age",
-        "mean": True,
-        "group_by": ["smoker"],
-        "where": AGE,
-        "series": "week",
-    }
-    share = read("SELECT AVG(CASE WHEN smoker THEN 1 ELSE 0 END) GROUP BY phase")
-    assert (share["kind"], share["series"]) == ("share", "phase")
-
-
 def test_an_attribute_of_that_name_is_the_attribute() -> None:
     schema = [*SCHEMA, {"name": "Day", "type": "category", "values": ["Mon", "Tue"]}]
     assert parse("day = 'Mon'", schema)["where"] == {"attribute": "Day", "eq": "Mon"}
@@ -86,23 +68,17 @@ def test_an_attribute_of_that_name_is_the_attribute() -> None:
     ("sql", "problem"),
     [
         ("smoker OR day = '2026-11-01'", "day is the time of the query, which cannot be part"),
-        ("NOT day = '2026-11-01'", "day is the time of the query, which cannot be part"),
-        ("day <> '2026-11-01'", "day is the time of the query, which cannot be part"),
-        ("day >= 5", "this is not a date"),
         ("day >= 'Monday'", "this is not a date"),
         ("day >= '2026-11-02 10:00:00'", "this is not midnight"),
         ("day >= '2026-11-02 00:00:00.5'", "this has a fraction of a second"),
         ("week = '2026-11-02T00:00:00Z'", "this is not a Monday"),
         ("day >= '2026-11-02T00:00Z' AND day < '2026-11-09'", "one bound has an offset from UTC"),
-        ("day >= '2026-11-02T00:00Z' AND day > '2026-11-09'", "one bound has an offset from UTC"),
-        ("week = '2026-11-03'", "this is not a Monday"),
         ("month = '2026-11-03'", "this is not the first day of a month"),
         ("phase > 3", "the last phase is missing"),
         ("phase = 1.5", "this is not the number of a phase"),
         ("phase BETWEEN 7 AND 3", "no phase satisfies this"),
         ("day < '2026-11-01' AND day > '2026-11-01'", "no day satisfies this"),
         ("phase = 3 AND day = '2026-11-01'", "a window is by date or by phase"),
-        ("DATE_TRUNC('month', day) = '2026-11-03'", "this is not the first day of a month"),
         ("DATE_TRUNC('year', day) = '2026-01-01'", "day is the time of the query"),
         ("SELECT COUNT(*) GROUP BY day, week", "a series is of one period"),
         ("SELECT MODE(age) GROUP BY day", r"MODE\(age\) is about all rows"),
@@ -121,19 +97,27 @@ def message(query: Query[Any]) -> dict[str, Any]:
     return item
 
 
-def test_arguments_say_the_same() -> None:
-    asked = Query("age >= 30", window={"last": "7 days"}, series="day")
-    assert message(asked) == {
-        "kind": "predicate",
-        "where": AGE,
-        "window": {"last": "7 days"},
-        "series": "day",
-    }
-    same = Query("day >= '2026-11-02' AND day < '2026-11-09'", window=WEEK)
-    assert message(same)["window"] == WEEK
-    before = Query.difference("smoker", {"previous": "7 days"}, window={"last": "7 days"})
-    assert message(before)["minus_window"] == {"previous": "7 days"}
-    assert message(Query.sum("age", series="week"))["series"] == "week"
+COUNT: dict[str, Any] = {"kind": "predicate", "where": None}
+
+
+@pytest.mark.parametrize(
+    ("query", "fields"),
+    [
+        (Query("SELECT day, COUNT(*) GROUP BY day"), {**COUNT, "series": "day"}),
+        (Query("SELECT week, smoker, AVG(age) WHERE age >= 30 GROUP BY smoker, week"),
+         {"kind": "sum", "attribute": "age", "mean": True, "group_by": ["smoker"], "where": AGE,
+          "series": "week"}),
+        (Query("age >= 30", window={"last": "7 days"}, series="day"),
+         {**COUNT, "where": AGE, "window": {"last": "7 days"}, "series": "day"}),
+        (Query("day >= '2026-11-02' AND day < '2026-11-09'", window=WEEK), {**COUNT, "window": WEEK}),
+        (Query.sum("age", series="week"),
+         {"kind": "sum", "attribute": "age", "series": "week"}),
+    ],
+)  # fmt: skip
+def test_a_group_of_periods_is_a_series_and_arguments_say_the_same(
+    query: Query[Any], fields: dict[str, Any]
+) -> None:
+    assert message(query) == fields
 
 
 @pytest.mark.parametrize(
