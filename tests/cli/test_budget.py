@@ -12,7 +12,6 @@ from stream_dp.cli.use.budget_command import epsilons_of, in_every_phase, promis
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.core.budget.accountant import epsilon_of, rho_max
 from stream_dp.messages import Definition
-from stream_dp.profiles.builder import epsilon_spent
 
 PEOPLE: dict[str, Any] = {
     "version": 1,
@@ -90,16 +89,19 @@ def test_what_counts_is_what_each_line_has_spent() -> None:
     assert each == [pytest.approx(epsilon_of(rho / 3, 1e-9), rel=1e-9), 0.0]
 
 
+def test_a_pure_promise_is_spent_as_a_sum_of_epsilons() -> None:
+    pure = {"privacy": {"epsilon": 0.003, "delta": 0}, "mechanism": {"profile": "counts"}}
+    definition = Definition.read({**PEOPLE, **pure})
+    assert epsilons_of(definition, spent(FULL // 2, FULL // 4)) == pytest.approx([0.0015, 0.00075])
+    said = "epsilon 0.003 at delta 0 is promised to every row, for ever; 1 look"
+    assert promise(definition, spent(FULL)).startswith(said)
+
+
 def test_a_loss_is_never_said_to_pass_a_promise_that_covers_it() -> None:
     full = spent(*[FULL] * 24)
     assert in_every_phase(people(lifetime=True), full) == 1.0
     assert in_every_phase(people(phases=24), full) == 1.0
     assert in_every_phase(people(phases=23), full) > 1.0
-
-
-def test_a_row_loses_what_it_always_did() -> None:
-    definition = people()
-    assert epsilons_of(definition, spent(FULL // 2)) == [epsilon_spent(definition, 0.5)]
 
 
 @pytest.mark.parametrize(

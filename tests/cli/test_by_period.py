@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.cli.files.reading_options import FileReading
 from stream_dp.cli.files.row_files import RowFile
-from stream_dp.cli.files.rows_by_period import TIME, by_period, periods_of
+from stream_dp.cli.files.rows_by_period import periods_of
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition
 from stream_dp.periods import Calendar, Length, zone_of
@@ -37,23 +37,6 @@ def test_a_time_with_an_offset_is_an_instant_and_one_without_is_what_clocks_show
     assert periods_of(nothing, BERLIN) == [None] * len(nothing)
 
 
-@pytest.mark.parametrize("in_order", [True, False])
-def test_each_row_is_in_one_part_of_its_period_and_periods_come_in_order(*, in_order: bool) -> None:
-    rng, rows = random.Random(1), list(range(500))
-    periods = [rng.randrange(9) for _ in rows]
-    if in_order:
-        periods.sort()
-    chunks = [
-        {"n": rows[start : start + 70], TIME: periods[start : start + 70]}
-        for start in range(0, 500, 70)
-    ]
-    found = list(by_period(chunks, 40, in_order=in_order))
-    sent = [(period, n) for columns, period in found for n in columns["n"]]
-    assert sent == sorted(zip(periods, rows, strict=True))
-    assert all(set(columns) == {"n"} for columns, _ in found)
-    assert in_order or max(len(columns["n"]) for columns, _ in found) <= 40
-
-
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_batches_say_the_day_that_they_are_about_and_go_on_where_they_stopped(
     tmp_path: Path, *, shuffled: bool
@@ -72,6 +55,8 @@ def test_batches_say_the_day_that_they_are_about_and_go_on_where_they_stopped(
     for batch in sent:
         assert {f"2026-03-{28 + int(n) // 40}" for n in batch.columns["n"]} == {batch.at}
     assert [batch.at for batch in sent] == sorted(str(batch.at) for batch in sent)
+    assert all(set(batch.columns) == {"n"} for batch in sent)
+    assert not shuffled or max(batch.stop - batch.start for batch in sent) <= 25
     in_order = [int(n) for batch in sent for n in batch.columns["n"]]
     assert sorted(in_order) == list(range(120))
     rest = [int(n) for batch in source.batches(47) for n in batch.columns["n"]]

@@ -66,15 +66,6 @@ def admin(kafka_server: str) -> Iterator[KafkaAdminClient]:
     client.close()
 
 
-def test_a_data_set_that_was_exported_is_no_fault_and_what_is_stopped_has_its_command() -> None:
-    moved = doctor_command._stopped("people", MOVED)
-    assert (moved.health, moved.fix) == ("note", "")
-    lost = "the journal was cut. Restore Redis and run `stream-dp journal repair`"
-    stopped = doctor_command._stopped("people", lost)
-    assert stopped.health == "bad"
-    assert stopped.fix == "stop all workers and run: stream-dp journal repair"
-
-
 EPOCH = bytes(range(16))
 
 
@@ -200,27 +191,6 @@ def test_a_journal_that_was_cut_is_bad(examine: Examine, deployment: Any, journa
         f"partition {partition} of the journal was cut: something was published"
     )
     assert fix.endswith(f"stream-dp journal repair --partition {partition}")
-
-
-def test_what_a_repair_has_stopped_is_bad(examine: Examine, journal: Journal) -> None:
-    journal.commit("people", {(StateTable.FACT, b"fact"): b"one"})
-    why = "the journal was cut: run `stream-dp journal repair`"
-    journal.append(partition_of(b"people", 2), "mark", "", marks.said(stopped={"people": why}))
-    found = examine()
-    ((fault, fix),) = found["bad"]
-    assert fault == f"the journal has people, and it is not whole: {why}"
-    assert fix == "stop all workers and run: stream-dp journal repair"
-    assert f"partition {partition_of(b'people', 2)} of the journal has 3 entries" in str(
-        found["good"]
-    )
-
-
-def test_an_input_that_was_cut_is_bad(examine: Examine, deployment: Any, journal: Journal) -> None:
-    place = f"{deployment.topics.name('queries')}:1"
-    journal.append(1, "mark", "", marks.said(cut={place: 70}))
-    ((fault, fix),) = examine()["bad"]
-    assert fault.startswith(f"{place} was read to offset 70 and was cut")
-    assert f"stream-dp journal repair --input {place} --apply --restored" in fix
 
 
 def test_servers_that_do_not_answer_are_named(examine: Examine) -> None:
@@ -442,38 +412,6 @@ def test_the_journal_of_a_worker_is_compared_with_the_ledger_and_with_redis(
     )
 
 
-def test_another_ledger_on_the_topic_than_on_the_journal_is_bad(
-    examine: Examine, deployment: Any, journal: Journal
-) -> None:
-    defined = definition_of("people")
-    entry, head = ledger.append(
-        ledger.GENESIS, 0, "people", "dataset", {"definition": defined, "line": {}}
-    )
-    deployment.produce("catalog", defined, key="people")
-    deployment.produce("ledger", entry, key="people")
-    mine = {
-        (StateTable.FACT, b"ledger"): b"1",
-        (StateTable.FACT, b"ledger head"): head.hex().encode(),
-    }
-    journal.commit("people", mine)
-
-    def compared() -> tuple[str, str]:
-        on_topic = [entry]
-        found = doctor_command._compared(on_topic, journal.states["people"])
-        return found.health, found.finding
-
-    assert compared()[0] == "good"
-    journal.commit("people", {(StateTable.SPENT, b"0"): b"5 0"})
-    assert compared() == (
-        "bad",
-        "people: what the journal says is spent is not what its ledger charges",
-    )
-    journal.commit("people", {(StateTable.FACT, b"ledger head"): bytes(32).hex().encode()})
-    assert compared() == ("bad", "people: its ledger on the topic is not the one of the journal")
-    journal.commit("people", {(StateTable.FACT, b"ledger"): b"2"})
-    assert compared() == ("note", "people: 1 entries of its ledger are not on the topic yet")
-
-
 def test_without_the_address_of_redis_an_analyst_still_gets_the_rest(
     run: Callable[..., Any], deployment: Any
 ) -> None:
@@ -483,3 +421,42 @@ def test_without_the_address_of_redis_an_analyst_still_gets_the_rest(
     assert ended.code == 0
     assert "note  the journal and Redis were not checked" in ended.out
     assert "all checks passed" in ended.out
+
+
+def test_what_is_stopped_or_cut_is_bad_and_has_its_command(
+    examine: Examine, deployment: Any, journal: Journal
+) -> None:
+    journal.commit("people", {(StateTable.FACT, b"fact"): b"one"})
+    why, place = "the journal was cut", f"{deployment.topics.name('queries')}:1"
+    stopped = marks.said(stopped={"people": f"{why}: run `stream-dp journal repair`"})
+    journal.append(partition_of(b"people", 2), "mark", "", stopped)
+    journal.append(1, "mark", "", marks.said(cut={place: 70}))
+    found = examine()
+    (fault, fix), (cut, way) = sorted(found["bad"], key=lambda one: place in one[0])
+    assert fault.startswith(f"the journal has people, and it is not whole: {why}")
+    assert fix == "stop all workers and run: stream-dp journal repair"
+    assert cut.startswith(f"{place} was read to offset 70 and was cut")
+    assert f"stream-dp journal repair --input {place} --apply --restored" in way
+    moved = doctor_command._stopped("people", MOVED)
+    assert (moved.health, moved.fix) == ("note", ""), "it is as it should be"
+
+
+def test_another_ledger_on_the_topic_than_on_the_journal_is_bad() -> None:
+    body = {"definition": definition_of("people"), "line": {}}
+    entry, head = ledger.append(ledger.GENESIS, 0, "people", "dataset", body)
+    state = State("people")
+
+    def compared(pairs: Pairs) -> tuple[str, str]:
+        made = state.drafted(pairs)
+        state.apply(made, made.to_bytes()[1])
+        found = doctor_command._compared([entry], state)
+        return found.health, found.finding.removeprefix("people: ")
+
+    fact, head_of = StateTable.FACT, (StateTable.FACT, b"ledger head")
+    assert compared({(fact, b"ledger"): b"1", head_of: head.hex().encode()})[0] == "good"
+    spent = ("bad", "what the journal says is spent is not what its ledger charges")
+    assert compared({(StateTable.SPENT, b"0"): b"5 0"}) == spent
+    other = ("bad", "its ledger on the topic is not the one of the journal")
+    assert compared({head_of: bytes(32).hex().encode()}) == other
+    lacks = ("note", "1 entries of its ledger are not on the topic yet")
+    assert compared({(fact, b"ledger"): b"2"}) == lacks

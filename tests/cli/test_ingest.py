@@ -10,7 +10,6 @@ import pytest
 
 from stream_dp.cli.files.row_files import RowFile
 from stream_dp.cli.use.ingest_command import _checked_time, _counted_before, _report
-from stream_dp.display.event_words import event_line
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition, Event
 from tests.pipeline.world import definition
@@ -57,14 +56,6 @@ def test_the_report_says_how_many_rows_were_counted_and_how_many_wait(
     out = capsys.readouterr().out
     assert out.startswith(said)
     assert ("7 rows wait" in out) is not close
-
-
-def test_an_event_names_a_batch_by_its_id_or_by_its_producer_and_number() -> None:
-    assert event_line(KNOWN) == "batch counted before p-0-10"
-    counted = {"batch_id": None, "producer": "till-7", "sequence": 12}
-    assert event_line(KNOWN.model_copy(update=counted)) == "batch counted before till-7 12"
-    accepted = KNOWN.model_copy(update={**counted, "event": "batch_accepted", "rows": 3})
-    assert event_line(accepted) == "3 rows taken in (batch till-7 12), 7 wait"
 
 
 def test_at_a_terminal_the_command_asks_whether_undated_rows_are_of_today(

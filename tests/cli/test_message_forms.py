@@ -16,18 +16,12 @@ def said(*values: bytes | None) -> list[str]:
     return list(forms.complaints())
 
 
-def test_messages_that_are_objects_are_not_spoken_of() -> None:
+def test_messages_that_are_no_objects_are_counted_by_their_form() -> None:
     assert said(GOOD, b"{}") == []
-
-
-def test_messages_that_are_none_are_counted_by_their_form() -> None:
     framed, strange, empty = said(FRAMED, FRAMED, b"[1]", b"\xff", b"7", None, GOOD, b"", GOOD)
     assert framed.startswith("2 of 9 messages are framed by a schema registry (a byte 0 and the id")
     assert strange.startswith("3 of 9 messages are not JSON objects, so their values are")
     assert empty.startswith("2 of 9 messages have no value")
-
-
-def test_a_source_at_which_a_worker_stops_is_named() -> None:
     stops = "no message is a JSON object, so a worker stops at this source"
     assert said(FRAMED, None, b"x")[-1].startswith(stops)
     for values in ((FRAMED, GOOD), (None, b""), (GOOD,)):

@@ -38,7 +38,7 @@ def of_rows(definition: dict[str, Any]) -> dict[str, Any]:
 def sample(tmp_path: Path) -> Write:
     """``sample(persons=5000)``: a file of 20,000 rows, each person with as many."""
 
-    def sample(persons: int = 5_000, head: str = "city,age,smoker,user_id") -> Path:
+    def sample(persons: int = 5_000) -> Path:
         draw = np.random.default_rng(1)
         cities, ages = draw.choice(["Bonn", "Graz", "Lyon"], N_ROWS), draw.integers(10, 60, N_ROWS)
         rows = (
@@ -46,7 +46,7 @@ def sample(tmp_path: Path) -> Write:
             for i, (city, age) in enumerate(zip(cities, ages, strict=True))
         )
         file = tmp_path / "rows.csv"
-        file.write_text("\n".join([head, *rows]))
+        file.write_text("\n".join(["town,age,smoker,user_id", *rows]))
         return file
 
     return sample
@@ -60,7 +60,7 @@ def lines_of(ended: Any) -> list[str]:
 def test_the_owner_sees_what_each_number_of_rows_keeps_and_costs(
     run: Run, write: Write, sample: Write
 ) -> None:
-    ended = run("dataset", "check", write(), sample())
+    ended = run("dataset", "check", write(), sample(), "--column", "city=town")
     assert set(lines_of(ended)) >= {
         "5,000 persons have rows in a phase of 20,000 rows (mean of 1 phase)",
         "1 25% 75% 1.00 times",
@@ -77,34 +77,26 @@ def test_persons_who_are_too_few_for_the_accuracy_are_told_and_only_a_terminal_h
     run: Run, write: Write, sample: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = "accuracy.error 0.1 is out of reach of a phase of 20,000 rows"
-    logged = run("dataset", "check", write(), sample(persons=50))
+    logged = run("dataset", "check", write(), sample(persons=50), "--column", "city=town")
     assert said in logged.err
     assert "50 persons" not in logged.err
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert f"{said} by 50 persons" in run("dataset", "check", write(), sample(persons=50)).err
-
-
-def test_a_column_of_another_name_is_named_and_rows_have_none(
-    run: Run, write: Write, sample: Write, of_rows: dict[str, Any]
-) -> None:
-    file = sample(head="city,age,smoker,customer")
-    missing = run("dataset", "check", write(), file)
-    assert missing.code == 1
-    assert "there is no column user_id" in missing.err
-    assert "pass --person" in missing.err
-    assert run("dataset", "check", write(), file, "--person", "customer").code == 0
-    rows = run("dataset", "check", write(**of_rows), file, "--person", "customer")
-    assert "--person: this data set protects rows; leave it out" in rows.err
+    assert (
+        f"{said} by 50 persons"
+        in run("dataset", "check", write(), sample(persons=50), "--column", "city=town").err
+    )
 
 
 def test_for_life_nothing_is_lost_later_and_the_table_is_about_a_first_phase(
     run: Run, write: Write, sample: Write, of_rows: dict[str, Any]
 ) -> None:
     file = write(privacy={**of_rows["privacy"], "unit": {**UNIT, "lifetime": True}})
-    ended = run("dataset", "check", file, sample())
+    ended = run("dataset", "check", file, sample(), "--column", "city=town")
     assert "this is about a first phase" in " ".join(lines_of(ended))
     assert "stays longer" not in ended.err
-    advised = " ".join(lines_of(run("advise", file, *SMALL, "--sample", sample())))
+    advised = " ".join(
+        lines_of(run("advise", file, *SMALL, "--sample", sample(), "--column", "city=town"))
+    )
     for said in ("phases for life: ", '"lifetime": true}', "this is about a first phase"):
         assert said in advised
 
@@ -114,7 +106,19 @@ def test_a_public_sample_recommends_how_many_rows_count_and_for_how_many_phases(
     run: Run, write: Write, sample: Write, of_rows: dict[str, Any], *, declared: bool
 ) -> None:
     file = write(**({} if declared else of_rows))
-    lines = lines_of(run("advise", file, *SMALL, "--sample", sample(), "--person", "user_id"))
+    lines = lines_of(
+        run(
+            "advise",
+            file,
+            *SMALL,
+            "--sample",
+            sample(),
+            "--column",
+            "city=town",
+            "--person",
+            "user_id",
+        )
+    )
     said = re.compile(r"Let (\d+) rows? of a person count in a phase, and promise any (\d) phases?")
     found = next(match for line in lines if (match := said.match(line)))
     assert ("The unit in the definition" in lines) is declared
@@ -136,7 +140,17 @@ def test_without_a_sample_nobody_can_say_how_many_rows_a_person_has(
     assert refused.code == 1
     assert "it protects persons, and nobody can guess how many rows a person has" in refused.err
     assert "pass --sample with a PUBLIC file" in refused.err
-    advise = ("advise", write(**of_rows), "--queries", 40, "--sample", sample(), "--person")
+    advise = (
+        "advise",
+        write(**of_rows),
+        "--queries",
+        40,
+        "--sample",
+        sample(),
+        "--column",
+        "city=town",
+        "--person",
+    )
     assert "--person: it is an attribute too" in run(*advise, "city").err
     assert "there is no column nobody" in run(*advise, "nobody").err
 
@@ -145,7 +159,18 @@ def test_a_weak_promise_is_not_recommended_although_it_answers_more(
     run: Run, write: Write, sample: Write, of_rows: dict[str, Any]
 ) -> None:
     """Of 20 phases, a promise for 1 would let a person lose an epsilon of several times the definition's."""
-    words = ("--queries", 400, "--phases", 20, "--sample", sample(), "--person", "user_id")
+    words = (
+        "--queries",
+        400,
+        "--phases",
+        20,
+        "--sample",
+        sample(),
+        "--column",
+        "city=town",
+        "--person",
+        "user_id",
+    )
     ended = run("advise", write(**of_rows, accuracy={"error": 0.01}), *words)
     lines = lines_of(ended)
     start = next(i for i, line in enumerate(lines) if line.startswith("phases rows_per_phase"))
@@ -158,12 +183,3 @@ def test_a_weak_promise_is_not_recommended_although_it_answers_more(
     said = re.search(r"promise any (\d+) phases.*and (\S+)% of the queries are answered", ended.out)
     assert said is not None
     assert next(row for row in rows if row[0] == "calibrated")[1] == f"{said[2]}%"
-
-
-def test_a_sample_with_other_names_of_columns_can_be_read(
-    run: Run, write: Write, sample: Write, of_rows: dict[str, Any]
-) -> None:
-    file = sample(head="town,years,smoker,user_id")
-    words = ("advise", write(**of_rows), *SMALL, "--sample", file)
-    assert "pass --column ATTRIBUTE=COLUMN" in run(*words).err
-    assert run(*words, "--column", "city=town", "--column", "age=years").code == 0

@@ -8,7 +8,8 @@ import pytest
 
 from stream_dp.cli.text.reply_text import answer_line, kinds_table, output
 from stream_dp.display.event_words import event_line
-from stream_dp.messages import Definition, Event, Reason, read_answer
+from stream_dp.messages import Definition, Event, read_answer
+from tests.pipeline.world import definition
 
 FACTS: dict[str, Any] = {
     "dataset": "people",
@@ -25,55 +26,20 @@ FACTS: dict[str, Any] = {
 }
 
 
-def test_what_a_look_of_each_kind_costs_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    definition = Definition.read(
-        {
-            "version": 1,
-            "dataset": "people",
-            "attributes": [{"name": "age", "type": "number", "edges": [18, 65]}],
-            "privacy": {"epsilon": 1.0, "delta": 1e-9},
-            "accuracy": {"error": 0.02},
-            "phase": {"min_rows": 20_000},
-            "kinds": {"threshold": {"share": 0.2}, "between": {"share": 0.3, "answers": 7}},
-        }
-    )
-    output().print(kinds_table(definition))
-    _, trees, runs = capsys.readouterr().out.splitlines()
-    assert trees.split() == ["threshold", "threshold", "20.00%", "0.0759", "0", "5"]
-    assert runs.split() == [
-        "between",
-        "between,",
-        "answers",
-        "7",
-        "30.00%",
-        "0.093",
-        "1.5e-10",
-        "3",
-    ]
-
-
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        (
-            {"kind": "predicate", "error_bar": 0.00498},
-            "would cost 10.00% of a phase's budget, for ± 0.5% of the rows",
-        ),
-        (
-            {"kind": "predicate", "error_bar": 0.00498, "expected": True},
-            "would cost about 10.00% of a phase's budget, for about ± 0.5% of the rows",
-        ),
-        (
-            {"kind": "sum", "error_bar": 0.0123},
-            "would cost 10.00% of a phase's budget, for ± 1.2% of the largest possible sum",
-        ),
+        ({"kind": "predicate", "error_bar": 0.00498},
+         "would cost 10.00% of a phase's budget, for ± 0.5% of the rows"),
+        ({"kind": "predicate", "error_bar": 0.00498, "expected": True},
+         "would cost about 10.00% of a phase's budget, for about ± 0.5% of the rows"),
+        ({"kind": "sum", "error_bar": 0.0123},
+         "would cost 10.00% of a phase's budget, for ± 1.2% of the largest possible sum"),
         ({"kind": "median"}, "would cost 10.00% of a phase's budget"),
-        (
-            {"kind": "sum", "expected": True, "most": 0.35},
-            "would cost about 10.00% of a phase's budget and 35.00% at most",
-        ),
+        ({"kind": "sum", "expected": True, "most": 0.35},
+         "would cost about 10.00% of a phase's budget and 35.00% at most"),
     ],
-)
+)  # fmt: skip
 def test_a_quote_says_the_price_and_how_precise_the_answer_would_be(
     fields: dict[str, Any], words: str
 ) -> None:
@@ -92,10 +58,27 @@ def test_what_cannot_be_had_is_not_called_free() -> None:
     assert answer_line(read_answer(free)).startswith("would be free, for ± 1% of the rows")
 
 
-def test_the_events_of_a_journal_that_was_cut_are_words() -> None:
-    note = "the journal begins again with what Redis has of it"
-    repaired = Event(dataset="people", event="repaired", note=note)
-    assert event_line(repaired) == f"is served again; {note}"
-    reason = Reason(code="stopped", message="the journal was cut")
-    stopped = Event(dataset="people", event="stopped", reason=reason)
-    assert event_line(stopped) == "is stopped: the journal was cut"
+@pytest.mark.parametrize(
+    ("event", "facts", "said"),
+    [
+        ("batch_known", {"batch_id": "p-0-10"}, "batch counted before p-0-10"),
+        ("batch_known", {"producer": "till-7", "sequence": 12}, "batch counted before till-7 12"),
+        ("batch_accepted", {"producer": "till-7", "sequence": 12, "rows": 3, "waiting": 7},
+         "3 rows taken in (batch till-7 12), 7 wait"),
+        ("repaired", {"note": "the journal begins again"}, "is served again; the journal begins again"),
+        ("stopped", {"reason": {"code": "stopped", "message": "the journal was cut"}},
+         "is stopped: the journal was cut"),
+        ("alert", {"analyst": "ana", "query_id": "by@7", "phase": 7, "cells": ("Bonn", "Graz"),
+                   "since_phase": 6}, "alert: by@7 of ana (Bonn; Graz), since phase 6"),
+    ],
+)  # fmt: skip
+def test_an_event_is_told_in_words(event: str, facts: dict[str, Any], said: str) -> None:
+    assert event_line(Event.model_validate({"dataset": "people", "event": event, **facts})) == said
+
+
+def test_what_a_look_of_each_kind_costs_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = {"threshold": {"share": 0.2}, "between": {"share": 0.3, "answers": 7}}
+    output().print(kinds_table(Definition.read(definition("people", kinds=kinds))))
+    _, trees, runs = capsys.readouterr().out.splitlines()
+    assert trees.split()[:3] == ["threshold", "threshold", "20.00%"]
+    assert " ".join(runs.split()) == "between between, answers 7 30.00% 0.093 1.5e-10 3"

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from stream_dp.cli.automate.dashboard_command import _of_definition
-from stream_dp.display.event_words import event_line
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import Definition, Event, QueryFields
+from stream_dp.messages import Definition, QueryFields
 
 Run = Callable[..., Any]
 
@@ -78,14 +77,3 @@ def test_tiles_fill_themselves(
     ended = served("standing", "list", name)
     assert "young" in ended.out
     assert "old" not in ended.out
-
-
-def test_an_alert_is_told_with_its_cells() -> None:
-    facts: dict[str, Any] = {
-        "dataset": "people",
-        "event": "alert",
-        "analyst": "ana",
-        "query_id": "by@7",
-    }
-    event = Event(**facts, phase=7, cells=("Bonn", "Graz"), since_phase=6)
-    assert event_line(event) == "alert: by@7 of ana (Bonn; Graz), since phase 6"

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
 import os
-import pty
 import re
 import secrets
 import signal
@@ -37,10 +34,10 @@ def counted(served: Run, name: str) -> int:
     return int(found["rows"] + found["waiting"])
 
 
-def started(*words: object, **how: Any) -> subprocess.Popen[Any]:
+def started(*words: object) -> subprocess.Popen[str]:
     """A command in a process of its own."""
     command = [sys.executable, "-m", "stream_dp", *map(str, words)]
-    return subprocess.Popen(command, **{"env": dict(os.environ), **how})
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 # ---------------------------------------------------------------- asking
@@ -73,10 +70,9 @@ def test_an_answer_says_how_sure_it_is_and_what_it_cost(served: Run, people: str
     clamped = served("ask", people, "smoker", "--window", 9).out
     assert "note: the window was clamped to the 2 phases there are" in clamped
     message = ("ask", people, "smoker", "--id", "q1", "--analyst", "ann", "--json")
-    first, again = served(*message).out, served(*message).out
-    assert first == again
-    found = json.loads(first)
-    assert (found["analyst"], found["query_id"], found["n"]) == ("ann", "q1", 5000)
+    first = served(*message).out
+    assert served(*message).out == first
+    assert {"analyst": "ann", "query_id": "q1", "n": 5000}.items() <= json.loads(first).items()
 
 
 def test_a_whole_statement_is_a_table_and_names_its_data_set_itself(
@@ -87,8 +83,6 @@ def test_a_whole_statement_is_a_table_and_names_its_data_set_itself(
     assert ended.code == 0, ended.err
     assert re.search(r"^city +n +rank *$", ended.out, re.MULTILINE)
     assert re.search(r"^\w+ +[\d,]+ ± [\d,]+ +(1|cannot be told apart)", ended.out, re.MULTILINE)
-    assert re.search(r"1 query; .*% of the budget left; phases 1 to 2", ended.out)
-    assert "note: published values chose these rows" in ended.out
     document = json.loads(served("ask", people, asked, "--json", "--window", 1).out)
     assert [column["name"] for column in document["columns"]] == [
         "city", "n", "n_error_bar", "n_low", "n_high", "rank", "rank_low", "rank_high"
@@ -96,13 +90,9 @@ def test_a_whole_statement_is_a_table_and_names_its_data_set_itself(
     assert document["phases"] == [2, 2]
     shares = "SELECT COUNT(*) FILTER (WHERE age < 30) AS young, COUNT(*) AS all_of_them"
     assert "2 queries together would" in served("ask", people, shares, "--quote").out
-    free = served("ask", f'SELECT DISTINCT city FROM "{people}"', "--quote")
-    assert "would be free" in free.out
-    refused = served(
-        "ask", people, "FRESH SELECT city, COUNT(*) GROUP BY 1 COSTING AT MOST 0.000001%"
-    )
-    assert refused.code == 1
-    assert refused.err.startswith("refused: ")
+    limited = "FRESH SELECT city, COUNT(*) GROUP BY 1 COSTING AT MOST 0.000001%"
+    refused = served("ask", people, limited)
+    assert (refused.code, refused.err.startswith("refused: ")) == (1, True)
 
 
 def test_a_public_table_is_put_listed_shown_joined_and_deleted(
@@ -129,14 +119,11 @@ def test_a_file_of_queries_is_quoted_and_asked(
     name = define(mechanism={"base_share": 0})
     assert served("ingest", write_people("tiles"), "--dataset", name).code == 0
     file = tmp_path / "tiles.sql"
-    file.write_text(
-        "-- two tiles\nSELECT city, COUNT(*) GROUP BY city;\ncity = 'Bonn';\ncity = 'Bonn';\n"
-    )
+    again = "city = 'Bonn';\n"
+    file.write_text(f"-- two tiles\nSELECT city, COUNT(*) GROUP BY city;\n{again}{again}")
     quoted = served("ask", name, "--quote", "--file", file)
     assert quoted.code == 0, quoted.err
-    head, first, _, last, total = quoted.out.splitlines()
-    assert head.split() == ["line", "query", "cost"]
-    assert first.startswith("2     SELECT city, COUNT(*) GROUP BY city")
+    *_, last, total = quoted.out.splitlines()
     assert "free" in last
     price = re.match(r"3 queries together would cost ([\d.]+)%", total)
     assert price is not None
@@ -156,26 +143,17 @@ def test_a_file_of_queries_is_quoted_and_asked(
 
 
 def test_a_wrong_query_is_answered_with_the_piece_that_is_wrong(served: Run, people: str) -> None:
-    for query, said in (
-        ("city = 'Bonn' AND age >= 33", (
+    for words, said in (
+        ((people, "city = 'Bonn' AND age >= 33"), (
          "refused: this cuts the bin 30 to 44 of age; ask >= 30 or >= 45\n"
          "  city = 'Bonn' AND age >= 33\n"
          "                    ^^^^^^^^^\n")),
-        ("city = 'Oslo'", (
-         "error: 'Oslo' is not a listed value of city (Bonn, Graz, Lyon); city = 'other' asks for all "
-         "unlisted values together\n"
-         "  city = 'Oslo'\n"
-         "         ^^^^^^\n")),
-        ('city = "Lyon"', "write a string in single quotes: 'Lyon'"),
-        ("agee >= 30", "did you mean age?"),
-        ("SELECT COUNT(DISTINCT city), COUNT(*)", "distinct values are not counted"),
-        ("SELECT COUNT(*) FROM a-b", 'in double quotes: "a-b"'),
+        ((people, "agee >= 30"), "did you mean age?\n  agee >= 30\n  ^^^^\n"),
+        ((people, "smoker", "--group-by", "agee"), "did you mean age?"),
+        ((people[:-1], "smoker"), f"did you mean {people}?"),
     ):  # fmt: skip
-        ended = served("ask", people, query)
+        ended = served("ask", *words)
         assert (ended.code, ended.out, said in ended.err) == (1, "", True), ended.err
-    assert "did you mean age?" in served("ask", people, "smoker", "--group-by", "agee").err
-    assert f"did you mean {people}?" in served("ask", people[:-1], "smoker").err
-    assert "there is no data set 'zzz'; choose one of: " in served("budget", "zzz").err
 
 
 def test_other_kinds_are_asked_in_sql_or_by_their_name(
@@ -188,14 +166,9 @@ def test_other_kinds_are_asked_in_sql_or_by_their_name(
 
     said = served("ask", name, "SELECT QUANTILE(age, 0.25) WITHIN 1% OF ROWS").out
     assert said.startswith("the 25% quantile of age lies in 18 to 29 (rank ± ")
-    grouped = served("ask", name, "SELECT city, MEDIAN(age) WHERE age >= 18 GROUP BY city").out
-    assert "the bins are those of the median of age" in grouped
-    assert "(rank ± " in grouped
     curve = served("ask", name, "--kind", "threshold", "--attribute", "age").out.splitlines()
     assert curve[0].split() == ["age", "share", "rows"]
-    assert curve[5].count("█") == 20
     assert curve[-1].startswith("hard, measured (the rows were looked at); cost 20.00%")
-    assert "of 5,000 rows" in served("ask", name, "--kind", "threshold", "age < 30").out
     assert served("ask", name, "SELECT MODE(city)").out.startswith("the most frequent city is Bonn")
     batch = ["ask", name, "--kind", "prefix_batch", "age < 18", "age < 45"]
     assert served(*batch).out.splitlines()[2].startswith("age < 45")
@@ -204,13 +177,8 @@ def test_other_kinds_are_asked_in_sql_or_by_their_name(
 
     refused = served(*batch, "age < 33")
     assert refused.err.endswith("ask < 30 or < 45\n  age < 33\n  ^^^^^^^^\n")
-    unknown = served(*batch, "agee < 18")
-    assert unknown.err.endswith("did you mean age?\n  agee < 18\n  ^^^^\n")
     off = served("ask", name, "--kind", "median", "--attribute", "age")
-    assert off.code == 1
     assert 'a definition turns it on by "median" under "kinds"' in off.err
-    twice = served("ask", name, "--kind", "mode", "SELECT QUANTILE(age, 0.5)")
-    assert "the SQL already asks for quantile" in twice.err
 
 
 def test_before_a_phase_is_open_the_refusal_counts_what_waits(
@@ -281,7 +249,7 @@ def test_a_break_in_the_middle_loses_and_doubles_nothing(
 ) -> None:
     name = define(phase={"min_rows": 10**6})
     file = write_people(name, 60_000)
-    sending = started("ingest", file, "--batch-rows", 100, stderr=subprocess.PIPE, text=True)
+    sending = started("ingest", file, "--batch-rows", 100)
     while counted(served, name) < 1000:
         assert sending.poll() is None
     sending.send_signal(signal.SIGINT)
@@ -312,52 +280,20 @@ def test_columns_that_are_read_wrongly_are_not_sent_unasked(
     amounts, days, amount, day, refusal = ended.err.splitlines()
     assert amounts == "60 of 60 values of amount are not numbers and count as < 20"
     assert days == "60 of 60 values of day are not listed and count as other"
-    assert amount == (
-        "warning: amount: of 60 rows 100.0% have a number in another notation and count as < 20; pass "
-        "--decimal ,"
-    )
-    assert day.startswith("warning: day: of 60 rows 100.0% are not listed and count as other; ")
+    assert (amount[:16], day[:13]) == ("warning: amount:", "warning: day:")
     assert "T10" not in day  # this is not a terminal, and may be a log
     assert "nothing was sent: columns seem to be misread" in refusal
+    with file.open("a") as text:
+        text.write("\n7;yes\n")
+    accept = ("--decimal", ",", "--accept", "day")
+    assert "line 62: the row that begins there has 2 fields" in served("ingest", file, *accept).err
     assert counted(served, name) == 0
 
-    again = served("ingest", file, "--decimal", ",", "--accept", "day")
+    again = served("ingest", file, *accept, "--skip-bad-rows", "--json")
     assert (again.code, "amount" in again.err, "warning: day: " in again.err) == (0, False, True)
-    assert "all 60 rows" in served("ingest", file, "--decimal", ",").out
+    facts = json.loads(again.out)
+    assert (facts["rows"], facts["left_out"], facts["unread"]) == (60, 1, {"day": 60})
     assert counted(served, name) == 60
-
-
-def test_at_a_terminal_the_warning_has_examples_and_a_query(
-    served: Run, define: Define, tmp_path: Path
-) -> None:
-    name = define(attributes=[{"name": "amount", "type": "number", "edges": [20, 50, 100]}])
-    file = tmp_path / f"{name}.csv"
-    file.write_text("\n".join(["amount", *('"40,5"', '"7,25"', '"99,9"') * 20]))
-    for reply, rows in ((b"n\n", 0), (b"y\n", 60)):
-        ours, theirs = pty.openpty()
-        try:
-            with started(
-                *("ingest", file),
-                stdin=theirs,
-                stdout=subprocess.PIPE,
-                stderr=theirs,
-                env={**os.environ, "TERM": "dumb"},
-            ) as asking:
-                os.close(theirs)
-                said = b""
-                while b"[y/N]" not in said:
-                    said += os.read(ours, 4096)
-                os.write(ours, reply)
-                with contextlib.suppress(OSError):  # the other end is closed
-                    while os.read(ours, 4096):
-                        pass
-                out, _ = asking.communicate(timeout=PATIENCE_S)
-        finally:
-            os.close(ours)
-        words = said.decode().replace("\r", "").replace("\n", " ")
-        assert "such as '40,5', '7,25', '99,9'; pass --decimal ," in words
-        assert b"40,5" not in out
-        assert counted(served, name) == rows
 
 
 def test_data_sets_about_the_same_persons_are_told_of_each_other(
@@ -416,11 +352,8 @@ def test_a_source_is_tried_before_it_is_read(
     assert ended.code == 0
     assert ended.out.startswith(f"read the newest 50 records of {topic}; nothing was sent\n")
     assert re.search(r"smoker +true or false +50 +itself", ended.out)
-    assert re.search(
-        r"the id of the topic is \S+, which \"start\" in a source file names", ended.out
-    )
+    assert re.search(r"the id of the topic is \S+, which", ended.out)
     assert "warning: city: of 50 rows 100.0% are not listed and count as other" in ended.err
-    assert "a definition is public" in ended.err
     for words in ("age:", "framed", "message.timestamp.type", "epsilons add up"):
         assert words not in ended.err
     # Times matter by the calendar alone, and not where the broker sets them.
@@ -438,7 +371,6 @@ def test_a_source_is_tried_before_it_is_read(
 
     some = write_people(name, 10)
     assert served("ingest", some, "--batch-id", f"{topic}@AbCdEfGh:0:0-9").code == 0
-    assert "epsilons add up" not in served(*check).err
     second = f"second-{secrets.token_hex(4)}"
     describe(dataset=second)
     ended = served("dataset", "check", write(dataset=second), "--source", source)
@@ -456,46 +388,14 @@ def test_nothing_is_sent_of_a_file_that_breaks_off_or_has_no_rows(
     good = json.dumps({"city": "Bonn", "age": 20, "smoker": True})
     file.write_text(f"{good}\n" * 50 + "{\n" + f"{good}\n" * 50)
     ended = served("ingest", file, "--batch-rows", 10)
-    assert ended.code == 1
     assert f"{file.name} line 51: it is not a JSON object" in ended.err
     assert counted(served, name) == 0
-    file.write_text(
-        '{"city": "Bonn", "age": "44", "smoker": 1}\n'
-        '{"city": 7, "age": NaN, "smoker": "FALSE"}\n'
-        '{"city": null, "age": -Infinity, "smoker": []}\n'
-        '{"age": 1e999, "extra": "stays here"}\n'
-    )
-    assert served("ingest", file).code == 1
-    accept = ("--accept", "city", "--accept", "age", "--accept", "smoker")
-    assert served("ingest", file, *accept).code == 0
-    assert counted(served, name) == 4
     other = tmp_path / "nobody.csv"
     other.write_text("city,age,smoker\n")
     assert served("ingest", other, "--dataset", name).out == "nobody.csv holds no rows\n"
     ended = served("ingest", other)
     assert "there is no data set 'nobody'" in ended.err
     assert "pass --dataset" in ended.err
-
-
-def test_rows_of_another_width_are_left_out_of_what_is_sent_and_counted(
-    served: Run, define: Define, tmp_path: Path
-) -> None:
-    name = define()
-    file = tmp_path / f"{name}.csv"
-    file.write_text(
-        "city,age,smoker\n" + "Bonn,40,true\nGraz,1,500,no\nBonn,(7),no\nUlm\nLyon,9,no\n" * 10
-    )
-    assert "line 3: the row that begins there has 4 fields" in served("ingest", file).err
-    assert counted(served, name) == 0
-    ended = served("ingest", file, "--skip-bad-rows", "--json")
-    assert ended.err.splitlines() == [
-        "warning: 20 lines that hold no row are left out",
-        "10 of 30 values of age are not numbers and count as missing",
-    ]
-    facts = json.loads(ended.out)
-    assert (facts["rows"], facts["left_out"], facts["unread"]) == (30, 20, {"age": 10})
-    assert counted(served, name) == 30
-    assert "all 30 rows" in served("ingest", file, "--skip-bad-rows").out
 
 
 # ---------------------------------------------------------------- looking
@@ -511,8 +411,6 @@ def test_a_data_set_is_shown_for_people_and_for_scripts_until_it_is_retired(
     assert json.loads(served("dataset", "show", people, "--json").out)["dataset"] == people
     assert people in served("dataset", "list").out
     assert people in served("dataset", "list", "--json").out
-    budget = served("budget", people).out
-    assert f"{people}: epsilon 1 at delta 1e-09 is promised to every row, for ever" in budget
     facts = json.loads(served("budget", people, "--json").out)
     assert [phase["rows"] for phase in facts["phases"]] == [2500, 2500]
     assert all(0 < phase["epsilon"] <= 1 for phase in facts["phases"])
@@ -525,8 +423,7 @@ def test_a_data_set_is_shown_for_people_and_for_scripts_until_it_is_retired(
     assert f"there is no data set {people!r}" in served("ask", people, "smoker").err
     ended = served("dataset", "create", tmp_path / "definition.json")
     assert "this name was retired for ever; choose another name" in ended.err
-    for words in (("unlock", "zzz"), ("retire", "zzz", "--yes")):
-        assert "there is no data set 'zzz'" in served("dataset", *words).err
+    assert "there is no data set 'zzz'; choose one of: " in served("budget", "zzz").err
 
 
 def test_the_memory_profile_shows_what_its_phase_still_answers(
@@ -555,36 +452,11 @@ def test_the_memory_profile_shows_what_its_phase_still_answers(
     assert facts["constants"]["log10_tau"] < -3
 
 
-def test_a_pure_budget_is_shown_as_the_sum_of_its_epsilons(
-    served: Run, served_deployment: Any, define: Define
-) -> None:
-    """Laplace noise that is within 5% of 100,000 rows but for one time in a hundred: ln(100)/5,000."""
-    cities = {"name": "city", "type": "category", "values": ["Bonn", "Graz", "Lyon", "Pau"]}
-    name = define(
-        attributes=[cities],
-        privacy={"epsilon": 0.003, "delta": 0},
-        accuracy={"error": 0.05, "failure_probability": 0.01},
-        phase={"min_rows": 100_000},
-        mechanism={"profile": "counts"},
-    )
-    with served_deployment.client() as client:
-        client.send(name, cells=[{"city": "Bonn", "count": 100_000}])
-    for query in ("city = 'Bonn'", "city = 'Graz'", "city = 'Lyon'", "city <> 'Lyon'"):
-        assert served("ask", name, query).code == 0
-    facts = json.loads(served("budget", name, "--json").out)
-    assert facts["phases"][0]["epsilon"] == pytest.approx(3 * math.log(100) / 5_000, rel=1e-6)
-    assert "constants" not in facts
-    shown = served("budget", name).out
-    assert "epsilon 0.003 at delta 0 is promised to every row, for ever; 3 looks" in shown
-    assert "with no budget left a query is refused" in served("dataset", "show", name).out
-    assert "has no budget left for another count" in served("ask", name, "city = 'Pau'").err
-
-
 def test_watching_shows_what_happens_until_it_is_stopped(
     served: Run, define: Define, write_people: Write
 ) -> None:
     name = define()
-    watching = started("watch", name, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    watching = started("watch", name)
     assert watching.stderr is not None
     assert watching.stdout is not None
     assert watching.stderr.readline() == "watching; press Ctrl-C to end\n"
@@ -688,12 +560,10 @@ def test_a_phase_of_few_rows_is_opened_after_a_word_about_its_price(
     file = write_people(name, 700)
     for words, fault in (
         (("--time", "Sunday"), "--time: it is neither a date"),
-        (("--time-column", "day"), "open by their number of rows, so day decides nothing"),
         (("--accept", "town"), "--accept: "),
     ):
         ended = served("ingest", file, *words)
         assert (ended.code, fault in ended.err) == (1, True), ended.err
-    assert counted(served, name) == 0
     ended = served("ingest", file)
     assert f"to open a phase of these now: stream-dp phase close {name}" in ended.out
     ended = served("phase", "close", name)

@@ -43,15 +43,11 @@ def test_cells_of_one_look_have_independent_noise_and_others_add_their_bars(
 @pytest.mark.parametrize(
     ("useful", "suggestion", "said"),
     [
-        (
-            "no",
-            "ask about all of age together",
-            "not precise enough to use: ask about all of age together",
-        ),
+        ("no", "ask about all of age together", "not precise enough to use: ask about all of age together"),
         ("rough", "within a quarter", "rough: within a quarter"),
         ("yes", None, None),
     ],
-)
+)  # fmt: skip
 def test_a_table_says_whether_a_decision_can_rest_on_it(
     useful: str, suggestion: str | None, said: str | None
 ) -> None:

@@ -76,15 +76,6 @@ def test_a_large_delta_is_refused_before_anything_is_sent_or_a_warning_where_it_
     assert [one.filename for one in told] == [__file__]
 
 
-def test_a_retired_data_set_is_gone_even_if_its_definition_comes_late(
-    client: Client, session: WorldSession, people: str
-) -> None:
-    defined = client.definition(people)
-    client.retire(people)
-    session.records["catalog"].append((people, defined.to_bytes()))
-    assert client.catalog() == {}
-
-
 def test_a_day_is_closed_by_the_next_one_or_by_a_message(client: Client, definition: Words) -> None:
     phase = {"min_rows": 500, "every": "1 day", "timezone": "Europe/Berlin"}
     name = client.define({**definition, "phase": phase}).dataset
@@ -101,16 +92,8 @@ def test_a_day_is_closed_by_the_next_one_or_by_a_message(client: Client, definit
     assert (answer.n, answer.since, answer.until) == (500, "2026-11-02", "2026-11-03")
 
 
-def test_who_may_ask_changes_from_the_next_query_on(client: Client, people: str) -> None:
-    event = client.change_analysts(people, {"bob": {"share": 0.3}}, owner={"share": 0.1})
-    assert event.event == "analysts_changed"
-    with pytest.raises(Rejection, match="allows nothing to 'ann'"):
-        client.ask(people)
-    assert [entry["kind"] for entry in client.ledger(people)][-1] == "analysts"
-
-
-def test_synthetic_rows_come_with_a_phase_and_go_with_the_data_set(
-    client: Client, definition: Words
+def test_synthetic_rows_come_with_a_phase_and_a_data_set_that_is_retired_is_gone(
+    client: Client, session: WorldSession, definition: Words
 ) -> None:
     name = client.define({**definition, "synthetic_rows": 200}).dataset
     with pytest.raises(StreamDPError, match="no synthetic rows yet: 200 come"):
@@ -119,9 +102,16 @@ def test_synthetic_rows_come_with_a_phase_and_go_with_the_data_set(
     found = client.synthetic(name)
     assert (found.phase, found.window, found.n, found.rows) == (1, (1, 1), 1000, 200)
     assert list(pd.DataFrame(found.values())) == ["city", "age", "smoker"]
+    event = client.change_analysts(name, {"bob": {"share": 0.3}}, owner={"share": 0.1})
+    assert event.event == "analysts_changed"
+    with pytest.raises(Rejection, match="allows nothing to 'ann'"):
+        client.ask(name)
+    defined = client.definition(name)
     client.retire(name)
     with pytest.raises(StreamDPError, match="retired just now"):
         client.synthetic(name)
+    session.records["catalog"].append((name, defined.to_bytes()))
+    assert client.catalog() == {}, "even if the definition comes late"
 
 
 # ---------------------------------------------------------------- batches
@@ -369,22 +359,22 @@ def test_a_statement_is_one_or_several_queries_with_one_price(client: Client, pe
     assert table.rows[0][:2] == (1000, 0.0)
     assert table.cost <= 0.9
     assert client.quote_sql(f'SELECT DISTINCT city FROM "{people}"') is None
-    with pytest.raises(Refusal, match="at_most"):
-        client.sql("FRESH SELECT city, COUNT(*) GROUP BY 1", dataset=people, at_most=1e-9)
-
-
-def test_statements_are_about_one_data_set_and_say_a_limit_once(
-    client: Client, definition: Words, people: str
-) -> None:
-    other = client.define({**definition, "dataset": "other"}).dataset
-    count, limited = "SELECT COUNT(*) AS n", "SELECT COUNT(*) AS n COSTING AT MOST 2%"
-    with pytest.raises(InvalidInput, match="names no data set"):
-        client.sql(count)
-    with pytest.raises(InvalidInput, match="the SQL says it too"):
-        client.sql(limited, dataset=people, at_most=0.1)
-    read = [client.statement(count, dataset=name) for name in (people, other)]
+    for wrong, more, words in (
+        ("SELECT COUNT(*) AS n", {}, "names no data set"),
+        (
+            "SELECT COUNT(*) AS n COSTING AT MOST 2%",
+            {"dataset": people, "at_most": 0.1},
+            "says it too",
+        ),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            client.sql(wrong, **more)
+    others = client.define({**client.definition(people).model_dump(), "dataset": "other"})
+    read = [client.statement("SELECT COUNT(*)", dataset=name) for name in (people, others.dataset)]
     with pytest.raises(InvalidInput, match=f"are about other and {people}"):
         client.ask_statements(read)
+    with pytest.raises(Refusal, match="at_most"):
+        client.sql("FRESH SELECT city, COUNT(*) GROUP BY 1", dataset=people, at_most=1e-9)
 
 
 def test_a_public_table_can_be_joined_until_it_is_deleted(client: Client, people: str) -> None:

@@ -20,7 +20,6 @@ from stream_dp.client.statements.written_query import Query, as_message
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.outcome import RefusalCode
 from stream_dp.core.queries.conditions import compile_where
-from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
     ANSWERS,
     TOPICS,
@@ -123,14 +122,11 @@ def test_batches_fit_the_definition_beside_them() -> None:
 
 def test_queries_fit_the_definition_beside_them() -> None:
     universes = {d["dataset"]: build(Definition.read(d))[0] for d in examples("definition")}
-    ids = set()
     for example in examples("query"):
         universe = universes[example["dataset"]]
         for query in queries_of(example):
             compile_where(universe, query.where)
             assert query.attribute in {None, *universe.names}
-            ids.add(query.query_id)
-    assert {f"q-{number}" for number in range(5)} <= ids
 
 
 def queries_of(example: dict[str, Any]) -> list[QueryFields]:
@@ -172,12 +168,6 @@ def test_the_script_for_a_vector_reads_the_answer_beside_it() -> None:
     assert set(names["y"]) == {-1.0, 1.0}
     # Half of the rows behind the example are true; its error bar holds for a vector of ones.
     assert abs(names["estimate"]) <= answer["error_bar"]
-
-
-def test_an_example_with_a_fault_is_noticed() -> None:
-    (first, *_) = examples("definition")
-    with pytest.raises(InvalidInput):
-        Definition.read({**first, "colour": "red"})
 
 
 def test_the_charges_on_the_page_are_what_their_looks_cost() -> None:

@@ -92,19 +92,6 @@ def test_the_mean_of_the_group_is_that_of_all_its_rows() -> None:
     }
 
 
-def test_the_mean_of_a_group_that_may_have_no_rows_is_null() -> None:
-    found = table(
-        "sum_by_group",
-        "AVG(x) AS m",
-        totals=[1.0] * 5,
-        total_bars=[1.0] * 5,
-        means=[1.0] * 5,
-        mean_bars=[0.1] * 5,
-        error_bars=[0.1] * 5,
-    )
-    assert found.column("m") == [1.0, 1.0, None]
-
-
 def test_the_share_of_the_group_is_that_of_all_its_rows() -> None:
     found = table(
         "share_by_group",

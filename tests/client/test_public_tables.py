@@ -44,13 +44,11 @@ def test_all_of_a_table_has_the_types_that_it_declares() -> None:
         ("SELECT ward FROM beds WHERE ward = 'O''Hara';", [("O'Hara",)]),
         ("SELECT COUNT(*), SUM(beds), AVG(beds) FROM beds", [(3, 52, 26.0)]),
         ('SELECT "cost per day" FROM beds ORDER BY 1 DESC NULLS LAST LIMIT 1', [(900.5,)]),
-        (
-            "SELECT s.site, b.beds FROM beds b JOIN sites s ON b.ward = s.ward WHERE b.beds > 20",
-            [("south", 40)],
-        ),
+        ("SELECT s.site, b.beds FROM beds b JOIN sites s ON b.ward = s.ward WHERE b.beds > 20",
+         [("south", 40)]),
         ("WITH big AS (SELECT * FROM beds WHERE beds > 20) SELECT ward FROM big", [("Surgery",)]),
     ],
-)
+)  # fmt: skip
 def test_a_select_gives_what_sql_gives(text: str, rows: list[tuple[object, ...]]) -> None:
     assert selected(text, [BEDS, SITES]).rows == rows
 
@@ -63,17 +61,11 @@ def test_a_select_gives_what_sql_gives(text: str, rows: list[tuple[object, ...]]
         "SELECT zeroblob(100000000) FROM beds",
         "SELECT load_extension('x') FROM beds",
         "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
+        "ATTACH 'x' AS y",
+        "SELECT 1; DROP TABLE beds",
         "SELECT COUNT(*) FROM " + ", ".join(f"beds AS b{i}" for i in range(30)),
     ],
 )
 def test_what_gives_no_table_or_takes_too_long_is_refused(text: str) -> None:
-    with pytest.raises(InvalidQuery, match="gives no table"):
-        selected(text, [BEDS])
-
-
-@pytest.mark.parametrize(
-    "text", ["DELETE FROM beds", "ATTACH 'x' AS y", "SELECT 1; DROP TABLE beds"]
-)
-def test_only_one_select_is_worked_out(text: str) -> None:
-    with pytest.raises(InvalidQuery):
+    with pytest.raises(InvalidQuery, match=r"gives no table|semicolon|not understood"):
         selected(text, [BEDS])

@@ -168,10 +168,8 @@ EARLY = {"attribute": "delay", "lt": 10}
         (lambda c: ~c.cancelled, {"not": CANCELLED}),
         (lambda c: c.cancelled.is_(True), CANCELLED),
         (lambda c: c.cancelled == sa.true(), CANCELLED),
-        (
-            lambda c: sa.or_(c.delay < 10, sa.and_(c.delay >= 30, c.carrier == "AA")),
-            {"any": [EARLY, {"all": [{"attribute": "delay", "ge": 30}, AA]}]},
-        ),
+        (lambda c: sa.or_(c.delay < 10, sa.and_(c.delay >= 30, c.carrier == "AA")),
+         {"any": [EARLY, {"all": [{"attribute": "delay", "ge": 30}, AA]}]}),
         (lambda c: c.carrier.like("A%"), AA),
         (lambda c: c.carrier.in_([]), 0),
         (lambda c: c.carrier.not_in([]), None),
@@ -191,7 +189,7 @@ EARLY = {"attribute": "delay", "lt": 10}
         (lambda c: c.carrier.iendswith("a"), BOTH),
         (lambda c: sa.not_(c.carrier.startswith("U")), AA),
     ],
-)
+)  # fmt: skip
 def test_conditions_are_asked_as_sqlalchemy_means_them(
     engine: sa.Engine, client: WorldClient, flights: sa.Table, condition: Any, asked: Any
 ) -> None:
@@ -312,24 +310,16 @@ def test_errors_keep_their_class_and_a_lost_broker_invalidates_the_connection(
     [
         ("streamdp://", {}),
         ("streamdp://kafka.example", {"bootstrap_servers": "kafka.example:9092"}),
-        (
-            "streamdp://ann@127.0.0.1:23566/?topic_prefix=a.&last_phases=7&at_most=0.01&timeout_s=5",
-            {
-                "bootstrap_servers": "127.0.0.1:23566",
-                "analyst": "ann",
-                "topic_prefix": "a.",
-                "last_phases": 7,
-                "at_most": 0.01,
-                "timeout_s": 5.0,
-            },
-        ),
+        ("streamdp://ann@127.0.0.1:23566/?topic_prefix=a.&last_phases=7&at_most=0.01&timeout_s=5",
+         {"bootstrap_servers": "127.0.0.1:23566", "analyst": "ann", "topic_prefix": "a.", "last_phases": 7,
+          "at_most": 0.01, "timeout_s": 5.0}),
         ("streamdp://:a.b-c_d.e@h", {"bootstrap_servers": "h:9092", "token": "a.b-c_d.e"}),
         ("streamdp://h/flights", "/flights means nothing here"),
         ("streamdp://h/?colour=red", "colour is unknown; use topic_prefix"),
         ("streamdp://h/?last_phases=x", "last_phases=x is not a whole number"),
         ("streamdp://h/?at_most=1&at_most=2", "at_most is there 2 times; give it once"),
     ],
-)
+)  # fmt: skip
 def test_an_address_says_where_the_brokers_are_and_who_asks(url: str, named: Any) -> None:
     if isinstance(named, str):
         with pytest.raises(exc.ArgumentError, match=named):
