@@ -1,12 +1,12 @@
 """Encodings of values as bytes that live for ever: what is stored, and what identifies a request.
 
-*Stored bytes.* Each kind of stored thing has a ``Format``: a name and the versions that this release reads.
-The first byte of what is stored is the version. What a version means never changes; a new meaning is a new
+*Stored bytes.* Each kind of stored thing has a ``Format``: a name and a version. The first byte of what is
+stored is the version. What a version means never changes from the first release on; a new meaning is a new
 version. ``Format.pack`` writes, ``Format.read`` gives a ``Reader``, which refuses what is cut short, too long
 or of another version with ``CorruptState``. An error names the format and nothing of what is stored, for that
 may be a row or a secret.
 
-    FORMAT = Format("table", 1)
+    FORMAT = Format("table")
 
     data = FORMAT.pack(fields("<I", block), integers(counts))
 
@@ -16,7 +16,7 @@ may be a row or a secret.
     reader.end()
 
 Numbers are little-endian unless a layout says otherwise. ``tests/golden/formats`` has a frozen example of
-every format and version.
+every format.
 
 *Identities.* ``identity`` is 16 bytes that tell whether two requests ask the same. They are stored, so they
 must not depend on how a release of Python prints a value. ``canonical`` is the encoding behind them: a type
@@ -66,31 +66,25 @@ class Format:
 
     Args:
         name: The name of the thing, as a noun that goes with "a stored".
-        *versions: The versions that this release reads, each from 0 to 255. It writes the last one, unless
-            ``pack`` is told otherwise.
+        version: The version that this release writes and reads, from 0 to 255.
 
     Raises:
-        ValueError: Another format has this name, or there is no version.
+        ValueError: Another format has this name.
     """
 
-    def __init__(self, name: str, *versions: int) -> None:
-        if name in _FORMATS or not versions:
-            raise ValueError(f"a format needs a version and a name of its own: {name}")
+    def __init__(self, name: str, version: int = 1) -> None:
+        if name in _FORMATS:
+            raise ValueError(f"a format needs a name of its own: {name}")
         self.name = name
-        self.versions = versions
+        self.version = version
         _FORMATS[name] = self
 
     def __repr__(self) -> str:
-        return f"Format({self.name!r}, {', '.join(map(str, self.versions))})"
+        return f"Format({self.name!r}, {self.version})"
 
-    def pack(self, *parts: bytes | memoryview, version: int | None = None) -> bytes:
+    def pack(self, *parts: bytes | memoryview) -> bytes:
         """The version, then the parts."""
-        written = self.versions[-1] if version is None else version
-        return b"".join((bytes((written,)), *parts))
-
-    def is_of(self, data: bytes, version: int) -> bool:
-        """Returns whether the bytes say that they are of this version."""
-        return data[:1] == bytes((version,))
+        return b"".join((bytes((self.version,)), *parts))
 
     def read(self, data: bytes | memoryview) -> Reader:
         """A reader of what comes after the version.
@@ -99,12 +93,12 @@ class Format:
             CorruptState: There is no version, or one that this release does not know.
         """
         reader = Reader(data, self.name)
-        (reader.version,) = reader.fields("B")
-        if reader.version not in self.versions:
-            reader.fail(
-                f"is of a version unknown to this release, which reads up to version {self.versions[-1]}; "
-                "run the release that wrote it, or a later one"
-            )
+        (version,) = reader.fields("B")
+        reader.require(
+            version == self.version,
+            f"is of a version unknown to this release, which reads version {self.version}; run the release "
+            "that wrote it, or a later one",
+        )
         return reader
 
 
@@ -122,13 +116,9 @@ class Reader:
     Args:
         data: The stored bytes. What is taken of a memoryview is one, too.
         name: The name of the thing, as a noun that goes with "a stored".
-
-    Attributes:
-        version: The version that the bytes began with; 0 where their format has none.
     """
 
     def __init__(self, data: bytes | memoryview, name: str) -> None:
-        self.version = 0
         self._data = cast("bytes", data)
         self._name = name
         self._at = 0

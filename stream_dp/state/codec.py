@@ -11,8 +11,8 @@ from typing import NamedTuple
 from stream_dp.core.encoding import IDENTITY_BYTES, Format, fields, part
 
 DIGEST_BYTES = IDENTITY_BYTES
-_OUTBOX = Format("outbox", 1)
-_ANSWER = Format("answer", 1)
+_OUTBOX = Format("outbox")
+_ANSWER = Format("answer")
 
 
 class OutboxRecord(NamedTuple):

@@ -28,7 +28,7 @@ from stream_dp.state.schema import BY_ID, Pair, StateTable
 NOWHERE: Final = -1
 """The offset of an id that is taken for ever and whose content is not kept."""
 
-_FORMAT = Format("index of ids", 1)  # of each table and generation: a number, hashes, places
+_FORMAT = Format("index of ids")  # of each table and generation: a number, hashes, places
 _NUMBER: Final = 6  # bytes of an offset, which is big-endian, and bytes of a digest
 _END: Final = 2 ** (8 * _NUMBER) - 1  # all offsets are below it
 _MOVED: Final = b"\xff" * (2 * _NUMBER)  # the place of an id that has moved to the later generation

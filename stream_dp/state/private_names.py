@@ -23,7 +23,7 @@ MOST_BYTES: Final = 256 << 20
 PART_BYTES: Final = 2**22
 MOST_PARTS: Final = MOST_BYTES // PART_BYTES
 _SALT_BYTES: Final = 16
-_NAMED = Format("name of a kept value", 1)
+_NAMED = Format("name of a kept value")
 """Another way to cut values, which say no version of their own, needs another version of this."""
 
 

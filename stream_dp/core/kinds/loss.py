@@ -39,7 +39,7 @@ class Secret:
 
     __slots__ = ("_values",)
 
-    _FORMAT = Format("secret", 1)
+    _FORMAT = Format("secret")
 
     def __init__(self, values: Iterable[int]) -> None:
         self._values = tuple(int(value) for value in values)

@@ -39,7 +39,7 @@ from stream_dp.errors import CorruptState
 R = TypeVar("R", InteriorPoint, AdaptiveThresholds)
 Shown: TypeAlias = Placed | Answered
 
-_FORMAT = Format("point", 1)  # run, attribute, window, point, and a byte for each side
+_FORMAT = Format("point")  # run, attribute, window, point, and a byte for each side
 _SIDES = tuple(Side)
 
 

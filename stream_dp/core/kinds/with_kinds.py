@@ -216,7 +216,7 @@ class WithKinds(Mechanism):
         self._counts.end_runs(secrets)
 
     def release_from_bytes(self, data: bytes) -> Release:
-        if not _FORMAT.is_of(data, 0xFF):
+        if data[:1] != bytes((_FORMAT.version,)):
             return self._counts.release_from_bytes(data)
         reader = _FORMAT.read(data)
         (index,) = reader.fields("B")

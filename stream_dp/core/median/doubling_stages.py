@@ -33,7 +33,7 @@ from stream_dp.core.synthetic.basis import PrunedShares
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 _FIRST_PART: Final = Fraction(607_927, 10**6)  # below 6 / pi^2
-_FORMAT: Final = Format("release of a stage", 1)
+_FORMAT: Final = Format("release of a stage")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from stream_dp.core.rows.universe import Universe
 # ---------------------------------------------------------------- the mechanism
 
 
-_FORMAT: Final = Format("release of a phase", 1)
+_FORMAT: Final = Format("release of a phase")
 _PHASE, _QUERY = 0, 1
 
 

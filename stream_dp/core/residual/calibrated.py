@@ -39,7 +39,7 @@ from stream_dp.core.residual.base_release.demand import is_name
 from stream_dp.core.residual.base_release.openings import Openings
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.counted_rows import ROWS, RowsRelease
-from stream_dp.core.residual.looks.sum_look import SHARED, SUMMED, SumRelease
+from stream_dp.core.residual.looks.sum_look import SHARES, SUMS, SumRelease
 from stream_dp.core.residual.looks.table_looks import FORMAT, measured_from_bytes
 from stream_dp.core.residual.plan.aim_rule import Deviations, part_of_size, use_of
 from stream_dp.core.residual.plan.planner import certifies
@@ -262,8 +262,9 @@ class Calibrated(LinearMechanism):
         self.state.repeats.recall({k: v for k, v in remembered.items() if not is_name(k)})
 
     def release_from_bytes(self, data: bytes) -> Release:
-        if FORMAT.is_of(data, ROWS):
+        (kind,) = FORMAT.read(data).fields("B")
+        if kind == ROWS:
             return RowsRelease.from_bytes(data)
-        if FORMAT.is_of(data, SUMMED) or FORMAT.is_of(data, SHARED):
+        if kind in (SUMS, SHARES):
             return SumRelease.from_bytes(len(self.state.shape), data)
         return measured_from_bytes(self.state.shape, data)

@@ -65,13 +65,7 @@ class Block:
     totals: Mapping[int, Counts] = field(default_factory=dict, repr=False)
     of_persons: bool = field(default=False, repr=False)
 
-    _FORMAT: ClassVar[Format] = Format("block", 1, 2, 3, 4)
-    _MERGED: ClassVar[int] = 1  # capacity, the occupied cells
-    _ORDERED: ClassVar[int] = (
-        2  # the block in version 1 with its length, columns in order of arrival
-    )
-    _MEASURED: ClassVar[int] = 3  # a block in version 1 or 2 with its length, totals of its cells
-    _OF_PERSONS: ClassVar[int] = 4  # rows sealed, a block in version 1 or 3
+    _FORMAT: ClassVar[Format] = Format("block")
 
     @classmethod
     def seal(
@@ -138,37 +132,16 @@ class Block:
 
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on public numbers alone."""
-        cells = self._cells_to_bytes()
-        if not self.of_persons:
-            return cells
-        return self._FORMAT.pack(fields("<Q", self.n_rows), cells, version=self._OF_PERSONS)
-
-    def _cells_to_bytes(self) -> bytes:
-        """The block without the number of rows, where that is not the sum of its counts."""
-        counted = self._counted_to_bytes()
-        if not self.totals:
-            return counted
-        header = fields("<QB", len(counted), len(self.totals))
-        totals = (integers(self._padded(each)) for each in self.totals.values())
-        return self._FORMAT.pack(
-            header, counted, bytes(self.totals), *totals, version=self._MEASURED
-        )
-
-    def _counted_to_bytes(self) -> bytes:
-        """The block without totals."""
-        merged = self._merged_to_bytes()
-        if not self.ordered:
-            return merged
-        header = fields("<QB", len(merged), len(self.ordered))
-        columns = pack_columns(tuple(self.ordered.values()), None)
-        return self._FORMAT.pack(
-            header, merged, bytes(self.ordered), columns, version=self._ORDERED
-        )
-
-    def _merged_to_bytes(self) -> bytes:
+        n_others = len(self.totals), len(self.ordered)
         codes = tuple(self._padded(column) for column in self.codes)
-        columns = pack_columns(codes, self._padded(self.counts))
-        return self._FORMAT.pack(fields("<Q", self.capacity), columns, version=self._MERGED)
+        return self._FORMAT.pack(
+            fields("<QQ?BB", self.n_rows, self.capacity, self.of_persons, *n_others),
+            bytes(self.totals),
+            bytes(self.ordered),
+            pack_columns(codes, self._padded(self.counts)),
+            *(integers(self._padded(each)) for each in self.totals.values()),
+            pack_columns(tuple(self.ordered.values()), None),
+        )
 
     def _padded(self, column: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
         """A column of the occupied cells with zeros up to the capacity."""
@@ -184,48 +157,23 @@ class Block:
                 rows counted than sealed.
         """
         reader = cls._FORMAT.read(data)
-        if reader.version != cls._OF_PERSONS:
-            return cls._cells(universe, reader)
-        (n_rows,) = reader.fields("<Q")
-        cells = cls._FORMAT.read(reader.rest())
-        reader.require(cells.version in (cls._MERGED, cls._MEASURED))
-        block = cls._cells(universe, cells)
-        reader.require(not block.ordered and block.n_rows <= n_rows <= universe.max_rows)
-        return replace(block, n_rows=n_rows, of_persons=True)
-
-    @classmethod
-    def _cells(cls, universe: Universe, reader: Reader) -> Block:
-        """The block in version 1 to 3."""
-        measured = reader.version == cls._MEASURED
-        reader.require(measured is bool(universe.measured))
-        if not measured:
-            return cls._counted(universe, reader)
-        length, n_measured = reader.fields("<QB")
-        counted = cls._FORMAT.read(reader.take(length))
-        reader.require(counted.version in (cls._MERGED, cls._ORDERED))
-        block = cls._counted(universe, counted)
-        reader.require(block.n_rows <= universe.max_rows)
+        n_rows, capacity, of_persons, n_measured, n_ordered = reader.fields("<QQ?BB")
         reader.require(list(reader.take(n_measured)) == list(universe.measured))
-        return replace(block, totals=_totals(universe, block, reader))
-
-    @classmethod
-    def _counted(cls, universe: Universe, reader: Reader) -> Block:
-        if reader.version == cls._MERGED:
-            return cls._merged(universe, reader)
-        length, n_columns = reader.fields("<QB")
-        merged = cls._FORMAT.read(reader.take(length))
-        reader.require(merged.version == cls._MERGED)
-        block = cls._merged(universe, merged)
-        return replace(block, ordered=_ordered(universe, block, n_columns, reader))
-
-    @classmethod
-    def _merged(cls, universe: Universe, reader: Reader) -> Block:
-        (capacity,) = reader.fields("<Q")
-        codes, counts = unpack_columns(universe, reader, capacity, has_counts=True)
-        rows = Rows(codes, counts)
-        occupied = rows.entry_counts > 0  # the rest is padding
-        kept = tuple(column[occupied] for column in codes)
-        return cls(rows.n_rows, capacity, kept, rows.entry_counts[occupied])
+        ordered = list(reader.take(n_ordered))
+        known = set(ordered) & set(range(len(universe.shape)))
+        reader.require(ordered == sorted(known) and not (of_persons and ordered))
+        padded, each = unpack_columns(universe, reader, capacity, has_counts=True)
+        assert each is not None, "a block has counts"
+        rows = Rows(padded, each)
+        reader.require(n_rows <= universe.max_rows)
+        reader.require(rows.n_rows <= n_rows if of_persons else rows.n_rows == n_rows)
+        occupied = each > 0  # the rest is padding
+        codes = tuple(column[occupied] for column in padded)
+        block = cls(n_rows, capacity, codes, each[occupied], of_persons=of_persons)
+        totals = _totals(universe, block, reader)
+        columns = _ordered(universe, block, ordered, reader) if ordered else {}
+        reader.end()
+        return replace(block, totals=totals, ordered=columns)
 
 
 class Blocks:
@@ -458,11 +406,10 @@ def _unrolled(rows: Rows, attribute: int) -> Codes:
     return column if rows.counts is None else np.repeat(column, rows.counts)
 
 
-def _ordered(universe: Universe, block: Block, n_columns: int, reader: Reader) -> dict[int, Codes]:
-    """The columns in order of arrival, stored behind ``block``: which attributes, then their codes."""
-    attributes = list(reader.take(n_columns))
-    known = sorted(set(attributes) & set(range(len(universe.shape))))
-    reader.require(attributes and attributes == known)
+def _ordered(
+    universe: Universe, block: Block, attributes: Sequence[int], reader: Reader
+) -> dict[int, Codes]:
+    """The columns of some attributes in order of arrival, stored behind ``block``."""
     kept = Universe(tuple(universe.attributes[a] for a in attributes))
     columns, _ = unpack_columns(kept, reader, block.n_rows, has_counts=False)
     for attribute, column in zip(attributes, columns, strict=True):
@@ -483,7 +430,6 @@ def _totals(universe: Universe, block: Block, reader: Reader) -> dict[int, Count
         fits = not padded[n_occupied:].any()
         reader.require(fits and attribute.fits(block.codes[index], totals, block.counts))
         found[index] = totals
-    reader.end()
     return found
 
 

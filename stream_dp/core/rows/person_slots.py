@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Final, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.encoding import Format
+from stream_dp.core.encoding import Format, fields
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.errors import WrongKeyFile
 
@@ -232,9 +232,7 @@ class PersonSecret:
     value: bytes = field(repr=False)
     of_file: bool
 
-    _FORMAT: ClassVar[Format] = Format("secret of persons", 1, 2)
-    _DRAWN: ClassVar[int] = 1  # the secret
-    _OF_FILE: ClassVar[int] = 2  # a hash of it
+    _FORMAT: ClassVar[Format] = Format("secret of persons")
 
     @classmethod
     def new(cls, noise: NoiseSource, dataset: str, key_file: bytes | None) -> Self:
@@ -251,9 +249,8 @@ class PersonSecret:
 
     def to_bytes(self) -> bytes:
         """Bytes from which the secret is found again, with the key file if it follows from one."""
-        if not self.of_file:
-            return self._FORMAT.pack(self.value, version=self._DRAWN)
-        return self._FORMAT.pack(_check(self.value), version=self._OF_FILE)
+        stored = _check(self.value) if self.of_file else self.value
+        return self._FORMAT.pack(fields("?", self.of_file), stored)
 
     @classmethod
     def from_bytes(cls, data: bytes, dataset: str, key_file: bytes | None) -> Self:
@@ -267,9 +264,10 @@ class PersonSecret:
             WrongKeyFile: The secret follows from a key file, and this is not that file.
         """
         reader = cls._FORMAT.read(data)
+        (of_file,) = reader.fields("?")
         stored = reader.take(_SECRET_BYTES)
         reader.end()
-        if reader.version == cls._DRAWN:
+        if not of_file:
             return cls(stored, of_file=False)
         value = None if key_file is None else _of_file(key_file, dataset)
         if value is None or _check(value) != stored:

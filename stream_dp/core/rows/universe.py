@@ -14,7 +14,7 @@ import math
 import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from itertools import pairwise, product, repeat
@@ -927,10 +927,7 @@ class Rows:
     measures: Mapping[int, Offsets] = field(default_factory=dict, repr=False)
     whose: Slots | None = field(default=None, repr=False)
 
-    _FORMAT: ClassVar[Format] = Format("set of rows", 1, 2, 3)
-    _PLAIN: ClassVar[int] = 1  # the codes, and what they count
-    _MEASURED: ClassVar[int] = 2  # the same behind the values of the measured attributes
-    _OF_PERSONS: ClassVar[int] = 3  # rows in version 1 or 2 with their length, then whose they are
+    _FORMAT: ClassVar[Format] = Format("set of rows")
 
     def __post_init__(self) -> None:
         assert self.whose is None or self.counts is None, "a person's rows come one by one"
@@ -974,22 +971,15 @@ class Rows:
 
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on the number of entries alone."""
-        encoded = self._cells_to_bytes()
-        if self.whose is None:
-            return encoded
-        header = fields("<Q", len(encoded))
-        whose = array(self.whose.digests) + array(self.whose.ranks)
-        return self._FORMAT.pack(header, encoded, whose, version=self._OF_PERSONS)
-
-    def _cells_to_bytes(self) -> bytes:
-        """The rows without whose they are."""
-        header = fields("<?Q", self.counts is not None, self.n_entries)
-        columns = pack_columns(self.codes, self.counts)
-        if not self.measures:
-            return self._FORMAT.pack(header, columns, version=self._PLAIN)
-        measured = bytes((len(self.measures), *self.measures))
-        offsets = (array(each) for each in self.measures.values())
-        return self._FORMAT.pack(header, measured, *offsets, columns, version=self._MEASURED)
+        whose, measured = self.whose, bytes(self.measures)
+        flags = self.counts is not None, whose is not None
+        return self._FORMAT.pack(
+            fields("<??QB", *flags, self.n_entries, len(measured)),
+            measured,
+            *(array(each) for each in self.measures.values()),
+            b"" if whose is None else array(whose.digests) + array(whose.ranks),
+            pack_columns(self.codes, self.counts),
+        )
 
     @classmethod
     def from_bytes(cls, universe: Universe, data: bytes) -> Self:
@@ -999,31 +989,22 @@ class Rows:
             CorruptState: An unknown version, a wrong length, or a code outside the universe.
         """
         reader = cls._FORMAT.read(data)
-        if reader.version != cls._OF_PERSONS:
-            return cls._cells(universe, reader)
-        (length,) = reader.fields("<Q")
-        cells = cls._FORMAT.read(reader.take(length))
-        reader.require(cells.version != cls._OF_PERSONS)
-        rows = cls._cells(universe, cells)
-        reader.require(rows.counts is None)
-        digests = reader.array(np.dtype(np.uint8), rows.n_entries * DIGEST_BYTES)
-        ranks = reader.array(np.dtype(np.uint64), rows.n_entries)
-        reader.end()
-        return replace(rows, whose=Slots(digests.reshape(-1, DIGEST_BYTES), ranks))
-
-    @classmethod
-    def _cells(cls, universe: Universe, reader: Reader) -> Self:
-        """The rows in version 1 or 2."""
-        has_counts, n_entries = reader.fields("<?Q")
-        n_measured = reader.fields("B")[0] if reader.version == cls._MEASURED else 0
+        has_counts, of_persons, n_entries, n_measured = reader.fields("<??QB")
         reader.require(list(reader.take(n_measured)) == list(universe.measured))
+        reader.require(not (has_counts and of_persons))
         offsets = [reader.array(np.dtype(np.uint32), n_entries) for _ in universe.measured]
+        whose = None
+        if of_persons:
+            digests = reader.array(np.dtype(np.uint8), n_entries * DIGEST_BYTES)
+            ranks = reader.array(np.dtype(np.uint64), n_entries)
+            whose = Slots(digests.reshape(-1, DIGEST_BYTES), ranks)
         codes, counts = unpack_columns(universe, reader, n_entries, has_counts=has_counts)
+        reader.end()
         measures = dict(zip(universe.measured, offsets, strict=True))
         each = np.ones(n_entries, dtype=np.int64)
         for index, attribute in universe.measured.items():
             reader.require(attribute.fits(codes[index], measures[index], each))
-        return cls(codes, counts, measures)
+        return cls(codes, counts, measures, whose)
 
 
 def _codes(attribute: Attribute, column: AnyColumn) -> Codes:
@@ -1064,8 +1045,7 @@ def unpack_columns(
     """Inverse of ``pack_columns`` for ``n_entries`` entries; the arrays are read-only.
 
     Raises:
-        CorruptState: Not all the bytes that are left are columns of this length, or a code or count is
-            outside its range.
+        CorruptState: The columns are cut short, or a code or count is outside its range.
     """
     codes: list[Codes] = []
     for attribute in universe.attributes:
@@ -1077,7 +1057,6 @@ def unpack_columns(
         counts = reader.array(np.dtype(np.int64), n_entries)
         in_range = not n_entries or (int(counts.min()) >= 0 and exact_sum(counts) <= MAX_ROWS)
         reader.require(in_range, "has counts that are out of range")
-    reader.end()
     return tuple(codes), counts
 
 

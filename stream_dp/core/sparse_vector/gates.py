@@ -27,7 +27,7 @@ from stream_dp.core.rows.blocks import Blocks, count_of
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState
 
-_FORMAT: Final = Format("gated count", 1)
+_FORMAT: Final = Format("gated count")
 
 
 def segment_loss(threshold_scale: Fraction, query_scale: Fraction) -> Fraction:

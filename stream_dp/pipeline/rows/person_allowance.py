@@ -24,7 +24,7 @@ from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests
 from stream_dp.core.rows.universe import Rows
 from stream_dp.pipeline.rows.own_values import USED, OwnValues
 
-_USED = Format("units of persons", 1)
+_USED = Format("units of persons")
 _DIGEST = np.dtype(f"S{DIGEST_BYTES}")
 
 

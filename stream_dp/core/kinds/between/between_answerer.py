@@ -41,7 +41,7 @@ from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Blocks, count_of
 from stream_dp.errors import CorruptState
 
-_FORMAT = Format("comparison", 1)
+_FORMAT = Format("comparison")
 _SIDES = tuple(Side)
 
 

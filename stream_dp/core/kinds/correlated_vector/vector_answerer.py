@@ -29,7 +29,7 @@ from stream_dp.errors import InvalidDefinition
 MOST_RESPONSES: Final = 2**24
 """Rows of a window: its answer, a bit a row, still fits into one record."""
 
-_FORMAT = Format("response vector", 1)
+_FORMAT = Format("response vector")
 _TRUE = 1  # cell of a Boolean
 
 

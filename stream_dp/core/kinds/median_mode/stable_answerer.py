@@ -34,7 +34,7 @@ MOST_DEALT: Final = 2_000_000
 MOST_VOTES: Final = 2**24
 """Cells of all groups together: 128 MiB."""
 
-_FORMAT = Format("stable cell", 1)
+_FORMAT = Format("stable cell")
 _LAYOUT = "<16sHi"  # key, attribute, cell or -1
 
 

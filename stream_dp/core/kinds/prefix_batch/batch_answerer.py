@@ -37,7 +37,7 @@ WORST_ERROR: Final = 0.5
 _HYPOTHESIS_ROWS: Final = sorted({round(2 ** (step / 4)) for step in range(41)})
 _MOST_BINS: Final = 2**23  # of all conditions together
 # Attribute, window, m, conditions, error; the keys of the conditions, their rows.
-_FORMAT = Format("batch of conditions", 1)
+_FORMAT = Format("batch of conditions")
 
 
 def seconds_of(plan: PrefixPlan) -> float:

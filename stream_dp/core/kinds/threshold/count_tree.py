@@ -30,7 +30,7 @@ from stream_dp.core.kinds.loss import Loss, checked_privacy
 from stream_dp.core.randomness.laplace import scale_from, sum_bound
 from stream_dp.core.randomness.noise_sources import IntArray, NoiseSource
 
-_FORMAT = Format("tree", 1)
+_FORMAT = Format("tree")
 
 
 @dataclass(frozen=True, slots=True)

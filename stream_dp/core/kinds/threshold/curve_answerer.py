@@ -41,7 +41,7 @@ from stream_dp.core.rows.blocks import Blocks
 MOST_DRAWN: Final = 2**20
 """Draws of noise for one look: about ten seconds' worth."""
 
-_FORMAT = Format("curve", 1)  # attribute, number of blocks, each with what was published of it
+_FORMAT = Format("curve")  # attribute, number of blocks, each with what was published of it
 
 Published = TypeVar("Published")
 

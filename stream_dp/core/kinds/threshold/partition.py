@@ -33,7 +33,7 @@ from stream_dp.core.kinds.threshold.count_tree import Tree, TreePlan
 from stream_dp.core.randomness.laplace import reach, scale_from
 from stream_dp.core.randomness.noise_sources import IntArray, NoiseSource
 
-_FORMAT = Format("partition", 1)
+_FORMAT = Format("partition")
 
 
 @dataclass(frozen=True, eq=False)

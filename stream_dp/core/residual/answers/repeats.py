@@ -31,7 +31,7 @@ from stream_dp.core.residual.plan.planner import ROUNDING
 if TYPE_CHECKING:
     from stream_dp.core.residual.public_state import PublicState
 
-_REMEMBERED = Format("remembered answer", 1)
+_REMEMBERED = Format("remembered answer")
 """Whether the answer was reached in stages, then a row of four floats for each of its numbers."""
 
 _ONE: Final = Struct("<B?4d")
@@ -39,7 +39,7 @@ _ONE: Final = Struct("<B?4d")
 
 _Kept: TypeAlias = Answered | TableAnswered | Summed | Quantiles
 
-_KEPT = Format("kept answer", 1)
+_KEPT = Format("kept answer")
 """How useful it is, what more would take, and floats: 4 of each count, 14 of each sum, 6 of each quantile."""
 
 _OF_SUM: Final = 14

@@ -33,8 +33,8 @@ MOST: Final = 300
 PHASES: Final = 64
 """The number of phases, the last ones in which something was asked, of which it is known what came."""
 
-_ASKED: Final = Format("asked query", 1)
-_CAME: Final = Format("phase of asked queries", 1)
+_ASKED: Final = Format("asked query")
+_CAME: Final = Format("phase of asked queries")
 
 _HEAD: Final = identity_head("asked", n_more=3)
 _MOST_CELLS: Final = 512

@@ -23,8 +23,8 @@ from stream_dp.core.residual.looks.table_looks import FORMAT
 from stream_dp.core.residual.plan.planner import Prices
 from stream_dp.core.rows.blocks import Blocks
 
-ROWS: Final = 5
-"""The version of the stored bytes of such a look."""
+ROWS: Final = 8
+"""The kind of a measurement of the rows that count."""
 
 PART: Final = 50
 """One line pays for this number of such looks."""
@@ -75,14 +75,14 @@ class RowsRelease:
     value: int
 
     def to_bytes(self) -> bytes:
-        return FORMAT.pack(fields("<Iiq", self.block, self.step, self.value), version=ROWS)
+        return FORMAT.pack(fields("<BIiq", ROWS, self.block, self.step, self.value))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RowsRelease:
         """Inverse of ``to_bytes``. Raises CorruptState."""
         reader = FORMAT.read(data)
-        reader.require(reader.version == ROWS, "is of an unknown kind")
-        block, step, value = reader.fields("<Iiq")
+        kind, block, step, value = reader.fields("<BIiq")
+        reader.require(kind == ROWS, "is of an unknown kind")
         reader.end()
         return cls(block, step, value)
 

@@ -28,13 +28,12 @@ from stream_dp.core.residual.looks.table_looks import (
 from stream_dp.core.residual.plan.sum_price import SumShape, WholeValues
 from stream_dp.core.rows.blocks import Blocks
 
-SUMMED: Final = 2
-"""The version of the stored bytes of sums."""
+SUMS: Final = 6
+"""The kind of a measurement of sums."""
 
-SHARED: Final = 3
-"""The version of the stored bytes of shares."""
+SHARES: Final = 7
+"""The kind of a measurement of shares."""
 
-_SUMS, _SHARES = 3, 4
 _GROUPED, _EVERY_ROW, _RESTS, _BLANK = 1, 2, 4, 8
 
 Steps = tuple[tuple[int, int, int], ...]
@@ -179,7 +178,7 @@ class SumRelease:
 
     def to_bytes(self) -> bytes:
         n_blocks, _, n_answers = self.values.shape
-        shape, kind = self.shape, _SHARES if self.is_share else _SUMS
+        shape, kind = self.shape, SHARES if self.is_share else SUMS
         flags = _GROUPED * shape.grouped | _EVERY_ROW * shape.every_row | _RESTS * shape.rests
         flags |= _BLANK * shape.blank
         return FORMAT.pack(
@@ -188,7 +187,6 @@ class SumRelease:
             fields("<qqqdB", shape.low, shape.high, shape.centre, self.unit, flags),
             *(fields("<Iii", *step) for step in self.steps),
             integers(self.values),
-            version=SHARED if self.is_share else SUMMED,
         )
 
     @classmethod
@@ -204,8 +202,7 @@ class SumRelease:
         """
         reader = FORMAT.read(data)
         (kind,) = reader.fields("B")
-        known = (reader.version, kind) in {(SUMMED, _SUMS), (SHARED, _SHARES)}
-        reader.require(known, "is of an unknown kind")
+        reader.require(kind in (SUMS, SHARES), "is of an unknown kind")
         *keys, n_blocks, n_answers = reader.fields("<16s16s16sII")
         attributes = read_attributes(reader, n_attributes)
         low, high, centre, unit, flags = reader.fields("<qqqdB")
@@ -220,12 +217,12 @@ class SumRelease:
         )
         reader.require(flags < 2 * _BLANK and low < high and shape.fits and unit > 0.0)
         reader.require(shape.counts or not shape.rests)
-        reader.require(kind == _SUMS or not shape.rests)
+        reader.require(kind == SUMS or not shape.rests)
         steps = tuple(reader.fields("<Iii") for _ in range(n_blocks))
         values = reader.integers(n_blocks, shape.vectors, n_answers)
         reader.end()
         triple = (keys[0], keys[1], keys[2])
-        return cls(triple, attributes, unit, shape, steps, values, kind == _SHARES)
+        return cls(triple, attributes, unit, shape, steps, values, kind == SHARES)
 
     def estimates(self, n_rows: int, number: int) -> SumEstimate:
         """Returns the sums and counts that the release gives for one of its blocks.

@@ -25,15 +25,9 @@ BASE: Final = "base"
 GROWTH: Final = "growth"
 QUERY: Final = "query"
 
-FORMAT: Final = Format("measurement", 1, 2, 3, 4, 5)
-"""Version 1 holds tables or counts, version 2 holds sums and version 3 shares (``sum_look``).
+FORMAT: Final = Format("measurement")
+"""It begins with a kind: tables and counts here, sums and shares in ``sum_look``, rows in ``counted_rows``."""
 
-Version 4 holds tables, some of which count groups of neighbouring cells: it says how many of each attribute.
-Version 5 holds the number of rows that count (``counted_rows``).
-"""
-
-_COUNTED: Final = 1
-_GROUPED: Final = 4
 _TABLES, _COUNTS, _FRESH, _OPENING, _GROWN = 1, 2, 3, 4, 5
 _REASONS: Final = {_TABLES: QUERY, _OPENING: BASE, _GROWN: GROWTH}
 
@@ -110,16 +104,13 @@ class TablesRelease:
     reason: str = QUERY
 
     def to_bytes(self) -> bytes:
-        several = any(part.groups for part in self.parts)
         (kind,) = (kind for kind, reason in _REASONS.items() if reason == self.reason)
         chunks = [fields("<BI", kind, len(self.parts))]
         for part, table in zip(self.parts, self.tables, strict=True):
             chunks.append(pack_attributes(part.attributes))
-            chunks.append(fields("<Ii", part.block, part.step))
-            if several:
-                chunks.append(fields(f"<{table.ndim}I", *table.shape))
+            chunks.append(fields(f"<Ii{table.ndim}I", part.block, part.step, *table.shape))
             chunks.append(integers(table))
-        return FORMAT.pack(*chunks, version=_GROUPED if several else _COUNTED)
+        return FORMAT.pack(*chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +177,6 @@ class CountsRelease:
             pack_attributes(self.attributes),
             *(fields("<Ii", block, step) for block, step in self.steps),
             integers(self.values),
-            version=_COUNTED,
         )
 
 
@@ -237,11 +227,8 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
     """
     reader = FORMAT.read(data)
     (kind,) = reader.fields("B")
-    several = reader.version == _GROUPED
-    of_tables = kind in _REASONS
-    known = of_tables or (kind in (_COUNTS, _FRESH) and not several)
-    reader.require(known and reader.version in (_COUNTED, _GROUPED), "is of an unknown kind")
-    if not of_tables:
+    if kind not in _REASONS:
+        reader.require(kind in (_COUNTS, _FRESH), "is of an unknown kind")
         key, n_blocks, n_answers = reader.fields("<16sII")
         attributes = read_attributes(reader, len(shape))
         steps = tuple(reader.fields("<Ii") for _ in range(n_blocks))
@@ -254,7 +241,7 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
         attributes = read_attributes(reader, len(shape))
         block, step = reader.fields("<Ii")
         sizes = tuple(shape[a] for a in attributes)
-        counted = reader.fields(f"<{len(sizes)}I") if several else sizes
+        counted = reader.fields(f"<{len(sizes)}I")
         reader.require(_are_levels(shape, attributes, counted), "counts groups that it cannot have")
         parts.append(Part(attributes, block, step, () if counted == sizes else counted))
         tables.append(reader.integers(*counted))
