@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     BeforeValidator,
+    ConfigDict,
     Field,
     StringConstraints,
     model_validator,
@@ -22,7 +23,6 @@ from stream_dp.messages.message_base import (
     AttributeName,
     DatasetName,
     Finite,
-    Growing,
     Request,
     tupled,
     validated,
@@ -60,7 +60,7 @@ MissingTexts = Annotated[
 DateText = Annotated[str, StringConstraints(pattern=DATE_PATTERN)]
 
 
-class CategoryAttribute(Growing):
+class CategoryAttribute(Request):
     """A value from a declared list. Any other value falls into the cell ``other``.
 
     Attributes:
@@ -73,8 +73,6 @@ class CategoryAttribute(Growing):
         na: Values that count as missing too, such as "?" or -999. They need ``missing``.
     """
 
-    added = ("ordered", "na")
-
     name: AttributeName
     type: Literal["category"]
     values: Annotated[tuple[CategoryValue, ...], BeforeValidator(tupled), Field(min_length=1)]
@@ -82,10 +80,6 @@ class CategoryAttribute(Growing):
     missing: bool = False
     ordered: bool = False
     na: MissingTexts | None = None
-
-    def as_written(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Leaves ``ordered`` out where it is not true, so that earlier definitions keep their bytes."""
-        return super().as_written({**fields, "ordered": self.ordered or None})
 
 
 class MeasureSpec(Request):
@@ -102,7 +96,7 @@ class MeasureSpec(Request):
     high: Finite
 
 
-class NumberAttribute(Growing):
+class NumberAttribute(Request):
     """A number in declared, left-closed bins. The outer bins are open.
 
     Attributes:
@@ -115,8 +109,6 @@ class NumberAttribute(Growing):
         na: Values that count as missing too, such as "?" or -999. They need ``missing``.
     """
 
-    added = ("measure", "na")
-
     name: AttributeName
     type: Literal["number"]
     edges: Annotated[tuple[Finite, ...], BeforeValidator(tupled), Field(min_length=1)]
@@ -127,7 +119,7 @@ class NumberAttribute(Growing):
     na: MissingTexts | None = None
 
 
-class BooleanAttribute(Growing):
+class BooleanAttribute(Request):
     """A value that is true or false.
 
     Attributes:
@@ -136,15 +128,13 @@ class BooleanAttribute(Growing):
         na: Values that count as missing too, such as "?". They need ``missing``.
     """
 
-    added = ("na",)
-
     name: AttributeName
     type: Literal["boolean"]
     missing: bool = False
     na: MissingTexts | None = None
 
 
-class DateAttribute(Growing):
+class DateAttribute(Request):
     """A date, with or without a time, known up to the period of the calendar that it falls into.
 
     Attributes:
@@ -158,7 +148,7 @@ class DateAttribute(Growing):
         na: Values that count as missing too, such as "0000-00-00". They need ``missing``.
     """
 
-    added = ("from", "until", "timezone", "epoch", "na")
+    model_config = ConfigDict(serialize_by_alias=True)
 
     name: AttributeName
     type: Literal["date"]
@@ -179,11 +169,6 @@ class DateAttribute(Growing):
     epoch: Literal["s", "ms"] | None = None
     missing: bool = False
     na: MissingTexts | None = None
-
-    def as_written(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Writes what is named, ``from`` by its name in JSON."""
-        written = {"from" if name == "first" else name: v for name, v in fields.items()}
-        return super().as_written(written)
 
 
 AttributeSpec = Annotated[
@@ -232,7 +217,7 @@ class UnitSpec(Request):
         return f"{most}, until the squares of these numbers add up to {self.squares:,}"
 
 
-class PrivacySpec(Growing):
+class PrivacySpec(Request):
     """The guarantee (epsilon, delta) to every row for ever, or to every person.
 
     Attributes:
@@ -241,8 +226,6 @@ class PrivacySpec(Growing):
             ``counts``, ``weights`` and ``bypass`` take 0 (a pure promise).
         unit: The person to protect. Default: a row.
     """
-
-    added = ("unit",)
 
     epsilon: Annotated[float, Field(ge=1e-9, le=20)]
     delta: Annotated[float, Field(ge=0, lt=1)]
@@ -263,7 +246,7 @@ _OF_AIM: Final = ("rough", "easy_share", "day_share")
 """The settings that say nothing without ``aim``."""
 
 
-class AccuracySpec(Growing):
+class AccuracySpec(Request):
     """How precise answers are, except with ``failure_probability``.
 
     Attributes:
@@ -280,8 +263,6 @@ class AccuracySpec(Growing):
         day_share: The largest share of any line that aimed answers to one analyst take in 24 hours.
             Default: 0.10.
     """
-
-    added = ("least_error", "query_share", "aim", *_OF_AIM)
 
     error: Annotated[float, Field(ge=1e-9, lt=1, default_factory=lambda: _ERROR)]
     failure_probability: Annotated[float, Field(ge=1e-12, lt=1)] = 0.01
@@ -311,15 +292,13 @@ class AnswersRetention(Request):
     days: Annotated[int, Field(ge=1, le=36_500)]
 
 
-class RetentionSpec(Growing):
+class RetentionSpec(Request):
     """How long the rows of a phase and the answers to queries are kept. What was published stays for ever.
 
     Attributes:
         phases: How many phases open before the rows of a phase are erased. Default: never.
         answers: How long answers and outcomes of batches are stored. Default: for ever.
     """
-
-    added = ("phases", "answers")
 
     phases: Annotated[int, Field(ge=1, le=10**9)] | None = None
     answers: AnswersRetention | None = None
@@ -331,7 +310,7 @@ class RetentionSpec(Growing):
         return self
 
 
-class ProfileSpec(Growing):
+class ProfileSpec(Request):
     """The facts about a profile that follow from its settings, without a mechanism.
 
     Attributes:
@@ -375,8 +354,6 @@ class CalibratedSpec(ProfileSpec):
         pacing: Whether a part of each line is kept for later phases. Default: where the plan learns and a
             line pays for 10 to 500 queries one by one.
     """
-
-    added = ("queries_per_phase", "workload", "growth")
 
     looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "sums", "shares", "rows")
     takes_kinds: ClassVar[bool] = True
@@ -566,7 +543,7 @@ MechanismSpec = Annotated[
 ]
 
 
-class Definition(Growing):
+class Definition(Request):
     """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes.
 
     Attributes:
@@ -583,8 +560,6 @@ class Definition(Growing):
         owner: What is kept for the owner. It goes with ``analysts``.
         least_cell: With 10, people read "fewer than 10" where a count surely is. Programs get the number.
     """
-
-    added = ("retention", "analysts", "owner", "least_cell")
 
     version: Literal[1]
     dataset: DatasetName
@@ -794,7 +769,7 @@ class Definition(Growing):
         return self.model_copy(update={"attributes": plain})
 
     def to_bytes(self) -> bytes:
-        return self.model_dump_json().encode()
+        return self.model_dump_json(exclude_none=True).encode()
 
 
 def large_delta(delta: float, n_rows: int) -> str | None:

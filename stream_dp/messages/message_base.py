@@ -9,10 +9,8 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     StringConstraints,
     ValidationError,
-    model_serializer,
 )
 
 from stream_dp.errors import InvalidInput, InvalidMessage
@@ -182,30 +180,6 @@ class Request(BaseModel):
             InvalidInput: The document is not valid. The error names the field and the fix.
         """
         return validated(cls, document, cls.invalid, quoting=quoting)
-
-
-class Growing(Request):
-    """The base of those that have got fields since the first ones were written.
-
-    Attributes:
-        added: These fields. They are written only where they are named, so that earlier ones keep their
-            bytes.
-    """
-
-    added: ClassVar[tuple[str, ...]] = ()
-
-    @model_serializer(mode="wrap")
-    def _without_unset(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out what is not named and came later."""
-        return self.as_written(write(self))
-
-    def as_written(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Returns the fields that are written."""
-        return {
-            name: value
-            for name, value in fields.items()
-            if value is not None or name not in self.added
-        }
 
 
 class Reply(BaseModel):

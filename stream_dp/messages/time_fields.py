@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from stream_dp.messages.message_base import Growing, Request, tupled
+from stream_dp.messages.message_base import Request, tupled
 from stream_dp.periods import Calendar, Length, span_of, zone_of
 
 Series = Literal["phase", "day", "week", "month"]
@@ -40,7 +40,7 @@ LengthText = Annotated[str, Field(max_length=20), AfterValidator(_checked_length
 """A length of time such as "7 days"."""
 
 
-class PhaseSpec(Growing):
+class PhaseSpec(Request):
     """A phase opens as soon as ``min_rows`` rows wait, or with ``every`` when a period has ended.
 
     Attributes:
@@ -49,8 +49,6 @@ class PhaseSpec(Growing):
             decide.
         timezone: The time zone of periods and dates. Default: UTC.
     """
-
-    added = ("every", "timezone")
 
     min_rows: Annotated[int, Field(ge=1, le=2**62)]
     every: LengthText | None = None

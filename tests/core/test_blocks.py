@@ -313,8 +313,7 @@ def test_the_length_of_a_stored_column_shows_nothing_of_its_codes() -> None:
     lengths = {len(Block.seal(FLIGHTS, e, ordered=[0, 2]).to_bytes()) for e in (alike, mixed)}
     assert len(lengths) == 1
     merged = {len(Block.seal(FLIGHTS, e).to_bytes()) for e in (alike, mixed)}
-    header = 1 + 8 + 1 + 2
-    assert lengths == {length + header + 2 * 20 for length in merged}
+    assert lengths == {length + 2 + 2 * 20 for length in merged}
 
 
 def test_a_wide_attribute_is_kept_in_two_bytes() -> None:

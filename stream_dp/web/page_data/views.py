@@ -149,13 +149,13 @@ def _schema(name: str, definition: Definition | None) -> bytes:
         {
             "name": name,
             "attributes": [
-                {**attribute.model_dump(), "labels": _labels(attribute)}
+                {**attribute.model_dump(exclude_none=True), "labels": _labels(attribute)}
                 for attribute in definition.attributes
             ],
-            "privacy": definition.privacy.model_dump(),
+            "privacy": definition.privacy.model_dump(exclude_none=True),
             "promised_to": definition.privacy.promised_to,
             "counting": None if (unit := definition.privacy.unit) is None else unit.counting,
-            "accuracy": definition.accuracy.model_dump(),
+            "accuracy": definition.accuracy.model_dump(exclude_none=True),
             "precision": definition.precision,
             "profile": definition.mechanism.profile,
             "kept_phases": definition.kept_phases,

@@ -26,7 +26,8 @@ GROWTH: Final = "growth"
 QUERY: Final = "query"
 
 FORMAT: Final = Format("measurement")
-"""It begins with a kind: tables and counts here, sums and shares in ``sum_look``, rows in ``counted_rows``."""
+"""It begins with its kind: tables and counts here, sums and shares in ``sum_look``, rows in ``counted_rows``.
+"""
 
 _TABLES, _COUNTS, _FRESH, _OPENING, _GROWN = 1, 2, 3, 4, 5
 _REASONS: Final = {_TABLES: QUERY, _OPENING: BASE, _GROWN: GROWTH}
