@@ -24,8 +24,10 @@ def bucketed(expression: str, attribute: dict[str, Any]) -> dict[Any, Any]:
     """The condition of each bucket. Means of buckets are not added up from cells."""
     asked = f"SELECT {expression} AS b, AVG(x) FROM t GROUP BY b"
     found = sql.plan(asked, [attribute, {"name": "x", "type": "number", "edges": [1, 2]}])
-    wheres = [query["where"] for query in found.queries]
-    return {value: where for (value,), where in zip(found.cases, wheres, strict=True)}
+    cases: dict[Any, Any] = {}
+    for (value,), query in zip(found.cases, found.queries, strict=True):
+        cases[value] = query["where"]
+    return cases
 
 
 def test_a_bucket_holds_the_bins_between_its_ends() -> None:
