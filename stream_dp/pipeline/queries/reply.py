@@ -116,12 +116,10 @@ class ReplyMaker:
         """
         if isinstance(outcome, Refused):
             return self.refused(outcome, asked)
-        if _fell_short(asked, outcome.path, charges):
-            note = "; ".join(filter(None, (note, _FELL_SHORT)))
-        if self._counts_persons(asked):
-            note = "; ".join(filter(None, (note, _PERSONS)))
+        fell_short = _FELL_SHORT if _fell_short(asked, outcome.path, charges) else None
+        of_persons = _PERSONS if self._counts_persons(asked) else None
         useful, why = self._use(asked, outcome)
-        note = "; ".join(filter(None, (note, why))) or None
+        note = "; ".join(filter(None, (note, fell_short, of_persons, why))) or None
         facts = {**self._facts(asked, outcome.path, charges, note, growth), **useful}
         facts["least_cell"] = self.dataset.definition.least_cell
         released = Released(self.dataset.universe, self.query, facts)
@@ -193,11 +191,8 @@ class ReplyMaker:
         answers = [answer for _, answer in parts]
         refusals = [answer for answer in answers if isinstance(answer, RefusedAnswer)]
         if len(refusals) == len(answers):
-            refused = {
-                **self._head(None),
-                "budget": self.dataset.accounts.budget(window, self.analyst),
-            }
-            return RefusedAnswer(**refused, reason=refusals[0].reason)
+            budget = self.dataset.accounts.budget(window, self.analyst)
+            return RefusedAnswer(**self._head(None), budget=budget, reason=refusals[0].reason)
         looked = any(getattr(answer, "difficulty", None) == "hard" for answer in answers)
         facts = {
             **self._head(None),
