@@ -74,7 +74,6 @@ def values() -> Iterator[bytes]:
     row = json.dumps(ROW).encode()
     yield from (WORD.encode(), row[:-3], row.replace(b"}", b', "a": "\xff\xfe"}'))
     yield b"[" * 1_000 + row
-    yield json.dumps([WORD] * 350_000).encode()  # 4 MB
 
 
 @pytest.mark.slow
@@ -86,6 +85,9 @@ def test_no_word_of_a_record_is_found_in_anything_that_a_worker_writes(deploymen
         partition = deployment.produce("queries", b"", key=b"flights")[1]
         sent = [(role, json.dumps(document).encode()) for role, document in documents()]
         sent += [(role, value) for role in INPUTS for value in values()]
+        sent.append(
+            ("batches", json.dumps([WORD] * 300_000).encode())
+        )  # more than a worker accepts
         for role, value in sent:
             key = (
                 json.loads(value).get("dataset", "flights")
@@ -99,8 +101,8 @@ def test_no_word_of_a_record_is_found_in_anything_that_a_worker_writes(deploymen
                 deployment.produce(role, other, key=f" {WORD}".encode(), partition=partition)
                 named = [(WORD, WORD.encode())], [(Header("x"), b"")]
                 for headers in (*named, [("content-type", WORD.encode())], arrow):
-                    if value is not None:  # an empty one would retire the data set
-                        deployment.produce(role, value, key=b"flights", headers=headers)
+                    if other is not None:  # an empty one would retire the data set
+                        deployment.produce(role, other, key=b"flights", headers=headers)
         # Each topic is read in order, so when these are answered, all of the above is.
         client.define(DEFINITION)
         client.send("flights", rows=[{"carrier": "AA"}])
