@@ -46,7 +46,7 @@ def test_a_delta_of_which_nothing_was_said_is_refused_for_no_phase(n_rows: int) 
 def test_a_data_set_keeps_the_pacing_that_was_the_default_when_it_was_defined() -> None:
     """A definition is stored with all of its settings, so another default changes no data set."""
     stored = json.loads(definition(1e-9, 20_000).to_bytes())
-    assert stored["mechanism"]["pacing"] is None
+    assert stored["accuracy"]["failure_probability"] == 0.01
     stored["mechanism"]["pacing"] = True
     mechanism = Definition.read(stored).mechanism
     assert isinstance(mechanism, CalibratedSpec)

@@ -205,7 +205,7 @@ def test_the_length_of_stored_values_shows_nothing_of_them() -> None:
     for amounts in ([1, 1, 1], [1, 7, 499.99], [None, "x", 1e9]):
         rows = schema.encode_columns({"amount": amounts, "status": ["paid"] * 3})
         lengths = len(rows.to_bytes()), len(Block.seal(schema, rows).to_bytes())
-        assert lengths == (1 + 9 + 2 + 3 * (1 + 1 + 4), 1 + 9 + 1 + 8 + 3 * (1 + 1 + 8) + 1 + 24)
+        assert lengths == (1 + 11 + 1 + 3 * (1 + 1 + 4), 1 + 19 + 1 + 3 * (1 + 1 + 8) + 3 * 8)
         assert repr(rows) == "Rows(n_rows=3)"
         assert repr(Block.seal(schema, rows)) == "Block(n_rows=3, capacity=3)"
 

@@ -44,11 +44,6 @@ def opening(n_rows: int = 20_000, error: float = 0.02, **mechanism: Any) -> Open
     return found
 
 
-def test_a_definition_without_tiles_has_the_bytes_that_it_had_before() -> None:
-    stored = json.loads(read(base_share=0.2).to_bytes())["mechanism"]
-    assert stored == {"profile": "calibrated", "base_share": 0.2, "pacing": stored["pacing"]}
-
-
 @pytest.mark.parametrize(
     "workload",
     [

@@ -35,7 +35,6 @@ from stream_dp.core.residual.looks.table_looks import (
     CountsRelease,
     Part,
     TablesLook,
-    TablesRelease,
 )
 from stream_dp.core.residual.plan.planner import MOST_DRAWN
 from stream_dp.core.residual.plan.sum_price import MOST_ROWS
@@ -689,30 +688,6 @@ def test_damaged_releases_are_refused(damage: Callable[[bytes], bytes]) -> None:
     for entry in stored:
         with pytest.raises(CorruptState):
             it.mechanism.release_from_bytes(damage(entry))
-
-
-def test_releases_stored_by_version_one_are_read_for_ever() -> None:
-    mechanism = Host(names(2, 3, 4)).mechanism
-    tables = mechanism.release_from_bytes(
-        bytes.fromhex(
-            "010102000000020000010003000000a00000000100000000000000feffffffffffffff0300000000000000"
-            "04000000000000000500000000000000faffffffffffffff01020004000000fbffffff0700000000000000"
-            "080000000000000009000000000000000000000000010000"
-        )
-    )
-    assert isinstance(tables, TablesRelease)
-    assert tables.parts == (Part((0, 1), 3, 160), Part((2,), 4, -5))
-    assert [t.tolist() for t in tables.tables] == [[[1, -2, 3], [4, 5, -6]], [7, 8, 9, 2**40]]
-    counts = mechanism.release_from_bytes(
-        bytes.fromhex(
-            "0102000102030405060708090a0b0c0d0e0f020000000100000002000002000300000064000000040000"
-            "00650000000500000000000000faffffffffffffff"
-        )
-    )
-    assert isinstance(counts, CountsRelease)
-    assert (counts.key, counts.attributes) == (bytes(range(16)), (0, 2))
-    assert counts.steps == ((3, 100), (4, 101))
-    assert counts.values.tolist() == [[5], [-6]]
 
 
 def test_a_release_is_as_long_as_its_look_says_whatever_it_holds_and_shows_nothing_of_it() -> None:

@@ -21,7 +21,7 @@ from stream_dp.core.queries.query import EVERYTHING, Indicator, LinearQuery, Tot
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import Moments, ratio_bar, rest_of_share
-from stream_dp.core.residual.looks.sum_look import SHARED, SumLook, exact_sums
+from stream_dp.core.residual.looks.sum_look import SHARES, SumLook, exact_sums
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
 from stream_dp.core.residual.plan.planner import Prices
 from stream_dp.core.residual.plan.sum_plan import SumDemand, SumPlanner
@@ -130,7 +130,7 @@ def test_what_was_stored_says_the_same_after_a_restart() -> None:
     queries = [aimed(LATE_IN_A, mean=0.02), *EVERY.values()]
     for each in queries:
         it.ask(each)
-    assert any(stored[0] == SHARED for stored in it.stored if isinstance(stored, bytes))
+    assert any(stored[1] == SHARES for stored in it.stored if isinstance(stored, bytes))
     other = it.restarted()
     for each in queries:
         assert other.ask(each) == it.ask(each)
