@@ -24,19 +24,18 @@ def bucketed(expression: str, attribute: dict[str, Any]) -> dict[Any, Any]:
     """The condition of each bucket. Means of buckets are not added up from cells."""
     asked = f"SELECT {expression} AS b, AVG(x) FROM t GROUP BY b"
     found = sql.plan(asked, [attribute, {"name": "x", "type": "number", "edges": [1, 2]}])
-    cases: dict[Any, Any] = {}
-    for (value,), query in zip(found.cases, found.queries, strict=True):
-        cases[value] = query["where"]
-    return cases
+    wheres = [query["where"] for query in found.queries]
+    return {value: where for (value,), where in zip(found.cases, wheres, strict=True)}
 
 
 def test_a_bucket_holds_the_bins_between_its_ends() -> None:
-    assert bucketed("FLOOR(age / 10) * 10", {**AGE, "missing": True}) == {
+    tens: dict[Any, Any] = {
         10: of("age", lt=20),
         **{ten: {"all": [of("age", ge=ten), of("age", lt=ten + 10)]} for ten in (20, 30, 40)},
         50: of("age", ge=50),
         None: of("age", is_missing=True),
     }
+    assert bucketed("FLOOR(age / 10) * 10", {**AGE, "missing": True}) == tens
     assert list(bucketed("WIDTH_BUCKET(age, 20, 50, 3)", AGE)) == [0, 1, 2, 3, 4]
     assert list(bucketed("FLOOR(weight / 5) * 5 / 2", WEIGHT)) == [-2.5, 0, 2.5, 5]
 
