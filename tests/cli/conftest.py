@@ -55,6 +55,17 @@ def served(
     return run
 
 
+def servers_of(deployment: Any) -> list[str]:
+    """The options that name the servers of a deployment: of Kafka first, and Redis last."""
+    kafka = [
+        "--bootstrap-servers",
+        deployment.bootstrap_servers,
+        "--topic-prefix",
+        deployment.prefix,
+    ]
+    return [*kafka, "--redis-url", deployment.redis_url]
+
+
 @pytest.fixture
 def definition() -> dict[str, Any]:
     """A small data set under a name of its own."""

@@ -12,15 +12,9 @@ from stream_dp.cli.use.budget_command import epsilons_of, in_every_phase, promis
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.core.budget.accountant import epsilon_of, rho_max
 from stream_dp.messages import Definition
+from tests.pipeline import world
 
-PEOPLE: dict[str, Any] = {
-    "version": 1,
-    "dataset": "people",
-    "attributes": [{"name": "smoker", "type": "boolean"}],
-    "privacy": {"epsilon": 1.0, "delta": 1e-9},
-    "accuracy": {"error": 0.02, "failure_probability": 0.01},
-    "phase": {"min_rows": 20_000},
-}
+PEOPLE = world.definition("people")
 FULL = 2**50
 
 
@@ -50,7 +44,6 @@ def spent(*units: int) -> Odometer:
 )
 def test_the_promise_says_to_whom_and_for_how_long(unit: dict[str, Any], said: str) -> None:
     definition = people(**unit)
-    assert definition.privacy.promised_to == said
     assert promise(definition, spent(FULL)) == (
         f"epsilon 1 at delta 1e-09 is promised to {said}; 1 look at the rows so far"
     )
