@@ -17,7 +17,7 @@ from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.shared_options import json_option
 from stream_dp.cli.terminal import many, show, show_json
 from stream_dp.cli.text.progress_bar import bar
-from stream_dp.cli.text.reply_text import bare_table, busy
+from stream_dp.cli.text.reply_text import bare_table, busy, numbers
 from stream_dp.cli.text.share_tables import changes
 from stream_dp.client import Client
 from stream_dp.client.budget.odometer import Odometer
@@ -73,7 +73,7 @@ def entries_table(entries: Sequence[Mapping[str, Any]], shown: Collection[int]) 
         entries: All entries, in order.
         shown: The numbers of those to show.
     """
-    table = bare_table("entry", "what", "who", numbers=("of each line", "looks"))
+    table = bare_table("entry", "what", "who", *numbers("of each line", "looks"))
     rules: ShareRules | None = None
     for entry in entries:
         changed: list[str] = []
@@ -184,7 +184,7 @@ def _report_lines(report: Report) -> Iterator[str | Table]:
     yield f"head {report.head}"
     if report.blocks:
         heads = ("phase", "rows", "spent", "recomputed", "difference", "epsilon by dp-accounting")
-        table = bare_table(numbers=heads)
+        table = bare_table(*numbers(*heads))
         for number, block in enumerate(report.blocks, start=1):
             difference = max(block.difference, key=abs)
             table.add_row(
@@ -209,15 +209,9 @@ def _report_lines(report: Report) -> Iterator[str | Table]:
 
 def _document(report: Report) -> dict[str, object]:
     epsilon, delta = report.promised or (None, None)
+    names = ("rows", "spent", "recomputed", "difference", "epsilon")
     phases = [
-        {
-            "phase": number,
-            "rows": block.rows,
-            "spent": list(block.spent),
-            "recomputed": list(block.recomputed),
-            "difference": list(block.difference),
-            "epsilon": block.epsilon,
-        }
+        {"phase": number, **{name: getattr(block, name) for name in names}}
         for number, block in enumerate(report.blocks, start=1)
     ]
     return {
