@@ -458,7 +458,7 @@ PASS = "pass --person with the column that says whose row it is"
     [
         ("a.csv", WITHOUT, None,
          f"a.csv line 1: there is no column user_id (found: city, age, smoker, customer); {PASS}"),
-        ("a.csv", WITHOUT, "nobody", f"there is no column nobody (found: city, age, smoker, customer); "),
+        ("a.csv", WITHOUT, "nobody", f"no column nobody (found: city, age, smoker, customer); {PASS}"),
         ("b.ndjson", b'{"city": "Bonn", "age": 1, "smoker": 0}\n', None,
          f"b.ndjson: no row has the key user_id (found: age, city, smoker); {PASS}"),
         ("d.csv", HEADER[5:].replace(b"user", b"x"), None, "rename the columns"),

