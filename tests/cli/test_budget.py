@@ -8,10 +8,18 @@ from typing import Any
 import pytest
 
 from stream_dp.cli.text.reply_text import output
-from stream_dp.cli.use.budget_command import epsilons_of, in_every_phase, promise, table_lines
+from stream_dp.cli.use.budget_command import (
+    _memory_lines,
+    _tau_line,
+    epsilons_of,
+    in_every_phase,
+    promise,
+    table_lines,
+)
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.core.budget.accountant import epsilon_of, rho_max
 from stream_dp.messages import Definition
+from stream_dp.profiles.builder import build
 from tests.pipeline import world
 
 PEOPLE = world.definition("people")
@@ -88,6 +96,24 @@ def test_a_pure_promise_is_spent_as_a_sum_of_epsilons() -> None:
     assert epsilons_of(definition, spent(FULL // 2, FULL // 4)) == pytest.approx([0.0015, 0.00075])
     said = "epsilon 0.003 at delta 0 is promised to every row, for ever; 1 look"
     assert promise(definition, spent(FULL)).startswith(said)
+
+
+def test_a_profile_of_the_papers_says_what_its_phase_still_answers() -> None:
+    papers = {"profile": "memory", "queries_per_phase": 8, "phases": 1, "hypothesis_rows": 30}
+    accuracy = {"error": 0.5, "failure_probability": 0.5}
+    promised = {"privacy": {"epsilon": 10.0, "delta": 1e-3}, "accuracy": accuracy}
+    definition = Definition.read({**PEOPLE, **promised, "mechanism": papers})
+    constants = build(definition)[1].published_budget
+    assert constants is not None
+    assert "of its delta the mechanism may use" in _tau_line(constants)
+    opens = {"kind": "phase", "queries": 8, "hard_limit": 9, "count_scale": 50}
+    of_phase = {"mechanism": "memory", "phase": 1, "window": [0, 1]}
+    looks = [{**opens, **of_phase}, {"kind": "query", **of_phase}]
+    charge = {"seq": 1, "kind": "charge", "charges": [[0, FULL, 0]], "looks": looks}
+    odometer = Odometer.read([{"seq": 0, "kind": "phase", "rows": 20_000}, charge])
+    (said,) = _memory_lines(definition, odometer, constants)
+    assert "1 of 8 queries asked; up to 9 hard answers in all phases so far" in said
+    assert epsilons_of(definition, odometer) == [10.0]
 
 
 def test_a_loss_is_never_said_to_pass_a_promise_that_covers_it() -> None:

@@ -42,7 +42,12 @@ def test_the_counts_of_the_cells_without_a_value_are_added_up() -> None:
 
 def test_a_median_of_several_cells_is_unknown_and_a_note_says_so() -> None:
     bins = [{"label": "0 to 9", "low": 0.0, "high": 10.0, "place": 1}] * 5
-    cells = {"values": None, "found": bins, "lies_in": bins, "error_bars": [0.02] * 5}
+    cells: dict[str, Any] = {
+        "values": None,
+        "found": bins,
+        "lies_in": bins,
+        "error_bars": [0.02] * 5,
+    }
     found = table("quantile_by_group", "MEDIAN(x) AS m", **cells)
     assert found.column("day_of") == DAYS
     assert found.column("m") == ["0 to 9", "0 to 9", None]
@@ -54,7 +59,7 @@ def test_a_median_of_several_cells_is_unknown_and_a_note_says_so() -> None:
 def test_the_mean_of_the_group_is_that_of_all_its_rows() -> None:
     totals = {"totals": [50.0, 0.0, 0.0, 80.0, 370.0], "total_bars": [1.0, 1.0, 1.0, 2.0, 7.0]}
     means = {"means": [5.0, 0.0, 0.0, 2.0, 7.4], "mean_bars": [0.1] * 5}
-    cells = {**totals, **means, "rows": [11, 200, 300, 41, 52], "rows_bars": BARS}
+    cells: dict[str, Any] = {**totals, **means, "rows": [11, 200, 300, 41, 52], "rows_bars": BARS}
     found = table("sum_by_group", "SUM(x) AS s, AVG(x) AS m, COUNT(*) AS n", **cells)
     mean_bar = pytest.approx(510 / 90 - 5)
     assert found.rows[2] == (None, 500.0, 10.0, 5.0, mean_bar, 104, 10.0)

@@ -25,7 +25,7 @@ def rules_table(rules: ShareRules) -> Table:
 
 def _rows(rules: ShareRules) -> dict[str, tuple[str, str, str]]:
     """The cells of a line for each entry, by its name."""
-    owner = _kept(rules.owner and rules.owner.share)
+    owner = "" if rules.owner is None else _percent(rules.owner.share)
     rows = {OWNER: (owner or _REST, owner, "")}
     for entry in rules.entries:
         spec = rules.analysts[entry]

@@ -156,9 +156,10 @@ def table_lines(definition: Definition, odometer: Odometer) -> Iterator[Table | 
     if len(blocks) > 1:
         most = share(max(block.spent for block in blocks))
         yield f"{len(blocks):,} phases are open; none has spent more than {most} of its budget"
-    heads = [*(["covers"] if dated else []), *numbers("phase", "rows"), "spent"]
-    epsilon_head = "epsilon so far" if unit is None else "epsilon in this phase"
-    table = bare_table(*heads, *numbers(epsilon_head, "looks"))
+    covers = ["covers"] if dated else []
+    epsilons = "epsilon so far" if unit is None else "epsilon in this phase"
+    looks = numbers(epsilons, "looks")
+    table = bare_table(*covers, *numbers("phase", "rows"), "spent", *looks)
     said = [
         (share(block.spent), f"{epsilon:.3f}", f"{block.looks:,}")
         for block, epsilon in zip(blocks, epsilons_of(definition, odometer), strict=True)
