@@ -58,7 +58,7 @@ def check_source(
         return
     said = dated_by_producers(source.topic, found)
     if said is not None and definition.phase.calendar is not None:
-        warn("; ".join(said))
+        warn(said)
     click.echo(f'the id of the topic is {found.topic_id}, which "start" in a source file names')
 
 
