@@ -41,36 +41,28 @@ def spent(*units: int) -> Odometer:
     return Odometer.read([*opened, {**charge, "charges": charges}])
 
 
-@pytest.mark.parametrize(
-    ("unit", "said"),
-    [
+def test_the_promise_says_to_whom_and_for_how_long() -> None:
+    for unit, said in (
         ({}, "every row, for ever"),
         ({"phases": 12}, "every person, in any 12 phases"),
         ({"phases": 1}, "every person, in any one phase"),
         ({"lifetime": True}, "every person, for life"),
-    ],
-)
-def test_the_promise_says_to_whom_and_for_how_long(unit: dict[str, Any], said: str) -> None:
-    definition = people(**unit)
-    assert promise(definition, spent(FULL)) == (
-        f"epsilon 1 at delta 1e-09 is promised to {said}; 1 look at the rows so far"
-    )
+    ):
+        told = f"epsilon 1 at delta 1e-09 is promised to {said}; 1 look at the rows so far"
+        assert promise(people(**unit), spent(FULL)) == told
 
 
-@pytest.mark.parametrize(
-    ("unit", "said"),
-    [
-        ({"rows_per_phase": 1}, "at most 1 row with the same user_id counts in a phase"),
-        ({"rows_per_phase": 4}, "at most 4 rows with the same user_id count in a phase"),
-        ({"rows_per_phase": 4, "lifetime": True},
-         ("at most 4 rows with the same user_id count in a phase, until the squares of these numbers add up "
-          "to 192")),
-    ],
-)  # fmt: skip
-def test_how_many_rows_of_a_person_count_is_said(unit: dict[str, Any], said: str) -> None:
-    found = people(**unit).privacy.unit
-    assert found is not None
-    assert found.counting == said
+def test_how_many_rows_of_a_person_count_is_said() -> None:
+    at_most = "at most {} with the same user_id {} in a phase"
+    until = ", until the squares of these numbers add up to 192"
+    for unit, said in (
+        ({"rows_per_phase": 1}, at_most.format("1 row", "counts")),
+        ({"rows_per_phase": 4}, at_most.format("4 rows", "count")),
+        ({"rows_per_phase": 4, "lifetime": True}, at_most.format("4 rows", "count") + until),
+    ):
+        found = people(**unit).privacy.unit
+        assert found is not None
+        assert found.counting == said
 
 
 @pytest.mark.parametrize("rows_per_phase", [1, 4])
