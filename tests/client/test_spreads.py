@@ -20,12 +20,8 @@ from tests.answers import table_answer, table_of
 
 EDGES = [0, 10, 100, 1000]
 LABELS = ["< 0", "0 to 10", "10 to 100", "100 to 1000", ">= 1000"]
-AMOUNT: dict[str, Any] = {
-    "name": "amount",
-    "type": "number",
-    "edges": EDGES,
-    "measure": {"unit": 0.01, "low": 0.0, "high": 2000.0},
-}
+KEPT = {"unit": 0.01, "low": 0.0, "high": 2000.0}
+AMOUNT: dict[str, Any] = {"name": "amount", "type": "number", "edges": EDGES, "measure": KEPT}
 
 
 def made(
