@@ -12,13 +12,7 @@ from rich.table import Table
 from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.shared_options import json_option
 from stream_dp.cli.terminal import many, show, show_json
-from stream_dp.cli.text.reply_text import (
-    bare_table,
-    busy,
-    kinds_table,
-    numbers,
-    spending_bar,
-)
+from stream_dp.cli.text.reply_text import bare_table, busy, kinds_table, numbers, spending_bar
 from stream_dp.cli.text.share_tables import own_table, says_of, shares_table
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.budget.share_position import UNITS

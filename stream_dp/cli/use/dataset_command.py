@@ -16,13 +16,7 @@ from stream_dp.cli.files.reading_options import FileReading, reading_options
 from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.shared_options import FILE, FOLDER, json_option, yes_option
 from stream_dp.cli.terminal import confirm, show, warn
-from stream_dp.cli.text.reply_text import (
-    NONE_YET,
-    bare_table,
-    busy,
-    kinds_table,
-    rows_of_a_phase,
-)
+from stream_dp.cli.text.reply_text import NONE_YET, bare_table, busy, kinds_table, rows_of_a_phase
 from stream_dp.cli.text.share_tables import changes, rules_table
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.budget.share_position import ShareRules

@@ -66,9 +66,7 @@ _TIMEOUT_S = 60.0
     help="Send rows about periods that have ended. They count in the open period.",
 )
 @click.option(
-    "--close",
-    is_flag=True,
-    help="Then open a phase of the rows that wait, or end the period.",
+    "--close", is_flag=True, help="Then open a phase of the rows that wait, or end the period."
 )
 @click.option(
     "--accept",
