@@ -6,6 +6,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 import click
@@ -114,15 +115,12 @@ def _in_words(entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _phases(numbers: Sequence[int]) -> str:
     """Says which phases a charge is about, as ranges where they follow one another."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    if not runs:
+    if not numbers:
         return "no phase"
-    said = [str(low) if low == high else f"{low} to {high}" for low, high in runs]
+    # Numbers that follow one another are all as far from their places.
+    runs = groupby(enumerate(sorted(numbers)), lambda one: one[1] - one[0])
+    ends = [(run[0][1], run[-1][1]) for run in ([*each] for _, each in runs)]
+    said = [str(low) if low == high else f"{low} to {high}" for low, high in ends]
     return f"phase{'' if len(numbers) == 1 else 's'} {', '.join(said)}"
 
 

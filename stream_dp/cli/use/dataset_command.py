@@ -196,14 +196,10 @@ def _attributes_table(definition: Definition, universe: Universe) -> Table:
 def _type_of(spec: AttributeSpec) -> str:
     match spec.type:
         case "number":
-            kind = "whole number" if spec.integer else "number"
-            measure = spec.measure
-            kept = (
-                ""
-                if measure is None
-                else f", its values kept from {measure.low:g} to {measure.high:g}"
-            )
-            return f"{kind}{kept}"
+            kind, kept = "whole number" if spec.integer else "number", spec.measure
+            if kept is None:
+                return kind
+            return f"{kind}, its values kept from {kept.low:g} to {kept.high:g}"
         case "date":
             return f"date by {spec.by}" + (f", {spec.timezone}" if spec.timezone else "")
         case "category":

@@ -113,8 +113,15 @@ class Holder:
         return {**found, "owner": True} if self.pays_as_owner else found
 
 
-class _Place(NamedTuple):
-    """The entry of an account, what it takes from, and its share in units, None without a bound."""
+class Place(NamedTuple):
+    """Where an account stands in the rules.
+
+    Attributes:
+        entry: The entry that applies. Empty for the owner, and for who may not ask.
+        pool: What it takes from: what is kept for an entry, what is kept for the owner, or the rest. What
+            somebody has charged who may not ask any more is taken from the rest.
+        share: The share in units. None without a bound.
+    """
 
     entry: str
     pool: str
@@ -136,34 +143,21 @@ class ShareRules:
     analysts: Mapping[str, AnalystSpec]
     owner: OwnerSpec | None = None
 
-    def entry(self, account: str) -> str:
-        """Returns the entry that applies to an account. Empty for the owner, and for who may not ask."""
-        return self._place(account).entry
-
-    def pool(self, account: str) -> str:
-        """Returns the pool of an account: what is kept for an entry, what is kept for the owner, or the rest.
-
-        What somebody has charged who may not ask any more is taken from the rest.
-        """
-        return self._place(account).pool
-
-    def _place(self, account: str) -> _Place:
+    def place(self, account: str) -> Place:
+        """Returns the entry of an account, what it takes from, and its share."""
         if account not in self._places:
             entry = "" if account == OWNER else entry_of(self.analysts, account) or ""
-            holder, share = (
-                account,
-                None if account == OWNER else 0.0,
-            )  # nobody may ask without an entry
+            holder, share = account, None if account == OWNER else 0.0  # nobody may ask without one
             if entry:
                 spec = self.analysts[entry]
                 holder, share = OWNER if spec.owner else entry, spec.share
             pool = holder if holder in self._limits else REST
             units = None if share is None else _units(share)
-            self._places[account] = _Place(entry, pool, units)
+            self._places[account] = Place(entry, pool, units)
         return self._places[account]
 
     @cached_property
-    def _places(self) -> dict[str, _Place]:
+    def _places(self) -> dict[str, Place]:
         """What was looked up, by account."""
         return {}
 
@@ -204,15 +198,15 @@ class ShareRules:
             line: What each account has paid of the line.
             whole: What anybody has charged to the line, with or without an account.
         """
-        return self._position(self._place(account), [account], self._phase(line, whole))
+        return self._position(self.place(account), [account], self._phase(line, whole))
 
     def _phase(self, line: Line, whole: Parts) -> _Phase:
         by_pool: dict[str, list[Parts]] = {}
         for account, paid in line.items():
-            by_pool.setdefault(self.pool(account), []).append(paid)
+            by_pool.setdefault(self.place(account).pool, []).append(paid)
         return _Phase(line, {pool: _sum(paid) for pool, paid in by_pool.items()}, whole)
 
-    def _position(self, place: _Place, accounts: Iterable[str], phase: _Phase) -> Position:
+    def _position(self, place: Place, accounts: Iterable[str], phase: _Phase) -> Position:
         """Returns what accounts have spent together, and what is left to those of their place."""
         paid = _sum(phase.paid.get(account, _NOTHING) for account in accounts)
         own = None if place.share is None else paid.left_of(place.share)
@@ -233,9 +227,9 @@ class ShareRules:
         accounts = sorted({name for line in lines for name in line})
         paid_under: dict[str, list[str]] = {}
         for name in accounts:
-            paid_under.setdefault(self.entry(name), []).append(name)
+            paid_under.setdefault(self.place(name).entry, []).append(name)
 
-        def holder(who: str, place: _Place, kept: float | None, *names: str) -> Holder:
+        def holder(who: str, place: Place, kept: float | None, *names: str) -> Holder:
             spec = self.analysts.get(place.entry)
             as_owner = who == OWNER or (spec is not None and spec.owner)
             share = None if spec is None else spec.share
@@ -243,20 +237,20 @@ class ShareRules:
             return Holder(who, place.entry, share, kept, as_owner, first, positions)
 
         kept_for_owner = None if self.owner is None else self.owner.share
-        yield holder(OWNER, self._place(OWNER), kept_for_owner, OWNER)
+        yield holder(OWNER, self.place(OWNER), kept_for_owner, OWNER)
         for entry in self.entries:
-            place, kept = self._place(entry), self.kept_for(entry)
+            place, kept = self.place(entry), self.kept_for(entry)
             if not is_pattern(entry):
                 yield holder(entry, place, kept, entry)
                 continue
             payers = paid_under.get(entry, [])
             yield holder(entry, place._replace(share=None), kept, *payers)
-            yield from (holder(name, self._place(name), None, name) for name in payers)
+            yield from (holder(name, self.place(name), None, name) for name in payers)
         for name in paid_under.get("", []):
             if name != OWNER:
-                yield holder(name, self._place(name), None, name)
-        of_rest = (name for name in accounts if self.pool(name) == REST)
-        yield holder(REST, _Place("", REST, None), self.rest, *of_rest)
+                yield holder(name, self.place(name), None, name)
+        of_rest = (name for name in accounts if self.place(name).pool == REST)
+        yield holder(REST, Place("", REST, None), self.rest, *of_rest)
 
 
 def _sum(parts: Iterable[Parts]) -> Parts:
