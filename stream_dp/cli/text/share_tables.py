@@ -80,7 +80,7 @@ def _line(sign: str, who: str, width: int, row: tuple[str, str, str]) -> str:
 
 def says_of(rules: ShareRules, analyst: str) -> str:
     """Says what an analyst may charge, and from what it is taken."""
-    entry, pool, _ = rules.place(analyst)
+    entry, pool, _ = rules.rule_of(analyst)
     if not entry:
         return f"{analyst} may not ask: no entry of analysts is about this name"
     spec = rules.analysts[entry]

@@ -113,8 +113,8 @@ class Holder:
         return {**found, "owner": True} if self.pays_as_owner else found
 
 
-class Place(NamedTuple):
-    """Where an account stands in the rules.
+class AccountRule(NamedTuple):
+    """What applies to an account.
 
     Attributes:
         entry: The entry that applies. Empty for the owner, and for who may not ask.
@@ -143,9 +143,9 @@ class ShareRules:
     analysts: Mapping[str, AnalystSpec]
     owner: OwnerSpec | None = None
 
-    def place(self, account: str) -> Place:
+    def rule_of(self, account: str) -> AccountRule:
         """Returns the entry of an account, what it takes from, and its share."""
-        if account not in self._places:
+        if account not in self._found:
             entry = "" if account == OWNER else entry_of(self.analysts, account) or ""
             holder, share = account, None if account == OWNER else 0.0  # nobody may ask without one
             if entry:
@@ -153,11 +153,11 @@ class ShareRules:
                 holder, share = OWNER if spec.owner else entry, spec.share
             pool = holder if holder in self._limits else REST
             units = None if share is None else _units(share)
-            self._places[account] = Place(entry, pool, units)
-        return self._places[account]
+            self._found[account] = AccountRule(entry, pool, units)
+        return self._found[account]
 
     @cached_property
-    def _places(self) -> dict[str, Place]:
+    def _found(self) -> dict[str, AccountRule]:
         """What was looked up, by account."""
         return {}
 
@@ -198,19 +198,19 @@ class ShareRules:
             line: What each account has paid of the line.
             whole: What anybody has charged to the line, with or without an account.
         """
-        return self._position(self.place(account), [account], self._phase(line, whole))
+        return self._position(self.rule_of(account), [account], self._phase(line, whole))
 
     def _phase(self, line: Line, whole: Parts) -> _Phase:
         by_pool: dict[str, list[Parts]] = {}
         for account, paid in line.items():
-            by_pool.setdefault(self.place(account).pool, []).append(paid)
+            by_pool.setdefault(self.rule_of(account).pool, []).append(paid)
         return _Phase(line, {pool: _sum(paid) for pool, paid in by_pool.items()}, whole)
 
-    def _position(self, place: Place, accounts: Iterable[str], phase: _Phase) -> Position:
-        """Returns what accounts have spent together, and what is left to those of their place."""
+    def _position(self, rule: AccountRule, accounts: Iterable[str], phase: _Phase) -> Position:
+        """Returns what accounts have spent together, and what is left to those of their rule."""
         paid = _sum(phase.paid.get(account, _NOTHING) for account in accounts)
-        own = None if place.share is None else paid.left_of(place.share)
-        pool = phase.taken.get(place.pool, _NOTHING).left_of(self._limits[place.pool])
+        own = None if rule.share is None else paid.left_of(rule.share)
+        pool = phase.taken.get(rule.pool, _NOTHING).left_of(self._limits[rule.pool])
         return Position(max(paid), own, pool, phase.whole.left_of(UNITS))
 
     def holders(
@@ -227,30 +227,30 @@ class ShareRules:
         accounts = sorted({name for line in lines for name in line})
         paid_under: dict[str, list[str]] = {}
         for name in accounts:
-            paid_under.setdefault(self.place(name).entry, []).append(name)
+            paid_under.setdefault(self.rule_of(name).entry, []).append(name)
 
-        def holder(who: str, place: Place, kept: float | None, *names: str) -> Holder:
-            spec = self.analysts.get(place.entry)
+        def holder(who: str, rule: AccountRule, kept: float | None, *names: str) -> Holder:
+            spec = self.analysts.get(rule.entry)
             as_owner = who == OWNER or (spec is not None and spec.owner)
             share = None if spec is None else spec.share
-            positions = [self._position(place, names, phase) for phase in phases]
-            return Holder(who, place.entry, share, kept, as_owner, first, positions)
+            positions = [self._position(rule, names, phase) for phase in phases]
+            return Holder(who, rule.entry, share, kept, as_owner, first, positions)
 
         kept_for_owner = None if self.owner is None else self.owner.share
-        yield holder(OWNER, self.place(OWNER), kept_for_owner, OWNER)
+        yield holder(OWNER, self.rule_of(OWNER), kept_for_owner, OWNER)
         for entry in self.entries:
-            place, kept = self.place(entry), self.kept_for(entry)
+            rule, kept = self.rule_of(entry), self.kept_for(entry)
             if not is_pattern(entry):
-                yield holder(entry, place, kept, entry)
+                yield holder(entry, rule, kept, entry)
                 continue
             payers = paid_under.get(entry, [])
-            yield holder(entry, place._replace(share=None), kept, *payers)
-            yield from (holder(name, self.place(name), None, name) for name in payers)
+            yield holder(entry, rule._replace(share=None), kept, *payers)
+            yield from (holder(name, self.rule_of(name), None, name) for name in payers)
         for name in paid_under.get("", []):
             if name != OWNER:
-                yield holder(name, self.place(name), None, name)
-        of_rest = (name for name in accounts if self.place(name).pool == REST)
-        yield holder(REST, Place("", REST, None), self.rest, *of_rest)
+                yield holder(name, self.rule_of(name), None, name)
+        of_rest = (name for name in accounts if self.rule_of(name).pool == REST)
+        yield holder(REST, AccountRule("", REST, None), self.rest, *of_rest)
 
 
 def _sum(parts: Iterable[Parts]) -> Parts:
