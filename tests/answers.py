@@ -37,8 +37,10 @@ def noisy_answer(n: int, **fields: Any) -> NoisyAnswer:
 
 def count_answer(count: float, bar: float | None, *, n: int = 1000, **more: Any) -> NoisyAnswer:
     """The answer to a count; ``bar`` is in rows."""
-    more = {"kind": "predicate", "error_bar": None if bar is None else bar / n, **more}
-    return noisy_answer(n, value=count / n, count=round(count), **more)
+    bars = {"error_bar": None if bar is None else bar / n}
+    return noisy_answer(
+        n, **{"kind": "predicate", "value": count / n, "count": round(count), **bars, **more}
+    )
 
 
 def table_answer(

@@ -44,9 +44,7 @@ GROUPS = {
         "ledger": "Show who charged what, and check every price.",
         "journal": "Go on after the journal or an input was cut.",
     },
-    "Research": {
-        "lab": "Reproduce the papers' attacks, bound and conjecture.",
-    },
+    "Research": {"lab": "Reproduce the papers' attacks, bound and conjecture."},
 }
 """The commands by what they are for, and what each one does."""
 

@@ -66,9 +66,3 @@ def many(number: int, noun: str) -> str:
     """
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
-
-
-def phases_between(window: tuple[int, int]) -> str:
-    """Names the phases of a window."""
-    first, last = window
-    return f"phase {first}" if first == last else f"phases {first} to {last}"

@@ -117,9 +117,7 @@ def read_statement(
     name = dataset or of_text
     if name is None:
         raise InvalidInput(
-            "dataset",
-            "the statement names no data set",
-            "write FROM and its name, or pass dataset",
+            "dataset", "the statement names no data set", "write FROM and its name, or pass dataset"
         )
     if public := _public_tables(session, of_text or name, names.joined):
         return Statement(text, of_text or name, None, public=selected(text, public))
@@ -133,13 +131,7 @@ def read_statement(
         series=series,
     )
     return statement_of(
-        text,
-        name,
-        plan,
-        query_id=query_id,
-        last_phases=last_phases,
-        window=window,
-        at_most=at_most,
+        text, name, plan, query_id=query_id, last_phases=last_phases, window=window, at_most=at_most
     )
 
 
@@ -194,8 +186,7 @@ def ask_statements(
     replies: list[Answer | Rejection] = []
     # A limit for several queries is that of a record. So such a statement has a record of its own.
     for limit, some in itertools.groupby(
-        enumerate(statements),
-        lambda one: (one[1].at_most, one[0] * (one[1].at_most is not None)),
+        enumerate(statements), lambda one: (one[1].at_most, one[0] * (one[1].at_most is not None))
     ):
         items = [item for _, one in some for item in one.items]
         most = limit[0] if at_most is None else at_most
@@ -205,11 +196,7 @@ def ask_statements(
 
 
 def _replies(
-    session: Session,
-    dataset: str,
-    items: Items,
-    at_most: float | None,
-    timeout_s: float,
+    session: Session, dataset: str, items: Items, at_most: float | None, timeout_s: float
 ) -> list[Answer | Rejection]:
     """Returns the replies to the queries whose fields are given. A single one is sent again."""
     if len(items) != 1 or at_most is not None:

@@ -106,7 +106,7 @@ def _sent(
             f"{' and '.join(form) or 'none'} of rows, columns, cells, frame and arrow given",
             "pass exactly one",
         )
-    about = name if at is None else {**name, "time": _time(at)}
+    about = name if at is None else {**name, "time": time_of_batch(at)}
     headers: list[tuple[str, bytes]] = []
     if "arrow" in form:
         value = frames.arrow_stream(form["arrow"], _columns(session, dataset))
@@ -141,8 +141,12 @@ def _columns(session: Session, dataset: str) -> list[str]:
     return names if unit is None else [*names, unit.key]
 
 
-def _time(at: str | date | datetime) -> str:
+def time_of_batch(at: str | date | datetime, *, field: str = "at") -> str:
     """Returns a time as a batch names it.
+
+    Args:
+        at: The time.
+        field: The argument or option that says it, as an error names it.
 
     Raises:
         InvalidInput: It is not a time, or has no offset.
@@ -152,5 +156,5 @@ def _time(at: str | date | datetime) -> str:
         span_of(text, zone_of(None))
     except ValueError as error:
         problem, _, fix = str(error).partition(": ")
-        raise InvalidInput("at", problem, fix) from None
+        raise InvalidInput(field, problem, fix) from None
     return text

@@ -74,11 +74,7 @@ def end_standing(session: Session, dataset: str, query_id: str, *, timeout_s: fl
 
 
 def change_standing(
-    session: Session,
-    dataset: str,
-    items: Sequence[Mapping[str, Any]],
-    *,
-    timeout_s: float = 30.0,
+    session: Session, dataset: str, items: Sequence[Mapping[str, Any]], *, timeout_s: float = 30.0
 ) -> list[StandingQuery | None]:
     """Begins and ends several standing queries, and waits until the topic ``standing`` shows it.
 

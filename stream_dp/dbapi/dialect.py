@@ -32,12 +32,7 @@ from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import AttributeSpec, Definition, DimensionTable, DimensionType
 from stream_dp.sql import PERIODS
 
-_OPTIONS: Final = {
-    "topic_prefix": str,
-    "last_phases": int,
-    "at_most": float,
-    "timeout_s": float,
-}
+_OPTIONS: Final = {"topic_prefix": str, "last_phases": int, "at_most": float, "timeout_s": float}
 
 
 class _ReadOnly(compiler.SQLCompiler):
@@ -275,13 +270,7 @@ def _column(
     nullable: bool,  # noqa: FBT001 - as SQLAlchemy calls it
     comment: str | None = None,
 ) -> ReflectedColumn:
-    return {
-        "name": name,
-        "type": kind,
-        "nullable": nullable,
-        "default": None,
-        "comment": comment,
-    }
+    return {"name": name, "type": kind, "nullable": nullable, "default": None, "comment": comment}
 
 
 def _type(attribute: AttributeSpec) -> types.TypeEngine[Any]:

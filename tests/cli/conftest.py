@@ -55,22 +55,25 @@ def served(
     return run
 
 
+def servers_of(deployment: Any) -> list[str]:
+    """The options that name the servers of a deployment: of Kafka first, and Redis last."""
+    kafka = [
+        "--bootstrap-servers",
+        deployment.bootstrap_servers,
+        "--topic-prefix",
+        deployment.prefix,
+    ]
+    return [*kafka, "--redis-url", deployment.redis_url]
+
+
 @pytest.fixture
 def definition() -> dict[str, Any]:
     """A small data set under a name of its own."""
+    city = {"name": "city", "type": "category", "values": ["Bonn", "Graz", "Lyon"]}
+    age = {"name": "age", "type": "number", "edges": [18, 30, 45], "integer": True, "missing": True}
     return {
         "dataset": f"people-{secrets.token_hex(4)}",
-        "attributes": [
-            {"name": "city", "type": "category", "values": ["Bonn", "Graz", "Lyon"]},
-            {
-                "name": "age",
-                "type": "number",
-                "edges": [18, 30, 45],
-                "integer": True,
-                "missing": True,
-            },
-            {"name": "smoker", "type": "boolean", "missing": True},
-        ],
+        "attributes": [city, age, {"name": "smoker", "type": "boolean", "missing": True}],
         "privacy": {"epsilon": 1.0, "delta": 1e-9},
         "accuracy": {"error": 0.1, "failure_probability": 0.01},
         "phase": {"min_rows": 2000},

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from stream_dp.cli.checks.advice_text import percent, rounded
-from stream_dp.core.budget.parameters import Accuracy, Privacy
+from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.messages import Definition
 from stream_dp.profiles.advice import Need, estimates
 from stream_dp.profiles.builder import build
+from stream_dp.profiles.line_units import privacy_of
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Any]
@@ -56,9 +57,7 @@ def test_the_first_line_says_what_to_use_and_the_next_what_to_write(advise: Run)
     ended = advise("--queries", 100, "--phases", 2)
     assert ended.err == ""
     lines = ended.out.splitlines()
-    assert lines[0].startswith(
-        "Use calibrated: it answers all 100 queries within 10% of the rows asked"
-    )
+    assert lines[0].startswith("Use calibrated: it answers all 100 queries within 10% of the rows")
     assert '  "mechanism": {"profile": "calibrated", "queries_per_phase": 50},' in lines
     assert '  "phase": {"min_rows": 2000},' in lines
     assert {line.split("  ")[0] for line in lines} >= {
@@ -109,9 +108,7 @@ def test_thresholds_are_about_one_attribute_of_numbers(advise: Run) -> None:
     assert "Write this in the definition, with the attribute age alone:" in ended.out
     assert "kind threshold" in ended.out
     assert "kind median" in ended.out
-    assert ended.err == (
-        "note: there are only 12 different queries of this kind; the others are free repeats\n"
-    )
+    assert ended.err.startswith("note: there are only 12 different queries of this kind; the ")
 
 
 @pytest.mark.parametrize(
@@ -135,9 +132,7 @@ def test_too_few_rows_and_too_large_a_delta_are_said_and_what_would_do(advise: R
     ended = advise(*SMALL, "--rows-per-phase", 100, **changed)
     delta, error = ended.err.splitlines()
     assert delta.startswith("warning: privacy.delta 0.001 is large for phases of 100 rows")
-    assert error.startswith(
-        "warning: phases of 100 rows are too small for an error of 2%: not even one"
-    )
+    assert error.startswith("warning: phases of 100 rows are too small for an error of 2%: not ")
     assert re.search("the smallest is .* rows a phase$", error)
     assert ended.out.startswith("No mechanism answers all 40 queries within 2% of the rows asked.")
 
@@ -180,15 +175,12 @@ TILES = [
 
 
 def test_the_tiles_of_a_definition_are_asked_after_each_phase(advise: Run) -> None:
-    tiled = {
-        "mechanism": {"profile": "calibrated", "workload": TILES},
-        "phase": {"min_rows": 20_000},
-    }
+    mechanism = {"profile": "calibrated", "workload": TILES}
+    tiled = {"mechanism": mechanism, "phase": {"min_rows": 20_000}}
     ended = advise("--phases", 2, **tiled)
     assert ended.err == ""
-    assert re.match(
-        r"Use calibrated.*: it answers all 3 tiles after each of 2 phases within 10%", ended.out
-    )
+    answers = r"Use calibrated.*: it answers all 3 tiles after each of 2 phases within 10%"
+    assert re.match(answers, ended.out)
     assert "calibrated (not declared)" in ended.out
     assert "answers no tables, sums or averages" in ended.out
     assert "The trial asked each tile after each of 2 phases." in ended.out
@@ -222,14 +214,9 @@ def test_where_values_are_kept_an_average_is_of_their_range(
 def test_the_page_quotes_prices_that_still_hold() -> None:
     page = (ROOT / "docs/mechanisms.md").read_text()
     definition = Definition.read(json.loads((ROOT / "examples/definition.json").read_text()))
-    need = Need(
-        universe=build(definition)[0],
-        privacy=Privacy(definition.privacy.epsilon, definition.privacy.delta),
-        accuracy=Accuracy(definition.accuracy.error, definition.accuracy.failure_probability),
-        n_rows=definition.phase.min_rows,
-        phases=12,
-        queries=2_000,
-    )
+    universe, privacy = build(definition)[0], privacy_of(definition)
+    accuracy = Accuracy(definition.accuracy.error, definition.accuracy.failure_probability)
+    need = Need(universe, privacy, accuracy, definition.phase.min_rows, phases=12, queries=2_000)
     for estimate in estimates(need):
         (line,) = re.findall(rf"^{re.escape(estimate.name)}  .*$", page, re.MULTILINE)
         for number in (estimate.rows, estimate.queries):

@@ -8,19 +8,21 @@ from typing import Any
 import pytest
 
 from stream_dp.cli.text.reply_text import output
-from stream_dp.cli.use.budget_command import epsilons_of, in_every_phase, promise, table_lines
+from stream_dp.cli.use.budget_command import (
+    _memory_lines,
+    _tau_line,
+    epsilons_of,
+    in_every_phase,
+    promise,
+    table_lines,
+)
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.core.budget.accountant import epsilon_of, rho_max
 from stream_dp.messages import Definition
+from stream_dp.profiles.builder import build
+from tests.pipeline import world
 
-PEOPLE: dict[str, Any] = {
-    "version": 1,
-    "dataset": "people",
-    "attributes": [{"name": "smoker", "type": "boolean"}],
-    "privacy": {"epsilon": 1.0, "delta": 1e-9},
-    "accuracy": {"error": 0.02, "failure_probability": 0.01},
-    "phase": {"min_rows": 20_000},
-}
+PEOPLE = world.definition("people")
 FULL = 2**50
 
 
@@ -39,37 +41,28 @@ def spent(*units: int) -> Odometer:
     return Odometer.read([*opened, {**charge, "charges": charges}])
 
 
-@pytest.mark.parametrize(
-    ("unit", "said"),
-    [
+def test_the_promise_says_to_whom_and_for_how_long() -> None:
+    for unit, said in (
         ({}, "every row, for ever"),
         ({"phases": 12}, "every person, in any 12 phases"),
         ({"phases": 1}, "every person, in any one phase"),
         ({"lifetime": True}, "every person, for life"),
-    ],
-)
-def test_the_promise_says_to_whom_and_for_how_long(unit: dict[str, Any], said: str) -> None:
-    definition = people(**unit)
-    assert definition.privacy.promised_to == said
-    assert promise(definition, spent(FULL)) == (
-        f"epsilon 1 at delta 1e-09 is promised to {said}; 1 look at the rows so far"
-    )
+    ):
+        told = f"epsilon 1 at delta 1e-09 is promised to {said}; 1 look at the rows so far"
+        assert promise(people(**unit), spent(FULL)) == told
 
 
-@pytest.mark.parametrize(
-    ("unit", "said"),
-    [
-        ({"rows_per_phase": 1}, "at most 1 row with the same user_id counts in a phase"),
-        ({"rows_per_phase": 4}, "at most 4 rows with the same user_id count in a phase"),
-        ({"rows_per_phase": 4, "lifetime": True},
-         ("at most 4 rows with the same user_id count in a phase, until the squares of these numbers add up "
-          "to 192")),
-    ],
-)  # fmt: skip
-def test_how_many_rows_of_a_person_count_is_said(unit: dict[str, Any], said: str) -> None:
-    found = people(**unit).privacy.unit
-    assert found is not None
-    assert found.counting == said
+def test_how_many_rows_of_a_person_count_is_said() -> None:
+    at_most = "at most {} with the same user_id {} in a phase"
+    until = ", until the squares of these numbers add up to 192"
+    for unit, said in (
+        ({"rows_per_phase": 1}, at_most.format("1 row", "counts")),
+        ({"rows_per_phase": 4}, at_most.format("4 rows", "count")),
+        ({"rows_per_phase": 4, "lifetime": True}, at_most.format("4 rows", "count") + until),
+    ):
+        found = people(**unit).privacy.unit
+        assert found is not None
+        assert found.counting == said
 
 
 @pytest.mark.parametrize("rows_per_phase", [1, 4])
@@ -95,6 +88,24 @@ def test_a_pure_promise_is_spent_as_a_sum_of_epsilons() -> None:
     assert epsilons_of(definition, spent(FULL // 2, FULL // 4)) == pytest.approx([0.0015, 0.00075])
     said = "epsilon 0.003 at delta 0 is promised to every row, for ever; 1 look"
     assert promise(definition, spent(FULL)).startswith(said)
+
+
+def test_a_profile_of_the_papers_says_what_its_phase_still_answers() -> None:
+    papers = {"profile": "memory", "queries_per_phase": 8, "phases": 1, "hypothesis_rows": 30}
+    accuracy = {"error": 0.5, "failure_probability": 0.5}
+    promised = {"privacy": {"epsilon": 10.0, "delta": 1e-3}, "accuracy": accuracy}
+    definition = Definition.read({**PEOPLE, **promised, "mechanism": papers})
+    constants = build(definition)[1].published_budget
+    assert constants is not None
+    assert "of its delta the mechanism may use" in _tau_line(constants)
+    opens = {"kind": "phase", "queries": 8, "hard_limit": 9, "count_scale": 50}
+    of_phase = {"mechanism": "memory", "phase": 1, "window": [0, 1]}
+    looks = [{**opens, **of_phase}, {"kind": "query", **of_phase}]
+    charge = {"seq": 1, "kind": "charge", "charges": [[0, FULL, 0]], "looks": looks}
+    odometer = Odometer.read([{"seq": 0, "kind": "phase", "rows": 20_000}, charge])
+    (said,) = _memory_lines(definition, odometer, constants)
+    assert "1 of 8 queries asked; up to 9 hard answers in all phases so far" in said
+    assert epsilons_of(definition, odometer) == [10.0]
 
 
 def test_a_loss_is_never_said_to_pass_a_promise_that_covers_it() -> None:

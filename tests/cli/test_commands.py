@@ -24,6 +24,7 @@ from stream_dp.embedded import ports
 from stream_dp.embedded.folders import Running, StateFolder
 from stream_dp.errors import InvalidInput
 from stream_dp.sql import parse
+from tests.pipeline import world
 
 Run = Callable[..., Any]
 Write = Callable[..., Path]
@@ -38,13 +39,8 @@ def nowhere() -> str:
 @pytest.fixture
 def definition() -> Words:
     """A definition without a fault, of which a check has nothing to say."""
-    return {
-        "dataset": "people",
-        "attributes": [{"name": "city", "type": "category", "values": ["Bonn"]}],
-        "privacy": {"epsilon": 1.0, "delta": 1e-9},
-        "accuracy": {"error": 0.02, "failure_probability": 0.01},
-        "phase": {"min_rows": 20000},
-    }
+    city = {"name": "city", "type": "category", "values": ["Bonn"]}
+    return world.definition("people", attributes=[city])
 
 
 @pytest.fixture

@@ -7,48 +7,28 @@ import pytest
 from rich.console import Console
 
 from stream_dp.cli.demo.demo_view import AskedTable, DemoQuery, Story, plain_line, plain_table, view
-from stream_dp.messages import BudgetShares, PredicateAnswer, PrivacyLoss, Table, TableAnswer
+from stream_dp.messages import PredicateAnswer, TableAnswer
+from tests.answers import count_answer, table_answer
 
 LONG = "carrier IN ('AA', 'DL', 'UA') AND origin = 'JFK' AND arr_delay >= 30 AND distance < 872"
-FACTS: dict[str, Any] = {
-    "dataset": "flights",
-    "query_id": "q",
-    "analyst": "demo",
-    "n": 336_776,
-    "privacy_loss": PrivacyLoss(share=0.0),
-    "budget": BudgetShares(spent=0.2, left=0.8),
-    "phase": 12,
-}
+FACTS: dict[str, Any] = {"n": 336_776, "phase": 12, "budget": {"spent": 0.2, "left": 0.8}}
 
 
-def query(text: str, *, hard: bool = False, window: tuple[int, int] = (1, 12)) -> DemoQuery:
-    answer = PredicateAnswer(
-        **FACTS,
-        value=0.1742,
-        count=58_659,
-        error_bar=0.005,
-        difficulty="hard" if hard else "easy",
-        path="measured" if hard else "unverified",
-        window=window,
-    )
+def query(text: str, *, hard: bool = False) -> DemoQuery:
+    path = {"difficulty": "hard"} if hard else {"difficulty": "easy", "path": "unverified"}
+    more = {**FACTS, **path, "window": [1, 12]}
+    answer = count_answer(58_659, 0, value=0.1742, error_bar=0.005, **more)
+    assert isinstance(answer, PredicateAnswer)
     return DemoQuery(text, answer, 58_665)
 
 
 def table(cells: int) -> AskedTable:
     labels = tuple(f"LGA {number} to {number + 4}" for number in range(cells))
-    answer = TableAnswer(
-        **FACTS,
-        difficulty="easy",
-        path="certified",
-        window=(1, 12),
-        table=Table(
-            attributes=("origin",),
-            labels=(labels,),
-            values=tuple(0.5 / (i + 1) for i in range(cells)),
-            counts=tuple(round(336_776 * 0.5 / (i + 1)) for i in range(cells)),
-            error_bars=(0.01,) * (cells - 1) + (None,),
-        ),
-    )
+    counts = [FACTS["n"] * 0.5 / (i + 1) for i in range(cells)]
+    bars = {"error_bars": [0.01] * (cells - 1) + [None]}
+    more = {**FACTS, "difficulty": "easy", "path": "certified", "window": [1, 12]}
+    answer = table_answer({"origin": labels}, counts, None, cells=bars, **more)
+    assert isinstance(answer, TableAnswer)
     return AskedTable("GROUP BY origin WHERE arr_delay >= 30", answer, labels, (168_000,) * cells)
 
 

@@ -41,6 +41,11 @@ def test_a_column_has_the_narrowest_type_of_its_entries(tmp_path: Path) -> None:
     )
     assert DimensionTable.read({"version": 1, **found.model_dump(mode="json")}) == found
     assert found.lines()["Bonn"]["share"] == 2.0
+    text = "city,zip,month\nBonn,53111,01\nDresden,01067,12\n"
+    read = TableFile.read(written(tmp_path, text), key="city")
+    assert read.guessed({}) == {"zip": "text", "month": "text"}, "a zero stands before a number"
+    months = read.table("cities", {"zip": "text", "month": "integer"})
+    assert months.lines()["Bonn"] == {"zip": "53111", "month": 1}
 
 
 @pytest.mark.parametrize("odd", ["330,000", "NaN", "-", "N/A", "1_000", "inf", "\u0663", "1e400"])
@@ -54,14 +59,6 @@ def test_one_odd_entry_is_listed_and_does_not_make_numbers_a_text(tmp_path: Path
     )
     read = TableFile.read(tmp_path / "cities.csv", key="city")
     assert read.table("cities", {"people": "text"}).lines()["Graz"] == {"people": "300000"}
-
-
-def test_a_number_with_a_zero_before_it_is_a_text_unless_it_is_declared(tmp_path: Path) -> None:
-    text = "city,zip,month\nBonn,53111,01\nDresden,01067,12\n"
-    assert guess(written(tmp_path, text)).lines()["Dresden"] == {"zip": "01067", "month": "12"}
-    read = TableFile.read(tmp_path / "cities.csv", key="city")
-    found = read.table("cities", {"zip": "text", "month": "integer"})
-    assert found.lines()["Bonn"] == {"zip": "53111", "month": 1}
 
 
 @pytest.mark.parametrize(
@@ -111,12 +108,9 @@ def test_a_table_is_published_when_its_types_are_confirmed(
     [
         ({"types": ["text"]}, "there is not one type for each column"),
         ({"types": ["integer", "text"]}, 'the key is not a "text"'),
-        ({"rows": [["Bonn", "1"]]}, "an entry of n does not fit the type integer"),
         ({"rows": [["Bonn", True]]}, "an entry of n does not fit the type integer"),
         ({"rows": [["Bonn", 1.5]]}, "an entry of n does not fit the type integer"),
-        ({"types": ["text", "boolean"], "rows": [["Bonn", 1]]}, "does not fit the type boolean"),
         ({"types": ["text", "text"], "rows": [["Bonn", 1]]}, "does not fit the type text"),
-        ({"types": ["text", "date"]}, "types"),
         ({"key": "town"}, "no column has the name of the key"),
         ({"rows": [["Bonn"]]}, "a row has not one entry for each column"),
         ({"rows": [[7, 1]]}, "a key is not a text"),

@@ -36,26 +36,26 @@ def test_a_batch_that_is_known_to_count_was_counted_before() -> None:
     assert _counted_before(client, "trains", "p") == 0
 
 
-@pytest.mark.parametrize("every", [{}, {"every": "1 day"}])
-@pytest.mark.parametrize(
-    ("done", "close", "said"),
-    [
-        (10, False, "all 10 rows of a.csv were counted before; none counts again\n"),
-        (4, False, "6 rows of a.csv are counted (4 were counted before)\n"),
-        (0, False, "10 rows of a.csv are counted\n"),
-        (0, True, "10 rows of a.csv are counted\nask with: stream-dp ask flights --group-by carrier\n"),
-    ],
-)  # fmt: skip
 def test_the_report_says_how_many_rows_were_counted_and_how_many_wait(
-    capsys: pytest.CaptureFixture[str], every: dict[str, str], done: int, close: bool, said: str
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Rows that open a phase right now do not wait."""
-    flights = Definition.read(definition("flights", phase={"min_rows": 5, **every}))
-    source = RowFile(Path("a.csv"), flights, 100)
-    _report(source, flights, 10, done, KNOWN, close=close)
-    out = capsys.readouterr().out
-    assert out.startswith(said)
-    assert ("7 rows wait" in out) is not close
+    for every in ({}, {"every": "1 day"}):
+        flights = Definition.read(definition("flights", phase={"min_rows": 5, **every}))
+        source = RowFile(Path("a.csv"), flights, 100)
+        for done, close, said in (
+            (10, False, "all 10 rows of a.csv were counted before; none counts again\n"),
+            (4, False, "6 rows of a.csv are counted (4 were counted before)\n"),
+            (
+                0,
+                True,
+                "10 rows of a.csv are counted\nask with: stream-dp ask flights --group-by carrier\n",
+            ),
+        ):
+            _report(source, flights, 10, done, KNOWN, close=close)
+            out = capsys.readouterr().out
+            assert out.startswith(said)
+            assert ("7 rows wait" in out) is not close
 
 
 def test_at_a_terminal_the_command_asks_whether_undated_rows_are_of_today(

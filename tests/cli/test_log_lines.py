@@ -130,14 +130,10 @@ def test_what_nobody_catches_is_logged_too(log: Log, log_format: str) -> None:
         assert lines[-1] == "ValueError"
 
 
-def test_an_error_about_servers_is_quoted(log: Log, objects: Objects) -> None:
+def test_an_error_about_servers_is_quoted(log: Log) -> None:
     script = "try: raise OSError(111, 'Connection refused')\nexcept OSError: ours.exception('x')"
-    (found,) = objects(script)
-    assert (found["error"], found["reason"]) == (
-        "ConnectionRefusedError",
-        "[Errno 111] Connection refused",
-    )
     assert log("text", script)[-1] == "ConnectionRefusedError: [Errno 111] Connection refused"
+    assert '"reason": "[Errno 111] Connection refused"' in log("json", script)[0]
 
 
 AUDITED = """
@@ -152,25 +148,17 @@ def test_the_audit_log_comes_at_every_level_with_its_fields_once_it_is_on(
     assert objects("logging.getLogger().setLevel(logging.DEBUG)" + AUDITED) == []
     (found,) = objects("log.audit(on=True)" + AUDITED)
     del found["time"]
-    assert found == {
-        "level": "info",
-        "logger": "stream_dp.audit",
-        "message": "analyst=ana share=0.001",
-        "analyst": "ana",
-        "share": 0.001,
-        "query": '{"where":{}}',
-    }
-    (line,) = log("text", "log.audit(on=True)" + AUDITED)
-    assert line.endswith(" INFO stream_dp.audit: analyst=ana share=0.001")
+    line = {"level": "info", "logger": "stream_dp.audit", "message": "analyst=ana share=0.001"}
+    assert found == {**line, "analyst": "ana", "share": 0.001, "query": '{"where":{}}'}
+    (text,) = log("text", "log.audit(on=True)" + AUDITED)
+    assert text.endswith(" INFO stream_dp.audit: analyst=ana share=0.001")
 
 
 def test_what_the_operator_is_told_comes_at_every_level(log: Log, objects: Objects) -> None:
     script = "log.say('the worker answers'); log.complain('no broker')"
     assert log("text", script) == ["the worker answers", "error: no broker"]
-    assert [(line["level"], line["message"]) for line in objects(script)] == [
-        ("info", "the worker answers"),
-        ("error", "no broker"),
-    ]
+    found = [(line["level"], line["message"]) for line in objects(script)]
+    assert found == [("info", "the worker answers"), ("error", "no broker")]
 
 
 def test_a_worker_that_cannot_start_says_so_in_json() -> None:

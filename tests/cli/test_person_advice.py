@@ -61,11 +61,9 @@ def test_the_owner_sees_what_each_number_of_rows_keeps_and_costs(
     run: Run, write: Write, sample: Write
 ) -> None:
     ended = run("dataset", "check", write(), sample(), "--column", "city=town")
-    assert set(lines_of(ended)) >= {
-        "5,000 persons have rows in a phase of 20,000 rows (mean of 1 phase)",
-        "1 25% 75% 1.00 times",
-        "2 50% 50% 1.00 times the definition",
-        "4 100% 0% 1.00 times",
+    persons = "5,000 persons have rows in a phase of 20,000 rows (mean of 1 phase)"
+    assert {persons, "2 50% 50% 1.00 times the definition", "4 100% 0% 1.00 times"} <= {
+        *lines_of(ended)
     }
     assert "person-" not in ended.out + ended.err, "no key is shown"
     assert "if 10,000 of 20,000 rows count, opening a phase" in ended.out

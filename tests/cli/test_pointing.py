@@ -65,12 +65,6 @@ def test_carets_stand_under_the_piece_that_is_wrong(text: str, expected: str) ->
     assert piece(text) == expected
 
 
-def test_the_words_say_what_is_wrong_and_how_to_mend_it() -> None:
-    assert shown("age >= 33") == (
-        "this cuts the bin 30 to 44 of age; ask >= 30 or >= 45\n  age >= 33\n  ^^^^^^^^^"
-    )
-
-
 def test_a_long_query_is_shown_around_the_piece() -> None:
     text = " OR ".join(["city = 'Bonn'"] * 40) + " OR age < 7 OR " + " OR ".join(["age < 18"] * 40)
     words, line, carets = shown(text).split("\n")
@@ -79,18 +73,20 @@ def test_a_long_query_is_shown_around_the_piece() -> None:
     assert "cuts the bin" in words
 
 
-def test_a_refusal_names_the_option_of_the_command_line_and_no_field_of_a_message() -> None:
-    said = "the answer would take 3% of a phase's budget, and it may take 2%; ask with a larger "
-    reason = Reason(code="price_too_high", message=f"{said}at_most")
-    assert pointed_refusal("age >= 30", None, reason) == f"{said}--at-most"
-    among = Reason(code="price_too_high", message="error: leave error and surplus_at_most out")
-    assert pointed_refusal("", None, among) == "leave error and surplus_at_most out"
-
-
-def test_a_refusal_that_names_no_piece_stays_as_it_is() -> None:
-    reason = Reason(code="budget_exhausted", message="a block of the window has no budget left")
-    assert pointed_refusal("age >= 30", {"attribute": "age", "ge": 30}, reason) == reason.message
-    kind = Reason(code="invalid_query", message="kind: this data set does not answer mode; ask")
-    assert pointed_refusal("", None, kind) == "this data set does not answer mode; ask"
-    odd = Reason(code="cuts_bin", message="where.all[0].ge: this cuts a bin; ask another")
-    assert pointed_refusal("TRUE", {"all": [7]}, odd) == "this cuts a bin; ask another"
+@pytest.mark.parametrize(
+    ("message", "where", "shown"),
+    [
+        ("it may take 2%; ask with a larger at_most", None, "it may take 2%; ask with a larger --at-most"),
+        ("error: leave error and surplus_at_most out", None, "leave error and surplus_at_most out"),
+        ("a block of the window has no budget left", {"attribute": "age", "ge": 30},
+         "a block of the window has no budget left"),
+        ("kind: this data set does not answer mode; ask", None, "this data set does not answer mode; ask"),
+        ("where.all[0].ge: this cuts a bin; ask another", {"all": [7]}, "this cuts a bin; ask another"),
+        ("where.ge: this cuts the bin 30 to 44", {"attribute": "age", "ge": 33},
+         "this cuts the bin 30 to 44\n  age >= 33\n  ^^^^^^^^^"),
+    ],
+)  # fmt: skip
+def test_a_refusal_points_at_its_piece_and_names_options_and_no_field_of_a_message(
+    message: str, where: Any, shown: str
+) -> None:
+    assert pointed_refusal("age >= 33", where, Reason(code="any", message=message)) == shown

@@ -80,33 +80,25 @@ def test_a_quote_is_a_table_with_the_part_of_each_query(capsys: pytest.CaptureFi
         "4 queries together would cost 0.27% to 0.31% of a phase's budget (3 phases would pay); "
         "2 of them cannot be had; 98.38% of the budget left"
     )
+    cheap, certain, *rest = bundle.queries
+    cheap = cheap.model_copy(update={"expected": True, "most": 0.4, "note": None})
+    lacking = certain.model_copy(update={"path": "unverified"})
+    changed = {
+        "queries": (cheap, lacking, *rest),
+        "together": bundle.together.model_copy(update={"most": 0.4}),
+    }
+    for piece in bundle_lines(bundle.model_copy(update=changed), names):
+        output().print(piece)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[1] == "1 GROUP BY city about 0.31%, 40.00% at most the rows were looked at"
+    assert "cannot be had no look that it may pay for is precise enough" in lines[2]
+    assert lines[-1].startswith(
+        "4 queries together would cost about 0.27% to 0.31%, and 40.00% at most, of a phase's budget"
+    )
+    assert "3 of them cannot be had" in lines[-1]
     free = bundle.model_copy(
         update={"together": bundle.together.model_copy(update={"low": 0, "high": 0})}
     )
     assert answer_line(free) == (
         "4 queries together would take nothing; 2 of them cannot be had; 98.38% of the budget left"
     )
-
-
-def test_a_quote_of_several_says_how_many_cannot_be_had_and_what_they_may_take(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    bundle = read_answer(GOLDEN.read_bytes())
-    assert isinstance(bundle, QuotedBundle)
-    dear, free, refused, broken = bundle.queries
-    dear = dear.model_copy(update={"expected": True, "most": 0.4, "note": None})
-    lacking = free.model_copy(update={"path": "unverified"})
-    together = bundle.together.model_copy(update={"most": 0.4})
-    changed = {"queries": (dear, lacking, refused, broken), "together": together}
-    for piece in bundle_lines(bundle.model_copy(update=changed), [("1", "a")] * 4):
-        output().print(piece)
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[1] == "1 a about 0.31%, 40.00% at most the rows were looked at"
-    assert lines[2].startswith("1 a cannot be had no look that it may pay for is precise enough")
-    assert lines[-1] == (
-        "4 queries together would cost about 0.27% to 0.31%, and 40.00% at most, of a phase's budget "
-        "(3 phases would pay); 3 of them cannot be had; 98.38% of the budget left"
-    )
-    alone = {"queries": (lacking,), "together": together.model_copy(update={"low": 0, "high": 0})}
-    (price, _) = bundle_lines(bundle.model_copy(update=alone), [("1", "a")])
-    assert str(price).startswith("cannot be had: ")

@@ -11,19 +11,10 @@ from stream_dp.display.event_words import event_line
 from stream_dp.messages import Definition, Event, read_answer
 from tests.pipeline.world import definition
 
-FACTS: dict[str, Any] = {
-    "dataset": "people",
-    "query_id": "q",
-    "analyst": "ann",
-    "status": "quoted",
-    "n": 5000,
-    "difficulty": "hard",
-    "path": "measured",
-    "privacy_loss": {"share": 0.1, "blocks": 2},
-    "budget": {"spent": 0.25, "left": 0.75},
-    "phase": 2,
-    "window": (1, 2),
-}
+BUDGET = {"spent": 0.25, "left": 0.75}
+PRICE = {"privacy_loss": {"share": 0.1, "blocks": 2}, "budget": BUDGET, "difficulty": "hard"}
+HEAD = {"dataset": "people", "query_id": "q", "analyst": "ann", "phase": 2, "window": (1, 2)}
+FACTS: dict[str, Any] = {**HEAD, **PRICE, "status": "quoted", "n": 5000, "path": "measured"}
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,10 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from stream_dp.client.kafka.deployment_topics import create_topics
+from tests.cli.conftest import servers_of
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
-
-
-def servers(deployment: Any) -> list[str]:
-    return [
-        *("--bootstrap-servers", deployment.bootstrap_servers, "--redis-url", deployment.redis_url),
-        *("--topic-prefix", deployment.prefix),
-    ]
 
 
 def served(deployment: Any, definition: dict[str, Any]) -> tuple[str, Any]:
@@ -55,24 +49,24 @@ def test_a_journal_that_is_lost_begins_again_with_what_redis_has(
 ) -> None:
     name, answer = served(deployment, definition)
     spent = deployment.durable().spent(name)
-    ended = run("journal", "repair", *servers(deployment))
+    ended = run("journal", "repair", *servers_of(deployment))
     assert (ended.code, ended.out) == (0, "there is nothing to repair\n"), ended.err
     lose_journal(deployment)
 
     worker = deployment.worker().wait_ready()
     worker.until(lambda: "of the journal was cut" in worker.output)
-    ended = run("doctor", *servers(deployment))
+    ended = run("doctor", *servers_of(deployment))
     assert "stream-dp journal repair --partition" in ended.out
-    ended = run("journal", "repair", *servers(deployment))
+    ended = run("journal", "repair", *servers_of(deployment))
     assert ended.code == 1
     assert "stop them all first" in ended.err
     worker.stop()
-    ended = run("journal", "repair", *servers(deployment))
+    ended = run("journal", "repair", *servers_of(deployment))
     assert ended.code == 0, ended.err
     assert f"{name}: the journal has nothing of it. It begins again with the" in ended.out
     assert "nothing was changed" in ended.out
     assert name not in deployment.durable().states
-    ended = run("journal", "repair", "--apply", *servers(deployment))
+    ended = run("journal", "repair", "--apply", *servers_of(deployment))
     assert ended.code == 0, ended.err
     assert "is repaired; start a worker" in ended.out
     assert deployment.durable().spent(name) == spent
@@ -84,9 +78,9 @@ def test_a_journal_that_is_lost_begins_again_with_what_redis_has(
         client.send(name, cells=[{"city": "Graz", "count": 2000}], batch_id="second")
         client.ask(name, "age < 30", query_id="two", last_phases=1)
         assert client.send(name, cells=[{"city": "Bonn", "count": 2000}], batch_id="first")
-    ended = run("ledger", "verify", name, *servers(deployment)[:2], *servers(deployment)[4:])
+    ended = run("ledger", "verify", name, *servers_of(deployment)[:4])
     assert ended.code == 0, ended.out
-    ended = run("doctor", *servers(deployment))
+    ended = run("doctor", *servers_of(deployment))
     assert ended.code == 0, ended.out
 
 
@@ -97,14 +91,14 @@ def test_without_redis_its_rows_are_written_off_and_new_ones_count(
     lose_journal(deployment)
     with redis.Redis.from_url(deployment.redis_url) as client:
         client.delete(*client.scan_iter(f"*{deployment.prefix.rstrip('.')}*"))
-    ended = run("journal", "repair", "--apply", *servers(deployment))
+    ended = run("journal", "repair", "--apply", *servers_of(deployment))
     assert ended.code == 1
     assert f"{name}: lost: the journal has nothing of it; Redis has nothing of it" in ended.out
     assert f"stream-dp journal repair --write-off {name}" in ended.out
     worker = deployment.worker().wait_ready()
     worker.until(lambda: f"data set {name} cannot be served" in worker.output)
     worker.stop()
-    ended = run("journal", "repair", "--write-off", name, "--apply", *servers(deployment))
+    ended = run("journal", "repair", "--write-off", name, "--apply", *servers_of(deployment))
     assert ended.code == 0, ended.err
     assert "all rows that have come up to now are written off" in ended.out
 
@@ -113,13 +107,13 @@ def test_without_redis_its_rows_are_written_off_and_new_ones_count(
         client.send(name, cells=[{"city": "Graz", "count": 2000}], batch_id="second")
         answer = client.ask(name, "age < 30", query_id="two", last_phases=1, timeout_s=PATIENCE_S)
         assert answer.window == (2, 2)
-    ended = run("ledger", "verify", name, *servers(deployment)[:2], *servers(deployment)[4:])
+    ended = run("ledger", "verify", name, *servers_of(deployment)[:4])
     assert ended.code == 0, ended.out
 
 
 def test_what_makes_no_sense_is_refused(run: Callable[..., Any], deployment: Any) -> None:
     def said(*words: str) -> str:
-        ended = run("journal", "repair", *words, *servers(deployment))
+        ended = run("journal", "repair", *words, *servers_of(deployment))
         assert ended.code != 0
         return str(ended.err)
 

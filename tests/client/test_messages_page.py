@@ -171,17 +171,16 @@ def test_the_script_for_a_vector_reads_the_answer_beside_it() -> None:
 
 
 def test_the_charges_on_the_page_are_what_their_looks_cost() -> None:
-    definition = {**next(examples("definition")), "kinds": {"threshold": {"share": 0.1}}}
-    read = Definition.read(definition)
+    kinds = {"threshold": {"share": 0.1}}
+    read = Definition.read({**next(examples("definition")), "kinds": kinds})
     first = {"definition": json.loads(read.to_bytes()), "line": line_of(read)}
     bodies: list[dict[str, Any]] = [{"kind": "dataset", **first}]
     bodies += sorted(examples("ledger"), key=lambda example: example["seq"])
     entries, head = [], ledger.GENESIS
     for seq, body in enumerate(bodies):
-        own = {
-            k: v for k, v in body.items() if k not in {"version", "dataset", "seq", "prev", "kind"}
-        }
-        entry, head = ledger.append(head, seq, read.dataset, body["kind"], own)
+        own = body.keys() - {"version", "dataset", "seq", "prev", "kind"}
+        said = {name: body[name] for name in own}
+        entry, head = ledger.append(head, seq, read.dataset, body["kind"], said)
         entries.append(entry)
     report = verify(read.dataset, entries)
     assert (report.faults, report.notes) == ([], [])

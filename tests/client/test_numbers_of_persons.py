@@ -71,10 +71,8 @@ def test_no_noise_chooses_the_phase_that_they_are_at_least() -> None:
 def test_in_one_phase_they_are_the_rows_that_count() -> None:
     ((value, bar),) = rows("SELECT COUNT(DISTINCT user_id) AS persons FROM t", phases=1)
     assert (value, bar) == (550, pytest.approx(10.0))
-    assert not any(
-        "several phases" in note
-        for note in table("SELECT COUNT(DISTINCT user_id) FROM t", phases=1).notes
-    )
+    notes = table("SELECT COUNT(DISTINCT user_id) FROM t", phases=1).notes
+    assert not any("several phases" in note for note in notes)
 
 
 def test_each_group_has_its_own_and_a_note_says_which_rows_they_go_by() -> None:

@@ -38,14 +38,11 @@ def test_a_definition_that_names_no_error_aims_at_a_tenth_of_each_answer(
     assert Definition.read(json.loads(definition.to_bytes())) == definition
 
 
-@pytest.mark.parametrize(
-    ("named", "said"),
-    [
+def test_the_precision_is_told_in_one_sentence() -> None:
+    within = "answers lie within 5% of the rows {}, except one in 100"
+    for named, said in (
         ({}, "answers aim at 10% of themselves; the error bars hold, except one in 100"),
-        ({"accuracy": {"error": 0.05}}, "answers lie within 5% of the rows asked, except one in 100"),
-        ({"accuracy": {"error": 0.05}, **PERSONS},
-         "answers lie within 5% of the rows that count, except one in 100"),
-    ],
-)  # fmt: skip
-def test_the_precision_is_told_in_one_sentence(named: dict[str, Any], said: str) -> None:
-    assert read(named).precision == said
+        ({"accuracy": {"error": 0.05}}, within.format("asked")),
+        ({"accuracy": {"error": 0.05}, **PERSONS}, within.format("that count")),
+    ):
+        assert read(named).precision == said

@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,8 @@ from tests.answers import table_answer, table_of
 
 EDGES = [0, 10, 100, 1000]
 LABELS = ["< 0", "0 to 10", "10 to 100", "100 to 1000", ">= 1000"]
-AMOUNT: dict[str, Any] = {
-    "name": "amount",
-    "type": "number",
-    "edges": EDGES,
-    "measure": {"unit": 0.01, "low": 0.0, "high": 2000.0},
-}
+KEPT = {"unit": 0.01, "low": 0.0, "high": 2000.0}
+AMOUNT: dict[str, Any] = {"name": "amount", "type": "number", "edges": EDGES, "measure": KEPT}
 
 
 def made(
@@ -134,14 +131,7 @@ def test_the_bar_is_the_largest_distance_to_a_variance_that_rows_can_have(
 def test_the_ends_of_bins_are_what_their_least_and_largest_rows_are_kept_as(number: Number) -> None:
     measure = number.measure
     assert measure is not None
-    attribute = {
-        "name": "x",
-        "type": "number",
-        "edges": list(number.edges),
-        "integer": number.integer,
-        "representatives": number.representatives,
-        "measure": {"unit": measure.unit, "low": measure.low, "high": measure.high},
-    }
+    attribute = {"type": "number", **asdict(number), "measure": asdict(measure)}
     (output,) = sql.plan("SELECT VAR_POP(x)", [attribute]).outputs
     assert isinstance(output.expression, Published)
     lows, middles, highs = zip(*output.expression.bins, strict=True)

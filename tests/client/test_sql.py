@@ -138,10 +138,8 @@ def test_the_rows_selected_are_those_that_sqlite_selects(
 def test_unknown_is_neither_true_nor_false(sqlite: sqlite3.Connection, condition: str) -> None:
     expected = selected_by_sqlite(sqlite, condition)
     assert selected(parse(condition, FLIGHTS)["where"]) == expected
-    two_valued = {"not": {"attribute": "carrier", "eq": "AA"}}
-    assert selected(two_valued) != selected_by_sqlite(sqlite, "carrier <> 'AA'"), (
-        "or nulls show nothing"
-    )
+    two_valued = selected({"not": {"attribute": "carrier", "eq": "AA"}})
+    assert two_valued != selected_by_sqlite(sqlite, "carrier <> 'AA'"), "or nulls show nothing"
 
 
 LATE = of("late", eq=True)

@@ -213,22 +213,21 @@ def test_columns_take_names_that_no_other_one_has() -> None:
 PRICE = "a quarter would take 16.9% of each phase's budget: name at_most 0.18; ask about all of hour together"
 
 
-@pytest.mark.parametrize(
-    ("n_queries", "words"),
-    [
+def test_queries_of_one_statement_have_equal_parts_of_its_price() -> None:
+    for n_queries, words in (
+        (1, "add COSTING AT MOST 18%"),
         (2, "add COSTING AT MOST 36%"),
         (5, "add COSTING AT MOST 90%"),
         (6, "ask in a statement of its own"),
-    ],
-)
-def test_queries_of_one_statement_have_equal_parts_of_its_price(n_queries: int, words: str) -> None:
-    said = in_sql(PRICE, n_queries=n_queries)
-    assert f"16.9% of each phase's budget: {words}; ask about all" in said
-    assert "at_most" not in said
+    ):
+        said = in_sql(PRICE, n_queries=n_queries)
+        assert f"16.9% of each phase's budget: {words}; ask about all" in said
+        assert "at_most" not in said
     assert "name a price with COSTING AT MOST" in in_sql("or name a price with at_most")
 
 
-@pytest.mark.parametrize("at_most", ["0.18", "0.029", "1", "0.00012"])
-def test_each_price_can_be_typed(at_most: str) -> None:
-    said = in_sql(f"a tenth would take it: name at_most {at_most}")
-    assert as_at_most(said.rpartition(": add COSTING AT MOST ")[2]) == pytest.approx(float(at_most))
+def test_each_price_can_be_typed() -> None:
+    for at_most in ("0.18", "0.029", "1", "0.00012"):
+        typed = in_sql(f"a tenth would take it: name at_most {at_most}")
+        found = as_at_most(typed.rpartition(": add COSTING AT MOST ")[2])
+        assert found == pytest.approx(float(at_most))

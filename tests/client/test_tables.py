@@ -17,7 +17,7 @@ from stream_dp.client.statements.result_table import BAR, Column, Refusal, Resul
 from stream_dp.client.statements.statement import Statement
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import NoisyAnswer, read_answer
-from stream_dp.sql.plan.statement_plan import Among, ValueType
+from stream_dp.sql.plan.statement_plan import ValueType
 from tests.answers import count_answer, table_answer, table_of
 
 PEOPLE: list[dict[str, Any]] = [
@@ -197,7 +197,6 @@ COUNTS = [50.0, 200.0, 120.0, 10.0, 70.0]
     [
         ("", ["Bonn", "Graz", "Lyon", "other", None]),
         ("ORDER BY n DESC", ["Graz", "Lyon", None, "Bonn", "other"]),
-        ("ORDER BY city DESC", ["other", "Lyon", "Graz", "Bonn", None]),
         ("ORDER BY 1", [None, "Bonn", "Graz", "Lyon", "other"]),
         ("ORDER BY city NULLS LAST LIMIT 2", ["Bonn", "Graz"]),
         ("ORDER BY city DESC NULLS FIRST LIMIT 2", [None, "other"]),
@@ -205,13 +204,7 @@ COUNTS = [50.0, 200.0, 120.0, 10.0, 70.0]
         ("LIMIT 0", []),
         ("OFFSET 3", ["other", None]),
         ("ORDER BY n / 100 DESC FETCH FIRST 1 ROW ONLY", ["Graz"]),
-        ("HAVING n > 60", ["Graz", "Lyon", None]),
-        ("HAVING COUNT(*) BETWEEN 60 AND 130", ["Lyon", None]),
-        ("HAVING NOT n > 60", ["Bonn", "other"]),
-        ("HAVING n < 60 OR city IS NULL", ["Bonn", "other", None]),
-        ("HAVING city IN ('Bonn', 'Graz') AND n >= 40", ["Bonn", "Graz"]),
         ("HAVING city IN ('Bonn', 'Graz') AND n >= 50", ["Graz"]),
-        ("HAVING city <> 'Bonn'", ["Graz", "Lyon", "other"]),
     ],
 )
 def test_rows_are_sorted_cut_and_chosen_by_published_values(
@@ -351,6 +344,7 @@ def test_a_refusal_of_one_query_refuses_the_statement(asked: Statement) -> None:
 def test_declared_values_are_given_without_asking() -> None:
     found = made("SELECT DISTINCT city, smoker FROM people ORDER BY city DESC, smoker LIMIT 3")
     assert found.rows == [("Lyon", False), ("Lyon", True), ("Graz", False)]
+    assert made("SELECT city FROM people GROUP BY city HAVING city = 'Graz'").rows == [("Graz",)]
     assert found.phases is None
     assert found.cost == 0
     assert "nothing was asked" in found.notes[0]
@@ -477,23 +471,6 @@ def test_a_part_of_all_rows_is_not_one_of_each_group(ratio: str) -> None:
     assert found.column("x") == [0.02, 0.04, 0.06, 0.08, 0.1]
 
 
-def test_a_sum_of_each_group_over_a_count_of_all_rows_is_not_a_mean() -> None:
-    ratio = "SUM(age) / (SELECT COUNT(age) FROM people)"
-    plan = sql.plan(f"SELECT city, {ratio} FROM people GROUP BY city", PEOPLE)
-    assert [query["kind"] for query in plan.queries] == ["sum", "predicate"]
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "SELECT city FROM people GROUP BY city HAVING city = 'Graz'",
-        "SELECT city FROM (SELECT city FROM people GROUP BY city) WHERE city = 'Graz'",
-    ],
-)
-def test_declared_values_are_chosen_by_having(statement: str) -> None:
-    assert made(statement).rows == [("Graz",)]
-
-
 def test_declared_values_are_not_those_of_a_join() -> None:
     columns: dict[str, ValueType] = {"code": "text", "region": "text"}
     countries = sql.Dimension("countries", "code", columns, {"Bonn": {"region": "West"}})
@@ -503,20 +480,6 @@ def test_declared_values_are_not_those_of_a_join() -> None:
             PEOPLE,
             dimensions={"countries": countries},
         )
-
-
-def test_cases_that_are_numbers_are_sorted_and_compared_as_numbers() -> None:
-    cases = "SELECT CASE WHEN smoker THEN 10 ELSE 9 END AS c, COUNT(*) AS n FROM people GROUP BY c"
-    counts = [count_answer(300, 1), count_answer(500, 1)]
-    found = made(f"{cases} ORDER BY c", *counts)
-    assert found.column("c") == [9, 10]
-    assert found.columns[0].type == "integer"
-    assert made(f"{cases} HAVING c = 9", *counts).column("n") == [500]
-
-
-def test_each_part_of_a_chain_of_quotients_is_translated_once() -> None:
-    plan = sql.plan(f"SELECT COUNT(*){' / 2' * 60} FROM people", PEOPLE)
-    assert len(plan.queries) == 1
 
 
 def test_combinations_are_tried_only_until_they_are_too_many(
@@ -534,19 +497,3 @@ def test_combinations_are_tried_only_until_they_are_too_many(
     with pytest.raises(InvalidQuery, match="more than 100 queries"):
         sql.plan(f"SELECT COUNT(*) FROM people GROUP BY {groups}", PEOPLE)
     assert tried < 500
-
-
-@pytest.mark.parametrize(
-    ("group", "condition", "days"),
-    [
-        ("wd", "wd > 'Mon'", 0b1111110),
-        ("wd", "wd = 1", 0b0000001),
-        ("wd", "EXTRACT(DOW FROM wd) IN (0, 6)", 0b1100000),
-    ],
-)
-def test_weekdays_of_groups_are_compared_by_their_order(
-    group: str, condition: str, days: int
-) -> None:
-    schema = [{"name": "wd", "type": "date", "by": "weekday"}]
-    plan = sql.plan(f"SELECT COUNT(*) FROM people GROUP BY {group} HAVING {condition}", schema)
-    assert plan.having == Among(0, days, 0b1111111 - days)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
@@ -35,20 +34,17 @@ def test_the_journal_is_never_compacted_and_survives_a_lost_disk_where_there_are
 
 def test_no_size_ends_what_no_time_ends() -> None:
     """A broker may have a limit of bytes for topics that name none."""
+    blocks = TOPICS["blocks"].config()
+    erased = (blocks["cleanup.policy"], blocks["max.compaction.lag.ms"])
+    assert erased == ("compact", "86400000"), "erased rows leave the disk within days"
     for topic in TOPICS.values():
         for_ever = topic.config()["retention.ms"] == "-1"
         assert topic.config().get("retention.bytes") == ("-1" if for_ever else None)
 
 
-def test_erased_rows_leave_the_disk_within_days() -> None:
-    config = TOPICS["blocks"].config()
-    assert config["cleanup.policy"] == "compact"
-    assert config["max.compaction.lag.ms"] == "86400000"
-
-
 @pytest.mark.kafka
 def test_an_upgrade_adds_what_is_missing_with_the_partitions_of_the_inputs_and_what_topics_need(
-    kafka_server: str, topic_prefix: str, admin: KafkaAdminClient
+    kafka_server: str, topic_prefix: str, admin: KafkaAdminClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = Topics(topic_prefix)
     before = {
@@ -64,34 +60,13 @@ def test_an_upgrade_adds_what_is_missing_with_the_partitions_of_the_inputs_and_w
     states = describe_topics(kafka_server, names)
     for role in PRIVATE:
         assert (states[role].partitions, states[role].wrong) == (3, {})
+    monkeypatch.setattr("stream_dp.messages.topics.SAFE_REPLICAS", 1)  # as if they were three
+    too_few = describe_topics(kafka_server, names)["blocks"].wrong
+    assert too_few["min.insync.replicas"] == ("1", "2")
+    stricter = {"min.insync.replicas": "3"}
+    blocks = ConfigResource(ConfigResourceType.TOPIC, names.name("blocks"), configs=stricter)
+    admin.alter_configs([blocks])
+    until(lambda: "min.insync.replicas" not in describe_topics(kafka_server, names)["blocks"].wrong)
     assert "retention.ms" not in states["ledger"].wrong
     assert states["answers"].wrong.keys() == {"retention.ms"}, "as it was"
     assert create_topics(kafka_server, names).created == []
-
-
-@pytest.mark.kafka
-def test_settings_that_lose_records_of_the_journal_are_found_and_stricter_ones_are_good(
-    kafka_server: str, topic_prefix: str, admin: KafkaAdminClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = Topics(topic_prefix)
-    create_topics(kafka_server, names, partitions=1)
-
-    def wrong(role: str, **settings: Any) -> dict[str, Any]:
-        configs = {key.replace("_", "."): value for key, value in settings.items()}
-        admin.alter_configs(
-            [ConfigResource(ConfigResourceType.TOPIC, names.name(role), configs=configs)]
-        )
-        for _ in range(50):  # the broker takes a moment to show what it was told
-            found = describe_topics(kafka_server, names)[role].wrong
-            if found.keys() & configs.keys():
-                break
-        return dict(found)
-
-    assert wrong("journal", unclean_leader_election_enable="true", cleanup_policy="compact") == {
-        "unclean.leader.election.enable": ("true", "false"),
-        "cleanup.policy": ("compact", "delete"),
-    }
-    monkeypatch.setattr("stream_dp.messages.topics.SAFE_REPLICAS", 1)  # as if they were three
-    assert wrong("blocks")["min.insync.replicas"] == ("1", "2")
-    wrong("blocks", min_insync_replicas="3")
-    assert "min.insync.replicas" not in describe_topics(kafka_server, names)["blocks"].wrong

@@ -59,8 +59,16 @@ def test_the_package_announces_the_dialect() -> None:
 # ---------------------------------------------------------------- introspection
 
 
-def test_data_sets_are_tables_and_attributes_are_columns(engine: sa.Engine) -> None:
+def test_data_sets_are_tables_and_attributes_are_columns(
+    client: WorldClient, engine: sa.Engine
+) -> None:
     found = sa.inspect(engine)
+    assert "exact and free" in str(found.get_table_comment("carriers")["text"])
+    assert "rows are never shown" in str(found.get_table_comment("flights")["text"])
+    comments = {column["name"]: column["comment"] for column in found.get_columns("flights")}
+    assert "names of its bins" in str(comments["delay"])
+    assert "group by it for a series" in str(comments["month"])
+    assert comments["carrier"] is None
     assert found.get_table_names() == ["carriers", "flights", "people-2026"]
     assert found.has_table("flights")
     assert not found.has_table("planes")
@@ -83,29 +91,12 @@ def test_data_sets_are_tables_and_attributes_are_columns(engine: sa.Engine) -> N
         ("height", "FLOAT", False),
         *time,
     ]
-
-
-def test_comments_say_what_a_table_is_and_what_a_group_by_a_number_gives(
-    engine: sa.Engine,
-) -> None:
-    found = sa.inspect(engine)
-    assert "exact and free" in str(found.get_table_comment("carriers")["text"])
-    assert "rows are never shown" in str(found.get_table_comment("flights")["text"])
-    comments = {column["name"]: column["comment"] for column in found.get_columns("flights")}
-    assert "names of its bins" in str(comments["delay"])
-    assert "group by it for a series" in str(comments["month"])
-    assert comments["carrier"] is None
-
-
-def test_whose_row_it_is_and_names_that_attributes_have_are_listed_once(
-    client: WorldClient, engine: sa.Engine
-) -> None:
     unit = {"key": "patient", "rows_per_phase": 1, "phases": 12}
     named = [{"name": name, "type": "category", "values": ["a"]} for name in ("day", "ward")]
     privacy = {"epsilon": 1.0, "delta": 1e-9, "unit": unit}
     client.define(definition("visits", attributes=named, privacy=privacy))
     names = [column["name"] for column in sa.inspect(engine).get_columns("visits")]
-    assert names == ["day", "ward", "week", "month", "phase", "patient"]
+    assert names == ["day", "ward", "week", "month", "phase", "patient"], "each once"
 
 
 def test_there_are_no_keys_schemas_or_views(engine: sa.Engine) -> None:
@@ -166,7 +157,6 @@ EARLY = {"attribute": "delay", "lt": 10}
         (lambda c: c.carrier.not_in(["AA"]), {"not": AA}),
         (lambda c: c.cancelled, CANCELLED),
         (lambda c: ~c.cancelled, {"not": CANCELLED}),
-        (lambda c: c.cancelled.is_(True), CANCELLED),
         (lambda c: c.cancelled == sa.true(), CANCELLED),
         (lambda c: sa.or_(c.delay < 10, sa.and_(c.delay >= 30, c.carrier == "AA")),
          {"any": [EARLY, {"all": [{"attribute": "delay", "ge": 30}, AA]}]}),
@@ -174,19 +164,15 @@ EARLY = {"attribute": "delay", "lt": 10}
         (lambda c: c.carrier.in_([]), 0),
         (lambda c: c.carrier.not_in([]), None),
         (lambda c: sa.or_(c.carrier == "AA", c.carrier.in_([])), AA),
-        (lambda c: sa.and_(c.carrier == "AA", c.delay.not_in([])), AA),
         (lambda c: sa.literal(1) == 1, None),
         (lambda c: sa.and_(sa.true(), c.carrier == "AA"), AA),
         (lambda c: sa.false(), 0),
         (lambda c: c.carrier.ilike("a%"), AA),
-        (lambda c: c.carrier.not_ilike("u%"), AA),
         (lambda c: c.carrier.contains("A"), BOTH),
         (lambda c: c.carrier.contains("_A", autoescape=True), 0),
         (lambda c: c.carrier.icontains("uA"), {"attribute": "carrier", "eq": "UA"}),
         (lambda c: c.carrier.startswith("A"), AA),
-        (lambda c: c.carrier.istartswith("a"), AA),
         (lambda c: c.carrier.endswith("A"), BOTH),
-        (lambda c: c.carrier.iendswith("a"), BOTH),
         (lambda c: sa.not_(c.carrier.startswith("U")), AA),
     ],
 )  # fmt: skip

@@ -9,9 +9,9 @@ from typing import TypeAlias
 import click
 
 from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.terminal import phases_between
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.client.statements.result_table import csv_text
+from stream_dp.display.phase_words import phases
 from stream_dp.errors import InvalidInput
 
 _Columns: TypeAlias = dict[str, list[str | bool | None]]
@@ -45,8 +45,8 @@ def command(connection: GivenServers, dataset: str, output: Path | None) -> None
         pq.write_table(pa.table(columns), output)
     else:
         output.write_text(_text(kind, columns), encoding="utf-8", newline="")
-    phases = phases_between(found.window)
-    click.echo(f"{found.rows:,} rows in place of the {found.n:,} rows of {phases}", err=True)
+    whose = phases(found.window)
+    click.echo(f"{found.rows:,} rows in place of the {found.n:,} rows of {whose}", err=True)
     click.echo(found.note, err=True)
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from stream_dp.cli.checks.person_census import choices_table, persons_lines, with_unit
 from stream_dp.cli.terminal import many
-from stream_dp.cli.text.reply_text import bare_table
+from stream_dp.cli.text.reply_text import bare_table, numbers
 from stream_dp.core.budget.parameters import Unit
 from stream_dp.lab.person_counts import Census, CountingChoice
 from stream_dp.lab.singles import Single
@@ -169,8 +169,7 @@ def _written(fields: Mapping[str, Any], where: str = "") -> Iterator[str]:
 def _table(advice: Advice) -> Table:
     need, best = advice.need, recommended(advice.found)
     limits = () if need.tiles else ("error", "rows a phase")
-    table = bare_table("mechanism", numbers=("answers", "budget", *limits))
-    table.add_column("because")
+    table = bare_table("mechanism", *numbers("answers", "budget", *limits), "because")
     for estimate in advice.found:
         least = "" if estimate.error is None else percent(estimate.error)
         rows = "" if estimate.rows is None else rounded(estimate.rows)
@@ -259,9 +258,7 @@ def _footnotes(need: Need, trials: Mapping[Name, Trial], sample: Path | None) ->
 
 
 def _prices_table(tried: Sequence[Single]) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column()
-    table.add_column(justify="right")
+    table = Table("", *numbers(""), box=None, show_header=False, pad_edge=False)
     for single in tried:
         taken = "more than all" if single.share is None else percent(single.share)
         table.add_row(escape(_single(single)), taken)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from rich.table import Table
 
 from stream_dp.cli.terminal import many
-from stream_dp.cli.text.reply_text import bare_table
+from stream_dp.cli.text.reply_text import bare_table, numbers
 from stream_dp.core.budget.parameters import Unit
 from stream_dp.lab.person_counts import Census, CountingChoice
 from stream_dp.messages import Definition
@@ -29,8 +29,8 @@ def persons_lines(census: Census, own: int | None, *, lifetime: bool) -> Iterato
     if census.n_keyless:
         part = _part(census.n_keyless / census.n_rows)
         yield f"{part} of the rows say nobody's name, and never count"
-    table = bare_table(numbers=("rows_per_phase", "rows that count", "surplus", "noise"))
-    table.add_column("")
+    heads = numbers("rows_per_phase", "rows that count", "surplus", "noise")
+    table = bare_table(*heads, "")
     for k in census.shown(() if own is None else (own,)):
         counted, noise = census.counted(k) / census.n_rows, census.noise(k)
         times = f"{noise:.2f} times" if math.isfinite(noise) else ""
@@ -55,7 +55,7 @@ def choices_table(
         phases: The phases in the life of the data set.
     """
     after = f"epsilon after {many(phases, 'phase')}"
-    table = bare_table(numbers=("phases", "rows_per_phase", "rows that count", "answers", after))
+    table = bare_table(*numbers("phases", "rows_per_phase", "rows that count", "answers", after))
     for choice in found:
         unit = choice.unit
         lost = epsilon_of_person(with_unit(definition, unit), [1.0] * phases)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -58,7 +58,7 @@ def check_source(
         return
     said = dated_by_producers(source.topic, found)
     if said is not None and definition.phase.calendar is not None:
-        warn("; ".join(said))
+        warn(said)
     click.echo(f'the id of the topic is {found.topic_id}, which "start" in a source file names')
 
 
@@ -97,50 +97,36 @@ def _warn_of_same_topic(connection: GivenServers, definition: Definition, topic:
     warn_of_others(definition, same, f"read the topic {topic}")
 
 
-@dataclass
+_FRAMED: Final = "are framed by a schema registry (a byte 0 and the id of a schema come first)"
+_EMPTY, _STRANGE = "have no value", "are not JSON objects"
+_FIXES: Final = {
+    _FRAMED: "write plain JSON objects to a topic, and read that one",
+    _STRANGE: "write JSON objects to a topic, and read that one",
+    _EMPTY: "leave them out before, or let them be rows without values",
+}
+"""What is wrong with messages -> what to do."""
+
+
 class Forms:
-    """The forms of a topic's messages.
+    """The forms of a topic's messages."""
 
-    Attributes:
-        messages: The number of messages.
-        empty: The number of those without a value, such as tombstones.
-        framed: The number of those that are framed by a schema registry.
-        strange: The number of others that are not JSON objects.
-    """
-
-    messages: int = 0
-    empty: int = 0
-    framed: int = 0
-    strange: int = 0
+    def __init__(self) -> None:
+        self._messages, self._found = 0, Counter[str]()
 
     def take(self, values: Sequence[bytes | None], documents: Sequence[object]) -> None:
         """Examines messages, and the JSON objects that they are: None for those that are none."""
+        self._messages += len(values)
         for value, document in zip(values, documents, strict=True):
-            if not value:
-                self.empty += 1
-            elif document is None and is_framed(value):
-                self.framed += 1
+            if not value:  # such as a tombstone
+                self._found[_EMPTY] += 1
             elif document is None:
-                self.strange += 1
-        self.messages += len(values)
+                self._found[_FRAMED if is_framed(value) else _STRANGE] += 1
 
     def complaints(self) -> Iterator[str]:
         """Yields what is wrong with the messages, each with its fix."""
-        framed = "are framed by a schema registry (a byte 0 and the id of a schema come first)"
-        for count, what, fix in (
-            (self.framed, framed, "write plain JSON objects to a topic, and read that one"),
-            (
-                self.strange,
-                "are not JSON objects",
-                "write JSON objects to a topic, and read that one",
-            ),
-            (
-                self.empty,
-                "have no value",
-                "leave them out before, or let them be rows without values",
-            ),
-        ):
-            if count:
-                yield f"{count:,} of {self.messages:,} messages {what}, so their values are not read; {fix}"
-        if self.framed + self.strange == self.messages - self.empty > 0:
+        found, messages = self._found, self._messages
+        for what, fix in _FIXES.items():
+            if count := found[what]:
+                yield f"{count:,} of {messages:,} messages {what}, so their values are not read; {fix}"
+        if found[_FRAMED] + found[_STRANGE] == messages - found[_EMPTY] > 0:
             yield "no message is a JSON object, so a worker stops at this source; see docs/sources.md"

@@ -23,14 +23,7 @@ from stream_dp.cli.demo.demo_deployment import DemoDeployment
 from stream_dp.cli.demo.exact_flights import ExactFlights
 from stream_dp.display.answer_cells import MainFigure, main_figures, newest
 from stream_dp.errors import RequestTimeout, StreamDPError
-from stream_dp.messages import (
-    Answer,
-    Event,
-    NoisyAnswer,
-    RefusedAnswer,
-    Rejected,
-    id_in_phase,
-)
+from stream_dp.messages import Answer, Event, NoisyAnswer, RefusedAnswer, Rejected, id_in_phase
 from stream_dp.samples import FLIGHTS_DEFINITION, Flights
 
 FIRST_DAY: Final = date(2013, 1, 1)

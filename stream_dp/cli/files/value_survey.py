@@ -25,7 +25,7 @@ from stream_dp.cli.files.file_columns import Columns
 from stream_dp.cli.files.row_files import RowFile, pointed
 from stream_dp.cli.terminal import warn
 from stream_dp.cli.text.progress_bar import bar
-from stream_dp.cli.text.reply_text import bare_table
+from stream_dp.cli.text.reply_text import bare_table, numbers
 from stream_dp.client.rows.unread_values import Unread
 from stream_dp.core.rows.universe import (
     Attribute,
@@ -473,8 +473,7 @@ def tell_unread(survey: Survey) -> None:
 
 def reading_table(survey: Survey) -> Table:
     """Builds a table of what each column holds, how often, and how that would be counted."""
-    table = bare_table("attribute", "values", numbers=("rows",))
-    table.add_column("counted as")
+    table = bare_table("attribute", "values", *numbers("rows"), "counted as")
     for name, reading in survey.readings.items():
         understood, strange = _WORDS[type(reading.attribute)]
         table.add_row(escape(name), understood, f"{reading.understood:,}", "itself")

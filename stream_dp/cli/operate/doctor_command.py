@@ -118,13 +118,13 @@ def _examine(connection: GivenServers) -> Iterator[_Finding]:
     settings = worker_settings(topic_prefix=connection.topic_prefix)
     try:
         servers = connection.broker
-        broker, topics = describe_broker(servers), describe_topics(servers, connection.topics)
+        brokers, version = describe_broker(servers)
+        topics = describe_topics(servers, connection.topics)
     except StreamDPError as error:
         yield _fault(error)
         return
-    version = ".".join(map(str, broker.version))
     yield _good(f"Kafka {version} answers at {servers}")
-    yield from _topics(topics, broker.brokers, connection.topics.creating())
+    yield from _topics(topics, brokers, connection.topics.creating())
     yield _workers(servers, settings)
     states: dict[str, State] = {}
     counts = {topics[role].partitions for role in (*INPUTS, *PRIVATE)}

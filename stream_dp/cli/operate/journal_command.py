@@ -37,21 +37,11 @@ def command() -> None:
     help="Give up all rows of this data set up to now. May be repeated.",
 )
 @click.option(
-    "--input",
-    "place",
-    metavar="TOPIC:N",
-    help="Read this partition of an input topic again.",
+    "--input", "place", metavar="TOPIC:N", help="Read this partition of an input topic again."
 )
+@click.option("--restored", is_flag=True, help="With --input: the topic was put back as it was.")
 @click.option(
-    "--restored",
-    is_flag=True,
-    help="With --input: the topic was put back as it was.",
-)
-@click.option(
-    "--apply",
-    "applies",
-    is_flag=True,
-    help="Do it. Otherwise, only say what would be done.",
+    "--apply", "applies", is_flag=True, help="Do it. Otherwise, only say what would be done."
 )
 def repair(
     connection: GivenServers,

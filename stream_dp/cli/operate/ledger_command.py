@@ -6,6 +6,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 import click
@@ -17,7 +18,7 @@ from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.shared_options import json_option
 from stream_dp.cli.terminal import many, show, show_json
 from stream_dp.cli.text.progress_bar import bar
-from stream_dp.cli.text.reply_text import bare_table, busy
+from stream_dp.cli.text.reply_text import bare_table, busy, numbers
 from stream_dp.cli.text.share_tables import changes
 from stream_dp.client import Client
 from stream_dp.client.budget.odometer import Odometer
@@ -73,7 +74,7 @@ def entries_table(entries: Sequence[Mapping[str, Any]], shown: Collection[int]) 
         entries: All entries, in order.
         shown: The numbers of those to show.
     """
-    table = bare_table("entry", "what", "who", numbers=("of each line", "looks"))
+    table = bare_table("entry", "what", "who", *numbers("of each line", "looks"))
     rules: ShareRules | None = None
     for entry in entries:
         changed: list[str] = []
@@ -114,15 +115,12 @@ def _in_words(entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _phases(numbers: Sequence[int]) -> str:
     """Says which phases a charge is about, as ranges where they follow one another."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    if not runs:
+    if not numbers:
         return "no phase"
-    said = [str(low) if low == high else f"{low} to {high}" for low, high in runs]
+    # Numbers that follow one another are all as far from their places.
+    runs = groupby(enumerate(sorted(numbers)), lambda one: one[1] - one[0])
+    ends = [(run[0][1], run[-1][1]) for run in ([*each] for _, each in runs)]
+    said = [str(low) if low == high else f"{low} to {high}" for low, high in ends]
     return f"phase{'' if len(numbers) == 1 else 's'} {', '.join(said)}"
 
 
@@ -184,7 +182,7 @@ def _report_lines(report: Report) -> Iterator[str | Table]:
     yield f"head {report.head}"
     if report.blocks:
         heads = ("phase", "rows", "spent", "recomputed", "difference", "epsilon by dp-accounting")
-        table = bare_table(numbers=heads)
+        table = bare_table(*numbers(*heads))
         for number, block in enumerate(report.blocks, start=1):
             difference = max(block.difference, key=abs)
             table.add_row(
@@ -209,15 +207,9 @@ def _report_lines(report: Report) -> Iterator[str | Table]:
 
 def _document(report: Report) -> dict[str, object]:
     epsilon, delta = report.promised or (None, None)
+    names = ("rows", "spent", "recomputed", "difference", "epsilon")
     phases = [
-        {
-            "phase": number,
-            "rows": block.rows,
-            "spent": list(block.spent),
-            "recomputed": list(block.recomputed),
-            "difference": list(block.difference),
-            "epsilon": block.epsilon,
-        }
+        {"phase": number, **{name: getattr(block, name) for name in names}}
         for number, block in enumerate(report.blocks, start=1)
     ]
     return {

@@ -33,10 +33,7 @@ def create(connection: GivenServers, partitions: int | None, replication: int | 
     """
     with busy("Creating topics"):
         made = create_topics(
-            connection.broker,
-            connection.topics,
-            partitions=partitions,
-            replication=replication,
+            connection.broker, connection.topics, partitions=partitions, replication=replication
         )
     for name in made.created:
         click.echo(f"created {name}")

@@ -75,11 +75,7 @@ _MAX_SOURCE = 1 << 20
     help="json: one object a line.",
 )
 def command(
-    connection: GivenServers,
-    sources: tuple[Path, ...],
-    role: str,
-    log_level: str,
-    **given: Any,
+    connection: GivenServers, sources: tuple[Path, ...], role: str, log_level: str, **given: Any
 ) -> None:
     """Run a worker until it is stopped. docs/configuration.md has more settings."""
     # Threads make small linear systems on busy cores many times slower. numpy reads this at its import.

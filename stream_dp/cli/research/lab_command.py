@@ -18,7 +18,7 @@ from rich.table import Table
 
 from stream_dp.cli.terminal import show
 from stream_dp.cli.text.progress_bar import bar
-from stream_dp.cli.text.reply_text import bare_table
+from stream_dp.cli.text.reply_text import bare_table, numbers
 from stream_dp.core.kinds.correlated_vector.vector_law import ResponsePlan
 from stream_dp.errors import InvalidInput
 from stream_dp.lab import conjecture, median_search, tracing_attack
@@ -78,7 +78,7 @@ def tracing_command(out: Path) -> None:
             inside += traced.inside.tolist()
             outside += traced.outside.tolist()
     names = ("noise of a share", "queries", "score inside", "expected", "sd outside", "expected")
-    table = bare_table(numbers=(*names, "rows found"))
+    table = bare_table(*numbers(*names, "rows found"))
     for (scale, k), (inside, outside) in scores.items():
         expected = tracing_attack.expected_inside(n, k)
         deviation = tracing_attack.deviation_outside(n, k, scale)
@@ -118,7 +118,7 @@ def reconstruction_command(out: Path) -> None:
             found[float(epsilon)].append((k, agreement(guess, bits), expected))
         guess = majority_attack(lambda _: kept, n_rows=_BITS, n_queries=k)
         once.append((k, agreement(guess, bits)))
-    table = bare_table(numbers=("epsilon an answer", "answers", "bits guessed right", "expected"))
+    table = bare_table(*numbers("epsilon an answer", "answers", "bits guessed right", "expected"))
     for each, rows in found.items():
         for k, agreed, expected in rows:
             table.add_row(f"{each:g}", str(k), _right(agreed), _right(expected))
@@ -139,8 +139,8 @@ def median_search_command(out: Path) -> None:
     plots, rng = _plots(), np.random.default_rng(_SEED)
     steps = median_search.experiment(rng, sizes=_SIZES, n_searches=2_000, **_TERMS)
     needed = list(_progress(steps, "Searching", total=len(_SIZES)))
-    names = ("values", "queries", "packing bound", "rows used", "proved enough")
-    table = bare_table(numbers=names)
+    names = numbers("values", "queries", "packing bound", "rows used", "proved enough")
+    table = bare_table(*names)
     for row in needed:
         cells = (row.size, row.queries, round(row.bound), row.used, round(row.enough))
         table.add_row(*(f"{cell:,}" for cell in cells))
@@ -161,7 +161,7 @@ def conjecture_command(seeds: int, out: Path) -> None:
     plots, setting = _plots(), conjecture.Setting()
     total = seeds * len(conjecture.DATA) * len(conjecture.MECHANISMS) * setting.phases
     results = list(_progress(conjecture.experiment(setting, seeds=seeds), "Asking", total=total))
-    table = bare_table("data", "mechanism", numbers=("answered", "hard", "too far off"))
+    table = bare_table("data", "mechanism", *numbers("answered", "hard", "too far off"))
     asked = seeds * setting.phases * setting.queries
     for data in conjecture.DATA:
         for mechanism in conjecture.MECHANISMS:

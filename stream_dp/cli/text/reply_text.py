@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from stream_dp.display.answer_cells import AnswerCells
@@ -87,11 +87,11 @@ def _difficulty(difficulty: str, path: str) -> Text:
 
 def _view_table(view: AnswerView) -> Table:
     """The rows of a view with a bar for each, to the scale of the longest."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for head, unit in view.columns:
-        table.add_column(escape(head), justify="left" if unit in ("label", "bins") else "right")
-    if view.main is not None:
-        table.add_column("")
+    heads = [
+        escape(head) if unit in ("label", "bins") else Column(escape(head), justify="right")
+        for head, unit in view.columns
+    ]
+    table = bare_table(*heads, *([] if view.main is None else [""]))
     most = max((abs(row.drawn or 0.0) for row in view.rows), default=0.0) or 1.0
     last = ""
     for row in view.rows:
@@ -123,7 +123,7 @@ def bundle_lines(bundle: QuotedBundle, names: Sequence[tuple[str, str]]) -> list
         (query,) = bundle.queries
         note = [] if query.note is None else [Text(f"note: {in_sql(query.note)}")]
         return [said, Text(path_in_words(query.path)), *others, *note]
-    table = Table("line", "query", "cost", "", box=None, header_style="bold", pad_edge=False)
+    table = bare_table("line", "query", "cost", "")
     for (position, written), query in zip(names, bundle.queries, strict=True):
         table.add_row(position, escape(written), *map(escape, part_of_price(query)))
     return [table, said, *others]
@@ -153,12 +153,14 @@ def busy(what: str) -> Iterator[None]:
         yield
 
 
-def bare_table(*names: str, numbers: Sequence[str] = ()) -> Table:
-    """A table without lines: its columns by their heads, of which ``numbers`` come last and stand right."""
-    table = Table(*names, box=None, header_style="bold", pad_edge=False)
-    for name in numbers:
-        table.add_column(name, justify="right")
-    return table
+def bare_table(*heads: str | Column) -> Table:
+    """A table without lines. See ``numbers`` for columns that stand right."""
+    return Table(*heads, box=None, header_style="bold", pad_edge=False)
+
+
+def numbers(*heads: str) -> list[Column]:
+    """The columns of a table that hold numbers, by their heads."""
+    return [Column(head, justify="right") for head in heads]
 
 
 def kinds_table(definition: Definition) -> Table:
@@ -166,9 +168,8 @@ def kinds_table(definition: Definition) -> Table:
     from stream_dp.profiles.kinds import ANSWERERS
     from stream_dp.profiles.line_units import prices_of
 
-    table = bare_table(
-        "asked", "setting", numbers=("a look takes", "epsilon", "delta", "looks a phase")
-    )
+    prices = numbers("a look takes", "epsilon", "delta", "looks a phase")
+    table = bare_table("asked", "setting", *prices)
     for name, price in prices_of(definition).items():
         spec = getattr(definition.kinds, name)
         others = spec.model_dump(exclude={"share"}, exclude_defaults=True)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from stream_dp.cli.text.reply_text import bare_table, spending_bar
+from stream_dp.cli.terminal import many
+from stream_dp.cli.text.reply_text import bare_table, numbers, spending_bar
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.budget.share_position import OWNER, REST, UNITS, Holder, Position, ShareRules
 from stream_dp.display.figure_text import share
@@ -16,7 +17,7 @@ from stream_dp.messages import AnalystSpec, is_pattern
 
 def rules_table(rules: ShareRules) -> Table:
     """What is allowed to whom: the share of each line that one may charge, and what is kept."""
-    table = bare_table("who", numbers=("may charge of each line", "kept", "a minute"))
+    table = bare_table("who", *numbers("may charge of each line", "kept", "a minute"))
     for who, (allowed, kept, pace) in _rows(rules).items():
         table.add_row(escape(who), allowed, kept, pace)
     return table
@@ -28,8 +29,7 @@ def _rows(rules: ShareRules) -> dict[str, tuple[str, str, str]]:
     rows = {OWNER: (owner or _REST, owner, "")}
     for entry in rules.entries:
         spec = rules.analysts[entry]
-        kept = rules.kept_for(entry)
-        rows[entry] = (_allowed(entry, spec), "" if kept is None else _percent(kept), _pace(spec))
+        rows[entry] = (_allowed(entry, spec), _kept(rules.kept_for(entry)), _pace(spec))
     return {**rows, REST: ("", _percent(rules.rest), "")}
 
 
@@ -49,8 +49,7 @@ def _allowed(entry: str, spec: AnalystSpec) -> str:
 def _pace(spec: AnalystSpec) -> str:
     found = []
     if spec.queries_per_minute is not None:
-        many = "y" if spec.queries_per_minute == 1 else "ies"
-        found.append(f"{spec.queries_per_minute:,} quer{many}")
+        found.append(many(spec.queries_per_minute, "query"))
     if spec.spending_per_minute is not None:
         found.append(f"{_percent(spec.spending_per_minute)} of a line")
     return ", ".join(found)
@@ -81,7 +80,7 @@ def _line(sign: str, who: str, width: int, row: tuple[str, str, str]) -> str:
 
 def says_of(rules: ShareRules, analyst: str) -> str:
     """Says what an analyst may charge, and from what it is taken."""
-    entry, pool = rules.entry(analyst), rules.pool(analyst)
+    entry, pool, _ = rules.rule_of(analyst)
     if not entry:
         return f"{analyst} may not ask: no entry of analysts is about this name"
     spec = rules.analysts[entry]
@@ -99,10 +98,8 @@ def says_of(rules: ShareRules, analyst: str) -> str:
 
 def own_table(analyst: str, odometer: Odometer) -> Table:
     """What one analyst has spent of each phase, what is left to them, and what is left in all."""
-    table = bare_table(numbers=("phase", "rows"))
-    table.add_column("spent by them")
-    for name in ("left to them", "left in all"):
-        table.add_column(name, justify="right")
+    left = numbers("left to them", "left in all")
+    table = bare_table(*numbers("phase", "rows"), "spent by them", *left)
     for number, block in enumerate(odometer.blocks, start=1):
         position = odometer.position(analyst, number)
         table.add_row(
@@ -123,23 +120,16 @@ def _bar(position: Position, width: int = 20) -> str:
 
 def shares_table(holders: Sequence[Holder]) -> Table:
     """What the owner, each entry and each analyst have spent, on the phase of which least is left to them."""
-    table = bare_table("who", "may charge", "kept")
-    table.add_column("spent")
-    for name in ("left", "on phase"):
-        table.add_column(name, justify="right")
+    table = bare_table("who", "may charge", "kept", "spent", *numbers("left", "on phase"))
     for holder in holders:
         beneath = holder.entry and holder.who != holder.entry
         who = f"  {holder.who}" if beneath else holder.who
-        worst = holder.worst
         figures = ["", "", ""]
-        if worst is not None:
+        if (worst := holder.worst) is not None:
             position = holder.positions[worst]
-            figures = [
-                f"{_bar(position)} {share(position.spent / UNITS)}",
-                share(position.left / UNITS),
-                str(holder.first + worst),
-            ]
-        table.add_row(escape(who), _bound(holder), _kept(holder), *figures)
+            spent = f"{_bar(position)} {share(position.spent / UNITS)}"
+            figures = [spent, share(position.left / UNITS), str(holder.first + worst)]
+        table.add_row(escape(who), _bound(holder), _kept(holder.kept), *figures)
     return table
 
 
@@ -153,8 +143,8 @@ def _bound(holder: Holder) -> str:
     return f"{_percent(holder.share)}{each}"
 
 
-def _kept(holder: Holder) -> str:
-    return "" if holder.kept is None else _percent(holder.kept)
+def _kept(part: float | None) -> str:
+    return "" if part is None else _percent(part)
 
 
 def _percent(part: float) -> str:

@@ -21,12 +21,10 @@ Unasked: TypeAlias = Refusal | Rejection
 
 def in_json(found: ResultTable | Unasked) -> str:
     """What a statement gives, as JSON: its answer if that says all, or else its table."""
-    if isinstance(found, Refusal):
-        return found.answer.to_bytes().decode()
-    if isinstance(found, Rejection):
-        return found.rejected.to_bytes().decode()
-    if found.answer is not None:
-        return found.answer.to_bytes().decode()
+    said = found.rejected if isinstance(found, Rejection) else found.answer
+    if said is not None:
+        return said.to_bytes().decode()
+    assert isinstance(found, ResultTable), "a refusal is an answer"
     return json.dumps(found.to_document(), ensure_ascii=False)
 
 

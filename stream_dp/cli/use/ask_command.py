@@ -208,9 +208,7 @@ class AskOptions:
 @click.option("--low", type=float, help="The lower share, for --kind between.")
 @click.option("--high", type=float, help="The upper share, for --kind between.")
 @click.option(
-    "--file",
-    type=FILE,
-    help="Ask the queries of a file: one a line, or separated by semicolons.",
+    "--file", type=FILE, help="Ask the queries of a file: one a line, or separated by semicolons."
 )
 @click.option(
     "--window",
@@ -262,10 +260,7 @@ class AskOptions:
     help="With --standing: raise an alert when the whole error bar is above X.",
 )
 @click.option(
-    "--alert-below",
-    type=float,
-    metavar="X",
-    help="With --standing: raise one when it is below X.",
+    "--alert-below", type=float, metavar="X", help="With --standing: raise one when it is below X."
 )
 @analyst_option
 @click.option(

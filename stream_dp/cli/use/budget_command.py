@@ -12,7 +12,7 @@ from rich.table import Table
 from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.shared_options import json_option
 from stream_dp.cli.terminal import many, show, show_json
-from stream_dp.cli.text.reply_text import bare_table, busy, kinds_table, spending_bar
+from stream_dp.cli.text.reply_text import bare_table, busy, kinds_table, numbers, spending_bar
 from stream_dp.cli.text.share_tables import own_table, says_of, shares_table
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.budget.share_position import UNITS
@@ -150,10 +150,10 @@ def table_lines(definition: Definition, odometer: Odometer) -> Iterator[Table | 
     if len(blocks) > 1:
         most = share(max(block.spent for block in blocks))
         yield f"{len(blocks):,} phases are open; none has spent more than {most} of its budget"
-    table = bare_table(*(["covers"] if dated else []), numbers=("phase", "rows"))
-    table.add_column("spent")
-    for name in ("epsilon so far" if unit is None else "epsilon in this phase", "looks"):
-        table.add_column(name, justify="right")
+    covers = ["covers"] if dated else []
+    epsilons = "epsilon so far" if unit is None else "epsilon in this phase"
+    looks = numbers(epsilons, "looks")
+    table = bare_table(*covers, *numbers("phase", "rows"), "spent", *looks)
     said = [
         (share(block.spent), f"{epsilon:.3f}", f"{block.looks:,}")
         for block, epsilon in zip(blocks, epsilons_of(definition, odometer), strict=True)

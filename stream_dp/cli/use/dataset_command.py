@@ -16,13 +16,7 @@ from stream_dp.cli.files.reading_options import FileReading, reading_options
 from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.shared_options import FILE, FOLDER, json_option, yes_option
 from stream_dp.cli.terminal import confirm, show, warn
-from stream_dp.cli.text.reply_text import (
-    NONE_YET,
-    bare_table,
-    busy,
-    kinds_table,
-    rows_of_a_phase,
-)
+from stream_dp.cli.text.reply_text import NONE_YET, bare_table, busy, kinds_table, rows_of_a_phase
 from stream_dp.cli.text.share_tables import changes, rules_table
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.budget.share_position import ShareRules
@@ -202,14 +196,10 @@ def _attributes_table(definition: Definition, universe: Universe) -> Table:
 def _type_of(spec: AttributeSpec) -> str:
     match spec.type:
         case "number":
-            kind = "whole number" if spec.integer else "number"
-            measure = spec.measure
-            kept = (
-                ""
-                if measure is None
-                else f", its values kept from {measure.low:g} to {measure.high:g}"
-            )
-            return f"{kind}{kept}"
+            kind, kept = "whole number" if spec.integer else "number", spec.measure
+            if kept is None:
+                return kind
+            return f"{kind}, its values kept from {kept.low:g} to {kept.high:g}"
         case "date":
             return f"date by {spec.by}" + (f", {spec.timezone}" if spec.timezone else "")
         case "category":

@@ -27,7 +27,7 @@ from stream_dp.cli.use.phase_command import closed_line, small_phase
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable, StreamDPError
 from stream_dp.messages import Definition, Event
-from stream_dp.periods import span_of, zone_of
+from stream_dp.periods import span_of
 
 if TYPE_CHECKING:
     from stream_dp.cli.files.value_survey import Survey
@@ -66,9 +66,7 @@ _TIMEOUT_S = 60.0
     help="Send rows about periods that have ended. They count in the open period.",
 )
 @click.option(
-    "--close",
-    is_flag=True,
-    help="Then open a phase of the rows that wait, or end the period.",
+    "--close", is_flag=True, help="Then open a phase of the rows that wait, or end the period."
 )
 @click.option(
     "--accept",
@@ -187,12 +185,9 @@ def _checked_time(definition: Definition, at: str | None, column: str | None) ->
         )
     if at is None or at == "now":
         return None
-    try:
-        span_of(at, zone_of(definition.phase.timezone))
-    except ValueError as error:
-        problem, _, fix = str(error).partition(": ")
-        raise InvalidInput("--time", problem, fix) from None
-    return at
+    from stream_dp.client.sent_batches import time_of_batch
+
+    return time_of_batch(at, field="--time")
 
 
 def _counted_before(client: Client, dataset: str, prefix: str) -> int:

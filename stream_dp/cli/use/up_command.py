@@ -52,11 +52,7 @@ _NO_WORKER = "no worker"
     help=f"The port of the dashboard, /healthz and /metrics.  [default: {_WEB_PORT}, or a free port]",
 )
 @click.option("--foreground", is_flag=True, help="Run until Ctrl-C instead of returning.")
-@click.option(
-    "--no-worker",
-    is_flag=True,
-    help="Start no worker.",
-)
+@click.option("--no-worker", is_flag=True, help="Start no worker.")
 def command(
     topic_prefix: str | None,
     state_dir: Path,

@@ -113,8 +113,15 @@ class Holder:
         return {**found, "owner": True} if self.pays_as_owner else found
 
 
-class _Place(NamedTuple):
-    """The entry of an account, what it takes from, and its share in units, None without a bound."""
+class AccountRule(NamedTuple):
+    """What applies to an account.
+
+    Attributes:
+        entry: The entry that applies. Empty for the owner, and for who may not ask.
+        pool: What it takes from: what is kept for an entry, what is kept for the owner, or the rest. What
+            somebody has charged who may not ask any more is taken from the rest.
+        share: The share in units. None without a bound.
+    """
 
     entry: str
     pool: str
@@ -136,34 +143,21 @@ class ShareRules:
     analysts: Mapping[str, AnalystSpec]
     owner: OwnerSpec | None = None
 
-    def entry(self, account: str) -> str:
-        """Returns the entry that applies to an account. Empty for the owner, and for who may not ask."""
-        return self._place(account).entry
-
-    def pool(self, account: str) -> str:
-        """Returns the pool of an account: what is kept for an entry, what is kept for the owner, or the rest.
-
-        What somebody has charged who may not ask any more is taken from the rest.
-        """
-        return self._place(account).pool
-
-    def _place(self, account: str) -> _Place:
-        if account not in self._places:
+    def rule_of(self, account: str) -> AccountRule:
+        """Returns the entry of an account, what it takes from, and its share."""
+        if account not in self._found:
             entry = "" if account == OWNER else entry_of(self.analysts, account) or ""
-            holder, share = (
-                account,
-                None if account == OWNER else 0.0,
-            )  # nobody may ask without an entry
+            holder, share = account, None if account == OWNER else 0.0  # nobody may ask without one
             if entry:
                 spec = self.analysts[entry]
                 holder, share = OWNER if spec.owner else entry, spec.share
             pool = holder if holder in self._limits else REST
             units = None if share is None else _units(share)
-            self._places[account] = _Place(entry, pool, units)
-        return self._places[account]
+            self._found[account] = AccountRule(entry, pool, units)
+        return self._found[account]
 
     @cached_property
-    def _places(self) -> dict[str, _Place]:
+    def _found(self) -> dict[str, AccountRule]:
         """What was looked up, by account."""
         return {}
 
@@ -204,19 +198,19 @@ class ShareRules:
             line: What each account has paid of the line.
             whole: What anybody has charged to the line, with or without an account.
         """
-        return self._position(self._place(account), [account], self._phase(line, whole))
+        return self._position(self.rule_of(account), [account], self._phase(line, whole))
 
     def _phase(self, line: Line, whole: Parts) -> _Phase:
         by_pool: dict[str, list[Parts]] = {}
         for account, paid in line.items():
-            by_pool.setdefault(self.pool(account), []).append(paid)
+            by_pool.setdefault(self.rule_of(account).pool, []).append(paid)
         return _Phase(line, {pool: _sum(paid) for pool, paid in by_pool.items()}, whole)
 
-    def _position(self, place: _Place, accounts: Iterable[str], phase: _Phase) -> Position:
-        """Returns what accounts have spent together, and what is left to those of their place."""
+    def _position(self, rule: AccountRule, accounts: Iterable[str], phase: _Phase) -> Position:
+        """Returns what accounts have spent together, and what is left to those of their rule."""
         paid = _sum(phase.paid.get(account, _NOTHING) for account in accounts)
-        own = None if place.share is None else paid.left_of(place.share)
-        pool = phase.taken.get(place.pool, _NOTHING).left_of(self._limits[place.pool])
+        own = None if rule.share is None else paid.left_of(rule.share)
+        pool = phase.taken.get(rule.pool, _NOTHING).left_of(self._limits[rule.pool])
         return Position(max(paid), own, pool, phase.whole.left_of(UNITS))
 
     def holders(
@@ -233,30 +227,30 @@ class ShareRules:
         accounts = sorted({name for line in lines for name in line})
         paid_under: dict[str, list[str]] = {}
         for name in accounts:
-            paid_under.setdefault(self.entry(name), []).append(name)
+            paid_under.setdefault(self.rule_of(name).entry, []).append(name)
 
-        def holder(who: str, place: _Place, kept: float | None, *names: str) -> Holder:
-            spec = self.analysts.get(place.entry)
+        def holder(who: str, rule: AccountRule, kept: float | None, *names: str) -> Holder:
+            spec = self.analysts.get(rule.entry)
             as_owner = who == OWNER or (spec is not None and spec.owner)
             share = None if spec is None else spec.share
-            positions = [self._position(place, names, phase) for phase in phases]
-            return Holder(who, place.entry, share, kept, as_owner, first, positions)
+            positions = [self._position(rule, names, phase) for phase in phases]
+            return Holder(who, rule.entry, share, kept, as_owner, first, positions)
 
         kept_for_owner = None if self.owner is None else self.owner.share
-        yield holder(OWNER, self._place(OWNER), kept_for_owner, OWNER)
+        yield holder(OWNER, self.rule_of(OWNER), kept_for_owner, OWNER)
         for entry in self.entries:
-            place, kept = self._place(entry), self.kept_for(entry)
+            rule, kept = self.rule_of(entry), self.kept_for(entry)
             if not is_pattern(entry):
-                yield holder(entry, place, kept, entry)
+                yield holder(entry, rule, kept, entry)
                 continue
             payers = paid_under.get(entry, [])
-            yield holder(entry, place._replace(share=None), kept, *payers)
-            yield from (holder(name, self._place(name), None, name) for name in payers)
+            yield holder(entry, rule._replace(share=None), kept, *payers)
+            yield from (holder(name, self.rule_of(name), None, name) for name in payers)
         for name in paid_under.get("", []):
             if name != OWNER:
-                yield holder(name, self._place(name), None, name)
-        of_rest = (name for name in accounts if self.pool(name) == REST)
-        yield holder(REST, _Place("", REST, None), self.rest, *of_rest)
+                yield holder(name, self.rule_of(name), None, name)
+        of_rest = (name for name in accounts if self.rule_of(name).pool == REST)
+        yield holder(REST, AccountRule("", REST, None), self.rest, *of_rest)
 
 
 def _sum(parts: Iterable[Parts]) -> Parts:

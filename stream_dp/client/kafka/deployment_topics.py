@@ -184,7 +184,7 @@ def describe_source(bootstrap_servers: str | Broker, topic: str) -> SourceTopic 
     return SourceTopic(str(found["topic_id"]), settings.get(TIMES, ""))
 
 
-def dated_by_producers(topic: str, source: SourceTopic) -> tuple[str, str] | None:
+def dated_by_producers(topic: str, source: SourceTopic) -> str | None:
     """Returns what it means for phases by the calendar that producers date a topic, and what to do.
 
     None if the broker dates it.
@@ -192,14 +192,11 @@ def dated_by_producers(topic: str, source: SourceTopic) -> tuple[str, str] | Non
     if source.dated_by == "LogAppendTime":
         return None
     found = source.dated_by or "that the broker does not tell"
-    problem = (
+    return (
         f"{topic} has {TIMES} {found}: its producers choose the times of its messages, and so which period "
         "each counts for, which is public. One message with a late time takes all later ones of a partition "
-        "into its period"
-    )
-    return (
-        problem,
-        f"set {TIMES}=LogAppendTime for {topic}, or make sure that its times say when a message was written",
+        f"into its period; set {TIMES}=LogAppendTime for {topic}, or make sure that its times say when a "
+        "message was written"
     )
 
 
@@ -347,16 +344,8 @@ def _unknown(described: Mapping[str, Any]) -> bool:
     return bool(described.get("error")) and _NOT_FOUND not in described["error"]
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerFacts:
-    """A Kafka cluster: the number of brokers, and their version as inferred from what they support."""
-
-    brokers: int
-    version: tuple[int, ...]
-
-
-def describe_broker(bootstrap_servers: str | Broker) -> BrokerFacts:
-    """Describes the cluster that answers at the addresses.
+def describe_broker(bootstrap_servers: str | Broker) -> tuple[int, str]:
+    """Returns the number of brokers of a cluster, and their version as inferred from what they support.
 
     Raises:
         ServerUnavailable: No broker there.
@@ -364,4 +353,4 @@ def describe_broker(bootstrap_servers: str | Broker) -> BrokerFacts:
     with _admin(bootstrap_servers) as admin:
         nodes = [broker["broker_id"] for broker in admin.describe_cluster()["brokers"]]
         version = admin.get_broker_version_data(nodes[0]).broker_version
-        return BrokerFacts(len(nodes), tuple(version))
+        return len(nodes), ".".join(map(str, version))

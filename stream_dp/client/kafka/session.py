@@ -134,13 +134,7 @@ class Session:
         return self._sender.send(topic, dataset, value, [*headers, *own], timeout_s=timeout_s)
 
     def request(
-        self,
-        key: Key,
-        value: bytes | None,
-        headers: Headers = (),
-        *,
-        what: str,
-        timeout_s: float,
+        self, key: Key, value: bytes | None, headers: Headers = (), *, what: str, timeout_s: float
     ) -> Exchange[Any]:
         """Prepares a record that is sent again, in the same bytes, if no reply comes in time.
 
