@@ -1,4 +1,7 @@
-"""Figures in words. All numbers that people read of answers and prices are rounded here, and nowhere else."""
+"""Figures in words: all numbers that people read of answers and prices are rounded here.
+
+Counts are whole numbers already, see ``profiles.answer_fields``.
+"""
 
 from __future__ import annotations
 

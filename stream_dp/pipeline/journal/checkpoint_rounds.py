@@ -146,8 +146,8 @@ class Rounds:
         if not await self._journal.end(begun.owned, Round(begun.at, checkpoints)):
             raise _Abandoned
         self._context.fuse(CrashPoint.AFTER_CHECKPOINT)
-        cut = begun.at if carries else await asyncio.to_thread(_first_kept, begun)
-        await self._journal.forget(begun.owned, cut)
+        first = begun.at if carries else await asyncio.to_thread(_first_kept, begun)
+        await self._journal.forget(begun.owned, first)
 
     async def _write(self, owned: Owned, name: str, value: bytes) -> int:
         """Appends a checkpoint, and reads it again: what is below is to be deleted. Returns where it is."""

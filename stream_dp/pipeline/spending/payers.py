@@ -1,4 +1,4 @@
-"""Who pays for a query, and what they may still spend. All of it is public.
+"""Who pays for a query, and whether their share of each line is enough. All of it is public.
 
 What each account has charged to each block stands among the facts of a data set. So it is durable in the
 commit of its charge.
