@@ -15,7 +15,7 @@ from functools import cache
 from typing import Final
 
 from stream_dp.audit.line_limits import Due, LookLoss, Span
-from stream_dp.audit.look_charges import Look, sizes_of
+from stream_dp.audit.look_facts import Look, sizes_of
 from stream_dp.audit.numbers import (
     UNITS,
     Wrong,

@@ -9,8 +9,10 @@ from fractions import Fraction
 from typing import Any, Final
 
 from stream_dp.audit.entry_order import in_order
+from stream_dp.audit.kind_charges import is_approximate
 from stream_dp.audit.line_limits import Due, Line, LossEvent
-from stream_dp.audit.look_charges import Looks, erased, is_approximate
+from stream_dp.audit.look_charges import Looks
+from stream_dp.audit.look_facts import erased
 from stream_dp.audit.numbers import UNITS, Wrong
 from stream_dp.audit.oracle import Oracle
 from stream_dp.audit.paper_charges import Papers

@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
+from pydantic import Field, StrictBool, model_validator
 
-from stream_dp.client import AsyncClient, Query, Refusal, Rejection
+from stream_dp.client import AsyncClient, Query, Refusal
 from stream_dp.display.answer_words import why
 from stream_dp.display.price_words import NOTHING_ASKED, also, part_of_price, quote_in_words
-from stream_dp.errors import InvalidInput, InvalidMessage, InvalidQuery, StreamDPError
+from stream_dp.errors import InvalidInput, InvalidMessage, StreamDPError
 from stream_dp.messages import DatasetName, Id, QuotedBundle, RefusedAnswer, Series, Window
+from stream_dp.messages.message_base import Request
 from stream_dp.sql import MAX_LENGTH
 from stream_dp.web.access import Asker
 from stream_dp.web.shared_client import SharedClient
@@ -24,7 +25,7 @@ _TIMEOUT_S: Final = 20.0
 _POSITION: Final = re.compile(r"line (\d+), column (\d+)")
 
 
-class AskRequest(BaseModel):
+class AskRequest(Request):
     """The request that a page sends.
 
     Attributes:
@@ -35,8 +36,6 @@ class AskRequest(BaseModel):
         standing: True asks it in each phase from now on, and False ends the standing query of this id.
         query_id: The id of the standing query.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     dataset: DatasetName
     sql: Annotated[str, Field(max_length=MAX_LENGTH)] | None = None
@@ -76,15 +75,14 @@ class Asking:
             asker: Returns who asks a data set. It raises an error if nobody may.
         """
         try:
-            asked = AskRequest.model_validate(document)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            return _error(f"{'.'.join(map(str, first['loc'])) or 'query'}: {first['msg']}")
+            asked = AskRequest.read(document, quoting=True)
+        except InvalidMessage as error:
+            return error_document(f"{error.field}: {error.problem}; {error.fix}")
         window = None if asked.window is None else asked.window.model_dump(exclude_none=True)
         try:
             who = asker(asked.dataset)
         except InvalidMessage as error:
-            return _error(f"{error.problem}; enter one at /enter")
+            return error_document(f"{error.problem}; enter one at /enter")
         try:
             async with self._shared.ask(None if who is None else who.token) as client:
                 if asked.standing is not None:
@@ -106,14 +104,10 @@ class Asking:
                 table = await client.sql(text, **about)
         except Refusal as refusal:
             return {"refused": why(refusal.reason)}
-        except InvalidQuery as error:
-            return _error(f"{error.problem}; {error.fix}", **position_of(error))
         except InvalidInput as error:
-            return _error(f"{error.problem}; {error.fix}")
-        except Rejection as error:
-            return _error(error.reason.message)
+            return error_document(f"{error.problem}; {error.fix}", **position_of(error))
         except StreamDPError as error:
-            return _error(str(error))
+            return error_document(str(error))
         return table.view.to_document()
 
     async def close(self) -> None:
@@ -160,5 +154,6 @@ def _priced(quote: QuotedBundle | RefusedAnswer) -> dict[str, Any]:
     }
 
 
-def _error(message: str, **position: int) -> dict[str, Any]:
+def error_document(message: str, **position: int) -> dict[str, Any]:
+    """Returns what a page is told of an error, with the place in the SQL where it is known."""
     return {"error": {"message": message, **position}}

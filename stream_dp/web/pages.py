@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
-from aiohttp import ClientConnectionError, web
+from aiohttp import web
 
 from stream_dp.broker import Broker
 from stream_dp.client import AsyncClient
@@ -19,16 +19,15 @@ from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import Topics
 from stream_dp.pipeline.watch.health import Health
 from stream_dp.web.access import Access, Role
+from stream_dp.web.event_stream import TICK_S, stream
 from stream_dp.web.http_api.api import API_ANALYST, Api
 from stream_dp.web.http_api.bodies import read_body
 from stream_dp.web.page_data.feed import Feed
 from stream_dp.web.page_data.published_state import PublishedState
 from stream_dp.web.page_data.viewers import Viewers
 from stream_dp.web.page_data.views import Section, Views, away, health_document
-from stream_dp.web.page_queries import ANALYST, Asking
+from stream_dp.web.page_queries import ANALYST, Asking, error_document
 
-_TICK_S: Final = 0.5
-_STILL_HERE_S: Final = 5.0  # live.js relies on it
 _PATIENCE_S: Final = 10.0
 _BREATH_S: Final = 0.05
 _TYPES: Final = {
@@ -115,11 +114,11 @@ class Pages:
         document = await _document(request)
         token = document.get("token")
         if not isinstance(token, str):
-            return _error("this token is not valid here")
+            return _failed("this token is not valid here")
         role = self._access.role_of(token)
         asker = None if role else await self._access.asker_of(token)
         if role is None and asker is None:
-            return _error("this token is not valid here")
+            return _failed("this token is not valid here")
         who = {"role": role or "analyst", "name": asker.says.analyst if asker else None}
         response = web.json_response(who)
         if document.get("look") is True:
@@ -127,16 +126,16 @@ class Pages:
         try:
             self._access.admit(request, response, token, signed=role is None)
         except InvalidInput as error:
-            return _error(f"{error.problem}; {error.fix}")
+            return _failed(f"{error.problem}; {error.fix}")
         return response
 
     async def _query(self, request: web.Request) -> web.Response:
         document = await _document(request)
         if gone := self._gone():
-            return _error(f"{gone}; nothing was sent. Ask again when it is back")
+            return _failed(f"{gone}; nothing was sent. Ask again when it is back")
         reply = await self._asking.reply(document, partial(self._access.asker, request))
         if "error" in reply and (gone := self._gone()):
-            return _error(
+            return _failed(
                 f"{gone}; if the query was sent, its answer appears later under Published answers"
             )
         return web.json_response(reply)
@@ -157,36 +156,21 @@ class Pages:
         role = self._access.role(request)
         view: Role = "operator" if request.path.endswith("operator") else "analyst"
         dataset = request.query.get("dataset", "")[:64]
-        response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
-        )
-        with (
-            self._viewers.place(role),
-            self._feed.watched(),
-            contextlib.suppress(ClientConnectionError, ConnectionError),
-        ):
-            await response.prepare(request)
-            documents = partial(self._documents, request, view, role, dataset)
-            await self._tell(response, documents)
-        return response
+        documents = partial(self._documents, request, view, role, dataset)
+        with self._viewers.place(role), self._feed.watched():
+            changes = self._changes(documents)
+            return await stream(request, changes, still_here=b"event: here\ndata: null\n\n")
 
-    async def _tell(self, response: web.StreamResponse, documents: Callable[[], Section]) -> None:
+    async def _changes(self, documents: Callable[[], Section]) -> AsyncIterator[bytes]:
+        """Yields the documents that have changed, every half second, until the server stops."""
         sent: Section = {}
-        silent_s = 0.0
         while not self._closing.is_set():
             now = documents()
             changed = [name for name, document in now.items() if sent.get(name) != document]
-            if changed:
-                await response.write(
-                    b"".join(b"event: %s\ndata: %s\n\n" % (n.encode(), now[n]) for n in changed)
-                )
-                sent, silent_s = now, 0.0
-            elif silent_s >= _STILL_HERE_S:
-                await response.write(b"event: here\ndata: null\n\n")
-                silent_s = 0.0
+            yield b"".join(b"event: %s\ndata: %s\n\n" % (n.encode(), now[n]) for n in changed)
+            sent = now
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), _TICK_S)
-            silent_s += _TICK_S
+                await asyncio.wait_for(self._closing.wait(), TICK_S)
 
     def _documents(
         self, request: web.Request, view: Role, role: Role | None, dataset: str
@@ -232,8 +216,8 @@ class Pages:
         await self._api.close()
 
 
-def _error(message: str) -> web.Response:
-    return web.json_response({"error": {"message": message}})
+def _failed(message: str) -> web.Response:
+    return web.json_response(error_document(message))
 
 
 async def _document(request: web.Request) -> Mapping[str, Any]:

@@ -266,7 +266,7 @@ class Case:
     definition: Document
     sides: tuple[Document, Document]
     queries: tuple[Document, ...]
-    score: Callable[[Mapping[str, Document]], float]
+    score: Score
     claim: float
     delta: float
     before: tuple[Document, ...] = ()
@@ -311,14 +311,29 @@ def _is_one(name: str) -> Document:
 COUNTS: Final = tuple({"where": _is_one(name)} for name in NAMES)
 
 
-def _of_counts(replies: Mapping[str, Document]) -> float:
-    """Sum of all counts that were measured."""
-    return sum(
-        float(reply["count"])
-        for reply in replies.values()
-        if reply.get("path") in {"measured", "certified"}
-    )
+Score: TypeAlias = Callable[[Mapping[str, Document]], float]
 
+
+def _sum_of(*fields: str) -> Score:
+    """The sum of some fields of all replies that were measured."""
+
+    def score(replies: Mapping[str, Document]) -> float:
+        return sum(
+            float(reply[name])
+            for reply in replies.values()
+            if reply.get("path") in {"measured", "certified"}
+            for name in fields
+        )
+
+    return score
+
+
+def _difference(replies: Mapping[str, Document]) -> float:
+    """By how much the first count is larger than the second one."""
+    return float(replies["q0"]["count"]) - float(replies["q1"]["count"])
+
+
+_of_counts: Final = _sum_of("count")
 
 SUMS: Final[tuple[dict[str, Any], ...]] = tuple(
     {"kind": "sum", "attribute": name, "where": _is_one(other)}
@@ -326,27 +341,8 @@ SUMS: Final[tuple[dict[str, Any], ...]] = tuple(
 )
 
 
-def _of_sums(replies: Mapping[str, Document]) -> float:
-    """Sum of all sums and counts that were measured.
-
-    A row of ones is in both, and a row of zeros in neither. Their noise is such that this tells the two apart
-    best.
-    """
-    return sum(
-        float(reply["total"]) + float(reply["count"])
-        for reply in replies.values()
-        if reply.get("path") in {"measured", "certified"}
-    )
-
-
-def _of_totals(replies: Mapping[str, Document]) -> float:
-    """Sum of all sums that were measured, of which each is of all rows."""
-    return sum(
-        float(reply["total"])
-        for reply in replies.values()
-        if reply.get("path") in {"measured", "certified"}
-    )
-
+_of_sums: Final = _sum_of("total", "count")
+"""A row of ones is in both, a row of zeros in neither: with their noise this tells the two apart best."""
 
 SHARES: Final[tuple[dict[str, Any], ...]] = tuple(
     {"kind": "share", "share_of": _is_one(name), "where": _is_one(other)}
@@ -354,13 +350,8 @@ SHARES: Final[tuple[dict[str, Any], ...]] = tuple(
 )
 
 
-def _of_shares(replies: Mapping[str, Document]) -> float:
-    """Sum of all counts of both conditions and of the one, which tells the rows apart as for sums."""
-    return sum(
-        float(reply["both"]) + float(reply["count"])
-        for reply in replies.values()
-        if reply.get("path") in {"measured", "certified"}
-    )
+_of_shares: Final = _sum_of("both", "count")
+"""All counts of both conditions and of the one, which tells the rows apart as for sums."""
 
 
 def _of_sides(replies: Mapping[str, Document]) -> float:
@@ -377,6 +368,24 @@ def _read(definition: Document) -> Definition:
     return Definition.read({"version": 1, "dataset": "d", **definition})
 
 
+def _least(low: float, high: float, fits: Callable[[float], bool]) -> float:
+    """About the least number that fits, of which all larger ones do."""
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def _with_error(definition: Document, error: float) -> Document:
+    return definition | {"accuracy": {"error": error, "failure_probability": 0.5}}
+
+
+def _is_paid(mechanism: Any, query: LinearQuery) -> bool:
+    """Whether a query is answered by a look that lines can pay for."""
+    found = mechanism.quote(query)
+    return found.outcome is None and bool(found.charges)
+
+
 def _full(
     definition: Document,
     n_rows: int,
@@ -385,17 +394,11 @@ def _full(
     """The same with an accuracy for which the first query costs as much of a line as may be."""
 
     def fits(error: float) -> bool:
-        accuracy = {"error": error, "failure_probability": 0.5}
-        universe, mechanism = build(_read(definition | {"accuracy": accuracy}))
+        universe, mechanism = build(_read(_with_error(definition, error)))
         mechanism.open_phase(n_rows)
-        found = mechanism.quote((first or _first_query)(universe))
-        return found.outcome is None and bool(found.charges)
+        return _is_paid(mechanism, (first or _first_query)(universe))
 
-    low, high = 0.001, 0.99
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return definition | {"accuracy": {"error": high, "failure_probability": 0.5}}
+    return _with_error(definition, _least(0.001, 0.99, fits))
 
 
 def _first_query(universe: Universe) -> LinearQuery:
@@ -433,33 +436,41 @@ def _counts(profile: Document, **more: Any) -> Case:
     """A profile whose line is full after the first count."""
     definition = _full(_definition(EPSILON, DELTA, mechanism=profile, **more), 20)
     delta = definition["privacy"]["delta"]
-    sides = _sides(9, 10)
-    runs = _FOR_GAUSSIANS if delta else 1.0
-    return Case("life", definition, sides, COUNTS, _of_counts, EPSILON, delta, runs=runs)
+    case = _of_a_line(definition, COUNTS, _of_counts)
+    return case if delta else replace(case, delta=delta, runs=1.0)
+
+
+def _pair(side: Callable[[int], Document]) -> tuple[Document, Document]:
+    """Two sides, made of how many rows were replaced."""
+    return side(0), side(1)
 
 
 def _of_a_line(
     definition: Document,
-    queries: tuple[Document, ...],
-    score: Callable[[Mapping[str, Document]], float],
+    queries: Sequence[Document],
+    score: Score,
+    sides: tuple[Document, Document] | None = None,
+    **more: Any,
 ) -> Case:
-    """A row of ones more or less, of 20 rows, for whose queries Gaussian noise takes all of a line."""
-    sides, runs = _sides(9, 10), _FOR_GAUSSIANS
-    return Case("life", definition, sides, queries, score, EPSILON, DELTA, runs=runs)
+    """Queries about 20 rows or so, of which one is replaced, and whose Gaussian noise takes all of a line."""
+    sides = _sides(9, 10) if sides is None else sides
+    about = {"claim": EPSILON, "delta": DELTA, "runs": _FOR_GAUSSIANS} | more
+    return Case("life", definition, sides, tuple(queries), score, **about)
+
+
+NO_BASE: Final = {"base_share": 0.0, "pacing": False}
 
 
 def _fresh() -> Case:
     """Fresh counts, of which the first one fills a line. The same count is asked again and again."""
-    profile = {"base_share": 0.0, "pacing": False}
-    definition = _full(_definition(EPSILON, DELTA, mechanism=profile), 20, _first_fresh)
+    definition = _full(_definition(EPSILON, DELTA, mechanism=NO_BASE), 20, _first_fresh)
     again = tuple({**COUNTS[0], "fresh": True} for _ in NAMES)
     return _of_a_line(definition, again, _of_counts)
 
 
 def _sums() -> Case:
     """Sums with their counts, of which the first one fills a line."""
-    profile = {"base_share": 0.0, "pacing": False}
-    definition = _full(_definition(EPSILON, DELTA, mechanism=profile), 20, _first_sum)
+    definition = _full(_definition(EPSILON, DELTA, mechanism=NO_BASE), 20, _first_sum)
     return _of_a_line(definition, SUMS, _of_sums)
 
 
@@ -477,34 +488,21 @@ def _values() -> Case:
     """
     ends = {"unit": 1, "low": 0, "high": 8}
     attributes = [_number(name, 100) | {"measure": ends} for name in NAMES]
-    profile = {"base_share": 0.0, "pacing": False}
-    definition = _definition(EPSILON, DELTA, mechanism=profile, attributes=attributes)
+    definition = _definition(EPSILON, DELTA, mechanism=NO_BASE, attributes=attributes)
     definition = _full(definition, 20, _first_value_sum)
     low, high = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 8)
-    sides = tuple(
-        {"cells": [high | {"count": 9 + one}, low | {"count": 11 - one}]} for one in (0, 1)
-    )
-    queries = tuple({"kind": "sum", "attribute": name} for name in NAMES)
-    return Case(
-        "life",
-        definition,
-        (sides[0], sides[1]),
-        queries,
-        _of_totals,
-        EPSILON,
-        DELTA,
-        runs=_FOR_GAUSSIANS,
-    )
+    sides = _pair(lambda one: {"cells": [high | {"count": 9 + one}, low | {"count": 11 - one}]})
+    queries = [{"kind": "sum", "attribute": name} for name in NAMES]
+    return _of_a_line(definition, queries, _sum_of("total"), sides)
 
 
 def _shares() -> Case:
     """Shares, of which the first one fills a line."""
-    profile = {"base_share": 0.0, "pacing": False}
-    definition = _full(_definition(EPSILON, DELTA, mechanism=profile), 20, _first_share)
+    definition = _full(_definition(EPSILON, DELTA, mechanism=NO_BASE), 20, _first_share)
     return _of_a_line(definition, SHARES, _of_shares)
 
 
-def _aimed(queries: tuple[Document, ...], score: Callable[[Mapping[str, Document]], float]) -> Case:
+def _aimed(queries: tuple[Document, ...], score: Score) -> Case:
     """Queries that say nothing of their error: a first look, and the rest of a line for one that aims."""
     accuracy = {"aim": 0.1, "rough": 0.8, "failure_probability": 0.5}
     guards = dict.fromkeys(("easy_share", "query_share", "day_share"), 1.0)
@@ -570,36 +568,32 @@ def _levels() -> Case:
     definition = _definition(EPSILON, DELTA, mechanism={"workload": tiles})
     definition |= {"attributes": [_number(name, *range(1, 26))]}
 
-    def opened(error: float) -> tuple[Document, list[Any]]:
-        accuracy = {"error": error, "failure_probability": 0.5}
-        _, mechanism = build(_read(definition | {"accuracy": accuracy}))
-        return definition | {"accuracy": accuracy}, list(mechanism.open_phase(20))
+    def opened(error: float) -> list[Any]:
+        _, mechanism = build(_read(_with_error(definition, error)))
+        return list(mechanism.open_phase(20))
 
     # About the smallest error that a line can pay for in advance. Scales are rounded to a grid.
-    low, high = 0.001, 0.99
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (low, middle) if opened(middle)[1] else (middle, high)
-    definition, (look,) = opened(1.05 * high)
+    error = 1.05 * _least(0.001, 0.99, lambda error: bool(opened(error)))
+    (look,) = opened(error)
     assert [part.groups for part in look.parts] == [(5,)], "cells are counted in groups"
-    sides = tuple(
-        {"cells": [{name: 25, "count": 9 + one}, {name: 0, "count": 11 - one}]} for one in (0, 1)
+    return _of_a_line(
+        _with_error(definition, error),
+        queries,
+        _difference,
+        _one_of(name, 25),
+        enough=2,
+        copies=OF_OPENINGS,
     )
 
-    def difference(replies: Mapping[str, Document]) -> float:
-        return float(replies["q0"]["count"]) - float(replies["q1"]["count"])
 
-    return Case(
-        "life",
-        definition,
-        (sides[0], sides[1]),
-        queries,
-        difference,
-        EPSILON,
-        DELTA,
-        enough=2,
-        runs=_FOR_GAUSSIANS,
-        copies=(WHOLE, "half the noise", "draws again"),
+OF_OPENINGS: Final = (WHOLE, "half the noise", "draws again")
+"""The copies of what is measured, or paid for, as a phase opens."""
+
+
+def _one_of(name: str, value: int) -> tuple[Document, Document]:
+    """Rows of a value and rows of 0, of which one is replaced."""
+    return _pair(
+        lambda one: {"cells": [{name: value, "count": 9 + one}, {name: 0, "count": 11 - one}]}
     )
 
 
@@ -612,8 +606,7 @@ def _person() -> Case:
     n_others, n_own, phases = 40, 8, 2
     unit = {"key": "who", "rows_per_phase": n_own // 4, "phases": phases}
     privacy = {"epsilon": EPSILON, "delta": DELTA, "unit": unit}
-    profile = {"base_share": 0.0, "pacing": False}
-    definition = _definition(EPSILON, DELTA, mechanism=profile, privacy=privacy)
+    definition = _definition(EPSILON, DELTA, mechanism=NO_BASE, privacy=privacy)
     others = [i % 2 for i in range(n_others)]
 
     def fits(rows: float) -> bool:
@@ -621,33 +614,23 @@ def _person() -> Case:
         for _ in range(phases):
             for look in mechanism.open_phase(n_others + n_own):
                 mechanism.charged(look.charges)
-        window, target = range(phases), Target(value=rows)
-        found = mechanism.quote(replace(_first_query(universe), window=window, target=target))
-        return found.outcome is None and bool(found.charges)
+        query = replace(_first_query(universe), window=range(phases), target=Target(value=rows))
+        return _is_paid(mechanism, query)
 
-    low, high = 0.1, float(n_others)
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
+    error = _least(0.1, float(n_others), fits)
     asked: list[Document] = [*COUNTS, *({**count, "fresh": True} for count in COUNTS)]
-    sides = tuple(
-        {
-            "columns": {name: [*others, *[1] * n_own] for name in NAMES}
-            | {"who": [*range(n_others), *[key] * n_own]}
-        }
-        for key in (None, "u")
-    )
-    return Case(
-        "life",
+
+    def side(key: int) -> Document:
+        who = [*range(n_others), *["u" if key else None] * n_own]
+        return {"columns": {name: [*others, *[1] * n_own] for name in NAMES} | {"who": who}}
+
+    return _of_a_line(
         definition,
-        (sides[0], sides[1]),
-        tuple({**query, "error": {"value": high}} for query in asked),
+        [{**query, "error": {"value": error}} for query in asked],
         _of_counts,
-        EPSILON,
-        DELTA,
+        _pair(side),
         replaced=phases * n_own,
         copies=(*COPIES, *OF_PERSONS),
-        runs=_FOR_GAUSSIANS,
         phases=phases,
     )
 
@@ -659,7 +642,7 @@ def _tested(profile: Document, epsilon: float, delta: float) -> Case:
     far less than what a segment of them may lose: so the promise is that of the count.
     """
     definition = _definition(epsilon, delta, mechanism=profile)
-    definition |= {"accuracy": {"error": 0.2, "failure_probability": 0.5}}
+    definition = _with_error(definition, 0.2)
     if profile["profile"] != "gated":  # whose scales do not follow from its accuracy
         definition = _full(definition, 200)
     universe, mechanism = build(_read(definition))
@@ -677,31 +660,10 @@ def _tested(profile: Document, epsilon: float, delta: float) -> Case:
 def _whole_table() -> Case:
     name = NAMES[0]
     definition = _definition(EPSILON, DELTA, mechanism={"profile": "whole_table"})
-    definition |= {
-        "attributes": [_number(name)],
-        "accuracy": {"error": 0.9, "failure_probability": 0.5},
-    }
-    sides = tuple(
-        {"cells": [{name: 1, "count": 9 + one}, {name: 0, "count": 11 - one}]} for one in (0, 1)
-    )
+    definition = _with_error(definition | {"attributes": [_number(name)]}, 0.9)
     queries = ({"where": _is_one(name)}, {"where": {"attribute": name, "lt": 1}})
-
-    def difference(replies: Mapping[str, Document]) -> float:
-        return float(replies["q0"]["count"]) - float(replies["q1"]["count"])
-
-    copies = (WHOLE, "half the noise", "draws again")
-    return Case(
-        "life",
-        definition,
-        (sides[0], sides[1]),
-        queries,
-        difference,
-        EPSILON,
-        DELTA,
-        enough=2,
-        runs=_FOR_GAUSSIANS,
-        copies=copies,
-    )
+    more: dict[str, Any] = {"enough": 2, "copies": OF_OPENINGS}
+    return _of_a_line(definition, queries, _difference, _one_of(name, 1), **more)
 
 
 def _papers(profile: str, *, doubling: bool) -> Case:
@@ -731,28 +693,20 @@ def _papers(profile: str, *, doubling: bool) -> Case:
     look: Any = built.answer(_first_query(universe))
     scale = look.description["count_scale"]
     replaced, ones = scale, 9 * n_rows // 10
-    sides = tuple(
-        {
-            "cells": [
-                {name: 1, "count": ones + moved},
-                {name: 0, "count": n_rows - ones - moved},
-            ]
-        }
-        for moved in (0, replaced)
-    )
-    case = Case(
-        "answer", definition, (sides[0], sides[1]), COUNTS[:1], _of_counts, replaced / scale, 0.0
-    )
-    return replace(
-        case, replaced=replaced, copies=(WHOLE, "half the noise", "draws again"), runs=2.0
-    )
+
+    def side(one: int) -> Document:
+        of_ones = ones + one * replaced
+        return {"cells": [{name: 1, "count": of_ones}, {name: 0, "count": n_rows - of_ones}]}
+
+    case = Case("answer", definition, _pair(side), COUNTS[:1], _of_counts, replaced / scale, 0.0)
+    return replace(case, replaced=replaced, copies=OF_OPENINGS, runs=2.0)
 
 
 def _kind(
     name: str,
     sides: tuple[Document, Document],
     asked: Sequence[Document],
-    score: Callable[[Mapping[str, Document]], float],
+    score: Score,
     *,
     epsilon: float = 3.0,
     more: Mapping[str, Any] | None = None,
@@ -760,7 +714,7 @@ def _kind(
 ) -> Case:
     """A kind whose one look fills a line, so that its (epsilon, delta) is that of everything published."""
     definition = _definition(epsilon, DELTA, kinds={name: {"share": 1.0, **settings}})
-    definition |= {"mechanism": {"base_share": 0.0, "pacing": False}, **(more or {})}
+    definition |= {"mechanism": NO_BASE, **(more or {})}
     loss = _answerer(definition)._loss
     claim, delta = float(loss.epsilon), float(loss.delta)
     return Case("life", definition, sides, tuple(asked), score, claim, delta)
@@ -773,32 +727,21 @@ def _answerer(definition: Document) -> Any:
     return answerer
 
 
-def _threshold() -> Case:
-    queries = [
-        {"kind": "threshold", "attribute": name, "where": {"attribute": name, "lt": 1}}
-        for name in NAMES
+def _up_to_0(kind: str) -> list[Document]:
+    """A query of each attribute about the rows with a 0."""
+    return [
+        {"kind": kind, "attribute": name, "where": {"attribute": name, "lt": 1}} for name in NAMES
     ]
-    return _kind("threshold", _sides(9, 10), queries, _of_counts)
 
 
 def _partition() -> Case:
     """Two segments: the first ends with its first bin, and the tree has one node, of half the loss."""
     attributes = [_number(name, 1, 2, 3) for name in NAMES]
-    queries = [
-        {"kind": "threshold", "attribute": name, "where": {"attribute": name, "lt": 1}}
-        for name in NAMES
-    ]
-    sides = tuple(
-        {
-            "cells": [
-                dict.fromkeys(NAMES, 0) | {"count": 400 + one},
-                dict.fromkeys(NAMES, 2) | {"count": 61 - one},
-            ]
-        }
-        for one in (0, 1)
-    )
+    low, high = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 2)
+    sides = _pair(lambda one: {"cells": [low | {"count": 400 + one}, high | {"count": 61 - one}]})
     more = {"attributes": attributes, "accuracy": {"error": 0.4, "failure_probability": 0.9}}
-    case = _kind("threshold", (sides[0], sides[1]), queries, _of_counts, more=more, partition=True)
+    queries = _up_to_0("threshold")
+    case = _kind("threshold", sides, queries, _of_counts, more=more, partition=True)
     tree = float(_answerer(case.definition)._plans[0].tree_epsilon)
     return replace(case, what="answer", claim=tree, runs=3.0)
 
@@ -831,21 +774,15 @@ def _prefix_batch() -> Case:
 def _correlated_vector() -> Case:
     """The response of the one row that differs."""
     attributes = [{"name": "bit", "type": "boolean"}]
-    sides = tuple({"columns": {"bit": [one, *[False, True] * 10]}} for one in (False, True))
+    sides = _pair(lambda one: {"columns": {"bit": [bool(one), *[False, True] * 10]}})
     query = {"kind": "correlated_vector", "attribute": "bit"}
 
     def bit(replies: Mapping[str, Document]) -> float:
         return float(base64.b64decode(replies["q0"]["vector"]["bits"])[0] >> 7)
 
-    case = _kind(
-        "correlated_vector",
-        (sides[0], sides[1]),
-        [query],
-        bit,
-        more={"attributes": attributes},
-        attribute="bit",
-    )
-    return replace(case, copies=(WHOLE, "half the noise", "draws again"))
+    more = {"attributes": attributes}
+    case = _kind("correlated_vector", sides, [query], bit, more=more, attribute="bit")
+    return replace(case, copies=OF_OPENINGS)
 
 
 def _between() -> Case:
@@ -869,10 +806,7 @@ def _between() -> Case:
 
 def _points(kind: str, **settings: Any) -> Case:
     """As many rows up to a point as the lower threshold has, or some fewer."""
-    queries = [
-        {"kind": kind, "attribute": name, "where": {"attribute": name, "lt": 1}} for name in NAMES
-    ]
-    empty = _kind(kind, _sides(0, 0), queries, _of_sides, epsilon=20.0, **settings)
+    empty = _kind(kind, _sides(0, 0), _up_to_0(kind), _of_sides, epsilon=20.0, **settings)
     answerer = _answerer(empty.definition)
     is_run = kind == "interior_point"
     plan = answerer._plan if is_run else answerer._largest.chunk
@@ -898,7 +832,7 @@ def _cases() -> dict[str, Callable[[], Case]]:
     fixed = {"profile": "weights", "growing": False}
     gated = {"profile": "gated", "segments": 1}
     found: dict[str, Callable[[], Case]] = {
-        "calibrated": lambda: _counts({"base_share": 0.0, "pacing": False}),
+        "calibrated": lambda: _counts(NO_BASE),
         "calibrated, fresh": _fresh,
         "calibrated, sums": _sums,
         "calibrated, values": _values,
@@ -922,7 +856,9 @@ def _cases() -> dict[str, Callable[[], Case]]:
             name = f"{profile}, doubling" if doubling else profile
             found[name] = partial(_papers, profile, doubling=doubling)
     return found | {
-        "kind threshold": _threshold,
+        "kind threshold": lambda: _kind(
+            "threshold", _sides(9, 10), _up_to_0("threshold"), _of_counts
+        ),
         "kind threshold, partition": _partition,
         "kind median": lambda: _stable("median"),
         "kind mode": lambda: _stable("mode"),

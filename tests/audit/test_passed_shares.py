@@ -9,6 +9,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from stream_dp.audit import verify
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.budget.share_position import UNITS
@@ -55,6 +57,7 @@ def test_charges_within_their_shares_are_right() -> None:
     entries = ledger_of(
         {"ann": share, "bob": share, "*": {}}, ["ann", "ann", "bob", "bob", "cid", "dora"]
     )
+    assert faults(ledger_of(NIGHTLY, [None, "nightly", *["ann"] * 6], owner=SHARE)) == []
     assert len(charges(entries)) == 8
     assert faults(entries) == []
     odometer = Odometer.read(entries)
@@ -62,19 +65,60 @@ def test_charges_within_their_shares_are_right() -> None:
     assert odometer.position("ann", 2).left == ALLOWED
 
 
-def test_a_share_that_is_passed_is_found_and_named() -> None:
-    entries = ledger_of({"ann": {"share": TWICE}, "*": {}}, ["ann", "ann", "bob", "ann", "bob"])
-    (own, kept) = faults(entries)
-    third = charges(entries)[3]["seq"]
-    said = f"{3 * PRICE:,} units charged to"
-    assert own == (
-        third,
-        f"with it phase 1 has {said} the share of ann, and {ALLOWED:,} are allowed",
-    )
-    assert kept == (
-        third,
-        f"with it phase 1 has {said} what is kept for ann, and {ALLOWED:,} are allowed",
-    )
+SHARE: dict[str, Any] = {"share": TWICE}
+NIGHTLY: dict[str, Any] = {"nightly": {"owner": True}, "*": {}}
+PASSED = f"with it phase 1 has {3 * PRICE:,} units charged to {{}}, and {ALLOWED:,} are allowed"
+
+
+@pytest.mark.parametrize(
+    ("analysts", "payers", "owner", "place", "said"),
+    [
+        (
+            {"ann": SHARE, "*": {}},
+            ["ann", "ann", "bob", "ann", "bob"],
+            None,
+            3,
+            [PASSED.format("the share of ann"), PASSED.format("what is kept for ann")],
+        ),
+        (
+            {"team-*": {**SHARE, "together": TWICE}, "*": {}},
+            ["team-a", "team-b", "x", "team-c"],
+            None,
+            3,
+            [PASSED.format("what is kept for team-*")],
+        ),
+        # All but two charges is kept for ann, and others make three.
+        (
+            {"ann": {"share": 1 - TWICE}, "*": {}},
+            ["bob", "cid", "dora"],
+            None,
+            2,
+            ["what is kept for nobody in particular"],
+        ),
+        ({"*": {}}, [None] * 3 + ["ann"] * 5, SHARE, 2, ["what is kept for the owner"]),
+        (
+            NIGHTLY,
+            [None, *["nightly"] * 2, *["ann"] * 5],
+            SHARE,
+            2,
+            ["what is kept for the owner"],
+        ),
+        ({"ann": {}}, ["bob"], None, 0, ["bob may not ask by the rules in force"]),
+    ],
+    ids=["share", "pattern", "kept for others", "owner", "owner's queries", "nobody's"],
+)
+def test_what_is_passed_is_found_and_named(
+    analysts: dict[str, Any],
+    payers: list[str | None],
+    owner: dict[str, Any] | None,
+    place: int,
+    said: list[str],
+) -> None:
+    entries = ledger_of(analysts, payers, **({} if owner is None else {"owner": owner}))
+    found = [text for entry, text in faults(entries) if entry == charges(entries)[place]["seq"]]
+    assert len(found) == len(said)
+    assert all(words in text for words, text in zip(said, found, strict=True))
+    assert faults(entries)[0][0] == charges(entries)[place]["seq"], "nothing before it is wrong"
 
 
 def test_one_unit_less_in_a_share_is_found() -> None:
@@ -82,37 +126,6 @@ def test_one_unit_less_in_a_share_is_found() -> None:
     enough, short = (float(exact + Fraction(n, 4 * UNITS)) for n in (1, -1))
     assert faults(ledger_of({"ann": {"share": enough}, "*": {}}, ["ann", "ann"])) == []
     assert len(faults(ledger_of({"ann": {"share": short}, "*": {}}, ["ann", "ann"]))) == 2
-
-
-def test_a_pattern_that_is_passed_together_is_found() -> None:
-    analysts = {"team-*": {"share": TWICE, "together": TWICE}, "*": {}}
-    entries = ledger_of(analysts, ["team-a", "team-b", "x", "team-c"])
-    said = f"{3 * PRICE:,} units charged to what is kept for team-*, and {ALLOWED:,} are allowed"
-    assert faults(entries) == [(charges(entries)[3]["seq"], f"with it phase 1 has {said}")]
-
-
-def test_who_takes_what_is_kept_for_others_is_found() -> None:
-    """All but two charges is kept for ann, and others make three."""
-    entries = ledger_of({"ann": {"share": 1 - TWICE}, "*": {}}, ["bob", "cid", "dora"])
-    ((entry, text), *_) = faults(entries)
-    assert entry == charges(entries)[2]["seq"]
-    assert "what is kept for nobody in particular" in text
-
-
-def test_what_the_owner_takes_is_bounded_too() -> None:
-    entries = ledger_of({"*": {}}, [None] * 3 + ["ann"] * 5, owner={"share": TWICE})
-    ((entry, text),) = faults(entries)
-    assert entry == charges(entries)[2]["seq"]
-    assert "what is kept for the owner" in text
-
-
-def test_the_owners_queries_take_what_is_kept_for_the_owner() -> None:
-    nightly = {"nightly": {"owner": True}, "*": {}}
-    entries = ledger_of(nightly, [None, *["nightly"] * 2, *["ann"] * 5], owner={"share": TWICE})
-    ((entry, text),) = faults(entries)
-    assert entry == charges(entries)[2]["seq"]
-    assert "what is kept for the owner" in text
-    assert faults(ledger_of(nightly, [None, "nightly", *["ann"] * 6], owner={"share": TWICE})) == []
 
 
 def test_the_owner_may_pay_for_anybody_within_its_own_share() -> None:
@@ -126,13 +139,6 @@ def test_the_owner_may_pay_for_anybody_within_its_own_share() -> None:
     charges(entries)[2]["paid_by"] = "owner"
     ((_, text),) = faults(entries)
     assert "what is kept for the owner" in text
-
-
-def test_a_charge_of_somebody_who_may_not_ask_is_found() -> None:
-    entries = ledger_of({"ann": {}}, ["bob"])
-    assert faults(entries) == [
-        (charges(entries)[0]["seq"], "bob may not ask by the rules in force")
-    ]
 
 
 def changed(entries: list[dict[str, Any]], after: int, **rules: Any) -> list[dict[str, Any]]:

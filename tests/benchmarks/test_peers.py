@@ -81,6 +81,10 @@ def answered(protocol: Any, stream: Any, answers: dict[int, Any], file: Path, **
     return peer
 
 
+def scored(peers: Any, stream: Any, file: Path) -> Any:
+    return peers.score(stream, peers.Truth(stream), file)
+
+
 def test_a_stream_that_is_written_is_read_again_as_it_was(protocol: Any, tmp_path: Path) -> None:
     stream = toy(protocol)
     stream.write(tmp_path)
@@ -101,7 +105,7 @@ def test_phases_open_just_before_the_first_query_about_them_and_repeats_are_not_
     peer = answered(protocol, stream, EXACT, tmp_path / "answers")
     opened = ["phase 0", "query 0", "phase 1", "query 1", "query 3", "query 4"]
     assert peer.happened == opened
-    tally = peers.score(stream, peers.Truth(stream), tmp_path / "answers")
+    tally = scored(peers, stream, tmp_path / "answers")
     assert (tally.asked, tally.answered, tally.fresh, tally.within) == (5, 5, 4, 5)
     assert (tally.numbers, tally.outside, tally.spent) == (13, 0, 0.5)
 
@@ -113,7 +117,7 @@ def test_a_peer_with_a_memory_of_its_own_is_asked_every_query_and_says_what_it_p
     about = {"cache": False, "paid": lambda: 1}
     peer = answered(protocol, stream, answers, tmp_path / "answers", **about)
     assert "query 2" in peer.happened
-    assert peers.score(stream, peers.Truth(stream), tmp_path / "answers").fresh == 1
+    assert scored(peers, stream, tmp_path / "answers").fresh == 1
 
 
 def test_a_number_is_outside_if_it_is_further_off_than_the_error_of_its_window(
@@ -122,7 +126,7 @@ def test_a_number_is_outside_if_it_is_further_off_than_the_error_of_its_window(
     stream = toy(protocol)  # the margins are 100, 150 and 50 rows
     off = {0: [300], 1: [251, 300], 3: [50, 149], 4: [100, 100, 100, 0, 0, 451]}
     answered(protocol, stream, off, tmp_path / "answers")
-    tally = peers.score(stream, peers.Truth(stream), tmp_path / "answers")
+    tally = scored(peers, stream, tmp_path / "answers")
     # The repeat of query 1 gets its number, which counts again.
     assert (tally.numbers, tally.outside, tally.within) == (13, 4, 1)
 
@@ -134,7 +138,7 @@ def test_refusals_are_counted_by_reason_and_are_no_answers(
     out, unable = protocol.Exhausted(), protocol.Unable("it has no GROUP BY")
     answers = {0: [200], 1: unable, 2: unable, 3: out, 4: out}
     answered(protocol, stream, answers, tmp_path / "answers")
-    tally = peers.score(stream, peers.Truth(stream), tmp_path / "answers")
+    tally = scored(peers, stream, tmp_path / "answers")
     assert (tally.asked, tally.answered) == (5, 1)
     assert tally.refused == {"it has no GROUP BY": 2, "budget": 2}
 
@@ -144,7 +148,7 @@ def test_a_peer_without_time_left_is_asked_no_more_and_the_table_says_so(
 ) -> None:
     stream = toy(protocol)
     answered(protocol, stream, EXACT, tmp_path / "answers", seconds=-1.0)
-    assert peers.score(stream, peers.Truth(stream), tmp_path / "answers").stopped
+    assert scored(peers, stream, tmp_path / "answers").stopped
     tally = peers.Tally("slow", asked=3, answered=3, stopped=True)
     assert peers.row(tally)[1] == "3 (time)"
 
@@ -162,7 +166,7 @@ def test_answers_without_an_end_or_of_another_stream_are_not_scored(
     ):
         file.write_text("\n".join(broken))
         with pytest.raises(ValueError, match="answers"):
-            peers.score(stream, peers.Truth(stream), file)
+            scored(peers, stream, file)
 
 
 def test_an_answer_of_another_shape_ends_the_run(protocol: Any, tmp_path: Path) -> None:
@@ -195,7 +199,7 @@ def test_a_driver_runs_on_its_own_and_spends_what_its_noise_costs(
     stream = toy(protocol)
     stream.write(tmp_path)
     file = peers.send(peers.Run("plain"), tmp_path, 60.0)
-    tally = peers.score(stream, peers.Truth(stream), file)
+    tally = scored(peers, stream, file)
     assert (tally.asked, tally.fresh, tally.outside) == (5, 4, 0)
     costs = [(50 / 2.5758293035) ** -2 / 2, 2 * (150 / 2.5758293035) ** -2 / 2]
     assert tally.spent == pytest.approx(sum(costs) / 0.015, rel=1e-6)
@@ -206,7 +210,7 @@ def test_the_engine_answers_the_same_stream(peers: Any, protocol: Any, tmp_path:
     stream = toy(protocol)
     stream.write(tmp_path)
     file = peers.send(peers.Run("stream_dp_engine", option="0"), tmp_path, 60.0)
-    tally = peers.score(stream, peers.Truth(stream), file)
+    tally = scored(peers, stream, file)
     assert (tally.asked, tally.answered, tally.numbers) == (5, 5, 13)
     assert tally.outside < 8  # one number in a hundred may be: 8 of 13 happen once in 1e12 runs
 

@@ -40,6 +40,14 @@ def _child(folder: Path, *command: str, grace_s: float = 10) -> Child:
     return Child("sleeper", command, log=folder / "log", folder=folder, grace_s=grace_s)
 
 
+def _wait(child: Child, ready: Callable[[], bool]) -> None:
+    child.wait_until(ready, timeout_s=PATIENCE_S, cancelled=lambda: False)
+
+
+def _wait_for_its_end(child: Child) -> None:
+    _wait(child, lambda: child.exit_code() == 0)
+
+
 @pytest.mark.parametrize("command", [["sleep", "600"], [sys.executable, "-c", STUBBORN]])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_it_dies_when_its_parent_is_killed_even_if_it_ignores_being_asked(
@@ -92,9 +100,7 @@ def test_it_is_killed_when_it_takes_longer_than_its_grace(
 ) -> None:
     child = _child(tmp_path, sys.executable, "-c", STUBBORN, grace_s=0.2)
     with child:
-        child.wait_until(
-            lambda: "stubborn" in child.log_tail(), timeout_s=PATIENCE_S, cancelled=lambda: False
-        )
+        _wait(child, lambda: "stubborn" in child.log_tail())
     assert child.exit_code() == 128 + signal.SIGKILL
     assert gone(child.pid, within_s=0)
 
@@ -102,9 +108,7 @@ def test_it_is_killed_when_it_takes_longer_than_its_grace(
 def test_it_gets_none_of_our_environment_and_nothing_to_read(tmp_path: Path) -> None:
     program = "import os, sys; print(sorted(os.environ), repr(sys.stdin.read()))"
     with _child(tmp_path, sys.executable, "-I", "-c", program) as child:
-        child.wait_until(
-            lambda: child.exit_code() == 0, timeout_s=PATIENCE_S, cancelled=lambda: False
-        )
+        _wait_for_its_end(child)
     assert child.log_tail() == "['LC_ALL', 'PATH'] ''"
 
 
@@ -117,7 +121,7 @@ def test_one_whose_end_is_waited_for_may_end_right_after_the_question(tmp_path: 
                 time.sleep(0.01)
             return had_ended
 
-        child.wait_until(ended, timeout_s=PATIENCE_S, cancelled=lambda: False)
+        _wait(child, ended)
 
 
 def test_a_program_that_does_not_exist_is_an_error_in_words(tmp_path: Path) -> None:
@@ -132,7 +136,7 @@ def test_one_that_stops_while_starting_says_its_last_lines(tmp_path: Path) -> No
         _child(tmp_path, sys.executable, "-c", program) as child,
         pytest.raises(ServerUnavailable) as failed,
     ):
-        child.wait_until(lambda: False, timeout_s=PATIENCE_S, cancelled=lambda: False)
+        _wait(child, lambda: False)
     assert "sleeper stopped while starting" in str(failed.value)
     assert str(failed.value).endswith("98\n99\nthe reason")
     assert "earlier" not in str(failed.value)
@@ -150,8 +154,6 @@ def test_waiting_ends_with_its_time_and_when_it_is_cancelled(tmp_path: Path) -> 
 def test_a_log_that_has_grown_is_kept_beside_the_new_one(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"x" * (2**20 + 1))
     with _child(tmp_path, "echo", "new") as child:
-        child.wait_until(
-            lambda: child.exit_code() == 0, timeout_s=PATIENCE_S, cancelled=lambda: False
-        )
+        _wait_for_its_end(child)
     assert (tmp_path / "log").read_text() == "new\n"
     assert (tmp_path / "log.1").stat().st_size == 2**20 + 1

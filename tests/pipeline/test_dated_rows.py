@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stream_dp import sql
-from stream_dp.audit.look_charges import sizes_of
+from stream_dp.audit.look_facts import sizes_of
 from stream_dp.client.kafka.topic_documents import to_json
 from stream_dp.client.rows.frames import ARROW, arrow_stream, frame_columns
 from stream_dp.core.queries.conditions import compile_where

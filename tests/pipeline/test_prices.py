@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from stream_dp.audit import Report, verify
+from stream_dp.audit.kind_charges import is_approximate
 from stream_dp.audit.line_limits import Line
-from stream_dp.audit.look_charges import Looks, is_approximate
+from stream_dp.audit.look_charges import Looks
 from stream_dp.audit.numbers import Wrong
 from stream_dp.audit.oracle import Oracle
 from stream_dp.core.budget.accountant import UNITS

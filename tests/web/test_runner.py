@@ -18,8 +18,9 @@ from aiohttp import web
 from stream_dp.broker import Broker
 from stream_dp.messages import Topics
 from stream_dp.pipeline.watch.health import Health
-from stream_dp.web import page_server, pages
+from stream_dp.web import event_stream, page_server
 from stream_dp.web.access import Access
+from stream_dp.web.http_api import bodies
 from stream_dp.web.page_server import Runner
 from stream_dp.web.pages import Pages
 
@@ -163,7 +164,7 @@ while os.getppid() == parent:
 async def test_health_is_told_and_pages_go_on_while_others_open_connections_without_end(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "_STILL_HERE_S", 1.0)
+    monkeypatch.setattr(event_stream, "_STILL_HERE_S", 1.0)
     reader, _ = await site.connect(b"GET /stream/operator HTTP/1.1\r\nHost: localhost\r\n" + END)
     assert b"200 OK" in await reader.readline()
     command = (sys.executable, "-c", ATTACK, str(site.address[1]))
@@ -226,7 +227,7 @@ async def test_what_is_served_takes_as_long_as_it_takes(
 ) -> None:
     monkeypatch.setattr(page_server, "_HEAD_S", 0.2)
     monkeypatch.setattr(page_server, "_UNREAD_S", 0.2)
-    monkeypatch.setattr(pages, "_STILL_HERE_S", 1.0)
+    monkeypatch.setattr(event_stream, "_STILL_HERE_S", 1.0)
     reader, _ = await site.connect(b"GET /stream/analyst HTTP/1.1\r\nHost: localhost\r\n" + END)
     for _ in range(PLACES + page_server._ENDED_AT_ONCE):
         await site.connect()
@@ -234,7 +235,7 @@ async def test_what_is_served_takes_as_long_as_it_takes(
 
 
 async def test_a_body_has_so_many_seconds(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(bodies, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(page_server, "_LEFT_OVER_S", 0.1)
     reader, _ = await site.connect(SLOW_BODY)
     reply = await reader.read()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Self
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from stream_dp.client import AsyncClient
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable
 from stream_dp.web import shared_client
-from stream_dp.web.shared_client import SharedClient, TooBusy
+from stream_dp.web.shared_client import SharedClient
 
 
 class Opened(AsyncClient):
@@ -101,16 +100,3 @@ async def test_a_late_answer_closes_it_only_if_nobody_else_waits(
         async with shared.use():
             raise RequestTimeout("late")
     assert not opened[0].is_open
-
-
-async def test_16_queries_wait_and_others_are_told_to_come_back(shared: SharedClient) -> None:
-    async with contextlib.AsyncExitStack() as stack:
-        for _ in range(16):
-            await stack.enter_async_context(shared.ask())
-        with pytest.raises(TooBusy):
-            await stack.enter_async_context(shared.ask())
-        async with shared.use():  # it is no query
-            pass
-    async with shared.ask():
-        pass
-    await shared.close()

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote as quoted
 
-from aiohttp import ClientConnectionError, web
+from aiohttp import web
 from pydantic import BaseModel
 
 from stream_dp.client import AsyncClient, Query, Refusal
@@ -30,6 +30,7 @@ from stream_dp.messages import (
     read_json,
 )
 from stream_dp.web.access import Access
+from stream_dp.web.event_stream import TICK_S, stream
 from stream_dp.web.http_api.api_documents import (
     DatasetBudget,
     DatasetList,
@@ -65,8 +66,6 @@ API_ANALYST: Final = "api"
 _WAIT_S: Final = 20.0
 _GIVE_UP_S: Final = 120.0
 _REMEMBERED: Final = 32
-_TICK_S: Final = 0.5
-_STILL_HERE_S: Final = 5.0
 _MOST_WAITING: Final = 256
 
 
@@ -341,9 +340,6 @@ class Api:
         The data of each is that message in one line of JSON.
         """
         dataset = request.match_info["dataset"]
-        response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
-        )
         with self._viewers.place(self._access.role(request)):
             async with self._shared.use() as client:
                 await _check_dataset(client, dataset)
@@ -352,31 +348,20 @@ class Api:
                 following.add_done_callback(_take_note)
                 try:
                     await client.open()
-                    with contextlib.suppress(ClientConnectionError, ConnectionError):
-                        await response.prepare(request)
-                        await self._tell(response, replies, following)
+                    events = self._arriving(replies, following)
+                    return await stream(request, events, still_here=b": still here\n\n")
                 finally:
                     following.cancel()
-        return response
 
-    async def _tell(
-        self,
-        response: web.StreamResponse,
-        replies: asyncio.Queue[bytes],
-        following: asyncio.Task[None],
-    ) -> None:
-        """Writes the replies until the server stops, or nobody follows the topics any more."""
-        silent_s = 0.0
+    async def _arriving(
+        self, replies: asyncio.Queue[bytes], following: asyncio.Task[None]
+    ) -> AsyncIterator[bytes]:
+        """Yields replies until the server stops, or nobody follows the topics any more."""
         while not self._closing.is_set() and not (following.done() and replies.empty()):
             try:
-                reply = await asyncio.wait_for(replies.get(), _TICK_S)
+                yield await asyncio.wait_for(replies.get(), TICK_S)
             except TimeoutError:
-                silent_s += _TICK_S
-                if silent_s < _STILL_HERE_S:
-                    continue
-                reply = b": still here\n\n"
-            await response.write(reply)
-            silent_s = 0.0
+                yield b""
 
 
 async def _follow(client: AsyncClient, dataset: str, replies: asyncio.Queue[bytes]) -> None:

@@ -32,8 +32,11 @@ def queries(value: bytes | None) -> Iterator[tuple[tuple[str, str, str], str]]:
             continue
         if query.quote:
             continue
-        short = words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
-        yield (envelope.dataset, envelope.analyst, query.query_id), short
+        yield (envelope.dataset, envelope.analyst, query.query_id), _short(words)
+
+
+def _short(words: str) -> str:
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
 
 
 def sql_of(query: QueryFields) -> str | None:
@@ -84,9 +87,9 @@ def standing_of(listed: StandingQuery) -> QueryFields | None:
 
 
 def words_of_standing(listed: StandingQuery) -> str:
-    """Writes a standing query as text to read."""
+    """Writes a standing query as a short text to read."""
     query = standing_of(listed)
-    return "a query of a newer release" if query is None else words_of(query)
+    return "a query of a newer release" if query is None else _short(words_of(query))
 
 
 def words_of(query: QueryFields) -> str:

@@ -26,7 +26,6 @@ _MOST_REMEMBERED: Final = 200
 _MOST_PHASES: Final = 60
 _MOST_CELLS: Final = 40
 _CELLS_OF_A_PHASE: Final = 12
-_LONGEST: Final = 200
 
 
 _Cell: TypeAlias = tuple[str, float, float | None, str]
@@ -102,7 +101,7 @@ class Tiles:
             return None
         for listed in self._listed.values():
             if (listed.analyst, listed.query_id) == (line["analyst"], found[0]):
-                return _words(listed)
+                return words_of_standing(listed)
         return None
 
     def shown(self) -> list[dict[str, Any]]:
@@ -120,7 +119,7 @@ class Tiles:
         return {
             "analyst": listed.analyst,
             "query_id": listed.query_id,
-            "words": _words(listed),
+            "words": words_of_standing(listed),
             "sql": sql,
             "last": last,
             "series": None if query is None else query.series,
@@ -131,8 +130,3 @@ class Tiles:
             "cells": history.cells,
             "in_all": history.in_all,
         }
-
-
-def _words(listed: StandingQuery) -> str:
-    words = words_of_standing(listed)
-    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
