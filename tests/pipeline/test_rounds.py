@@ -278,7 +278,7 @@ async def test_work_goes_on_while_a_round_is_written(
 async def test_entries_in_many_parts_are_read_as_one(
     world: World, monkeypatch: pytest.MonkeyPatch, scenario: Any
 ) -> None:
-    monkeypatch.setattr(entries, "_PART_BYTES", 1_000)  # marks are shorter
+    monkeypatch.setattr(entries, "_PART_BYTES", 800)  # marks are shorter
     world.often = CARRIES
     await world.lives(*scenario)
     headers = [dict(entry.headers) for one in world.journal for entry in one]
