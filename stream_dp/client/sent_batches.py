@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
+from stream_dp.calendar_periods import span_of, zone_of
 from stream_dp.client.kafka.session import Session
 from stream_dp.client.kafka.topic_documents import to_json
 from stream_dp.client.published_records import catalog, definition
@@ -14,7 +15,6 @@ from stream_dp.client.rows import frames
 from stream_dp.client.rows.unread_values import Sent, unread_values
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, Event
-from stream_dp.periods import span_of, zone_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,8 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from stream_dp.calendar_periods import Calendar, Length, span_of, zone_of
 from stream_dp.messages.message_base import Request, tupled
-from stream_dp.periods import Calendar, Length, span_of, zone_of
 
 Series = Literal["phase", "day", "week", "month"]
 """The periods of a series, with one part for each."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from stream_dp.attribute_dates import Zone
 from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.universe import Attribute, Boolean, Category, Date, Number, Universe
-from stream_dp.dates import Zone
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import AttributeSpec, Definition
 from stream_dp.profiles.calibrated_profile import CALIBRATED

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from stream_dp.calendar_periods import Calendar, Length, zone_of
 from stream_dp.cli.files.reading_options import FileReading
 from stream_dp.cli.files.row_files import RowFile
 from stream_dp.cli.files.rows_by_period import periods_of
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition
-from stream_dp.periods import Calendar, Length, zone_of
 from tests.pipeline import world
 
 BERLIN = Calendar(Length.read("1 day"), zone_of("Europe/Berlin"))

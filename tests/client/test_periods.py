@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dp.calendar_periods import Calendar, Length, span_of, written, zone_of
 from stream_dp.errors import InvalidDefinition, InvalidMessage
 from stream_dp.messages import Batch, Definition, PhaseSpec, QueryFields
-from stream_dp.periods import Calendar, Length, span_of, written, zone_of
 
 HOUR_MS = 3_600_000
 LENGTHS = (

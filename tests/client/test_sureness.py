@@ -19,7 +19,7 @@ from stream_dp.client.statements.sureness import (
 )
 from stream_dp.display.answer_words import in_sql
 from stream_dp.messages import NoisyAnswer
-from stream_dp.within import as_at_most
+from stream_dp.precision_texts import as_at_most
 from tests.answers import table_answer, table_of
 
 SCHEMA: list[dict[str, Any]] = [

@@ -9,8 +9,8 @@ import pytest
 from stream_dp.client.statements.written_query import Query, as_message
 from stream_dp.errors import InvalidInput, InvalidQuery
 from stream_dp.messages import QueryFields
+from stream_dp.precision_texts import as_at_most, as_error
 from stream_dp.sql import parse
-from stream_dp.within import as_at_most, as_error
 from tests.sql.trees import counted, of
 
 SCHEMA: list[dict[str, Any]] = [

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
+from stream_dp.attribute_dates import Zone
 from stream_dp.core.rows.universe import Category, Date, Number, Repeated, Universe
-from stream_dp.dates import Zone
 from stream_dp.errors import InvalidBatch, InvalidMessage
 from stream_dp.pipeline.intake.arrow import read_columns
 

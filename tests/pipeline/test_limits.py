@@ -11,8 +11,8 @@ from stream_dp.errors import TooSoon
 from stream_dp.messages import AnalystSpec
 from stream_dp.pipeline.intake import backlog
 from stream_dp.pipeline.intake.records import Record
-from stream_dp.pipeline.spending import limits
-from stream_dp.pipeline.spending.limits import AnalystLimits
+from stream_dp.pipeline.spending import rate_limits
+from stream_dp.pipeline.spending.rate_limits import AnalystLimits
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.conftest import Die
 from tests.pipeline.flights import (
@@ -235,7 +235,7 @@ async def test_so_many_names_are_counted_in_a_minute(
     limited: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each takes a place among the stored facts, which the next minute uses again."""
-    monkeypatch.setattr(limits, "MOST_NAMES", 2)
+    monkeypatch.setattr(rate_limits, "MOST_NAMES", 2)
     world = await limited(**{"*": {"queries_per_minute": 1}})
     for minute in range(3):
         for name in range(3):
@@ -274,7 +274,7 @@ async def test_answers_are_sent_again_up_to_so_many_bytes_a_minute(
     _tables(world, "t", analyst="bob")
     await world.run()
     size, _ = _sizes(world)
-    monkeypatch.setattr(limits, "MOST_AGAIN_BYTES", 3 * size)
+    monkeypatch.setattr(rate_limits, "MOST_AGAIN_BYTES", 3 * size)
     world.now_ms += MINUTE_MS
     world.trail.clear()
     record = _tables(world, *["t"] * 5)
@@ -300,7 +300,7 @@ async def test_answers_are_sent_again_up_to_so_many_bytes_a_minute(
 async def test_one_answer_of_any_size_is_sent_again_in_each_minute(
     limited: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MOST_AGAIN_BYTES", 1)
+    monkeypatch.setattr(rate_limits, "MOST_AGAIN_BYTES", 1)
     world = await limited(ana={"queries_per_minute": 9})
     _tables(world, *["t"] * 3)
     await world.run()
@@ -311,7 +311,7 @@ async def test_one_answer_of_any_size_is_sent_again_in_each_minute(
 async def test_a_standing_query_that_begins_again_and_again_is_no_way_around(
     limited: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MOST_AGAIN_BYTES", 1)
+    monkeypatch.setattr(rate_limits, "MOST_AGAIN_BYTES", 1)
     world = await limited(ana={"queries_per_minute": 9})
     for _ in range(4):
         _asks(world, "tile", standing=True)

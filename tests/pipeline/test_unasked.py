@@ -9,9 +9,9 @@ import pytest
 
 from stream_dp.core.budget.accountant import UNITS, Charge
 from stream_dp.core.budget.parameters import Aim
-from stream_dp.pipeline.spending import unasked
+from stream_dp.pipeline.spending import unpriced_queries
 from stream_dp.pipeline.spending.in_hand import InHand
-from stream_dp.pipeline.spending.unasked import Unasked
+from stream_dp.pipeline.spending.unpriced_queries import Unasked
 from tests.pipeline.conftest import Die
 from tests.pipeline.flights import AA, GONE, LATE, UNMEASURED, asked, judged, opened, spent
 from tests.pipeline.scenarios import NOV_1
@@ -237,7 +237,7 @@ def test_a_day_is_the_hour_and_the_24_before_it_and_a_clock_that_was_ahead_ends_
 
 
 def test_one_of_too_many_analysts_takes_nothing_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unasked, "MOST_NAMES", 2)
+    monkeypatch.setattr(unpriced_queries, "MOST_NAMES", 2)
     guards = Guards()
     for number, analyst in enumerate(("ana", "bob")):
         guards.begins(f"queries-0:{number}")

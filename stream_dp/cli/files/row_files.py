@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from stream_dp.calendar_periods import Calendar, written
 from stream_dp.cli.files.cell_widths import fitted
 from stream_dp.cli.files.file_columns import Columns, FileColumns
 from stream_dp.cli.files.reading_options import FileReading
@@ -18,7 +19,6 @@ from stream_dp.client.kafka.topic_documents import plain
 from stream_dp.core.rows.person_slots import canonical
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import AttributeSpec, Definition
-from stream_dp.periods import Calendar, written
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _POINTED: Final = re.compile(

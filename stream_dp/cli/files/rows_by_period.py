@@ -8,8 +8,8 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
+from stream_dp.calendar_periods import LATEST_MS, Calendar
 from stream_dp.client.kafka.topic_documents import plain
-from stream_dp.periods import LATEST_MS, Calendar
 
 TIME: Final = "\0time"
 """The key of the column that says when a row was. No attribute can have this name."""

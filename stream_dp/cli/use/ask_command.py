@@ -14,6 +14,7 @@ from typing import Any, get_args
 import click
 from rich.text import Text
 
+from stream_dp.calendar_periods import Length, span_of, zone_of
 from stream_dp.cli.files.statement_files import FileQuery, read_statements
 from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.shared_options import FILE, analyst_option, json_option
@@ -32,8 +33,7 @@ from stream_dp.messages import (
     RefusedAnswer,
     Series,
 )
-from stream_dp.periods import Length, span_of, zone_of
-from stream_dp.within import as_at_most
+from stream_dp.precision_texts import as_at_most
 
 _IN_SQL = {"predicate", "table", "share", "difference", "correlation", "sum", "quantile"}
 _KINDS = [kind for kind in FIELDS if kind not in _IN_SQL]

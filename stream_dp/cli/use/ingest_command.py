@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stream_dp.calendar_periods import span_of
 from stream_dp.cli.files.batch_ids import RowsDigest, batch_key
 from stream_dp.cli.files.cell_widths import rows_a_batch
 from stream_dp.cli.files.phase_cuts import BATCH_ROWS, aligned
@@ -27,7 +28,6 @@ from stream_dp.cli.use.phase_command import closed_line, small_phase
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable, StreamDPError
 from stream_dp.messages import Definition, Event
-from stream_dp.periods import span_of
 
 if TYPE_CHECKING:
     from stream_dp.cli.files.value_survey import Survey

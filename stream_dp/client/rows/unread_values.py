@@ -16,9 +16,9 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import Field
 
+from stream_dp.attribute_dates import CYCLES, calendar_of, label_of
 from stream_dp.client.kafka.topic_documents import plain
 from stream_dp.client.rows.frames import arrow_counts
-from stream_dp.dates import CYCLES, calendar_of, label_of
 from stream_dp.messages import AttributeSpec, DateAttribute, Definition, Event
 
 _Scalar: TypeAlias = str | int | float

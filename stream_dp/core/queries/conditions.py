@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
+from stream_dp.attribute_dates import CYCLES, first_number, span_of
 from stream_dp.core.queries.query import (
     EVERYTHING,
     Indicator,
@@ -41,7 +42,6 @@ from stream_dp.core.rows.universe import (
     number_text,
     unknown_name,
 )
-from stream_dp.dates import CYCLES, first_number, span_of
 from stream_dp.errors import InvalidQuery
 
 MAX_TOUCHED_CELLS = 1_000_000

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.dates import HOUR, Zone
+from stream_dp.attribute_dates import HOUR, Zone
 
 _Integers: TypeAlias = npt.NDArray[np.int64]
 _Truths: TypeAlias = npt.NDArray[np.bool_]

@@ -23,11 +23,11 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.attribute_dates import CYCLES, HOUR, Zone, calendar_of, label_of, labels_of
 from stream_dp.core.encoding import Format, Reader, array, fields, integers
 from stream_dp.core.rows.measured_values import MAX_MEASURED_ROWS, Measure, Offsets
 from stream_dp.core.rows.person_slots import DIGEST_BYTES, Persons, Slots
 from stream_dp.core.rows.row_moments import DAY, MONTH, TIME, DateColumn, from_texts, on_clocks
-from stream_dp.dates import CYCLES, HOUR, Zone, calendar_of, label_of, labels_of
 from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
 
 MAX_ATTRIBUTES = 64

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from stream_dp.calendar_periods import Calendar, Length, span_of, zone_of
 from stream_dp.core.outcome import RefusalCode
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Frame, MinusWindow, QueryFields, Series, Window
-from stream_dp.periods import Calendar, Length, span_of, zone_of
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.rows.row_times import TimeSpan
 

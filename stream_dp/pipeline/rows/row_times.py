@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 
+from stream_dp.calendar_periods import LATEST_MS, span_of, written, zone_of
 from stream_dp.messages import PhaseSpec
-from stream_dp.periods import LATEST_MS, span_of, written, zone_of
 
 
 @dataclass(frozen=True, slots=True, order=True)

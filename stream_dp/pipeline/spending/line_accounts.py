@@ -19,9 +19,9 @@ from stream_dp.messages import BudgetShares, ChangeAnalysts, OwnShare
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.spending.in_hand import InHand
-from stream_dp.pipeline.spending.limits import AnalystLimits
 from stream_dp.pipeline.spending.payers import OWN, Payer, PayingAnalysts
-from stream_dp.pipeline.spending.unasked import Unasked
+from stream_dp.pipeline.spending.rate_limits import AnalystLimits
+from stream_dp.pipeline.spending.unpriced_queries import Unasked
 from stream_dp.profiles.calibrated_profile import aim_of
 from stream_dp.state.schema import StateTable
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from stream_dp.dates import CYCLES, with_periods
+from stream_dp.attribute_dates import CYCLES, with_periods
 from stream_dp.sql.plan.statement_plan import GroupColumn, Scalar, ValueType
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.grammar import Grammar

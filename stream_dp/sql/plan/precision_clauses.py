@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from stream_dp.precision_texts import Clauses
 from stream_dp.sql.plan.statement_plan import StatementPlan
 from stream_dp.sql.reading.faults import Fault
-from stream_dp.within import Clauses
 
 _KINDS: Final = ("predicate", "table", "sum", "share", "quantile", "correlation")
 """The kinds of queries of which one may say how precise the answer must be, and what it may cost."""

@@ -11,7 +11,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.tokens import TokenType
 
-from stream_dp.dates import CYCLES
+from stream_dp.attribute_dates import CYCLES
 from stream_dp.sql.reading.grammar import Grammar
 
 

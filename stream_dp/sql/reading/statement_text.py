@@ -14,11 +14,11 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import TokenType
 
 from stream_dp.errors import InvalidQuery
+from stream_dp.precision_texts import Clauses, read_clauses
 from stream_dp.sql.reading.attribute_names import example, is_keyword, is_word, quoted
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.grammar import Grammar
 from stream_dp.sql.reading.unread_clauses import check_read
-from stream_dp.within import Clauses, read_clauses
 
 MAX_LENGTH: Final = 10_000
 _MOST_NESTED: Final = 32

@@ -12,7 +12,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from stream_dp.dates import CYCLES, calendar_of, first_number, label_of, labels_of, span_of
+from stream_dp.attribute_dates import (
+    CYCLES,
+    calendar_of,
+    first_number,
+    label_of,
+    labels_of,
+    span_of,
+)
 from stream_dp.sql.terms.trees import Tree, all_of, any_of, negation, parts_of_tree
 
 

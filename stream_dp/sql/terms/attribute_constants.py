@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from stream_dp.dates import CYCLES, first_number, span_of
+from stream_dp.attribute_dates import CYCLES, first_number, span_of
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.grammar import Grammar
 from stream_dp.sql.terms.columns import Attribute, Columns

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from stream_dp.dates import beginnings_in, parts_in, parts_of
+from stream_dp.attribute_dates import beginnings_in, parts_in, parts_of
 from stream_dp.sql.reading.attribute_names import name_in_sql
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.terms.attribute_cells import values_of

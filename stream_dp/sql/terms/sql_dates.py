@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from stream_dp.dates import HOUR, Zone, period_bounds, span_of
+from stream_dp.attribute_dates import HOUR, Zone, period_bounds, span_of
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.grammar import Grammar
 

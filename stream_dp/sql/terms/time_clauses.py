@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 
 from sqlglot import exp
 
-from stream_dp.dates import label_of, span_of
-from stream_dp.periods import Length
+from stream_dp.attribute_dates import label_of, span_of
+from stream_dp.calendar_periods import Length
 from stream_dp.sql.reading.faults import Fault
 from stream_dp.sql.reading.literals import whole_number
 from stream_dp.sql.terms import sql_dates

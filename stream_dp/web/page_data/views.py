@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from stream_dp.dates import labels_of
+from stream_dp.attribute_dates import labels_of
 from stream_dp.display.phase_words import moment
 from stream_dp.messages import AttributeSpec, Definition
 from stream_dp.pipeline.watch.health import Health

@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, get_args
 
+from stream_dp.calendar_periods import Length, Unit
+from stream_dp.calendar_periods import zone_of as rules_of
 from stream_dp.errors import InvalidDefinition
-from stream_dp.periods import Length, Unit
-from stream_dp.periods import zone_of as rules_of
 
 HOUR: Final = 3600
 _DAY: Final = 24 * HOUR
