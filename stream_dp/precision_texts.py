@@ -84,7 +84,7 @@ def as_error(text: str) -> float | dict[str, float]:
 
     Example:
         >>> from stream_dp import precision_texts
-        >>> precision_texts.as_error("5%"), within.as_error("0.5% of rows"), within.as_error("50")
+        >>> precision_texts.as_error("5%"), precision_texts.as_error("0.5% of rows"), precision_texts.as_error("50")
         ({'relative': 0.05}, 0.005, {'value': 50.0})
     """
     return _option(
