@@ -83,8 +83,8 @@ def as_error(text: str) -> float | dict[str, float]:
         InvalidQuery: It is none of these.
 
     Example:
-        >>> from stream_dp import precision_texts
-        >>> precision_texts.as_error("5%"), precision_texts.as_error("0.5% of rows"), precision_texts.as_error("50")
+        >>> from stream_dp.precision_texts import as_error
+        >>> as_error("5%"), as_error("0.5% of rows"), as_error("50")
         ({'relative': 0.05}, 0.005, {'value': 50.0})
     """
     return _option(
