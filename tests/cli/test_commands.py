@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from stream_dp.broker import Broker
-from stream_dp.cli import GROUPS, server_options
+from stream_dp.cli import GROUPS
 from stream_dp.cli.operate.worker_command import source_of
 from stream_dp.cli.server_options import GivenServers
 from stream_dp.cli.use.ask_command import _with_price
@@ -261,7 +261,7 @@ def test_what_another_kafka_asks_for_is_not_shown_to_the_one_that_up_started(
     monkeypatch.setenv("STREAM_DP_KAFKA_USERNAME", "ana")
     monkeypatch.setenv("STREAM_DP_KAFKA_PASSWORD", "secret")
     found = Running(1, "127.0.0.1:1", "redis://127.0.0.1:2/0")
-    monkeypatch.setattr(server_options, "running", lambda _: found)
+    monkeypatch.setattr(StateFolder, "running", lambda _: found)
     assert GivenServers(None, None, "stream-dp.", tmp_path).broker == Broker("127.0.0.1:1")
     given = GivenServers("kafka:9093", None, "stream-dp.", tmp_path).broker
     assert (given.servers, given.authenticates) == ("kafka:9093", True)
