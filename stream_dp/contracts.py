@@ -23,6 +23,7 @@ from stream_dp.messages import (
     Definition,
     DimensionTable,
     Event,
+    LedgerEntry,
     QueryEnvelope,
     QueryFields,
     QuotedAnswer,
@@ -52,113 +53,8 @@ _REPLIES: Final[dict[str, type[BaseModel]]] = {
     "rejected": Rejected,
     "synthetic": SyntheticRows,
     "standing": StandingQuery,
+    "ledger": LedgerEntry,
 }
-_LEDGER: Final = {
-    "title": "LedgerEntry",
-    "description": "One link of a data set's hash chain. Its further fields depend on its kind.",
-    "type": "object",
-    "properties": {
-        "version": {"const": 1},
-        "dataset": {"type": "string"},
-        "seq": {"description": "Counts the entries from 0.", "type": "integer", "minimum": 0},
-        "prev": {
-            "description": "The head of the chain before this entry; the first one is 32 zero bytes. "
-            "SHA-256(prev + bytes of the entry) is the next head.",
-            "type": "string",
-            "pattern": "^[0-9a-f]{64}$",
-        },
-        "kind": {
-            "description": "What the entry says.",
-            "enum": ["dataset", "phase", "charge", "retired", "written_off", "analysts"],
-        },
-        "definition": {
-            "description": "dataset: the definition as it was accepted.",
-            "type": "object",
-        },
-        "line": {
-            "description": "dataset: what a phase may spend, as exact fractions: rho and delta, or epsilon "
-            "if epsilons are added up.",
-            "type": "object",
-            "properties": {name: {"$ref": "#/$defs/Exact"} for name in ("rho", "epsilon", "delta")},
-        },
-        "phase": {"description": "phase: its number, from 1.", "type": "integer", "minimum": 1},
-        "rows": {"description": "phase: its rows.", "type": "integer", "minimum": 0},
-        "since": {
-            "description": "phase: when it begins, if that is known.",
-            "type": "string",
-        },
-        "until": {
-            "description": "phase: when it has ended.",
-            "type": "string",
-        },
-        "erased": {
-            "description": "phase: the number of first phases whose rows are now erased.",
-            "type": "integer",
-            "minimum": 1,
-        },
-        "phases": {
-            "description": "written_off: the number of first phases whose budget counts as spent.",
-            "type": "integer",
-            "minimum": 0,
-        },
-        "looks": {
-            "description": "charge: the look, with everything that determines its price.",
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "kind": {"type": "string"},
-                    "loss": {
-                        "description": "The loss of a look of another kind than counts, for its whole run.",
-                        "type": "object",
-                        "properties": {
-                            name: {"$ref": "#/$defs/Exact"} for name in ("epsilon", "delta")
-                        },
-                        "required": ["epsilon", "delta"],
-                    },
-                },
-                "required": ["kind"],
-            },
-        },
-        "charges": {
-            "description": "charge, written_off: [phase from 0, rho or epsilon, delta], in units of 2^-50 of "
-            "the line.",
-            "type": "array",
-            "items": {
-                "type": "array",
-                "items": {"type": "integer", "minimum": 0},
-                "minItems": 3,
-                "maxItems": 3,
-            },
-        },
-        "nonce": {
-            "description": "charge: random bytes, so that no two entries are equal.",
-            "type": "string",
-            "pattern": "^[0-9a-f]{32}$",
-        },
-        "analyst": {
-            "description": "charge: who asks. Absent where the data set measures by itself.",
-            "type": "string",
-        },
-        "paid_by": {
-            "description": "charge: present where another share than the analyst's pays.",
-            "const": "owner",
-        },
-        "analysts": {
-            "description": "analysts: what is allowed to whom from now on.",
-            "type": "object",
-        },
-        "owner": {
-            "description": "analysts: what is kept for the owner, if anything.",
-            "type": "object",
-        },
-    },
-    "$defs": {
-        "Exact": {"description": "p or p/q.", "type": "string", "pattern": "^[0-9]+(/[0-9]+)?$"}
-    },
-    "required": ["version", "dataset", "seq", "prev", "kind"],
-}
-
 _CHANNELS: Final[dict[str, tuple[str, ...]]] = {
     "datasets": ("definition", "close", "analysts"),
     "batches": ("batch",),
@@ -187,7 +83,6 @@ def schemas() -> dict[str, dict[str, Any]]:
         name: model.model_json_schema(mode="validation")
         for name, model in (_REQUESTS | _REPLIES).items()
     }
-    made["ledger"] = _LEDGER
     made["answer"] = _answer()
     made["batch"]["oneOf"] = [{"required": [form]} for form in ("rows", "columns", "cells")]
     made["batch"]["allOf"] = [_named()]

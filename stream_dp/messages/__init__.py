@@ -90,7 +90,9 @@ from stream_dp.messages.message_base import (
     Id,
 )
 from stream_dp.messages.replies import (
+    EntryKind,
     Event,
+    LedgerEntry,
     Rejected,
     SyntheticColumn,
     SyntheticRows,
@@ -178,6 +180,7 @@ __all__ = [
     "DifferenceTable",
     "DimensionTable",
     "DimensionType",
+    "EntryKind",
     "Event",
     "FoundAnswer",
     "FoundCell",
@@ -185,6 +188,7 @@ __all__ = [
     "Id",
     "InteriorPointAnswer",
     "KindsSpec",
+    "LedgerEntry",
     "MeasureSpec",
     "MechanismSpec",
     "MedianAnswer",

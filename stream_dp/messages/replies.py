@@ -1,8 +1,10 @@
-"""The messages of the worker other than answers: events, synthetic rows and rejections."""
+"""The messages of the worker other than answers: events, rejections, synthetic rows and ledger entries."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, StringConstraints
 
 from stream_dp.messages.answer_forms import Reason
 from stream_dp.messages.message_base import Reply
@@ -186,3 +188,74 @@ class Rejected(Reply):
     batch_id: str | None = None
     next_sequence: int | None = None
     reason: Reason
+
+
+EntryKind = Literal["dataset", "phase", "charge", "retired", "written_off", "analysts"]
+"""What an entry of a ledger says."""
+
+Exact = Annotated[str, StringConstraints(pattern=r"^[0-9]+(/[0-9]+)?$")]
+"""An exact fraction, as p or p/q."""
+
+
+class LookLoss(Reply):
+    """The privacy loss of a look of another kind than counts, for its whole run."""
+
+    epsilon: Exact
+    delta: Exact
+
+
+class LedgerLook(Reply):
+    """A look that is charged, with all that its price follows from. Further fields depend on its kind."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: str
+    loss: LookLoss | None = None
+
+
+class LedgerEntry(Reply):
+    """One link of a data set's hash chain. Which fields it has depends on its kind.
+
+    Attributes:
+        seq: Counts the entries from 0.
+        prev: The head of the chain before this entry; the first one is 32 zero bytes. SHA-256(prev + bytes
+            of the entry) is the next head.
+        kind: What the entry says.
+        definition: dataset: the definition as it was accepted.
+        line: dataset: what a phase may spend, as exact fractions: rho and delta, or epsilon if epsilons are
+            added up.
+        phase: phase: its number, from 1.
+        rows: phase: its rows.
+        since: phase: when it begins, if that is known.
+        until: phase: when it has ended.
+        erased: phase: the number of first phases whose rows are now erased.
+        phases: written_off: the number of first phases whose budget counts as spent.
+        looks: charge: the looks, with everything that determines their price.
+        charges: charge, written_off: [phase from 0, rho or epsilon, delta], in units of 2^-50 of the line.
+        nonce: charge: random bytes, so that no two entries are equal.
+        analyst: charge: who asks. Absent where the data set measures by itself.
+        paid_by: charge: present where another share than the analyst's pays.
+        analysts: analysts: what is allowed to whom from now on.
+        owner: analysts: what is kept for the owner, if anything.
+    """
+
+    version: Literal[1]
+    dataset: str
+    seq: Annotated[int, Field(ge=0)]
+    prev: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+    kind: EntryKind
+    definition: dict[str, Any] | None = None
+    line: dict[Literal["rho", "epsilon", "delta"], Exact] | None = None
+    phase: Annotated[int, Field(ge=1)] | None = None
+    rows: Annotated[int, Field(ge=0)] | None = None
+    since: str | None = None
+    until: str | None = None
+    erased: Annotated[int, Field(ge=1)] | None = None
+    phases: Annotated[int, Field(ge=0)] | None = None
+    looks: tuple[LedgerLook, ...] | None = None
+    charges: tuple[tuple[int, int, int], ...] | None = None
+    nonce: Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")] | None = None
+    analyst: str | None = None
+    paid_by: Literal["owner"] | None = None
+    analysts: dict[str, Any] | None = None
+    owner: dict[str, Any] | None = None

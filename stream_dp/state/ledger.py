@@ -11,14 +11,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from stream_dp.errors import CorruptState, LedgerBroken
+from stream_dp.messages import EntryKind
 
 VERSION = 1
 HEAD_BYTES = 32
 GENESIS = bytes(HEAD_BYTES)
-KINDS = frozenset({"dataset", "phase", "charge", "result", "retired", "written_off", "analysts"})
+KINDS = frozenset(get_args(EntryKind))
 _RESERVED = frozenset({"version", "dataset", "seq", "prev", "kind"})
 
 
