@@ -32,7 +32,7 @@ class KnownCounts:
     """Published counts, each under its predicate and window; found from either side.
 
     The number of rows is public, so the count of a predicate says that of its complement. What was
-    published for the predicate itself comes first, for earlier releases published both.
+    published for the predicate itself comes first.
     """
 
     def __init__(self) -> None:
