@@ -166,7 +166,8 @@ class Papers:
     def _constants(self, look: Look, phase: int) -> None:
         """Checks that noise and limits are those that the price of the phase is proved for."""
         stage, steps = self._stage, phase if self._profile == "memory" else 1
-        if look["kind"] == "phase" and whole(look, "queries") != stage.queries:
+        says_queries = look["kind"] == "phase" or "queries" in look
+        if says_queries and whole(look, "queries") != stage.queries:
             raise Wrong(f"it allows {look['queries']} queries, and its phase has {stage.queries}")
         if look["kind"] == "phase" or "stage" in look:
             self._rows_of_hypothesis = self._hypothesis_rows(look)

@@ -129,7 +129,7 @@ def test_eight_commands_lead_from_timestamps_to_tiles_that_fill_themselves(
         assert json.loads(shell("stream-dp status --json"))["phases"] == 14
         lines = shell("stream-dp standing list shop --json").splitlines()
         assert [json.loads(line)["phase"] for line in lines] == [14] * 6
-        events = "[value.decode() for _, value in Client()._reader.read('events')]"
+        events = "[value.decode() for _, value in Client()._session.published.read('events')]"
         found = shell(
             f'python -c "from stream_dp.client import Client; print(*{events}, sep=chr(10))"'
         )

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,7 +116,7 @@ class TestServers:
                 store.set("kept", "value")
         assert StateFolder(state).running() is None
         with _servers(state) as second:
-            assert second == first
+            assert replace(second, pids=first.pids) == first
             assert _kept(second.bootstrap_servers, "kept") == b"record"
             with redis.Redis.from_url(second.redis_url) as store:
                 assert store.get("kept") is None, "the topics have all of it"

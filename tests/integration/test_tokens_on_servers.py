@@ -117,7 +117,7 @@ def test_only_who_shows_a_token_is_answered(
     monkeypatch.setenv("STREAM_DP_TOKEN", good)  # by the key of before
     ended = ask()
     assert ended.exit_code == 1
-    assert "a key that is not known here" in str(ended.exception)
+    assert "a key that is not known here" in ended.output
     monkeypatch.setenv("STREAM_DP_TOKEN", "nonsense")
     with pytest.raises(InvalidInput, match="not a JSON Web Token"):
         raise ask().exception
