@@ -197,7 +197,7 @@ Exact = Annotated[str, StringConstraints(pattern=r"^[0-9]+(/[0-9]+)?$")]
 """An exact fraction, as p or p/q."""
 
 
-class LookLoss(Reply):
+class RunLoss(Reply):
     """The privacy loss of a look of another kind than counts, for its whole run."""
 
     epsilon: Exact
@@ -210,7 +210,7 @@ class LedgerLook(Reply):
     model_config = ConfigDict(extra="allow")
 
     kind: str
-    loss: LookLoss | None = None
+    loss: RunLoss | None = None
 
 
 class LedgerEntry(Reply):
