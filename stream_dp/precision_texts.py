@@ -6,10 +6,10 @@ before the rest is parsed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from stream_dp.errors import InvalidQuery
 
@@ -18,9 +18,6 @@ _BEFORE_OPERANDS: Final = frozenset(
     {"SELECT", "WHERE", "BY", "AND", "OR", "NOT", "IN", "IS", "BETWEEN", "AS"}
 )
 _COST_FORMS: Final = "write COSTING AT MOST 2%"
-
-
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,43 +73,20 @@ def read_clauses(tokens: Sequence[Any], length: int, error: Any) -> Clauses:
     return Clauses(offsets[first], fields)
 
 
-def as_error(text: str) -> float | dict[str, float]:
-    """Reads an error as ``WITHIN`` has it, such as ``5%``, ``0.5% of rows`` or ``50``.
-
-    Raises:
-        InvalidQuery: It is none of these.
-
-    Example:
-        >>> from stream_dp.precision_texts import as_error
-        >>> as_error("5%"), as_error("0.5% of rows"), as_error("50")
-        ({'relative': 0.05}, 0.005, {'value': 50.0})
-    """
-    return _option(
-        "error", text, _error, "write 5% of the answer, 0.5% of rows, or 50 for a number"
-    )
-
-
 def as_at_most(text: str) -> float:
     """Reads a price as ``COSTING AT MOST`` has it, such as ``2%``.
 
     Raises:
         InvalidQuery: It is not a share of a budget.
     """
-    return _option("at_most", text, _price, "write a percentage such as 2%")
-
-
-def _option(
-    field: str, text: str, read: Callable[[Sequence[str], int], tuple[_Value, int]], fix: str
-) -> _Value:
-    """Reads a text that is the content of one clause and nothing else."""
     words = text.upper().replace("%", " % ").split()
     try:
-        value, after = read(words, 0)
+        share, after = _price(words, 0)
         if after < len(words):
             raise _Fault(after, f"{words[after]} is not understood here", "")
     except _Fault as fault:
-        raise InvalidQuery(field, fault.args[1], fix) from None
-    return value
+        raise InvalidQuery("at_most", fault.args[1], "write a percentage such as 2%") from None
+    return share
 
 
 def _ends_operand(word: str) -> bool:

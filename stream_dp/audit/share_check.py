@@ -28,7 +28,7 @@ class ShareCheck:
 
     def define(self, analysts: Mapping[str, AnalystSpec] | None, owner: OwnerSpec | None) -> None:
         """Puts rules in force."""
-        self._analysts, self._owner = analysts or {}, owner
+        self._analysts = analysts or {}
         self._bounds = analysts is not None
         self._kept = {
             name: _floor(kept)

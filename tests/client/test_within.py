@@ -9,7 +9,7 @@ import pytest
 from stream_dp.client.statements.written_query import Query, as_message
 from stream_dp.errors import InvalidInput, InvalidQuery
 from stream_dp.messages import QueryFields
-from stream_dp.precision_texts import as_at_most, as_error
+from stream_dp.precision_texts import as_at_most
 from stream_dp.sql import parse
 from tests.sql.trees import counted, of
 
@@ -126,14 +126,12 @@ def test_an_error_points_at_what_is_wrong_with_a_clause(
     assert caught.value.fix
 
 
-def test_options_are_written_as_the_clauses_are() -> None:
-    assert as_error("5%") == {"relative": 0.05}
-    assert as_error("0.5% of rows") == as_error("0.5 % OF ROWS") == 0.005
-    assert as_error("50") == {"value": 50.0}
+def test_an_option_is_written_as_its_clause_is() -> None:
     assert as_at_most("2%") == 0.02
+    assert read("age >= 30 WITHIN 0.5 % OF ROWS")["error"] == 0.005
     for text in ("", "5 rows", "5% rows", "nan"):
         with pytest.raises(InvalidQuery):
-            as_error(text)
+            read(f"age >= 30 WITHIN {text}")
     for text in ("0.02", "2% of it"):
         with pytest.raises(InvalidQuery):
             as_at_most(text)

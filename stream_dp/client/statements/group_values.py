@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stream_dp.client.statements.figure_arithmetic import (
@@ -34,6 +34,7 @@ from stream_dp.sql.plan.statement_plan import (
     Key,
     Published,
     StatementPlan,
+    published_in,
 )
 
 
@@ -239,24 +240,6 @@ def _cells(answer: NoisyAnswer | RefusedAnswer) -> AnswerCells | RefusedAnswer:
         known = [part.answer for part in answer.parts if isinstance(part.answer, NoisyAnswer)]
         answer = max(known, key=lambda one: one.n)
     return answer if isinstance(answer, RefusedAnswer) else AnswerCells(answer)
-
-
-def published_in(expression: Expression) -> Iterator[Published]:
-    """Yields the published values in an expression."""
-    for value, _ in values_in(expression):
-        yield value
-
-
-def values_in(expression: Expression, before: int = 0) -> Iterator[tuple[Published, int]]:
-    """Yields the published values in an expression, each with how many parts before its own it is of."""
-    match expression:
-        case Published():
-            yield expression, before
-        case Call(name="lag", arguments=(value, Constant(value=int(shift)))):
-            yield from values_in(value, before + shift)
-        case Call(arguments=arguments):
-            for argument in arguments:
-                yield from values_in(argument, before)
 
 
 def _by_bars(name: str, figures: Sequence[Figure]) -> set[Truth]:

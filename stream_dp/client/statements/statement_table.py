@@ -9,10 +9,10 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
 from typing import Any, Final
 
-from stream_dp.client.statements.group_values import GroupValues, TableGroup, published_in
+from stream_dp.attribute_dates import first_day_of
+from stream_dp.client.statements.group_values import GroupValues, TableGroup
 from stream_dp.client.statements.result_table import BAR, ENDS, Column, ResultTable
 from stream_dp.client.statements.sureness import Truth, rank_in_words, ranks
 from stream_dp.client.statements.table_notes import TableNotes, phases_of
@@ -27,6 +27,7 @@ from stream_dp.sql.plan.statement_plan import (
     Order,
     Published,
     StatementPlan,
+    published_in,
 )
 
 _BY_VALUE: Final = (
@@ -366,14 +367,7 @@ def _periods(plan: StatementPlan, answers: Sequence[NoisyAnswer]) -> list[Value]
     assert isinstance(answer, SeriesAnswer), "each query asks the series"
     if answer.series == "phase":
         return [part.window[0] for part in answer.parts]
-    return [_first_day(answer.series, part.since) for part in answer.parts]
-
-
-def _first_day(period: str, since: str | None) -> Value:
-    """Returns the first day of the period in which the phases of a part begin."""
-    if since is None:
-        return None
-    day = date.fromisoformat(since[:10])
-    if period == "week":
-        day -= timedelta(days=day.weekday())
-    return (day.replace(day=1) if period == "month" else day).isoformat()
+    return [
+        None if part.since is None else first_day_of(answer.series, part.since[:10])
+        for part in answer.parts
+    ]

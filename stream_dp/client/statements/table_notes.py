@@ -7,12 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from stream_dp.client.statements.group_values import (
-    GroupValues,
-    TableGroup,
-    published_in,
-    values_in,
-)
+from stream_dp.client.statements.group_values import GroupValues, TableGroup
 from stream_dp.display.answer_words import few_of, in_sql, use_of_all_in_words
 from stream_dp.display.figure_text import rows_in_words
 from stream_dp.display.figures import Figure
@@ -22,7 +17,14 @@ from stream_dp.messages import (
     QuantileByGroupAnswer,
     RefusedAnswer,
 )
-from stream_dp.sql.plan.statement_plan import Call, Expression, GroupColumn, StatementPlan
+from stream_dp.sql.plan.statement_plan import (
+    Call,
+    Expression,
+    GroupColumn,
+    StatementPlan,
+    published_in,
+    values_in,
+)
 
 _OF_BINS: Final = (
     "STDDEV and VARIANCE take each value as the middle of its bin, or the edge of an outer bin; "

@@ -220,16 +220,22 @@ class StatementPlan:
         return is_cut and any(_has_published(each.expression) for each in self.order)
 
 
-def published_in(expression: Expression, before: int = 0) -> Iterator[tuple[Published, int]]:
+def published_in(expression: Expression) -> Iterator[Published]:
+    """Yields the published values in an expression."""
+    for value, _ in values_in(expression):
+        yield value
+
+
+def values_in(expression: Expression, before: int = 0) -> Iterator[tuple[Published, int]]:
     """Yields the published values in an expression, each with how many parts before its own it is of."""
     match expression:
         case Published():
             yield expression, before
         case Call(name="lag", arguments=(value, Constant(value=int(shift)))):
-            yield from published_in(value, before + shift)
+            yield from values_in(value, before + shift)
         case Call(arguments=arguments):
             for argument in arguments:
-                yield from published_in(argument, before)
+                yield from values_in(argument, before)
 
 
 def _has_published(expression: Expression) -> bool:

@@ -90,7 +90,7 @@ class TableValues:
         return self.aggregates.value(node)
 
     def comparable(self, at: Any, nodes: Sequence[Any]) -> tuple[Any, ...]:
-        """Translates expressions that stand beside each other: all of them texts, or none."""
+        """Translates expressions that stand side by side. All of them are texts, or none is."""
         found = tuple(map(self.value, nodes))
         known = [each for each in found if each != Constant(None)]
         if len({self.is_text(each) for each in known}) > 1:
