@@ -21,6 +21,11 @@ SMALL = ("--queries", 40, "--phases", 2)
 UNIT = {"key": "user_id", "rows_per_phase": 2, "phases": 3}
 
 
+def from_sample(file: Path) -> tuple[str | Path, ...]:
+    """The options that read a sample, whose cities are in a column of another name."""
+    return "--sample", file, "--column", "city=town"
+
+
 @pytest.fixture
 def definition(definition: dict[str, Any]) -> dict[str, Any]:
     """A definition that protects persons."""
@@ -92,9 +97,7 @@ def test_for_life_nothing_is_lost_later_and_the_table_is_about_a_first_phase(
     ended = run("dataset", "check", file, sample(), "--column", "city=town")
     assert "this is about a first phase" in " ".join(lines_of(ended))
     assert "stays longer" not in ended.err
-    advised = " ".join(
-        lines_of(run("advise", file, *SMALL, "--sample", sample(), "--column", "city=town"))
-    )
+    advised = " ".join(lines_of(run("advise", file, *SMALL, *from_sample(sample()))))
     for said in ("phases for life: ", '"lifetime": true}', "this is about a first phase"):
         assert said in advised
 
@@ -104,19 +107,7 @@ def test_a_public_sample_recommends_how_many_rows_count_and_for_how_many_phases(
     run: Run, write: Write, sample: Write, of_rows: dict[str, Any], *, declared: bool
 ) -> None:
     file = write(**({} if declared else of_rows))
-    lines = lines_of(
-        run(
-            "advise",
-            file,
-            *SMALL,
-            "--sample",
-            sample(),
-            "--column",
-            "city=town",
-            "--person",
-            "user_id",
-        )
-    )
+    lines = lines_of(run("advise", file, *SMALL, *from_sample(sample()), "--person", "user_id"))
     said = re.compile(r"Let (\d+) rows? of a person count in a phase, and promise any (\d) phases?")
     found = next(match for line in lines if (match := said.match(line)))
     assert ("The unit in the definition" in lines) is declared
@@ -138,17 +129,7 @@ def test_without_a_sample_nobody_can_say_how_many_rows_a_person_has(
     assert refused.code == 1
     assert "it protects persons, and nobody can guess how many rows a person has" in refused.err
     assert "pass --sample with a PUBLIC file" in refused.err
-    advise = (
-        "advise",
-        write(**of_rows),
-        "--queries",
-        40,
-        "--sample",
-        sample(),
-        "--column",
-        "city=town",
-        "--person",
-    )
+    advise = ("advise", write(**of_rows), "--queries", 40, *from_sample(sample()), "--person")
     assert "--person: it is an attribute too" in run(*advise, "city").err
     assert "there is no column nobody" in run(*advise, "nobody").err
 
@@ -157,18 +138,7 @@ def test_a_weak_promise_is_not_recommended_although_it_answers_more(
     run: Run, write: Write, sample: Write, of_rows: dict[str, Any]
 ) -> None:
     """Of 20 phases, a promise for 1 would let a person lose an epsilon of several times the definition's."""
-    words = (
-        "--queries",
-        400,
-        "--phases",
-        20,
-        "--sample",
-        sample(),
-        "--column",
-        "city=town",
-        "--person",
-        "user_id",
-    )
+    words = ("--queries", 400, "--phases", 20, *from_sample(sample()), "--person", "user_id")
     ended = run("advise", write(**of_rows, accuracy={"error": 0.01}), *words)
     lines = lines_of(ended)
     start = next(i for i, line in enumerate(lines) if line.startswith("phases rows_per_phase"))

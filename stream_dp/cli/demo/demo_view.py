@@ -13,7 +13,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.cli.text.reply_text import spending_bar
+from stream_dp.cli.text.reply_text import colour_of, spending_bar
+from stream_dp.display.figure_text import percent
 from stream_dp.messages import CellsAnswer, CountAnswer, NoisyAnswer
 
 MONTHS: Final = (
@@ -99,14 +100,8 @@ def _phases(answer: NoisyAnswer) -> str:
     return MONTHS[first - 1] if first == last else f"{MONTHS[first - 1]}-{MONTHS[last - 1]}"
 
 
-def _colour(answer: NoisyAnswer) -> str:
-    if answer.path == "unverified":
-        return "red"
-    return "yellow" if answer.difficulty == "hard" else "green"
-
-
 def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.2f}%"
+    return "-" if share is None else percent(share)
 
 
 # ---------------------------------------------------------------- in a terminal
@@ -159,7 +154,7 @@ def _head(story: Story, width: int) -> RenderableType:
     promised = " (epsilon 1)" if wide else ""
     budget = Text.from_markup(
         f"spent   {bar} [b]{100 * story.spent:.1f}%[/b] of any row's lifetime budget{promised}; "
-        f"largest error {100 * story.worst:.2f}%"
+        f"largest error {percent(story.worst)}"
     )
     return Group(months, counts, budget, Text())
 
@@ -197,7 +192,7 @@ def query_table(asked: Sequence[DemoQuery], width: int, *, path: bool) -> Table:
             f"[b]{_percent(answer.value)}[/b]",
             _percent(answer.error_bar),
             Text(_percent(line.exact / answer.n), "red" if line.outside else ""),
-            Text(how, _colour(answer)),
+            Text(how, colour_of(answer.difficulty, answer.path)),
         )
     return table
 
@@ -215,7 +210,7 @@ def _bars(asked: AskedTable, width: int, height: int) -> RenderableType:
     lines = Text(no_wrap=True, overflow="crop")
     lines.append(asked.query, "bold")
     lines.append(f"{'  ' if title_lines == 1 else chr(10)}{_phases(answer)}  ")
-    lines.append(f"{answer.difficulty}, {answer.path}", _colour(answer))
+    lines.append(f"{answer.difficulty}, {answer.path}", colour_of(answer.difficulty, answer.path))
     if len(shown) < len(order):
         lines.append(f"  (largest {len(shown)} of {len(order)})", "dim")
     for i in shown:

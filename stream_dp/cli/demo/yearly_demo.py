@@ -22,6 +22,7 @@ from stream_dp.cli.demo.demo_view import (
     view,
 )
 from stream_dp.cli.demo.exact_flights import ATTRIBUTES, ExactFlights
+from stream_dp.display.figure_text import percent
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import Answer, CellsAnswer, CountAnswer, RefusedAnswer
 from stream_dp.samples import FLIGHTS_DEFINITION, Flights
@@ -101,7 +102,7 @@ class YearlyDemo:
             f"[green]{story.count('easy')} easy[/green]: answered from earlier releases; "
             f"[yellow]{story.count('hard')} hard[/yellow]: answered by a noisy look at the rows"
         )
-        yield f"largest error [b]{100 * story.worst:.2f}%[/b]; the definition promises at most 2%"
+        yield f"largest error [b]{percent(story.worst)}[/b]; the definition promises at most 2%"
         cells = sum(len(table.labels) for table in tables)
         yield (
             f"{sum(line.outside for line in queries)} of {len(queries)} answers and "

@@ -79,10 +79,15 @@ def view_lines(view: AnswerView) -> list[Text | Table]:
     return [*lines, *map(Text, filter(None, (view.use, *view.notes)))]
 
 
+def colour_of(difficulty: str, path: str) -> str:
+    """The colour of an easy answer, of a hard one, or of one that promises nothing."""
+    return "red" if path == "unverified" else "yellow" if difficulty == "hard" else "green"
+
+
 def _difficulty(difficulty: str, path: str) -> Text:
     """Easy or hard, and how an answer came about."""
-    colour = "red" if path == "unverified" else "yellow" if difficulty == "hard" else "green"
-    return Text.assemble((f"{difficulty}, {path}", colour), f" ({path_in_words(path)})")
+    said = f"{difficulty}, {path}", colour_of(difficulty, path)
+    return Text.assemble(said, f" ({path_in_words(path)})")
 
 
 def _view_table(view: AnswerView) -> Table:

@@ -184,14 +184,6 @@ def sealed(universe: Universe, *columns: npt.ArrayLike) -> Block:
     return Block.seal(universe, Rows(codes, None))
 
 
-def with_shares(universe: Universe, shares: npt.ArrayLike, n_rows: int) -> Block:
-    """A block of ``n_rows`` rows, divided over the cells by ``shares``."""
-    flat = np.asarray(shares, dtype=np.float64).ravel()
-    counts = (flat / flat.sum() * n_rows).astype(np.int64)
-    counts[0] += n_rows - counts.sum()
-    return sealed(universe, *(np.repeat(of.ravel(), counts) for of in np.indices(universe.shape)))
-
-
 def where(sizes: Sequence[int], chosen: Mapping[int, Iterable[int]]) -> Predicate:
     """The rows with one of the chosen codes of each attribute."""
     factors = {a: np.isin(np.arange(sizes[a]), list(codes)) for a, codes in chosen.items()}
