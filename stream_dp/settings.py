@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -17,9 +17,14 @@ BLOCK_CACHE_MB: Final = 256
 
 _KEY_BYTES: Final = 32
 
+if TYPE_CHECKING:
+    from stream_dp.tokens import Verifier
 
-class WorkerSettings(BaseSettings):
-    """Settings of a worker.
+Settings = TypeVar("Settings", bound="ServerSettings")
+
+
+class ServerSettings(BaseSettings):
+    """The settings that every server of a deployment has: its brokers, its topics, and who may ask.
 
     Attributes:
         bootstrap_servers: The addresses of the Kafka brokers, as ``host:port`` separated by commas.
@@ -29,14 +34,90 @@ class WorkerSettings(BaseSettings):
         kafka_password: The password of that user.
         kafka_ca_file: PEM file with the certificate authority that signed the brokers' certificates.
             Default: the system's certificate authorities.
-        kafka_cert_file: PEM file with the worker's own certificate, for brokers that require one.
+        kafka_cert_file: PEM file with our own certificate, for brokers that require one.
         kafka_key_file: PEM file with the key of that certificate. Default: the file of the certificate.
+        topic_prefix: The prefix of all topic names. Each deployment on shared servers needs its own.
+        identity: Whether each query must carry a signed token that says who asks. ``off`` believes the name
+            in the query.
+        identity_keys: The public keys of the issuer of these tokens: the path of a JWK Set, or an
+            ``https://`` URL. It needs ``identity``.
+        identity_issuer: The ``iss`` that these tokens must have. Keys at a URL need it. Default: any.
+        log_format: The form of the log lines: text, or one JSON object a line.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="STREAM_DP_", frozen=True, extra="ignore")
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    kafka_security_protocol: SecurityProtocol = "PLAINTEXT"
+    kafka_sasl_mechanism: SaslMechanism = "SCRAM-SHA-512"
+    kafka_username: str | None = None
+    kafka_password: SecretStr | None = None
+    kafka_ca_file: str | None = None
+    kafka_cert_file: str | None = None
+    kafka_key_file: str | None = None
+    topic_prefix: str = "stream-dp."
+    identity: Literal["off", "required"] = "off"
+    identity_keys: str | None = None
+    identity_issuer: str | None = None
+    log_format: Literal["text", "json"] = "text"
+
+    @property
+    def broker(self) -> Broker:
+        """The addresses of the brokers and the credentials that they require."""
+        password = self.kafka_password
+        return Broker(
+            self.bootstrap_servers,
+            security_protocol=self.kafka_security_protocol,
+            sasl_mechanism=self.kafka_sasl_mechanism,
+            username=self.kafka_username,
+            password=password.get_secret_value() if password else None,
+            ca_file=self.kafka_ca_file,
+            cert_file=self.kafka_cert_file,
+            key_file=self.kafka_key_file,
+        )
+
+    def verifier(self) -> Verifier | None:
+        """Returns what verifies the tokens of queries, without its keys yet. None where they need no token.
+
+        Raises:
+            InvalidInput: A setting is missing, means nothing without another one, or is not safe.
+        """
+        if self.identity == "off":
+            for name in ("identity_keys", "identity_issuer", "web_token_header"):
+                if getattr(self, name, None) is not None:
+                    raise InvalidInput(
+                        f"STREAM_DP_{name.upper()}",
+                        "it is set, but no query needs a token",
+                        "set STREAM_DP_IDENTITY=required, or unset it",
+                    )
+            return None
+        if self.identity_keys is None:
+            raise InvalidInput(
+                "STREAM_DP_IDENTITY_KEYS",
+                "it is missing, and STREAM_DP_IDENTITY=required needs it",
+                "name the JWK Set of the issuer: a file, or an https:// URL",
+            )
+        from stream_dp.tokens import Verifier  # it is slow to load
+
+        verifier = Verifier(self.identity_keys, issuer=self.identity_issuer)
+        if verifier.is_url and self.identity_issuer is None:
+            raise InvalidInput(
+                "STREAM_DP_IDENTITY_ISSUER",
+                "it is missing, and an issuer with a URL signs tokens for other services too",
+                "set it to the iss of its tokens",
+            )
+        return verifier
+
+
+class WorkerSettings(ServerSettings):
+    """Settings of a worker.
+
+    Attributes:
         redis_url: The address of Redis: ``redis://``, ``rediss://`` or ``unix://``.
             ``redis+sentinel://HOST:26379,HOST:26379/NAME?db=0`` asks these Sentinels for the primary NAME;
             ``rediss+sentinel://`` does so with TLS. A user and password before the hosts are for the servers,
             the options ``sentinel_username`` and ``sentinel_password`` for the Sentinels.
         redis_cluster: Whether the address is one node of a Redis Cluster.
-        topic_prefix: The prefix of all topic names. Each deployment on shared servers needs its own.
         redis_prefix: The prefix of all keys in Redis. Default: derived from the topic prefix.
         group_id: The consumer group of the workers that share the topics. Default: derived from the topic
             prefix.
@@ -53,13 +134,7 @@ class WorkerSettings(BaseSettings):
             ``web_operator_token``.
         web_token_header: The header in which a proxy passes on the signed token of the person it let in, such
             as ``X-Forwarded-Access-Token``. It needs ``identity``.
-        identity: Whether each query must carry a signed token that says who asks. ``off`` believes the name
-            in the query.
-        identity_keys: The public keys of the issuer of these tokens: the path of a JWK Set, or an
-            ``https://`` URL. It needs ``identity``.
-        identity_issuer: The ``iss`` that these tokens must have. Keys at a URL need it. Default: any.
         metrics_port: A port that serves ``/metrics`` without a token, for Prometheus alone.
-        log_format: The form of the log lines: text, or one JSON object a line.
         audit_log: Whether the log has a line for each reply to a query: who asked what, when, and at what
             price.
         person_key_file: A file of at least 32 random bytes, the same for all workers, from which the digests
@@ -74,19 +149,8 @@ class WorkerSettings(BaseSettings):
         crash_at: Kills the process at a named point, written as ``point:n``. It is meant for fault tests.
     """
 
-    model_config = SettingsConfigDict(env_prefix="STREAM_DP_", frozen=True, extra="ignore")
-
-    bootstrap_servers: str = "127.0.0.1:9092"
-    kafka_security_protocol: SecurityProtocol = "PLAINTEXT"
-    kafka_sasl_mechanism: SaslMechanism = "SCRAM-SHA-512"
-    kafka_username: str | None = None
-    kafka_password: SecretStr | None = None
-    kafka_ca_file: str | None = None
-    kafka_cert_file: str | None = None
-    kafka_key_file: str | None = None
     redis_url: str = "redis://127.0.0.1:6379/0"
     redis_cluster: bool = False
-    topic_prefix: str = "stream-dp."
     redis_prefix: str = ""
     group_id: str = ""
     instance_id: str | None = None
@@ -97,11 +161,7 @@ class WorkerSettings(BaseSettings):
     web_operator_token: SecretStr | None = None
     web_analyst_token: SecretStr | None = None
     web_token_header: str | None = None
-    identity: Literal["off", "required"] = "off"
-    identity_keys: str | None = None
-    identity_issuer: str | None = None
     metrics_port: Annotated[int | None, Field(ge=1, le=65535)] = None
-    log_format: Literal["text", "json"] = "text"
     audit_log: bool = False
     person_key_file: str | None = None
     block_cache_mb: Annotated[int, Field(ge=1)] = BLOCK_CACHE_MB
@@ -115,21 +175,6 @@ class WorkerSettings(BaseSettings):
         """Derives the Redis prefix and the consumer group from the topic prefix."""
         name = str(values.get("topic_prefix", "stream-dp.")).rstrip(".-_") or "stream-dp"
         return {"redis_prefix": name, "group_id": f"{name}-worker", **values}
-
-    @property
-    def broker(self) -> Broker:
-        """The addresses of the brokers and the credentials that they require."""
-        password = self.kafka_password
-        return Broker(
-            self.bootstrap_servers,
-            security_protocol=self.kafka_security_protocol,
-            sasl_mechanism=self.kafka_sasl_mechanism,
-            username=self.kafka_username,
-            password=password.get_secret_value() if password else None,
-            ca_file=self.kafka_ca_file,
-            cert_file=self.kafka_cert_file,
-            key_file=self.kafka_key_file,
-        )
 
     def person_key(self) -> bytes | None:
         """Returns what the key file of persons holds; None without one.
@@ -157,6 +202,24 @@ class WorkerSettings(BaseSettings):
         return key
 
 
+class GatewaySettings(ServerSettings):
+    """Settings of a gateway. It has no address of Redis, so it can never reach a row.
+
+    Attributes:
+        gateway_port: The port on which it speaks the Postgres protocol.
+        gateway_bind: The address on which it does. Others than those of this machine need a certificate.
+        gateway_cert_file: PEM file with the certificate of the gateway, with which connections are encrypted.
+        gateway_key_file: PEM file with the key of that certificate.
+        gateway_accounts: The file of the accounts of tools that store one password for years.
+    """
+
+    gateway_port: Annotated[int, Field(ge=1, le=65535)] = 5433
+    gateway_bind: str = "127.0.0.1"
+    gateway_cert_file: str | None = None
+    gateway_key_file: str | None = None
+    gateway_accounts: str | None = None
+
+
 def worker_settings(**given: Any) -> WorkerSettings:
     """Reads the settings from the environment.
 
@@ -170,8 +233,38 @@ def worker_settings(**given: Any) -> WorkerSettings:
         InvalidInput: A variable has a value that is not accepted, or one that contradicts the others. The
             error names the variable and leaves out its value.
     """
+    settings = _read(WorkerSettings, given)
+    if SentinelAddress.read(settings.redis_url) is not None and settings.redis_cluster:
+        raise InvalidInput(
+            "STREAM_DP_REDIS_CLUSTER",
+            "the address is one of Sentinels, and a Cluster has none",
+            "unset it, or give the address of a node of the Cluster",
+        )
+    settings.person_key()
+    return settings
+
+
+def gateway_settings(**given: Any) -> GatewaySettings:
+    """Reads the settings of a gateway from the environment; see ``worker_settings``.
+
+    Raises:
+        InvalidInput: A variable is not accepted, or others could read what clients send.
+    """
+    settings = _read(GatewaySettings, given)
+    if (settings.gateway_cert_file is None) != (settings.gateway_key_file is None):
+        missing = "KEY" if settings.gateway_key_file is None else "CERT"
+        raise InvalidInput(
+            f"STREAM_DP_GATEWAY_{missing}_FILE",
+            "it is missing, and a certificate needs its key",
+            "name both files",
+        )
+    return settings
+
+
+def _read(kind: type[Settings], given: dict[str, Any]) -> Settings:
+    """Reads settings, and checks those of the brokers."""
     try:
-        settings = WorkerSettings(**given)
+        settings = kind(**given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         name = "_".join(map(str, first["loc"])).upper()
@@ -181,11 +274,4 @@ def worker_settings(**given: Any) -> WorkerSettings:
     except InvalidInput as error:
         name = f"STREAM_DP_KAFKA_{error.field.upper()}"
         raise InvalidInput(name, error.problem, error.fix) from None
-    if SentinelAddress.read(settings.redis_url) is not None and settings.redis_cluster:
-        raise InvalidInput(
-            "STREAM_DP_REDIS_CLUSTER",
-            "the address is one of Sentinels, and a Cluster has none",
-            "unset it, or give the address of a node of the Cluster",
-        )
-    settings.person_key()
     return settings

@@ -25,7 +25,6 @@ from stream_dp.pipeline.kafka.servers import (
     check_topics,
     described_topics,
     no_broker,
-    verifier_of,
     view_of,
 )
 from stream_dp.pipeline.kafka.topic_log import KafkaInputReader, KafkaLog, KeyedTopic, end_of
@@ -59,7 +58,7 @@ class Runtime:
         self.names = Topics(settings.topic_prefix)
         self.context = context
         self.broker = Contact()
-        self.verifier = verifier_of(settings)
+        self.verifier = settings.verifier()
         self._settings = settings
         self._noise = noise
         self._worker: Worker | None = None

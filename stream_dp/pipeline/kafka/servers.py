@@ -11,11 +11,10 @@ import kafka.admin
 import kafka.errors
 
 from stream_dp.broker import Broker
-from stream_dp.errors import InvalidInput, ServerUnavailable, UnsafeTopics
+from stream_dp.errors import ServerUnavailable, UnsafeTopics
 from stream_dp.messages import PRIVATE, TIMES, TOPICS, Topics, wrong_settings
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.redis_view import RedisView
-from stream_dp.tokens import Verifier
 
 
 def view_of(settings: WorkerSettings, journal: str = "") -> RedisView:
@@ -31,37 +30,6 @@ def view_of(settings: WorkerSettings, journal: str = "") -> RedisView:
         journal=journal,
         cluster=settings.redis_cluster,
     )
-
-
-def verifier_of(settings: WorkerSettings) -> Verifier | None:
-    """Returns what verifies the tokens of queries, without its keys yet. None where queries need no token.
-
-    Raises:
-        InvalidInput: A setting is missing, means nothing without another one, or is not safe.
-    """
-    if settings.identity == "off":
-        for name in ("identity_keys", "identity_issuer", "web_token_header"):
-            if getattr(settings, name) is not None:
-                raise InvalidInput(
-                    f"STREAM_DP_{name.upper()}",
-                    "it is set, but no query needs a token",
-                    "set STREAM_DP_IDENTITY=required, or unset it",
-                )
-        return None
-    if settings.identity_keys is None:
-        raise InvalidInput(
-            "STREAM_DP_IDENTITY_KEYS",
-            "it is missing, and STREAM_DP_IDENTITY=required needs it",
-            "name the JWK Set of the issuer: a file, or an https:// URL",
-        )
-    verifier = Verifier(settings.identity_keys, issuer=settings.identity_issuer)
-    if verifier.is_url and settings.identity_issuer is None:
-        raise InvalidInput(
-            "STREAM_DP_IDENTITY_ISSUER",
-            "it is missing, and an issuer with a URL signs tokens for other services too",
-            "set it to the iss of its tokens",
-        )
-    return verifier
 
 
 def no_broker(broker: Broker, error: Exception) -> ServerUnavailable:
