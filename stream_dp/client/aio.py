@@ -55,8 +55,15 @@ class AsyncClient(ClientMethods):
 
     async def with_token(self, token: TokenSource) -> AsyncClient:
         """Does the same as ``Client.with_token``."""
+        return await self._twin(partial(self._connected().with_token, token))
+
+    async def under_name(self, analyst: str) -> AsyncClient:
+        """Returns a client under another name, on the connections of this one, where queries need no token."""
+        return await self._twin(partial(self._connected().under_name, analyst))
+
+    async def _twin(self, connected: Callable[[], Session]) -> AsyncClient:
         twin = copy.copy(self)
-        twin._session = await self._run(partial(self._connected().with_token, token))  # noqa: SLF001
+        twin._session = await self._run(connected)  # noqa: SLF001 - of its own class
         return twin
 
     async def ask(

@@ -81,6 +81,13 @@ class Session:
         twin.analyst = twin._credentials.analyst  # noqa: SLF001
         return twin
 
+    def under_name(self, analyst: str) -> Session:
+        """Returns a session under another name, for a deployment that needs no tokens. It ends with this one."""
+        self.open()
+        twin = copy.copy(self)
+        twin.analyst = analyst
+        return twin
+
     def open(self) -> None:
         """Starts to listen for replies now instead of at the first request.
 

@@ -135,11 +135,6 @@ class ResultTable:
         shown = [c for c in self.columns if c.bar_of is None and c.end_of is None]
         barred = {column.bar_of for column in self.columns}
         units = [_unit(column, is_exact=column.name not in barred) for column in shown]
-        said = ""
-        if self.phases is not None:
-            n = len(self.answers)
-            paid = f"{cost(self.cost)}, {least_left(self.answers)}; {phases(self.phases)}"
-            said = f"{n} quer{'y' if n == 1 else 'ies'}; {paid}"
         return AnswerView(
             columns=tuple(ViewColumn(c.name, unit) for c, unit in zip(shown, units, strict=True)),
             rows=tuple(
@@ -147,9 +142,18 @@ class ResultTable:
                 for row in self._figures()
             ),
             n_rows=len(self.rows),
-            costs=said,
+            costs=self.costs,
             notes=tuple(f"note: {note}" for note in self.notes),
         )
+
+    @property
+    def costs(self) -> str:
+        """How many queries it took, what they cost, and what is left. Empty where nothing was asked."""
+        if self.phases is None:
+            return ""
+        n = len(self.answers)
+        paid = f"{cost(self.cost)}, {least_left(self.answers)}; {phases(self.phases)}"
+        return f"{n} quer{'y' if n == 1 else 'ies'}; {paid}"
 
     def _figures(self) -> Iterator[list[Figure]]:
         """Yields the figures of each row."""
