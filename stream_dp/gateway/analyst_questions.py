@@ -1,0 +1,224 @@
+"""What the questions of one analyst give: from the catalogs, or asked over Kafka."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlglot import exp
+
+from stream_dp.client import AsyncClient
+from stream_dp.client.statements.statement import Statement, statement_of
+from stream_dp.client.statements.result_table import BAR, ResultTable
+from stream_dp.display.figure_text import share
+from stream_dp.display.price_words import NOTHING_ASKED, quote_in_words
+from stream_dp.gateway.admission import Login
+from stream_dp.gateway.catalogs.catalog_process import (
+    CatalogView,
+    is_about_catalogs,
+    type_of_column,
+)
+from stream_dp.gateway.deployment import Deployment
+from stream_dp.gateway.protocol.server_messages import Columns
+from stream_dp.gateway.protocol.session_settings import SessionSettings
+from stream_dp.gateway.protocol.sql_fault import SqlFault
+from stream_dp.gateway.protocol.statement_result import StatementResult
+from stream_dp.gateway.protocol.statement_texts import parameters_in, tree_of
+from stream_dp.gateway.published_facts import PublishedFacts, pg_type
+from stream_dp.messages import QuotedBundle, RefusedAnswer
+from stream_dp.sql import StatementPlan
+
+_CHOOSING: Final = ("where", "having", "limit", "offset", "order")
+"""The clauses that do not decide which columns a table has."""
+
+
+class AnalystQuestions:
+    """Answers the questions of one connection.
+
+    Args:
+        deployment: What all connections share.
+        login: Who asks.
+        database: The database that the connection named.
+    """
+
+    def __init__(self, deployment: Deployment, login: Login, database: str) -> None:
+        self._deployment = deployment
+        self._login = login
+        self._database = database
+        self._types: tuple[int, Mapping[str, str]] = (-1, {})
+        self._twin: tuple[AsyncClient, AsyncClient] | None = None
+
+    @property
+    def type_of_column(self) -> Mapping[str, str]:
+        facts = self._deployment.reader.facts
+        if self._types[0] != facts.version:
+            tables = facts.tables(self._login.seen)
+            found = {c.name.lower(): c.type for table in tables for c in table.columns}
+            self._types = facts.version, _ColumnTypes(found)
+        return self._types[1]
+
+    async def describe(self, text: str, settings: SessionSettings) -> Columns:
+        await self._login.check()
+        facts = await self._facts(text)
+        if self._is_about_catalogs(text, facts):
+            return await self._deployment.catalogs.describe(
+                text, self._view(facts), settings.values
+            )
+        written = _without_choice(text) if parameters_in(text) else text
+        _, plan = await self._deployment.plan(written, facts, self._login.seen)
+        return _columns(plan, settings)
+
+    async def answer(self, text: str, settings: SessionSettings) -> StatementResult:
+        await self._login.check()
+        facts = await self._facts(text)
+        if self._is_about_catalogs(text, facts):
+            found = await self._deployment.catalogs.answer(text, self._view(facts), settings.values)
+            return StatementResult(found.columns, found.rows)
+        dataset, plan = await self._deployment.plan(text, facts, self._login.seen)
+        if not plan.queries:
+            table = _unasked(text, dataset, plan)
+        else:
+            table = await self._deployment.answers.table(
+                await self._client(),
+                self._login.analyst,
+                text,
+                dataset,
+                plan,
+                phases=self._deployment.phases(dataset),
+                **_about(settings),
+            )
+        return _result(table, plan, settings)
+
+    async def price(self, text: str, settings: SessionSettings) -> Sequence[str]:
+        await self._login.check()
+        facts = await self._facts(text)
+        if self._is_about_catalogs(text, facts):
+            return ["Public tables alone  (cost=0.00..0.00 rows=1 width=8)", NOTHING_ASKED]
+        dataset, plan = await self._deployment.plan(text, facts, self._login.seen)
+        client = await self._client()
+        asked = statement_of(text, dataset, plan, query_id=None, window=None, **_about(settings))
+        quote = await client.quote_statements([asked])
+        return list(_price_lines(dataset, plan, quote))
+
+    async def budget(self) -> str:
+        await self._login.check()
+        facts = await self._deployment.reader.fresh()
+        found = []
+        for name in sorted(facts.seen(self._login.seen)):
+            odometer = facts.odometers.get(name)
+            n = len(odometer.blocks) if odometer else 0
+            left = 1.0 - (odometer.most_spent if odometer else 0.0)
+            phases = f"{n} phase{'' if n == 1 else 's'}"
+            found.append(
+                f"{name}: {share(max(0.0, left))} left of the phase with least left ({phases})"
+            )
+        return "; ".join(found) or "there is no data set yet"
+
+    # ------------------------------------------------------------ pieces
+
+    async def _facts(self, text: str) -> PublishedFacts:
+        """Returns the facts: read again where the statement may be about what has just changed."""
+        reader = self._deployment.reader
+        facts = reader.facts
+        tree = _tree(text)
+        if tree is None:
+            return facts
+        for table in tree.find_all(exp.Table):
+            if table.name.lower() not in facts.definitions or table.db.lower() not in (
+                "",
+                "public",
+            ):
+                return await reader.fresh()
+        return facts
+
+    def _is_about_catalogs(self, text: str, facts: PublishedFacts) -> bool:
+        tree = _tree(text)
+        return tree is not None and is_about_catalogs(tree, facts.tables(self._login.seen))
+
+    def _view(self, facts: PublishedFacts) -> CatalogView:
+        seen = self._login.seen
+        names = "all" if seen is None else ",".join(sorted(seen))
+        key = f"{facts.version} {self._login.analyst} {self._database} {names}"
+        return CatalogView(key, self._database, self._login.analyst, facts.tables(seen))
+
+    async def _client(self) -> AsyncClient:
+        """Returns a client under the name of the analyst."""
+        client = self._deployment.client
+        if self._twin is None or self._twin[0] is not client:
+            twin = await self._login.client(client)
+            self._twin = client, twin
+        return self._twin[1]
+
+
+class _ColumnTypes(dict[str, str]):
+    """The types of columns by name: those of data sets, or else those of catalogs."""
+
+    def get(self, name: str, default: Any = None) -> Any:  # type: ignore[override]
+        return super().get(name) or type_of_column(name) or default
+
+
+def _tree(text: str) -> Any:
+    """Returns the tree of a question. None where only ``stream_dp.sql`` reads it, or nobody does."""
+    try:
+        return tree_of(text)
+    except SqlFault:
+        return None
+
+
+def _without_choice(text: str) -> str:
+    """Returns a question without the clauses that choose rows: a value to come decides no column."""
+    tree = _tree(text)
+    if tree is None or not isinstance(tree, exp.Select):
+        return text
+    tree = copy.deepcopy(tree)
+    for select in tree.find_all(exp.Select):
+        for clause in _CHOOSING:
+            select.set(clause, None)
+    found: str = tree.sql(dialect="postgres")
+    return found
+
+
+def _about(settings: SessionSettings) -> dict[str, Any]:
+    return {"last_phases": settings.last_phases, "at_most": settings.at_most}
+
+
+def _columns(plan: StatementPlan, settings: SessionSettings) -> Columns:
+    """Returns the selected columns, and behind all of them their bars, so that positions stay."""
+    found = [(output.name, pg_type(output.type)) for output in plan.outputs]
+    if settings.has_bars:
+        found += [(f"{one.name}{BAR}", "float8") for one in plan.outputs if one.has_bar]
+    return found
+
+
+def _unasked(text: str, dataset: str, plan: StatementPlan) -> ResultTable:
+    table = Statement(text, dataset, plan).table([])
+    assert isinstance(table, ResultTable), "nothing was asked that could be refused"
+    return table
+
+
+def _result(table: ResultTable, plan: StatementPlan, settings: SessionSettings) -> StatementResult:
+    """Returns a table as the columns that were described, with its price and its notes."""
+    selected, bars, at = list[int](), list[int](), 0
+    for output in plan.outputs:
+        selected.append(at)
+        if output.has_bar:
+            bars.append(at + 1)
+        at += 1 + output.has_bar
+    places = selected + bars * settings.has_bars
+    rows = [tuple(row[place] for place in places) for row in table.rows]
+    notices = [table.costs, *table.notes] if table.costs else list(table.notes)
+    return StatementResult(_columns(plan, settings), rows, notices=notices)
+
+
+def _price_lines(
+    dataset: str, plan: StatementPlan, quote: QuotedBundle | RefusedAnswer | None
+) -> Sequence[str]:
+    """Returns a price in words. The first line ends as that of Postgres does, with a percentage as cost."""
+    width = 8 * len(plan.outputs)
+    if isinstance(quote, RefusedAnswer):
+        raise SqlFault("53400", quote.reason.message, detail=quote.reason.code)
+    most = 0.0 if quote is None else 100 * (quote.together.most or quote.together.high)
+    head = f"Noisy answers about {dataset}  (cost=0.00..{most:.2f} rows=1 width={width})"
+    words = NOTHING_ASKED if quote is None else quote_in_words(quote)
+    return [head, f"  {words}", "  cost is in percent of a phase's budget"]

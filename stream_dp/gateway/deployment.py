@@ -1,0 +1,174 @@
+"""What all connections share: the client of Kafka, the facts, the catalogs, plans and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from stream_dp import sql
+from stream_dp.client import AsyncClient
+from stream_dp.errors import ServerUnavailable, StreamDPError
+from stream_dp.gateway.catalogs.catalog_process import CatalogProcess
+from stream_dp.gateway.published_facts import FactsReader, PublishedFacts
+from stream_dp.gateway.shared_answers import SharedAnswers
+from stream_dp.gateway.protocol.sql_fault import SqlFault
+from stream_dp.messages import Event
+from stream_dp.sql import Dimension, StatementPlan
+
+_log = logging.getLogger(__name__)
+
+_PLANS: Final = 1_000
+_RETRY_S: Final = 2.0
+
+
+class Deployment:
+    """The data sets behind one gateway.
+
+    Args:
+        connect: A function that makes a client, which is not yet connected.
+
+    Attributes:
+        answers: The answers.
+        catalogs: The process of the catalogs.
+    """
+
+    def __init__(self, connect: Callable[[], AsyncClient]) -> None:
+        self._connect = connect
+        self._client: AsyncClient | None = None
+        self._reader: FactsReader | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._plans: OrderedDict[tuple[int, str], tuple[str, StatementPlan]] = OrderedDict()
+        self.answers = SharedAnswers()
+        self.catalogs = CatalogProcess()
+
+    async def start(self) -> None:
+        """Connects, and reads what the topics tell.
+
+        Raises:
+            ServerUnavailable: No broker answers, or the topics do not exist.
+        """
+        await self.catalogs.start()
+        await self._open()
+        self._following = asyncio.create_task(self._follow())
+
+    async def close(self) -> None:
+        """Ends all of it."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait([self._following])
+        if self._client is not None:
+            await self._client.close()
+        await self.catalogs.close()
+
+    async def _open(self) -> None:
+        client = await self._connect().__aenter__()
+        reader = FactsReader(client)
+        try:
+            await client.open()
+            await reader.fresh()
+        except BaseException:
+            await client.close()
+            raise
+        self._client, self._reader = client, reader
+
+    async def _follow(self) -> None:
+        """Takes in what events tell, and connects again when the brokers were away for long."""
+        while True:
+            try:
+                if self._client is None:
+                    await self._open()
+                assert self._client is not None, "it is open"
+                assert self._reader is not None, "it was made with the client"
+                async for reply in self._client.follow():
+                    if isinstance(reply, Event):
+                        self._reader.announce(reply)
+            except StreamDPError as error:
+                _log.warning("the gateway connects again: %s", error)
+            client, self._client = self._client, None
+            if client is not None:
+                with contextlib.suppress(StreamDPError):
+                    await client.close()
+            await asyncio.sleep(_RETRY_S)
+
+    @property
+    def client(self) -> AsyncClient:
+        """The client.
+
+        Raises:
+            ServerUnavailable: The brokers are away.
+        """
+        if self._client is None:
+            raise ServerUnavailable("no broker answers at the moment")
+        return self._client
+
+    @property
+    def reader(self) -> FactsReader:
+        """What reads the facts.
+
+        Raises:
+            ServerUnavailable: The brokers are away.
+        """
+        if self._client is None or self._reader is None:
+            raise ServerUnavailable("no broker answers at the moment")
+        return self._reader
+
+    def phases(self, dataset: str) -> int:
+        """Returns the number of open phases of a data set."""
+        return self.reader.phases.get(dataset, 0)
+
+    async def plan(
+        self, text: str, facts: PublishedFacts, seen: frozenset[str] | None
+    ) -> tuple[str, StatementPlan]:
+        """Returns the data set that a question is about, and its plan. It is planned once, and in a thread.
+
+        Raises:
+            InvalidQuery: It cannot be asked.
+        """
+        key = (facts.version, text)
+        if (found := self._plans.get(key)) is None:
+            found = await asyncio.to_thread(_planned, text, facts)
+            self._plans[key] = found
+            if len(self._plans) > _PLANS:
+                self._plans.popitem(last=False)
+        else:
+            self._plans.move_to_end(key)
+        if found[0] not in facts.seen(seen):
+            raise unknown_table(found[0])
+        return found
+
+
+def _planned(text: str, facts: PublishedFacts) -> tuple[str, StatementPlan]:
+    names = sql.names_of(text)
+    name = (names.dataset or "").lower()
+    if name not in facts.definitions:
+        raise unknown_table(name)
+    definition = facts.definitions[name]
+    unit = definition.privacy.unit
+    dimensions = {
+        one: Dimension(
+            one, table.key, dict(zip(table.columns, table.types, strict=True)), table.lines()
+        )
+        for one, table in facts.dimensions.items()
+        if one in {joined.lower() for joined in names.joined}
+    }
+    plan = sql.plan(
+        text,
+        [attribute.model_dump() for attribute in definition.attributes],
+        dataset=name,
+        unit=None if unit is None else unit.model_dump(),
+        dimensions=dimensions,
+    )
+    return name, plan
+
+
+def unknown_table(name: str) -> SqlFault:
+    """Returns the fault of a name that is none of a table that one may see."""
+    return SqlFault(
+        "42P01",
+        f'relation "{name}" does not exist',
+        hint="SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'",
+    )

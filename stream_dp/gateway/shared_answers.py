@@ -1,0 +1,105 @@
+"""Answers that several connections share: a statement that was asked before costs nothing, and is not sent again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from stream_dp.client import AsyncClient, Refusal, Rejection, ResultTable
+from stream_dp.client.statements.statement import Statement, statement_of
+from stream_dp.sql import StatementPlan
+
+_MOST_WAITING: Final = 24
+_REMEMBERED: Final = 2_000
+_MOST_VALUES: Final = 20_000
+_TIMEOUT_S: Final = 120.0
+
+
+class SharedAnswers:
+    """Asks statements under ids that follow from what is asked.
+
+    The id is made of the analyst, the data set, the queries and the number of open phases. So a refresh is the
+    same query, and a new phase gives a new answer. One that was refused is asked under another id next time.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, ResultTable] = OrderedDict()
+        self._refused: OrderedDict[str, int] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[ResultTable]] = {}
+        self._room = asyncio.Semaphore(_MOST_WAITING)
+
+    async def table(
+        self,
+        client: AsyncClient,
+        analyst: str,
+        text: str,
+        dataset: str,
+        plan: StatementPlan,
+        *,
+        phases: int,
+        **about: Any,
+    ) -> ResultTable:
+        """Returns the table of a statement.
+
+        Args:
+            client: The client that asks, under the name of the analyst.
+            analyst: The analyst.
+            text: The statement.
+            dataset: The data set.
+            plan: Its plan.
+            phases: The number of open phases.
+            **about: ``last_phases`` and ``at_most`` of the statement.
+
+        Raises:
+            Refusal: A query of it was refused.
+            Rejection: The worker rejected one.
+            StreamDPError: There is no reply.
+        """
+        base = _digest(analyst, dataset, plan.queries, phases, about)
+        if (found := self._known.get(base)) is not None:
+            self._known.move_to_end(base)
+            return found
+        if (task := self._asking.get(base)) is None:
+            again = self._refused.get(base, 0)
+            query_id = f"pg-{base}-{again}" if again else f"pg-{base}"
+            asked = statement_of(text, dataset, plan, query_id=query_id, window=None, **about)
+            task = asyncio.create_task(self._asked(client, asked, base))
+            self._asking[base] = task
+            task.add_done_callback(lambda done: self._ended(base, done))
+        return await asyncio.shield(task)
+
+    async def _asked(self, client: AsyncClient, asked: Statement, base: str) -> ResultTable:
+        async with self._room:
+            (found,) = await client.ask_statements([asked], timeout_s=_TIMEOUT_S)
+        if isinstance(found, Refusal | Rejection):
+            _keep(self._refused, base, self._refused.get(base, 0) + 1)
+            raise found
+        if len(found.rows) * len(found.columns) <= _MOST_VALUES:
+            _keep(self._known, base, found)
+        return found
+
+    def _ended(self, base: str, task: asyncio.Task[ResultTable]) -> None:
+        del self._asking[base]
+        if not task.cancelled():
+            task.exception()  # whoever waited was told
+
+
+def _keep(known: OrderedDict[str, Any], key: str, value: object) -> None:
+    known[key] = value
+    if len(known) > _REMEMBERED:
+        known.popitem(last=False)
+
+
+def _digest(
+    analyst: str,
+    dataset: str,
+    queries: tuple[Mapping[str, Any], ...],
+    phases: int,
+    about: Mapping[str, Any],
+) -> str:
+    asked = json.dumps([analyst, dataset, queries, phases, about], sort_keys=True, default=str)
+    return hashlib.sha256(asked.encode()).hexdigest()[:32]
