@@ -282,7 +282,7 @@ def atoms_in(expression: Any) -> Iterator[Atom]:
 
 def _not_grouped(node: Any) -> Fault:
     fix = f"add GROUP BY {node.sql(Grammar)}"
-    return Fault(node, f"{short(node)} is not grouped by", fix)
+    return Fault(node, f"{short(node)} is not grouped by", fix, sort="not_grouped")
 
 
 def _ratio(above: Any, below: Any) -> Any:
