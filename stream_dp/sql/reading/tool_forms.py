@@ -6,10 +6,11 @@
 | ``public.people.city`` | ``people.city`` |
 | ``30::INTEGER``, ``'Graz'::VARCHAR``, ``TO_DATE('2026-01-01', 'YYYY-MM-DD')`` | the constant |
 | ``city::TEXT`` of a category | ``city`` |
+| ``DATE_TRUNC('day', c)``, ``c::DATE`` of a category that lists days | ``c`` |
 | ``city = ANY('{Graz,Bonn}')``, ``= ANY(ARRAY[...])``, ``<> ALL(...)`` | ``city IN ('Graz', 'Bonn')``, ``NOT IN`` |
 | ``CASE WHEN x = 0 THEN NULL ELSE x END`` | ``NULLIF(x, 0)`` |
 | ``DATE_TRUNC('month', d::TIMESTAMP)::DATE``, ``TRUNC(EXTRACT(YEAR FROM d))`` | without the casts |
-| ``d BETWEEN '2026-01-01T09:30:00Z' AND '...Z'`` of a date by day | ``DATE_TRUNC('day', d) BETWEEN ...`` |
+| ``d BETWEEN '2026-01-01T09:30:00Z' AND '...Z'`` of a date by day | the same of ``DATE_TRUNC('day', d)`` |
 | ``SELECT city, SUM(n) FROM (SELECT city, COUNT(*) AS n ... GROUP BY city) GROUP BY city`` | the counts |
 | ``COUNT(*) AS select`` | ``COUNT(*) AS "select"`` |
 """
@@ -36,7 +37,8 @@ _TIMES: Final = (_TYPES.DATE, _TYPES.TIMESTAMP, _TYPES.TIMESTAMPNTZ, _TYPES.TIME
 _TRUTHS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 _NUMBER: Final = re.compile(r"(-?)(\d+(?:\.\d+)?)", re.ASCII)
 _ELEMENT: Final = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*+)"|([^",{}\\]*+))\s*(?:,|$)', re.DOTALL)
-_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z", re.ASCII)
+_INSTANT: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z", re.ASCII)
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _PARTS: Final = (exp.Extract, exp.Year, exp.Quarter, exp.Month, exp.Day)
 _TRUNCATIONS: Final = (exp.DateTrunc, exp.TimestampTrunc)
 _WITHIN_A_DAY: Final = ("hour", "minute", "second")
@@ -68,13 +70,13 @@ def as_plain_sql(select: Any, attributes: Sequence[Mapping[str, Any]]) -> None:
         found = None if rule is None else rule(node, known)
         if found is not None and found is not node:
             node.replace(found)
+    for each in list(select.find_all(exp.Select)):
+        _unwrap(each)
     for item, name in named:
         now = select.expressions[places[id(item)]]
         if now.sql(Grammar) != name:
             alias = exp.alias_(now.copy(), exp.to_identifier(name, quoted=True), copy=False)
             now.replace(alias)
-    for each in list(select.find_all(exp.Select)):
-        _unwrap(each)
 
 
 # ---------------------------------------------------------------- names
@@ -102,6 +104,7 @@ def _cast(node: Any, known: _Attributes) -> Any:
     if isinstance(inner, exp.Column):
         attribute = known.get(inner.name.lower(), {"type": ""})
         is_text = kind in _TEXTS and not node.to.expressions and attribute["type"] == "category"
+        is_text |= kind == _TYPES.DATE and _is_of_days(attribute)
         around = node.parent
         while isinstance(around, exp.Paren):
             around = around.parent
@@ -113,6 +116,19 @@ def _cast(node: Any, known: _Attributes) -> Any:
     if isinstance(inner, _PARTS) and kind in exp.DataType.NUMERIC_TYPES:
         return inner
     return _constant(inner, kind, node.to.expressions)
+
+
+def _is_of_days(attribute: Mapping[str, Any]) -> bool:
+    """Returns whether an attribute is a category that lists days."""
+    values = attribute.get("values", ())
+    return bool(values) and all(_DAY.fullmatch(value) for value in values)
+
+
+def _truncation(node: Any, known: _Attributes) -> Any:
+    """Returns the category that lists days in place of its days."""
+    of = node.this.unnest()
+    attribute = known.get(of.name.lower(), {}) if isinstance(of, exp.Column) else {}
+    return of if node.text("unit").lower() == "day" and _is_of_days(attribute) else None
 
 
 def _is_within(cast: Any, around: Any) -> bool:
@@ -231,16 +247,16 @@ def _between_instants(node: Any, known: _Attributes) -> Any:
     They are the ends of what a dashboard shows, and lie anywhere within a period.
     """
     low, high, of = node.args["low"], node.args["high"], node.this.unnest()
-    are_instants = all(
-        isinstance(end, exp.Literal) and end.is_string and _INSTANT.fullmatch(end.this)
-        for end in (low, high)
-    )
-    attribute = known.get(of.name.lower()) if isinstance(of, exp.Column) else None
-    if not are_instants or attribute is None or attribute["type"] != "date":
+    written = [_INSTANT.fullmatch(each.this) for each in (low, high) if isinstance(each, exp.Literal)]
+    attribute = known.get(of.name.lower(), {}) if isinstance(of, exp.Column) else {}
+    if len(written) < 2 or None in written or attribute.get("by", "weekday") in CYCLES:
         return None
-    if (unit := attribute["by"]) not in CYCLES:
-        node.set("this", exp.TimestampTrunc(this=of.copy(), unit=exp.var(unit.upper())))
-    return None
+    for literal, found in zip((low, high), written, strict=True):
+        literal.set("this", f"{found[1]}Z")  # periods begin at full seconds
+    is_later = (written[0][2] or "").strip("0")
+    begins = exp.TimestampTrunc(this=of.copy(), unit=exp.var(attribute["by"].upper()))
+    first = (exp.GT if is_later else exp.GTE)(this=begins, expression=low)
+    return exp.and_(first, exp.LTE(this=begins.copy(), expression=high), copy=False)
 
 
 # ---------------------------------------------------------------- SELECT around counts
@@ -340,6 +356,8 @@ _RULES: Final[Mapping[Any, Callable[[Any, _Attributes], Any]]] = {
     exp.Cast: _cast,
     exp.TryCast: _cast,
     exp.Anonymous: _read_time,
+    exp.DateTrunc: _truncation,
+    exp.TimestampTrunc: _truncation,
     exp.EQ: _listed,
     exp.NEQ: _listed,
     exp.Case: _nullif,
