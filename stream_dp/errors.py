@@ -6,7 +6,10 @@ repr of an error carries a row, a true count, a margin or a noise draw.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
+
+QuerySort: TypeAlias = Literal["syntax", "no_table", "no_column", "not_grouped", "rows", "other"]
+"""Why a statement in SQL cannot be asked: ``InvalidQuery`` says what each of them means."""
 
 
 class StreamDPError(Exception):
@@ -63,9 +66,46 @@ class InvalidBatch(InvalidInput):
 
 
 class InvalidQuery(InvalidInput):
-    """A query cannot be asked of this schema. Its ``reason`` is the code that is published."""
+    """A query cannot be asked of this schema. Its ``reason`` is the code that is published.
+
+    Attributes:
+        sort: The sort of the fault in a statement: ``syntax`` cannot be read, ``no_table`` names an unknown
+            data set or table, ``no_column`` an unknown attribute, ``not_grouped`` has a column beside
+            aggregates, ``rows`` asks for rows, and ``other`` is all else.
+        offset: Where the fault begins, as the number of characters before it. None outside of statements.
+    """
 
     code: ClassVar[str] = "invalid_query"
+
+    def __init__(
+        self,
+        field: str,
+        problem: str,
+        fix: str,
+        *,
+        reason: str | None = None,
+        sort: QuerySort = "other",
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(field, problem, fix, reason=reason)
+        self.sort = sort
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[object, ...]:
+        told = (self.field, self.problem, self.fix, self.reason, self.sort, self.offset)
+        return (_rebuilt_query, (type(self), *told))
+
+
+def _rebuilt_query(
+    kind: type[InvalidQuery],
+    field: str,
+    problem: str,
+    fix: str,
+    reason: str,
+    sort: QuerySort,
+    offset: int | None,
+) -> InvalidQuery:
+    return kind(field, problem, fix, reason=reason, sort=sort, offset=offset)
 
 
 class InvalidMessage(InvalidInput):

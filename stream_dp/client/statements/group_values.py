@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -108,6 +109,11 @@ class GroupValues:
                 return self.of(value, replace(group, part=part)) if known else MISSING
             case Call(name="persons", arguments=(whole, largest)):
                 return number_of_persons(self.of(whole, group), self.of(largest, group))
+            case Call(name="error_bar", arguments=(value,)):
+                found = self.of(value, group)
+                return Figure(None if found.value is None else found.bar)
+            case Call(name="lower_bound" | "upper_bound" as name, arguments=(value, whole)):
+                return _end(name, self.of(value, group), is_whole=whole == Constant(value=True))
             case Call(name="n_parts", arguments=(Constant(value=int(most)),)):
                 return Figure(min(group.part + 1, most))
             case Call(name=name, arguments=arguments):
@@ -240,6 +246,14 @@ def _cells(answer: NoisyAnswer | RefusedAnswer) -> AnswerCells | RefusedAnswer:
         known = [part.answer for part in answer.parts if isinstance(part.answer, NoisyAnswer)]
         answer = max(known, key=lambda one: one.n)
     return answer if isinstance(answer, RefusedAnswer) else AnswerCells(answer)
+
+
+def _end(name: str, figure: Figure, *, is_whole: bool) -> Figure:
+    """Returns the least or the largest value that a bar allows, as ``ResultTable.ends`` has it."""
+    if figure.value is None or figure.ends is None:
+        return MISSING
+    end, outwards = figure.ends[name == "upper_bound"], (math.floor, math.ceil)
+    return Figure(outwards[name == "upper_bound"](end) if is_whole else end)
 
 
 def _by_bars(name: str, figures: Sequence[Figure]) -> set[Truth]:

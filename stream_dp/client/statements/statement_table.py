@@ -27,6 +27,7 @@ from stream_dp.sql.plan.statement_plan import (
     Order,
     Published,
     StatementPlan,
+    has_bar,
     published_in,
 )
 
@@ -147,7 +148,7 @@ class _Table:
             found = [self._values.of(output.expression, row) for row in rows]
             columns.append(Column(output.name, output.type))
             values.append([_typed(each.value, output.type) for each in found])
-            if not isinstance(output.expression, Key):
+            if output.has_bar:
                 columns.append(Column(f"{output.name}{BAR}", "real", bar_of=output.name))
                 values.append([None if each.value is None else each.bar for each in found])
                 known = [None if each.value is None else each.ends for each in found]
@@ -257,8 +258,8 @@ class _Table:
             holds = {row: self._values.outcomes(plan.having, row, by_bars=True) for row in rows}
             chosen.append(plan.having)
         ranked = plan.order[0] if plan.chooses_by_order else None
-        if ranked is not None and not list(published_in(ranked.expression)):
-            ranked = None  # published values only decide among equal ones
+        if ranked is not None and not has_bar(ranked.expression):
+            ranked = None  # published values only decide among equal ones, or by their bars
         if ranked and any(
             self._values.of(ranked.expression, row).place is not None for row in rows
         ):

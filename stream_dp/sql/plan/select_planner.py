@@ -33,7 +33,7 @@ from stream_dp.sql.reading.faults import Fault, Work
 from stream_dp.sql.reading.literals import whole_number
 from stream_dp.sql.reading.scopes import Scope, name_of
 from stream_dp.sql.reading.statement_text import StatementText
-from stream_dp.sql.reading.unaskable import check_askable
+from stream_dp.sql.reading.unaskable import check_askable, list_of_rows
 from stream_dp.sql.terms.aggregates import Aggregates, Atom, parts_in
 from stream_dp.sql.terms.attribute_cells import n_cells
 from stream_dp.sql.terms.columns import Columns
@@ -221,6 +221,7 @@ class _SelectPlanner:
         self._dataset = dataset
         self._impossible = impossible
         self._work = Work()
+        self._rows = list_of_rows(select, attributes)
         self._window = take_window(select, names)
         self._scope = Scope(select)
         self._select = self._scope.select
@@ -235,6 +236,8 @@ class _SelectPlanner:
         where = conjunction(
             [*map(self._conditions.true, self._scope.wheres), *self._joined.matched]
         )
+        if self._rows is not None:
+            raise self._rows
         self._add_groups(series)
         period = self._groups.series
         found = self._table(where)

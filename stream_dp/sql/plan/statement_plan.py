@@ -11,6 +11,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 NO_ROWS: Final = -1
 
+OF_BARS: Final = ("error_bar", "lower_bound", "upper_bound")
+"""The functions that say how wide the bar of a value is, or where it ends."""
+
 Scalar: TypeAlias = str | int | float | bool | None
 ValueType: TypeAlias = Literal["text", "integer", "real", "boolean", "date", "timestamp"]
 Part: TypeAlias = Literal["count", "rows", "total", "mean", "share", "found", "spread"]
@@ -65,7 +68,9 @@ class Call:
         name: ``+ - * / neg round abs coalesce`` make numbers. ``lag`` is a value of an earlier part of a
             series, and ``n_parts`` the number of parts in a frame. ``persons`` lies between a count
             of one phase and that of all. ``and or not = <> < <= > >= in is_null is_true is_unknown``
-            make truth values, which may be unknown.
+            make truth values, which may be unknown. ``error_bar`` is the half width of a value, and
+            ``lower_bound`` and ``upper_bound`` are the ends of its bar, which are whole where their second
+            argument says so.
         arguments: What it is applied to.
     """
 
@@ -127,6 +132,11 @@ class Output:
     name: str
     type: ValueType
     expression: Expression
+
+    @property
+    def has_bar(self) -> bool:
+        """Whether the table has a column of half widths for it."""
+        return has_bar(self.expression)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +228,13 @@ class StatementPlan:
         """Whether published values decide which rows are the first ones."""
         is_cut = self.limit is not None or self.offset > 0
         return is_cut and any(_has_published(each.expression) for each in self.order)
+
+
+def has_bar(expression: Expression) -> bool:
+    """Returns whether an expression is worked out from published values, and not just from their bars."""
+    if isinstance(expression, Call):
+        return expression.name not in OF_BARS and any(map(has_bar, expression.arguments))
+    return isinstance(expression, Published)
 
 
 def published_in(expression: Expression) -> Iterator[Published]:

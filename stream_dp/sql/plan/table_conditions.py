@@ -12,7 +12,7 @@ from stream_dp.sql.plan.group_columns import Axis, GroupColumns
 from stream_dp.sql.plan.statement_plan import Among, Call, Constant, Key
 from stream_dp.sql.plan.table_values import TableValues
 from stream_dp.sql.reading.faults import Fault, short
-from stream_dp.sql.terms.aggregates import TRUTHS, parts_in
+from stream_dp.sql.terms.aggregates import TRUTHS, Atom, parts_in
 from stream_dp.sql.terms.attribute_cells import cells_of
 from stream_dp.sql.terms.comparisons import Comparison, comparison_of
 from stream_dp.sql.terms.condition_trees import Conditions, ConditionWalk
@@ -73,7 +73,10 @@ class TableConditions(ConditionWalk[Any]):
     def _is_null(self, node: Any, subject: Any) -> Any:
         if isinstance(subject, TRUTHS) and self.groups.index_of(subject) is None:
             return Call("is_unknown", (self.condition(subject),))
-        return Call("is_null", (self.values.value(subject),))
+        value = self.values.value(subject)
+        if isinstance(value, Atom) and value.part == "count":
+            return self._of_all(holds=False)
+        return Call("is_null", (value,))
 
     def _check_names(self, node: Any) -> None:
         self.values.value(node.this)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from stream_dp.sql.plan.group_columns import Axis, GroupColumns
-from stream_dp.sql.plan.statement_plan import Call, Constant, Key, ValueType
+from stream_dp.sql.plan.statement_plan import OF_BARS, Call, Constant, Key, ValueType
 from stream_dp.sql.plan.window_functions import FRAMED, SHIFTED, frame_of, parts_before
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.grammar import Grammar
@@ -87,6 +87,8 @@ class TableValues:
             raise _not_grouped(node)
         if isinstance(node, exp.Window):
             return self._over(node)
+        if isinstance(node, exp.Anonymous) and node.name.lower() in OF_BARS:
+            return self._of_bar(node)
         return self.aggregates.value(node)
 
     def comparable(self, at: Any, nodes: Sequence[Any]) -> tuple[Any, ...]:
@@ -111,6 +113,10 @@ class TableValues:
     def type_of(self, expression: Any) -> ValueType:
         """Returns the type of a column."""
         match expression:
+            case Call(name="error_bar"):
+                return "real"
+            case Call(name="lower_bound" | "upper_bound", arguments=(_, whole)):
+                return "integer" if whole == Constant(value=True) else "real"
             case Key(index=index):
                 return self.groups.axes[index].type
             case Atom(part="found") | Constant(value=None | str()):
@@ -174,6 +180,21 @@ class TableValues:
             fix = "compute with COUNT(*), SUM or AVG; a bin is a text such as '30 to 64'"
             raise Fault(node, problem, fix)
         return found
+
+    def _of_bar(self, node: Any) -> Any:
+        """Translates ERROR_BAR, LOWER_BOUND or UPPER_BOUND of a value with a bar."""
+        name = node.name.lower()
+        found = self.value(node.expressions[0]) if len(node.expressions) == 1 else None
+        if not _has_bar(found):
+            problem = f"{short(node)} is not of one value with a bar"
+            fix = f"write {name.upper()}(n) of an aggregate, or of the alias of one"
+            raise Fault(node, problem, fix)
+        if name == "error_bar":
+            return Call(name, (found,))
+        if isinstance(found, Atom) and found.part == "found" and '"correlation"' not in found.found:
+            fix = f"omit it, or write ERROR_BAR for the half width of its rank"
+            raise Fault(node, f"{short(node)} is of bins, which have no bounds", fix)
+        return Call(name, (found, Constant(self.type_of(found) == "integer")))
 
     def _subquery(self, node: Any) -> Any:
         """Translates a subquery of one aggregate about the same data set."""
@@ -280,9 +301,16 @@ def atoms_in(expression: Any) -> Iterator[Atom]:
     return (part for part in parts_in(expression) if isinstance(part, Atom))
 
 
+def _has_bar(expression: Any) -> bool:
+    """Returns whether a translated expression has a published value, and not just the bar of one."""
+    if isinstance(expression, Call):
+        return expression.name not in OF_BARS and any(map(_has_bar, expression.arguments))
+    return isinstance(expression, Atom)
+
+
 def _not_grouped(node: Any) -> Fault:
     fix = f"add GROUP BY {node.sql(Grammar)}"
-    return Fault(node, f"{short(node)} is not grouped by", fix)
+    return Fault(node, f"{short(node)} is not grouped by", fix, sort="not_grouped")
 
 
 def _ratio(above: Any, below: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from stream_dp.errors import QuerySort
 from stream_dp.sql.reading.grammar import Grammar
 
 _MOST_LOOKED_AT: Final = 1 << 19
@@ -19,10 +20,18 @@ class Fault(Exception):
         fix: What to write instead.
         reason: The code of the error, if it has one of its own.
         of_name: Whether a name that lacks its double quotes may have caused it.
+        sort: The sort of the error. An unknown attribute has its own.
     """
 
     def __init__(
-        self, at: Any, problem: str, fix: str, *, reason: str | None = None, of_name: bool = False
+        self,
+        at: Any,
+        problem: str,
+        fix: str,
+        *,
+        reason: str | None = None,
+        of_name: bool = False,
+        sort: QuerySort = "other",
     ) -> None:
         super().__init__(problem)
         self.at = at
@@ -30,6 +39,7 @@ class Fault(Exception):
         self.fix = fix
         self.reason = reason
         self.of_name = of_name
+        self.sort: QuerySort = "no_column" if reason == "unknown_attribute" else sort
 
 
 def short(piece: Any) -> str:

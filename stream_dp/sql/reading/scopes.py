@@ -44,7 +44,7 @@ class Scope:
         """Refuses FROM anything but the data set that is asked, where that is known."""
         if self.dataset is not None and expected and self.dataset.lower() != expected.lower():
             problem = f"{self.dataset} is not the data set that you ask"
-            raise Fault(self.table, problem, f"write {expected}")
+            raise Fault(self.table, problem, f"write {expected}", sort="no_table")
 
     def _folded(self, select: Any) -> Any:
         """Takes a SELECT around a table of aggregates into that table's own HAVING, ORDER BY and LIMIT."""

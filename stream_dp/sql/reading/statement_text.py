@@ -18,6 +18,7 @@ from stream_dp.precision_texts import Clauses, read_clauses
 from stream_dp.sql.reading.attribute_names import example, is_keyword, is_word, quoted
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.grammar import Grammar
+from stream_dp.sql.reading.tool_forms import as_plain_sql, name_keywords
 from stream_dp.sql.reading.unread_clauses import check_read
 
 MAX_LENGTH: Final = 10_000
@@ -90,9 +91,7 @@ class StatementText:
         self._prefix = _prefix_of_condition(tokens)
         self.is_select = not self._prefix
         try:
-            statement = sqlglot.parse_one(
-                self._prefix + self._text[: self.clauses.at], dialect=Grammar
-            )
+            statement = _parsed(self._prefix + self._text[: self.clauses.at])
         except ParseError as error:
             raise self._syntax_fault(error.errors[0], tokens) from None
         if not isinstance(statement, exp.Select):
@@ -107,6 +106,7 @@ class StatementText:
                     "use SELECT, FROM, JOIN, WHERE, GROUP BY, HAVING, ORDER BY and LIMIT",
                 )
         check_read(statement)
+        as_plain_sql(statement, self._attributes)
         return statement
 
     # ------------------------------------------------------------ tokens
@@ -121,11 +121,14 @@ class StatementText:
             closed = re.match(rf"(?: {_QUOTED} | [^'\"`] )*+", self._text, re.VERBOSE)
             offset = closed.end() if closed else 0
             if offset == len(self._text):
-                raise Fault(offset, "the text ends too early", "close what it opens") from None
-            quote = self._text[offset]
-            raise Fault(offset, f"this {quote} is not closed", f"add another {quote}") from None
+                problem, fix = "the text ends too early", "close what it opens"
+            else:
+                problem = f"this {self._text[offset]} is not closed"
+                fix = f"add another {self._text[offset]}"
+            raise Fault(offset, problem, fix, sort="syntax") from None
         if not tokens:
-            raise Fault(0, "there is no condition", "write one, or TRUE for every row")
+            problem = "there is no condition"
+            raise Fault(0, problem, "write one, or TRUE for every row", sort="syntax")
         return tokens
 
     def _without_fresh(self, tokens: Sequence[Any]) -> Sequence[Any]:
@@ -159,7 +162,8 @@ class StatementText:
         depth = 0
         for token in tokens:
             if token.token_type == TokenType.SEMICOLON:
-                raise Fault(token.start, "a semicolon is not allowed here", "omit it")
+                problem = "a semicolon is not allowed here"
+                raise Fault(token.start, problem, "omit it", sort="syntax")
             depth += token.token_type == TokenType.L_PAREN
             depth -= token.token_type == TokenType.R_PAREN
             if depth > _MOST_NESTED:
@@ -182,7 +186,9 @@ class StatementText:
         before = self._text[:offset]
         place = f"line {before.count(chr(10)) + 1}, column {offset - before.rfind(chr(10))}"
         fix = (self._quoting_of() if fault.of_name else None) or fault.fix
-        return InvalidQuery(place, fault.problem, fix, reason=fault.reason)
+        return InvalidQuery(
+            place, fault.problem, fix, reason=fault.reason, sort=fault.sort, offset=offset
+        )
 
     def _offset(self, node: Any) -> int:
         """Returns where the node begins, or where the nearest node around it with a known position begins."""
@@ -217,7 +223,7 @@ class StatementText:
             or (dashed and _quoting(dashed[1]))
             or f"write a condition such as {example(self._attributes) or 'age >= 30'}"
         )
-        return Fault(max(offset, 0), problem, fix)
+        return Fault(max(offset, 0), problem, fix, sort="syntax")
 
     def _quoting_of(self, piece: str = "") -> str | None:
         """Returns the fix if an attribute's name lacks the double quotes that it needs."""
@@ -236,6 +242,14 @@ class StatementText:
             if near and word.upper() not in known:
                 return f"did you mean {near[0]} in place of {word}?"
         return None
+
+
+def _parsed(text: str) -> Any:
+    """Returns the tree of a text."""
+    tokens = sqlglot.tokenize(text, Grammar)
+    name_keywords(tokens)
+    (statement, *_) = Grammar().parser().parse(tokens, text)
+    return statement
 
 
 def _bare(name: str, text: str) -> re.Match[str] | None:

@@ -32,7 +32,8 @@ _NOW: Final = (
 )
 _ROWS: Final = (
     "rows are never shown",
-    "ask SELECT {name}, COUNT(*) ... GROUP BY {name}, or read invented rows: stream-dp synthesize",
+    "ask SELECT {name}, COUNT(*) ... GROUP BY {name}, or read invented rows: stream-dp synthesize, or over "
+    "the Postgres port SELECT * FROM synthetic.{table}",
 )
 _SEARCHES: Final = (
     *(exp.Like, exp.ILike, exp.RegexpLike, exp.RegexpILike, exp.SimilarTo, exp.Glob),
@@ -43,7 +44,7 @@ _PRESENT: Final = (exp.CurrentDate, exp.CurrentDatetime, exp.CurrentTime, exp.Cu
 
 
 def check_askable(select: Any, attributes: Sequence[Mapping[str, Any]]) -> None:
-    """Refuses histories of persons, text that is not declared, the present, and lists of rows.
+    """Refuses histories of persons, text that is not declared, and the present.
 
     Args:
         select: The statement, as sqlglot reads it.
@@ -65,10 +66,23 @@ def check_askable(select: Any, attributes: Sequence[Mapping[str, Any]]) -> None:
             raise Fault(column, problem.format(name=column.name), fix)
     for now in _present(select):
         raise Fault(now, *_NOW)
+
+
+def list_of_rows(select: Any, attributes: Sequence[Mapping[str, Any]]) -> Fault | None:
+    """Returns why a statement is refused that lists rows, unless it shows none; None for another one.
+
+    Args:
+        select: The statement, as sqlglot reads it.
+        attributes: The attributes of the data set.
+    """
+    names = {attribute["name"].lower() for attribute in attributes}
     for column in _listed(select):
         problem, fix = _ROWS
         name = column.name if column.name.lower() in names else attributes[0]["name"]
-        raise Fault(column, problem, fix.format(name=name))
+        origin = select.args.get("from_")
+        table = "NAME" if origin is None else origin.this.name
+        return Fault(column, problem, fix.format(name=name, table=table), sort="rows")
+    return None
 
 
 def _linked(select: Any, names: set[str]) -> Iterator[Any]:

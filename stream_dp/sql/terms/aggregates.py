@@ -218,6 +218,8 @@ class Aggregates:
             if is_mean:
                 return self._part(subject, [*filters, *self._where_known(subject)])
             return self._counted([*filters, subject])
+        if is_number(subject) and not is_mean:
+            return times(number(subject), self._counted(filters))
         if isinstance(subject, exp.Mul):
             factor, inner = _factored(subject)
             if factor != 1:

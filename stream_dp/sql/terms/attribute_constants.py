@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -11,9 +13,15 @@ from sqlglot import exp
 from stream_dp.attribute_dates import CYCLES, first_number, span_of
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.reading.grammar import Grammar
+from stream_dp.sql.reading.literals import constant_text
 from stream_dp.sql.terms.columns import Attribute, Columns
 from stream_dp.sql.terms.sql_dates import on_clocks
 from stream_dp.sql.terms.trees import Tree, any_of
+
+
+_NUMBER: Final = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_TRUTHS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+"""The texts that Postgres reads as truth values, as drivers send them."""
 
 
 def one_of(columns: Columns, attribute: Attribute, constants: Sequence[Any]) -> Tree:
@@ -54,6 +62,12 @@ def in_order(columns: Columns, attribute: Attribute, node: Any, *, ends: bool = 
 
 
 def _number(columns: Columns, attribute: Attribute, node: Any) -> float:
+    """Returns a number. Drivers that know no types write it as a text."""
+    text = constant_text(node)
+    if text is not None and _NUMBER.fullmatch(text.strip()) is not None:
+        value = float(text)
+        if math.isfinite(value):
+            return int(text) if text.strip().lstrip("-").isdecimal() else value
     number: float = columns.typed(node, "number", attribute["name"])
     return number
 
@@ -86,6 +100,8 @@ def _text(columns: Columns, attribute: Attribute, node: Any) -> Any:
 
 def _bool(columns: Columns, attribute: Attribute, node: Any) -> bool:
     value = columns.constant(node)
+    if isinstance(value, str):
+        value = _TRUTHS.get(value.strip().lower(), value)
     if value not in (0, 1):
         problem = f"{attribute['name']} is true or false, not {short(node)}"
         raise Fault(node, problem, "write TRUE or FALSE")

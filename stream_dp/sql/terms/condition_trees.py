@@ -159,6 +159,8 @@ class Conditions(ConditionWalk[Truth]):
         if (column := self.columns.joined(subject)) is not None:
             return Truth(column.unknown, negation(column.unknown))
         attribute = self.columns.attribute(subject)
+        if not attribute.get("missing") and _is_beside_others(node):
+            return OF_ALL_ROWS[False]
         if not attribute.get("missing"):
             problem = f"{attribute['name']} has no cell for missing values"
             raise Fault(node, problem, "omit this condition")
@@ -305,6 +307,11 @@ def _equal(attribute: Attribute, tree: Tree) -> Truth:
 
 def _missing(attribute: Attribute, *, is_missing: bool) -> Tree:
     return {"attribute": attribute["name"], "is_missing": is_missing}
+
+
+def _is_beside_others(node: Any) -> bool:
+    """Returns whether a condition is negated or an alternative, so that it leaves rows of others."""
+    return isinstance(node.find_ancestor(exp.Or, exp.Not, exp.Where), exp.Or | exp.Not)
 
 
 def _unknowns_around(node: Any) -> int:

@@ -130,6 +130,7 @@ class Joined:
             f"{table.name or 'this'} is not a public table{known}",
             "publish it with: stream-dp dimension put FILE.csv --key COLUMN; rows of data sets cannot be "
             "joined",
+            sort="no_table",
         )
 
     def _attribute(self, join: Any, alias: str, dimension: Dimension) -> Mapping[str, Any]:
@@ -150,7 +151,7 @@ class Joined:
             raise Fault(join.this, f"the key of {dimension.name} is {dimension.key}", fix)
         found = by_name.get(ours[0].name.lower())
         if found is None or (ours[0].table and ours[0].table.lower() not in self._names):
-            raise Fault(join.this, f"there is no attribute {ours[0].name}", fix)
+            raise Fault(join.this, f"there is no attribute {ours[0].name}", fix, sort="no_column")
         if found["type"] != "category":
             raise Fault(join.this, f"{found['name']} is a {found['type']}", "join on a category")
         return found

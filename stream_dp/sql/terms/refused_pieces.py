@@ -37,7 +37,6 @@ _IN_TABLES: Final[tuple[tuple[Any, str, str], ...]] = (
      "distinct values are not counted", "GROUP BY the attribute counts each declared value"),
     (exp.Window, "only SUM, AVG, LAG and LEAD have OVER", "omit OVER, and compute it from the table"),
     ((exp.ArrayAgg, exp.GroupConcat), "values of single rows are never shown", "GROUP BY the attribute"),
-    (exp.Star, "rows are never shown", "ask for COUNT(*), or see stream-dp synthesize"),
 )  # fmt: skip
 
 
@@ -56,6 +55,9 @@ def refused_value(node: Any) -> Fault:
     for kinds, problem, fix in _IN_TABLES:
         if isinstance(node, kinds):
             return Fault(node, f"{problem}: {short(node)}", fix)
+    if isinstance(node, exp.Star):
+        fix = "ask for COUNT(*), or see stream-dp synthesize"
+        return Fault(node, f"rows are never shown: {short(node)}", fix, sort="rows")
     return Fault(
         node,
         f"{short(node)} is not answered",
