@@ -9,8 +9,8 @@ from typing import Any, Final
 from sqlglot import exp
 
 from stream_dp.client import AsyncClient
-from stream_dp.client.statements.statement import Statement, statement_of
 from stream_dp.client.statements.result_table import BAR, ResultTable
+from stream_dp.client.statements.statement import Statement, statement_of
 from stream_dp.display.figure_text import share
 from stream_dp.display.price_words import NOTHING_ASKED, quote_in_words
 from stream_dp.gateway.admission import Login

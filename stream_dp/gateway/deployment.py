@@ -13,9 +13,9 @@ from stream_dp import sql
 from stream_dp.client import AsyncClient
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.gateway.catalogs.catalog_process import CatalogProcess
+from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.gateway.published_facts import FactsReader, PublishedFacts
 from stream_dp.gateway.shared_answers import SharedAnswers
-from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.messages import Event
 from stream_dp.sql import Dimension, StatementPlan
 

@@ -56,7 +56,7 @@ _REFUSED: Final = "54000"
 
 
 def fault_of(error: Exception) -> SqlFault:
-    """Returns what a client reads of an error. One of ours that is not expected says nothing but its class."""
+    """Returns what a client reads of an error. Of one that is not expected it reads the class alone."""
     if isinstance(error, SqlFault):
         return error
     if isinstance(error, CatalogFault):

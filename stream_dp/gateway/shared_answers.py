@@ -1,4 +1,4 @@
-"""Answers that several connections share: a statement that was asked before costs nothing, and is not sent again."""
+"""Answers that connections share: a statement that was asked before is free, and is not sent again."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _TIMEOUT_S: Final = 120.0
 class SharedAnswers:
     """Asks statements under ids that follow from what is asked.
 
-    The id is made of the analyst, the data set, the queries and the number of open phases. So a refresh is the
-    same query, and a new phase gives a new answer. One that was refused is asked under another id next time.
+    The id is made of the analyst, the data set, the queries and the number of open phases. So a refresh
+    is the same query, and a new phase gives a new answer. One that was refused is asked under another id
+    next time.
     """
 
     def __init__(self) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.client.kafka.deployment_topics import check_reachable
-from stream_dp.errors import InvalidInput, ServerUnavailable
 
 if TYPE_CHECKING:
     from stream_dp.settings import GatewaySettings
@@ -65,7 +63,9 @@ async def _serve(settings: GatewaySettings) -> None:
     from stream_dp.gateway.gateway_process import running
 
     async with running(settings) as server:
-        click.echo(f"the gateway listens on {settings.gateway_bind}:{settings.gateway_port}", err=True)
+        click.echo(
+            f"the gateway listens on {settings.gateway_bind}:{settings.gateway_port}", err=True
+        )
         await server.serve_forever()
 
 
@@ -90,4 +90,7 @@ def account(name: str, accounts: Path, token_file: Path | None, password: str) -
 
     token = None if token_file is None else str(token_file.resolve())
     write_account(accounts, name, password, token)
-    click.echo(f"{name} may log in with this password; {accounts} tells only whether one is right", err=True)
+    click.echo(
+        f"{name} may log in with this password; {accounts} tells only whether one is right",
+        err=True,
+    )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from stream_dp.embedded.stack import Servers
 
 _WEB_PORT = 6066
+_GATEWAY_PORT = 5433
 _RESTART_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _STABLE_S = 60.0
 _READY_S = 180.0
@@ -60,7 +63,7 @@ def command(
     foreground: bool,
     no_worker: bool,
 ) -> None:
-    """Start Kafka, Valkey and a worker on this machine. Use `stream-dp down` to stop them."""
+    """Start Kafka, Valkey, a worker and a gateway on this machine. Use `stream-dp down` to stop them."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     folder, ready = StateFolder(state_dir), _ready_file(state_dir)
     if folder.running() is not None and ready.exists():
@@ -87,6 +90,7 @@ def command(
         console.print("to go on with a worker: stream-dp down, then stream-dp up")
     else:
         console.print(f"data in {state_dir}; next: stream-dp dataset create DEFINITION.json")
+        console.print(f"tools that know Postgres: psql {_ready_addresses(state_dir)[1]}")
 
 
 def _checked(state_dir: Path, prefix: str | None, *, no_worker: bool) -> Running:
@@ -124,6 +128,17 @@ def worker_child(
         "the worker",
         [sys.executable, "-m", "stream_dp", "worker", *words],
         log=state_dir / "logs" / "worker.log",
+        folder=state_dir,
+    )
+
+
+def _gateway_child(addresses: Running, state_dir: Path, port: int, topic_prefix: str) -> Child:
+    """Starts a gateway to the embedded broker, as a child that ends with this process."""
+    words = ["--bootstrap-servers", addresses.bootstrap_servers, "--topic-prefix", topic_prefix]
+    return Child(
+        "the gateway",
+        [sys.executable, "-m", "stream_dp", "gateway", *words, "--port", str(port)],
+        log=state_dir / "logs" / "gateway.log",
         folder=state_dir,
     )
 
@@ -207,26 +222,41 @@ class _Up:
             with servers as addresses:
                 progress.step("Creating the topics")
                 create_topics(addresses.bootstrap_servers, Topics(prefix))
-                worker = None
-                if port is not None:
-                    progress.step("Starting the worker")
-                    worker = worker_child(addresses, state, port, prefix)
-                with worker or nullcontext():
+                with ExitStack() as stack:
                     try:
-                        if worker is not None and port is not None:
+                        children, postgres = [], ""
+                        if port is not None:
+                            progress.step("Starting the worker and the gateway")
+                            wished = (
+                                _GATEWAY_PORT
+                                if ports.is_free(_GATEWAY_PORT)
+                                else ports.usual(state)
+                            )
+                            at = ports.choose("the gateway", None, wished)
+                            worker = worker_child(addresses, state, port, prefix)
+                            gateway = _gateway_child(addresses, state, at, prefix)
+                            children = [
+                                _Kept(stack.enter_context(one)) for one in (worker, gateway)
+                            ]
                             await_worker(worker, port, stopping.is_set)
-                        self._say_ready()
+                            gateway.wait_until(
+                                lambda: ports.accepts(at),
+                                timeout_s=_WORKER_READY_S,
+                                cancelled=stopping.is_set,
+                            )
+                            postgres = f"postgresql://{_login_name()}@{ports.HOST}:{at}/stream_dp"
+                        self._say_ready(postgres)
                         progress.step(f"Running; Kafka is at {addresses.bootstrap_servers}")
-                        _keep(servers, worker, stopping)
+                        _keep(servers, children, stopping)
                     finally:
                         _ready_file(state).unlink(missing_ok=True)
                         progress.step("Stopping")
 
-    def _say_ready(self) -> None:
-        """Writes where the pages are, in one step for those who wait."""
+    def _say_ready(self, postgres: str) -> None:
+        """Writes where the pages and the gateway are, in one step for those who wait."""
         new = self.state_dir / "ready.new"
         page = f"http://127.0.0.1:{self.web_port}/"
-        new.write_text(_NO_WORKER if self.web_port is None else page)
+        new.write_text(f"{_NO_WORKER if self.web_port is None else page}\n{postgres}\n")
         new.replace(_ready_file(self.state_dir))
 
     # ---------------------------------------------------------------- the process that returns
@@ -257,20 +287,36 @@ class _Up:
             raise
 
 
-def _keep(servers: Servers, worker: Child | None, stopping: threading.Event) -> None:
-    """Restarts the worker when it ends. It waits longer each time if the worker ends soon."""
-    ends, started = 0, time.monotonic()
+class _Kept:
+    """A child that is started again when it ends. That takes longer each time if it ends soon."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._ends = 0
+        self._started = time.monotonic()
+        self._due = 0.0
+
+    def look(self) -> None:
+        """Starts it again if it has ended, and it is time to."""
+        if self._child.exit_code() is None:
+            return
+        now = time.monotonic()
+        if not self._due:
+            self._ends = 0 if now - self._started > _STABLE_S else self._ends
+            self._due = now + _RESTART_S[min(self._ends, len(_RESTART_S) - 1)]
+        elif now > self._due:
+            self._ends, self._started, self._due = self._ends + 1, now, 0.0
+            self._child.stop()
+            self._child.start()
+
+
+def _keep(servers: Servers, children: Sequence[_Kept], stopping: threading.Event) -> None:
+    """Keeps the worker and the gateway running."""
     while not stopping.wait(0.2):
         if problem := servers.failure():
             raise ServerUnavailable(problem)
-        if worker is None or worker.exit_code() is None:
-            continue
-        ends = 0 if time.monotonic() - started > _STABLE_S else ends
-        if stopping.wait(_RESTART_S[min(ends, len(_RESTART_S) - 1)]):
-            return
-        ends, started = ends + 1, time.monotonic()
-        worker.stop()
-        worker.start()
+        for child in children:
+            child.look()
 
 
 class _Steps(StartProgress):
@@ -346,7 +392,7 @@ def _status(console: Console) -> Iterator[Callable[[str], None]]:
 
 
 def _ready_file(state_dir: Path) -> Path:
-    """The file that is there while all servers answer. It says where the pages are."""
+    """The file that is there while all servers answer. It says where the pages and the gateway are."""
     return state_dir / "ready"
 
 
@@ -357,6 +403,18 @@ def _described(found: Running, state_dir: Path) -> str:
 
 def _pages(state_dir: Path) -> str:
     with suppress(OSError):
-        if url := _ready_file(state_dir).read_text():
-            return _NO_WORKER if url == _NO_WORKER else f"dashboard at [b]{url}[/b]"
+        url, _ = _ready_addresses(state_dir)
+        return _NO_WORKER if url == _NO_WORKER else f"dashboard at [b]{url}[/b]"
     return "the worker is restarting"
+
+
+def _ready_addresses(state_dir: Path) -> tuple[str, str]:
+    """Returns the addresses of the pages and of the gateway."""
+    pages, postgres = _ready_file(state_dir).read_text().splitlines()
+    return pages, postgres
+
+
+def _login_name() -> str:
+    """Returns the name under which this person asks, if that is one of an analyst without special signs."""
+    name = getpass.getuser()
+    return name if re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name) else "ann"

@@ -20,23 +20,27 @@ from stream_dp.gateway.protocol.statement_texts import StatementPiece, pieces_of
 PLAN_COLUMNS: Final = (("QUERY PLAN", "text"),)
 
 _EXPLAIN: Final = re.compile(
-    r"explain\s*(?P<options>\([^)]*\)|(?:(?:analyze|verbose)\b\s*)*)\s*(?P<asked>.*)", re.I | re.S
+    r"explain\s*(?P<options>\([^)]*\)|(?:(?:analyze|verbose)\b\s*)*)\s*(?P<asked>.*)",
+    re.IGNORECASE | re.DOTALL,
 )
 _SET: Final = re.compile(
     r"set\s+(?:session\s+|local\s+)?(?P<name>[\w.]+|\"[\w.]+\")\s*(?:=|\bto\b)\s*(?P<value>.*)",
-    re.I | re.S,
+    re.IGNORECASE | re.DOTALL,
 )
 _TIME_ZONE: Final = re.compile(
-    r"set\s+(?:session\s+|local\s+)?time\s+zone\s+(?P<value>.*)", re.I | re.S
+    r"set\s+(?:session\s+|local\s+)?time\s+zone\s+(?P<value>.*)", re.IGNORECASE | re.DOTALL
 )
 _DECLARE: Final = re.compile(
-    r'declare\s+"?(?P<name>[^"\s]+)"?.*?\bfor\s+(?P<asked>.*)', re.I | re.S
+    r'declare\s+"?(?P<name>[^"\s]+)"?.*?\bfor\s+(?P<asked>.*)', re.IGNORECASE | re.DOTALL
 )
 _FETCH: Final = re.compile(
     r'(?:fetch|move)\s+(?:(?:forward|next)\s+)?(?P<n>\d+|all)?\s*(?:(?:from|in)\s+)?"?(?P<name>[^"\s]+)"?',
-    re.I,
+    re.IGNORECASE,
 )
-_WRITES: Final = "insert update delete create drop alter truncate merge grant revoke refresh call do import comment reindex vacuum analyze cluster"
+_WRITES: Final = (
+    "insert update delete create drop alter truncate merge grant revoke refresh call do import comment "
+    "reindex vacuum analyze cluster"
+)
 _NOTHING: Final = "savepoint release listen unlisten notify lock checkpoint"
 _SHOWN: Final = {"transaction isolation level": "transaction_isolation", "time zone": "timezone"}
 _BUDGET: Final = "stream_dp.budget"

@@ -303,12 +303,13 @@ class ServerConnection:
         else:
             work = self._commands.run(piece)
         try:
-            portal.result = result = await self._until_ended(work)
+            result: StatementResult = await self._until_ended(work)
         except Exception as error:
             fault = self._fault_of(error)
             if fault.position is not None:
                 fault.position = None if offset is None else fault.position + offset
             raise fault from error
+        portal.result = result
         if self._state.settings.has_notices:
             for words in result.notices:
                 self._send(said(SqlFault("00000", words, severity="NOTICE")))

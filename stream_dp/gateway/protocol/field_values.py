@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import math
 import struct
@@ -12,9 +12,9 @@ from typing import Any, Final
 from stream_dp.gateway.pg_types import NAMES, OIDS
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 
-_EPOCH: Final = datetime.date(2000, 1, 1)
-_EPOCH_TIME: Final = datetime.datetime(2000, 1, 1)  # noqa: DTZ001 - of times without a zone
-_MICROSECOND: Final = datetime.timedelta(microseconds=1)
+_EPOCH: Final = dt.date(2000, 1, 1)
+_EPOCH_TIME: Final = dt.datetime(2000, 1, 1)  # noqa: DTZ001 - of times without a zone
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
 _PACKED: Final = {
     "int2": "!h",
     "int4": "!i",
@@ -78,10 +78,10 @@ def as_binary(value: Any, kind: str) -> bytes:
     if kind == "bool":
         return b"\1" if value else b"\0"
     if kind == "date":
-        return struct.pack("!i", (datetime.date.fromisoformat(str(value)) - _EPOCH).days)
+        return struct.pack("!i", (dt.date.fromisoformat(str(value)) - _EPOCH).days)
     if kind in ("timestamp", "timestamptz"):
-        at = datetime.datetime.fromisoformat(str(value))
-        at = at.astimezone(datetime.UTC).replace(tzinfo=None) if at.tzinfo else at
+        at = dt.dt.fromisoformat(str(value))
+        at = at.astimezone(dt.UTC).replace(tzinfo=None) if at.tzinfo else at
         return struct.pack("!q", (at - _EPOCH_TIME) // _MICROSECOND)
     if kind.startswith("_"):
         return _array(_items(value), kind[1:])
@@ -219,12 +219,13 @@ def _read_bool(data: bytes) -> bool:
 
 
 def _read_date(data: bytes) -> str:
-    return (_EPOCH + datetime.timedelta(days=struct.unpack("!i", data)[0])).isoformat()
+    return (_EPOCH + dt.timedelta(days=struct.unpack("!i", data)[0])).isoformat()
 
 
 def _read_time(data: bytes) -> str:
     (microseconds,) = struct.unpack("!q", data)
-    return (_EPOCH_TIME + datetime.timedelta(microseconds=microseconds)).isoformat(" ")
+    at: dt.datetime = _EPOCH_TIME + dt.timedelta(microseconds=microseconds)
+    return at.isoformat(" ")
 
 
 def _read_numeric(data: bytes) -> str:
@@ -258,7 +259,7 @@ def _read_array(data: bytes) -> list[Any]:
     if dimensions != 1:
         raise ValueError
     (n,) = struct.unpack_from("!i", data, 12)
-    kind, at, found = NAMES[element] if element in NAMES else "", 20, list[Any]()
+    kind, at, found = NAMES.get(element, ""), 20, list[Any]()
     for _ in range(n):
         (size,) = struct.unpack_from("!i", data, at)
         at += 4

@@ -50,7 +50,11 @@ def older_version(unknown: Sequence[str]) -> bytes:
 
 
 def ready(status: str) -> bytes:
-    """Returns that the next statement may come: ``I`` outside a transaction, ``T`` in one, ``E`` in a failed one."""
+    """Returns that the next statement may come.
+
+    Args:
+        status: ``I`` outside a transaction, ``T`` in one, ``E`` in a failed one.
+    """
     return message(b"Z", status.encode())
 
 
