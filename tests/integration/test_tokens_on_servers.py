@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
-from stream_dp import dbapi
 from stream_dp.cli import root
 from stream_dp.client import AsyncClient, Client, Query, Rejection
 from stream_dp.errors import InvalidInput
@@ -99,8 +98,6 @@ def test_only_who_shows_a_token_is_answered(
     assert asyncio.run(at_once()) == answer
     (told,) = [one for one in deployment.replies("rejected") if one["offset"] == place[2]]
     assert (told["reason"]["code"], told["analyst"]) == ("wrong_analyst", "eve")
-    with dbapi.connect(**where, token=good) as connection:
-        assert connection.cursor().execute("SELECT COUNT(*) FROM people").fetchall()
 
     # The command line, and a key that is exchanged meanwhile.
     issuer.rotate()

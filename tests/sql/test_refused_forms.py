@@ -5,15 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import numpy as np
 import pytest
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 
 from stream_dp import sql
-from stream_dp.dbapi.bound_parameters import bound
-from stream_dp.dbapi.dbapi_errors import DataError
-from stream_dp.dbapi.dialect import StreamDPDialect
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql.plan.statement_plan import ValueType
 from tests.sql.trees import of
@@ -229,21 +223,3 @@ def test_a_joined_column_keeps_what_its_entries_say() -> None:
             planned(f"SELECT COUNT(*) {joined} WHERE {condition}")
     with pytest.raises(InvalidQuery, match="1 is not a text, but zip is"):
         planned(f"SELECT COUNT(*) {joined} WHERE c.zip LIKE 1")
-
-
-@pytest.mark.parametrize("time", [np.datetime64(1, "ns"), np.timedelta64(1, "ns")])
-def test_nanoseconds_are_no_parameter(time: Any) -> None:
-    with pytest.raises(DataError, match="pass a date or a datetime"):
-        bound("SELECT COUNT(*) FROM sales WHERE d = ?", [time])
-    assert bound("?", [np.datetime64("2026-01-05")]) == "DATE '2026-01-05'"
-    assert bound("?", [np.int64(3)]) == " 3"
-
-
-def test_a_fault_in_an_address_is_named() -> None:
-    dialect = StreamDPDialect()
-    with pytest.raises(ArgumentError, match="at_most=x is not a number"):
-        dialect.create_connect_args(make_url("streamdp://host/?at_most=x"))
-    with pytest.raises(ArgumentError, match="give it once"):
-        dialect.create_connect_args(make_url("streamdp://host/?at_most=1&at_most=2"))
-    _, options = dialect.create_connect_args(make_url("streamdp://[::1]:9093/"))
-    assert options["bootstrap_servers"] == "[::1]:9093"

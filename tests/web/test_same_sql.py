@@ -13,8 +13,6 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from stream_dp.cli.files.statement_files import FileQuery, read_statements
 from stream_dp.cli.use.ask_command import AskOptions, ask_statements
-from stream_dp.dbapi import ProgrammingError
-from stream_dp.dbapi.connections import Connection
 from stream_dp.display.price_words import NOTHING_ASKED, quote_in_words
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import QuotedBundle
@@ -120,7 +118,6 @@ async def test_all_ways_tell_the_same_of_all_statements(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     asking = Asking(InProcess(world.session).connect)
-    connection = Connection(world, dataset="flights")
     file = tmp_path / "tiles.sql"
     file.write_text(";\n".join(STATEMENTS))
     assert await asyncio.to_thread(ask_file, world, file)
@@ -141,11 +138,6 @@ async def test_all_ways_tell_the_same_of_all_statements(
 
         reply = await http.post("/api/v1/datasets/flights/tables", json={"sql": text})
         assert of_table(json.loads(await reply.text())) == whole, text
-
-        cursor = await asyncio.to_thread(connection.cursor().execute, text)
-        assert cursor.description is not None
-        names = tuple(column[0] for column in cursor.description)
-        assert (names, [tuple(row) for row in cursor.fetchall()]) == whole, text
 
 
 async def test_all_ways_quote_the_same_price_for_all_statements(
@@ -190,8 +182,6 @@ async def test_a_fault_is_pointed_at_everywhere(
         ask_text(fresh, text)
     with pytest.raises(StreamDPError, match=pointed):
         ask_file(fresh, file)
-    with pytest.raises(ProgrammingError, match=r"line 1, column 8: .* did you mean carrier"):
-        Connection(fresh, dataset="flights").cursor().execute(text)
     page = await Asking(InProcess(fresh.session).connect).reply(
         {"dataset": "flights", "sql": text}, lambda _: None
     )

@@ -192,7 +192,7 @@ class TableValues:
         if name == "error_bar":
             return Call(name, (found,))
         if isinstance(found, Atom) and found.part == "found" and '"correlation"' not in found.found:
-            fix = f"omit it, or write ERROR_BAR for the half width of its rank"
+            fix = "omit it, or write ERROR_BAR for the half width of its rank"
             raise Fault(node, f"{short(node)} is of bins, which have no bounds", fix)
         return Call(name, (found, Constant(self.type_of(found) == "integer")))
 

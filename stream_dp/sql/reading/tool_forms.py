@@ -33,7 +33,13 @@ _Attributes = Mapping[str, Mapping[str, Any]]
 _SCHEMA: Final = "public"
 _TYPES: Final = exp.DataType.Type
 _TEXTS: Final = (_TYPES.VARCHAR, _TYPES.TEXT, _TYPES.NVARCHAR, _TYPES.NAME)
-_TIMES: Final = (_TYPES.DATE, _TYPES.TIMESTAMP, _TYPES.TIMESTAMPNTZ, _TYPES.TIMESTAMPTZ, _TYPES.DATETIME)
+_TIMES: Final = (
+    _TYPES.DATE,
+    _TYPES.TIMESTAMP,
+    _TYPES.TIMESTAMPNTZ,
+    _TYPES.TIMESTAMPTZ,
+    _TYPES.DATETIME,
+)
 _TRUTHS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 _NUMBER: Final = re.compile(r"(-?)(\d+(?:\.\d+)?)", re.ASCII)
 _ELEMENT: Final = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*+)"|([^",{}\\]*+))\s*(?:,|$)', re.DOTALL)
@@ -231,7 +237,11 @@ def _nullif(node: Any, _: _Attributes) -> Any:
     if not (isinstance(when, exp.EQ) and isinstance(then, exp.Null)):
         return None
     is_zero = is_number(when.expression) and not when.expression.this.strip("0.")
-    return exp.Nullif(this=other, expression=when.expression) if is_zero and when.this == other else None
+    return (
+        exp.Nullif(this=other, expression=when.expression)
+        if is_zero and when.this == other
+        else None
+    )
 
 
 def _whole_part(node: Any, _: _Attributes) -> Any:
@@ -247,7 +257,9 @@ def _between_instants(node: Any, known: _Attributes) -> Any:
     They are the ends of what a dashboard shows, and lie anywhere within a period.
     """
     low, high, of = node.args["low"], node.args["high"], node.this.unnest()
-    written = [_INSTANT.fullmatch(each.this) for each in (low, high) if isinstance(each, exp.Literal)]
+    written = [
+        _INSTANT.fullmatch(each.this) for each in (low, high) if isinstance(each, exp.Literal)
+    ]
     attribute = known.get(of.name.lower(), {}) if isinstance(of, exp.Column) else {}
     if len(written) < 2 or None in written or attribute.get("by", "weekday") in CYCLES:
         return None
