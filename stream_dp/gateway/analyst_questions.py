@@ -9,8 +9,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from stream_dp.client import AsyncClient
-from stream_dp.client.statements.result_table import BAR, ResultTable
-from stream_dp.client.statements.statement import Statement, statement_of
+from stream_dp.client.statements.statement import statement_of
 from stream_dp.display.figure_text import share
 from stream_dp.display.price_words import NOTHING_ASKED, quote_in_words
 from stream_dp.gateway.admission import Login
@@ -25,7 +24,9 @@ from stream_dp.gateway.protocol.session_settings import SessionSettings
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.gateway.protocol.statement_result import StatementResult
 from stream_dp.gateway.protocol.statement_texts import parameters_in, tree_of
-from stream_dp.gateway.published_facts import PublishedFacts, pg_type
+from stream_dp.gateway.published_facts import PublishedFacts
+from stream_dp.gateway.shared_answers import Answers
+from stream_dp.gateway.statement_rows import columns_of
 from stream_dp.messages import QuotedBundle, RefusedAnswer
 from stream_dp.sql import StatementPlan
 
@@ -67,7 +68,7 @@ class AnalystQuestions:
             )
         written = _without_choice(text) if parameters_in(text) else text
         _, plan = await self._deployment.plan(written, facts, self._login.seen)
-        return _columns(plan, settings)
+        return columns_of(plan, has_bars=settings.has_bars)
 
     async def answer(self, text: str, settings: SessionSettings) -> StatementResult:
         await self._login.check()
@@ -76,10 +77,9 @@ class AnalystQuestions:
             found = await self._deployment.catalogs.answer(text, self._view(facts), settings.values)
             return StatementResult(found.columns, found.rows)
         dataset, plan = await self._deployment.plan(text, facts, self._login.seen)
-        if not plan.queries:
-            table = _unasked(text, dataset, plan)
-        else:
-            table = await self._deployment.answers.table(
+        answers: Answers = ()
+        if plan.queries:
+            answers = await self._deployment.answers.of(
                 await self._client(),
                 self._login.analyst,
                 text,
@@ -88,7 +88,7 @@ class AnalystQuestions:
                 phases=self._deployment.phases(dataset),
                 **_about(settings),
             )
-        return _result(table, plan, settings)
+        return self._deployment.result(text, dataset, plan, answers, has_bars=settings.has_bars)
 
     async def price(self, text: str, settings: SessionSettings) -> Sequence[str]:
         await self._login.check()
@@ -181,34 +181,6 @@ def _without_choice(text: str) -> str:
 
 def _about(settings: SessionSettings) -> dict[str, Any]:
     return {"last_phases": settings.last_phases, "at_most": settings.at_most}
-
-
-def _columns(plan: StatementPlan, settings: SessionSettings) -> Columns:
-    """Returns the selected columns, and behind all of them their bars, so that positions stay."""
-    found = [(output.name, pg_type(output.type)) for output in plan.outputs]
-    if settings.has_bars:
-        found += [(f"{one.name}{BAR}", "float8") for one in plan.outputs if one.has_bar]
-    return found
-
-
-def _unasked(text: str, dataset: str, plan: StatementPlan) -> ResultTable:
-    table = Statement(text, dataset, plan).table([])
-    assert isinstance(table, ResultTable), "nothing was asked that could be refused"
-    return table
-
-
-def _result(table: ResultTable, plan: StatementPlan, settings: SessionSettings) -> StatementResult:
-    """Returns a table as the columns that were described, with its price and its notes."""
-    selected, bars, at = list[int](), list[int](), 0
-    for output in plan.outputs:
-        selected.append(at)
-        if output.has_bar:
-            bars.append(at + 1)
-        at += 1 + output.has_bar
-    places = selected + bars * settings.has_bars
-    rows = [tuple(row[place] for place in places) for row in table.rows]
-    notices = [table.costs, *table.notes] if table.costs else list(table.notes)
-    return StatementResult(_columns(plan, settings), rows, notices=notices)
 
 
 def _price_lines(

@@ -14,14 +14,17 @@ from stream_dp.client import AsyncClient
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.gateway.catalogs.catalog_process import CatalogProcess
 from stream_dp.gateway.protocol.sql_fault import SqlFault
+from stream_dp.gateway.protocol.statement_result import StatementResult
 from stream_dp.gateway.published_facts import FactsReader, PublishedFacts
-from stream_dp.gateway.shared_answers import SharedAnswers
+from stream_dp.gateway.shared_answers import Answers, SharedAnswers
+from stream_dp.gateway.statement_rows import rows_of
 from stream_dp.messages import Event
 from stream_dp.sql import Dimension, StatementPlan
 
 _log = logging.getLogger(__name__)
 
 _PLANS: Final = 1_000
+_RESULTS: Final = 1_000
 _RETRY_S: Final = 2.0
 
 
@@ -42,6 +45,9 @@ class Deployment:
         self._reader: FactsReader | None = None
         self._following: asyncio.Task[None] | None = None
         self._plans: OrderedDict[tuple[int, str], tuple[str, StatementPlan]] = OrderedDict()
+        self._results: OrderedDict[tuple[str, bool], tuple[Answers, StatementResult]] = (
+            OrderedDict()
+        )
         self.answers = SharedAnswers()
         self.catalogs = CatalogProcess()
 
@@ -115,6 +121,21 @@ class Deployment:
         if self._client is None or self._reader is None:
             raise ServerUnavailable("no broker answers at the moment")
         return self._reader
+
+    def result(
+        self, text: str, dataset: str, plan: StatementPlan, answers: Answers, *, has_bars: bool
+    ) -> StatementResult:
+        """Returns what a statement gives. It is worked out once while its answers are the same."""
+        if not answers:
+            return rows_of(text, dataset, plan, answers, has_bars=has_bars)
+        key = text, has_bars
+        known = self._results.get(key)
+        if known is None or known[0] is not answers:
+            found = rows_of(text, dataset, plan, answers, has_bars=has_bars)
+            self._results[key] = known = answers, found
+            if len(self._results) > _RESULTS:
+                self._results.popitem(last=False)
+        return known[1]
 
     def phases(self, dataset: str) -> int:
         """Returns the number of open phases of a data set."""

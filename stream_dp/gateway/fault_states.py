@@ -36,6 +36,7 @@ _OF_CODES: Final[Mapping[str, str]] = {
     "hard_queries_exhausted": "53400",
     "unknown_attribute": "42703",
     "unsupported_kind": "0A000",
+    "cuts_bin": "22023",
     "too_many_queries": "53300",
     "sent_again_too_fast": "53300",
     "spending_too_fast": "53300",

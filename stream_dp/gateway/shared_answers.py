@@ -7,11 +7,15 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from stream_dp.client import AsyncClient, Refusal, Rejection, ResultTable
+from stream_dp.client import AsyncClient, Refusal, Rejection
 from stream_dp.client.statements.statement import Statement, statement_of
+from stream_dp.messages import NoisyAnswer
 from stream_dp.sql import StatementPlan
+
+Answers: TypeAlias = tuple[NoisyAnswer, ...]
+"""The answers to the queries of a statement, in their order."""
 
 _MOST_WAITING: Final = 24
 _REMEMBERED: Final = 2_000
@@ -28,12 +32,12 @@ class SharedAnswers:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, ResultTable] = OrderedDict()
+        self._known: OrderedDict[str, Answers] = OrderedDict()
         self._refused: OrderedDict[str, int] = OrderedDict()
-        self._asking: dict[str, asyncio.Task[ResultTable]] = {}
+        self._asking: dict[str, asyncio.Task[Answers]] = {}
         self._room = asyncio.Semaphore(_MOST_WAITING)
 
-    async def table(
+    async def of(
         self,
         client: AsyncClient,
         analyst: str,
@@ -43,8 +47,8 @@ class SharedAnswers:
         *,
         phases: int,
         **about: Any,
-    ) -> ResultTable:
-        """Returns the table of a statement.
+    ) -> Answers:
+        """Returns the answers to the queries of a statement.
 
         Args:
             client: The client that asks, under the name of the analyst.
@@ -73,17 +77,17 @@ class SharedAnswers:
             task.add_done_callback(lambda done: self._ended(base, done))
         return await asyncio.shield(task)
 
-    async def _asked(self, client: AsyncClient, asked: Statement, base: str) -> ResultTable:
+    async def _asked(self, client: AsyncClient, asked: Statement, base: str) -> Answers:
         async with self._room:
             (found,) = await client.ask_statements([asked], timeout_s=_TIMEOUT_S)
         if isinstance(found, Refusal | Rejection):
             _keep(self._refused, base, self._refused.get(base, 0) + 1)
             raise found
         if len(found.rows) * len(found.columns) <= _MOST_VALUES:
-            _keep(self._known, base, found)
-        return found
+            _keep(self._known, base, found.answers)
+        return found.answers
 
-    def _ended(self, base: str, task: asyncio.Task[ResultTable]) -> None:
+    def _ended(self, base: str, task: asyncio.Task[Answers]) -> None:
         del self._asking[base]
         if not task.cancelled():
             task.exception()  # whoever waited was told

@@ -18,7 +18,7 @@ def world() -> Iterator[InProcess]:
     """A worker that serves the data set ``flights``."""
     session = WorldSession()
     yield InProcess(session).fill()
-    session.close()
+    session.end()
 
 
 @pytest.fixture(scope="module")

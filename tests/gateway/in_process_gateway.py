@@ -43,7 +43,6 @@ class InProcessGateway:
     ) -> None:
         self.world = world
         self.port = 0
-        self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._ending = asyncio.Event()
         self._admission = Admission(is_local=is_local, verifier=verifier, accounts=accounts)
@@ -64,11 +63,13 @@ class InProcessGateway:
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._serve())
-        except BaseException as failure:  # noqa: BLE001 - the test is told
-            self._failure = failure
-            self._ready.set()
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
+            try:
+                runner.run(self._serve())
+            except BaseException as failure:  # noqa: BLE001 - the test is told
+                self._failure = failure
+                self._ready.set()
 
     async def _serve(self) -> None:
         self.deployment = Deployment(lambda: self.world.connect("gateway"))
@@ -79,8 +80,6 @@ class InProcessGateway:
         self._ready.set()
         async with listening:
             await self._ending.wait()
-            listening.close()
-            listening.close_clients() if hasattr(listening, "close_clients") else None
         await self.deployment.close()
 
     def call(self, work: Callable[[], Any]) -> Any:
@@ -90,6 +89,11 @@ class InProcessGateway:
             return work()
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(PATIENCE_S)
+
+    def wake(self) -> None:
+        """Lets the worker read again, and what has come meanwhile."""
+        self.world.session.is_asleep = False
+        self.world.session.run()
 
     def url(self, user: str = "ann", password: str = "", database: str = "stream_dp") -> str:
         """Returns the address of a connection."""

@@ -80,7 +80,7 @@ def as_binary(value: Any, kind: str) -> bytes:
     if kind == "date":
         return struct.pack("!i", (dt.date.fromisoformat(str(value)) - _EPOCH).days)
     if kind in ("timestamp", "timestamptz"):
-        at = dt.dt.fromisoformat(str(value))
+        at = dt.datetime.fromisoformat(str(value))
         at = at.astimezone(dt.UTC).replace(tzinfo=None) if at.tzinfo else at
         return struct.pack("!q", (at - _EPOCH_TIME) // _MICROSECOND)
     if kind.startswith("_"):

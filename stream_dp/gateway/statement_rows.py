@@ -1,0 +1,38 @@
+"""From answers to the rows that a client receives: the selected columns, and behind them their bars."""
+
+from __future__ import annotations
+
+from stream_dp.client import ResultTable
+from stream_dp.client.statements.result_table import BAR
+from stream_dp.client.statements.statement import Statement
+from stream_dp.gateway.protocol.server_messages import Columns
+from stream_dp.gateway.protocol.statement_result import StatementResult
+from stream_dp.gateway.published_facts import pg_type
+from stream_dp.gateway.shared_answers import Answers
+from stream_dp.sql import StatementPlan
+
+
+def columns_of(plan: StatementPlan, *, has_bars: bool) -> Columns:
+    """Returns the columns of a plan. Those of bars come last, so that positions stay."""
+    found = [(output.name, pg_type(output.type)) for output in plan.outputs]
+    if has_bars:
+        found += [(f"{one.name}{BAR}", "float8") for one in plan.outputs if one.has_bar]
+    return found
+
+
+def rows_of(
+    text: str, dataset: str, plan: StatementPlan, answers: Answers, *, has_bars: bool
+) -> StatementResult:
+    """Returns what a statement gives, with its price and its notes as notices."""
+    table = Statement(text, dataset, plan).table(answers)
+    assert isinstance(table, ResultTable), "all of these are answers"
+    selected, bars, at = list[int](), list[int](), 0
+    for output in plan.outputs:
+        selected.append(at)
+        if output.has_bar:
+            bars.append(at + 1)
+        at += 1 + output.has_bar
+    places = selected + bars * has_bars
+    rows = [tuple(row[place] for place in places) for row in table.rows]
+    notices = [table.costs, *table.notes] if table.costs else list(table.notes)
+    return StatementResult(columns_of(plan, has_bars=has_bars), rows, notices=notices)

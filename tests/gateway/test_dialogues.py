@@ -1,0 +1,200 @@
+"""Dialogues of bytes: what each message of a client is answered with."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dp.gateway.protocol.client_messages import Bind, Execute, Named, Parse, StartUp
+from stream_dp.gateway.protocol.sql_fault import SqlFault
+from tests.gateway.in_process_gateway import InProcessGateway
+from tests.gateway.raw_client import (
+    SYNC,
+    RawClient,
+    bind,
+    describe,
+    execute,
+    fields,
+    message,
+    parse,
+    query,
+)
+
+CARRIERS = "SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier"
+
+
+@pytest.fixture
+def raw(gateway: InProcessGateway) -> Iterator[RawClient]:
+    with RawClient(gateway.port) as client:
+        yield client
+
+
+def state_of(read: Callable[[], object]) -> str | None:
+    """The SQLSTATE of what reading raises. None if it raises nothing."""
+    try:
+        read()
+    except SqlFault as fault:
+        return fault.state
+    return None
+
+
+@given(st.binary(max_size=80))
+def test_any_body_is_read_or_refused(body: bytes) -> None:
+    states = {state_of(lambda kind=kind: kind.read(body)) for kind in (Parse, Bind, Named, Execute)}
+    assert {*states, state_of(lambda: StartUp.read(3 << 16, body))} <= {None, "08P01"}
+
+
+def test_what_a_client_is_told_first(raw: RawClient) -> None:
+    said = raw.start(user="ann", database="stream_dp", application_name="psql").until("Z")
+    assert "".join(kind for kind, _ in said) == "R" + "S" * (len(said) - 3) + "KZ"
+    told = dict(body.decode().split("\0")[:2] for kind, body in said if kind == "S")
+    assert told["server_version"].startswith("15.0 (stream_dp")
+    assert (told["session_authorization"], told["application_name"]) == ("ann", "psql")
+    assert said[-1] == ("Z", b"I")
+
+
+def test_encryption_that_there_is_not_is_refused_politely(raw: RawClient) -> None:
+    assert raw.send(struct.pack("!ii", 8, 80877104)).bytes(1) == b"N"
+    assert raw.send(struct.pack("!ii", 8, 80877103)).bytes(1) == b"N"
+    assert raw.start(user="ann").until("Z")
+
+
+def test_a_newer_version_is_told_which_one_is_spoken(raw: RawClient) -> None:
+    said = raw.start((3 << 16) + 2, user="ann", **{"_pq_.new": "1"}).read()
+    assert said == ("v", struct.pack("!ii", 3 << 16, 1) + b"_pq_.new\0")
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        struct.pack("!ii", 8, 2 << 16),
+        struct.pack("!ii", 20_000, 3 << 16),
+        struct.pack("!ii", 4, 3 << 16),
+        struct.pack("!iiii", 16, 80877102, 1, 2),
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_other_beginnings_end_the_connection(raw: RawClient, first: bytes) -> None:
+    raw.send(first)
+    assert raw.rest()[:1] in (b"", b"E")
+
+
+def test_an_error_skips_to_sync_and_is_sent_at_once(raw: RawClient) -> None:
+    raw.enter().send(parse("SELECT COUNT(*) FROM flights WHERE nix = 1") + bind() + execute())
+    kind, body = raw.read()
+    assert (kind, fields(body)["C"]) == ("E", "42703")  # before Sync
+    raw.send(SYNC)
+    assert raw.read() == ("Z", b"I")
+    raw.send(parse(CARRIERS) + bind() + describe("P") + execute() + SYNC)
+    assert "".join(kind for kind, _ in raw.until("Z")) == "12TNDDDCZ".replace("N", "N")
+
+
+def test_a_portal_is_read_in_parts(raw: RawClient) -> None:
+    raw.enter().send(query("BEGIN")).until("Z")
+    raw.send(parse(CARRIERS) + bind(portal="c") + execute(2, "c") + SYNC)
+    assert [kind for kind, _ in raw.until("Z") if kind != "N"] == ["1", "2", "D", "D", "s", "Z"]
+    raw.send(execute(2, "c") + SYNC)
+    said = raw.until("Z")
+    assert said == [("D", said[0][1]), ("C", b"SELECT 1\0"), ("Z", b"T")]
+
+
+def test_several_statements_in_a_text_stop_at_the_first_error(raw: RawClient) -> None:
+    text = f"{CARRIERS} LIMIT 1; BEGIN; SELECT COUNT(*) FROM flights WHERE nix = 1; {CARRIERS}"
+    said = raw.enter().send(query(text)).until("Z")
+    assert "".join(kind for kind, _ in said if kind != "N") == "TDCCEZ"
+    assert said[-1] == ("Z", b"E")
+    (error,) = [fields(body) for kind, body in said if kind == "E"]
+    assert text[int(error["P"]) - 1 :].startswith("nix")
+    said = raw.send(query("SELECT 1")).until("Z")
+    assert fields(said[0][1])["C"] == "25P02"
+    assert raw.send(query("ROLLBACK")).until("Z") == [("C", b"ROLLBACK\0"), ("Z", b"I")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "state"),
+    [
+        (bind(name="none"), "26000"),
+        (execute(0, "none"), "34000"),
+        (describe("P", "none"), "34000"),
+        (parse("SELECT 1; SELECT 2"), "42601"),
+        (parse("SELECT COUNT(*) FROM flights WHERE delay >= $1") + bind(), "08P01"),
+        (parse("SELECT COUNT(*) FROM flights WHERE delay >= $1") + bind(b"x"), "22P02"),
+        (query("SELECT COUNT(*) FROM flights WHERE delay >= $1"), "42P02"),
+        (query("COPY flights TO STDOUT"), "42501"),
+        (query("INSERT INTO flights VALUES (1)"), "25006"),
+        (query("EXPLAIN ANALYZE SELECT COUNT(*) FROM flights"), "0A000"),
+        (query("SHOW nothing"), "42704"),
+        (query("SET stream_dp.error_bars = perhaps"), "22023"),
+        (query("SET stream_dp.nothing = 1"), "42704"),
+        (query("FETCH 1 FROM nothing"), "34000"),
+        (query("DECLARE c CURSOR FOR SELECT 1"), "25P01"),
+        (query("@"), "42601"),
+    ],
+)
+def test_what_is_wrong_has_the_state_that_drivers_know(
+    raw: RawClient, sent: bytes, state: str
+) -> None:
+    raw.enter().send(sent if sent[:1] == b"Q" else sent + SYNC)
+    assert fields(raw.until("E")[-1][1])["C"] == state
+    raw.until("Z")
+    assert raw.send(query("SHOW timezone")).until("Z")[1][1].endswith(b"UTC")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [message("?"), b"Q" + struct.pack("!i", 1 << 24), message("P", b"x"), message("D", b"Xn\0")],
+)
+def test_what_is_no_message_ends_the_connection(raw: RawClient, sent: bytes) -> None:
+    raw.enter().send(sent)
+    assert fields(raw.until("E")[-1][1]) | {"M": ""} == {
+        "S": "FATAL",
+        "V": "FATAL",
+        "C": "08P01",
+        "M": "",
+    }
+    assert raw.is_closed()
+
+
+def test_a_connection_may_end_after_any_byte(gateway: InProcessGateway) -> None:
+    whole = parse(CARRIERS) + bind() + describe("P") + execute() + SYNC
+    for end in range(0, len(whole), 7):
+        with RawClient(gateway.port) as client:
+            client.enter().send(whole[:end])
+    with RawClient(gateway.port) as client:
+        assert client.enter().send(whole).until("Z")[-1] == ("Z", b"I")
+
+
+def test_another_connection_cancels_a_statement(gateway: InProcessGateway) -> None:
+    """The record was sent, so that asking again gives its answer."""
+    asked = "SELECT COUNT(*) FROM flights WHERE carrier = 'UA' AND delay >= 30"
+    with RawClient(gateway.port) as client:
+        said = client.start(user="cal").until("Z")
+        (key,) = [body for kind, body in said if kind == "K"]
+        gateway.world.sleep()
+        try:
+            client.send(query(asked))
+            time.sleep(0.3)
+            with RawClient(gateway.port) as other:
+                other.send(struct.pack("!ii", 8 + len(key), 80877102) + key)
+                assert other.is_closed()
+            said = client.until("Z")
+            assert fields(said[0][1])["C"] == "57014"
+        finally:
+            gateway.wake()
+        assert "D" in [kind for kind, _ in client.send(query(asked)).until("Z")]
+
+
+def test_a_time_limit_ends_a_statement(gateway: InProcessGateway) -> None:
+    with RawClient(gateway.port) as client:
+        client.enter().send(query("SET statement_timeout = '200ms'")).until("Z")
+        gateway.world.sleep()
+        try:
+            client.send(query("SELECT COUNT(*) FROM flights WHERE carrier = 'AA' AND delay >= 30"))
+            assert fields(client.until("Z")[0][1])["C"] == "57014"
+        finally:
+            gateway.wake()
