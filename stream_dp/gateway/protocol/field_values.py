@@ -28,6 +28,7 @@ _PACKED: Final = {
 _TEXTS: Final = frozenset({"text", "varchar", "bpchar", "name", "char", "unknown", "json"})
 _LONGEST_NUMERIC: Final = 1_000
 _MOST_ITEMS: Final = 10_000
+_BLANKS: Final = " \t\n\r\v\f"
 
 Parameter = str | int | float | bool | None | list[Any]
 """The value of a parameter. A time, and a numeric, is a text."""
@@ -167,7 +168,7 @@ def array_items(text: str) -> list[str | None]:
     Raises:
         ValueError: It is not one.
     """
-    body = text.strip()
+    body = text.strip(_BLANKS)
     if body[:1] != "{" or body[-1:] != "}":
         raise ValueError
     body, found, at = body[1:-1], list[str | None](), 0
@@ -178,7 +179,7 @@ def array_items(text: str) -> list[str | None]:
         else:
             end = body.find(",", at)
             end = len(body) if end < 0 else end
-            word = body[at:end].strip()
+            word = body[at:end].strip(_BLANKS)
             if not word or set(word) & set('{}"\\'):
                 raise ValueError
             found.append(None if word.lower() == "null" else word)
