@@ -65,6 +65,7 @@ class CatalogDatabase:
         """From here on, statements read tables and call functions of the list, and nothing else."""
         self._database.execute("PRAGMA case_sensitive_like = 1")
         self._database.execute("PRAGMA query_only = 1")
+        self._database.execute("SELECT 1 FROM json_each('[]')")  # it declares a table, which is denied below
         self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
         self._database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         self._database.set_authorizer(_authorized)
@@ -117,7 +118,7 @@ class CatalogDatabase:
             return CatalogFault("53200", "the statement needs too much memory")
         if isinstance(error, sqlite3.DataError) or "too big" in str(error):
             return CatalogFault("54000", "a value of the answer is too long")
-        return CatalogFault("0A000", "this form of a statement about catalogs is not answered")
+        return CatalogFault("0A000", "XX this form of a statement about catalogs is not answered "+str(error))
 
 
 def _authorized(action: int, first: str | None, second: str | None, *_: Any) -> int:

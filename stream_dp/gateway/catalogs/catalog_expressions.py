@@ -29,9 +29,10 @@ _MOST_WHOLE: Final = 2**31
 _SETTINGS: Final = {"user", "session_user", "current_user", "current_role"}
 
 
-def unanswered() -> CatalogFault:
+def unanswered(node: Any) -> CatalogFault:
     """Returns the fault of a form that the catalogs do not have."""
-    return CatalogFault("0A000", "this form of a statement about catalogs is not answered")
+    form = type(node).__name__
+    return CatalogFault("0A000", f"statements about catalogs are not answered with this form: {form}")
 
 
 class Expressions:
@@ -59,7 +60,7 @@ class Expressions:
         for kind in type(node).__mro__:
             if (work := _HANDLERS.get(kind)) is not None:
                 return work(self, node, scope)
-        raise unanswered()
+        raise unanswered(node)
 
     def value(self, node: Any, scope: Scope) -> Any:
         """Returns an expression of SQLite."""
@@ -130,7 +131,7 @@ def _cast(by: Expressions, node: Any, scope: Scope) -> Typed:
 
 def _dot(by: Expressions, node: Any, scope: Scope) -> Typed:
     if isinstance(node.expression, exp.Identifier):
-        raise unanswered()
+        raise unanswered(node)
     return by.typed(node.expression, scope)
 
 
@@ -179,7 +180,7 @@ def _current_catalog(by: Expressions, node: Any, scope: Scope) -> Typed:
 def _bracket(by: Expressions, node: Any, scope: Scope) -> Typed:
     found, kind = by.typed(node.this, scope)
     if len(node.expressions) != 1:
-        raise unanswered()
+        raise unanswered(node)
     number = by.value(node.expressions[0], scope)
     item = kind[1:] if kind and kind.startswith("_") else "text"
     return call("catalog_item", found, number), item
@@ -246,7 +247,7 @@ def _compared_with_items(by: Expressions, node: Any, items: Any, scope: Scope) -
     """Returns ``x = ANY (array)`` and ``x <> ALL (array)`` as IN and NOT IN."""
     is_any = isinstance(node.expression, exp.Any)
     if not isinstance(node, exp.EQ if is_any else exp.NEQ):
-        raise unanswered()
+        raise unanswered(node)
     left, kind = by.typed(node.this, scope)
     found = exp.In(this=left, query=_items(by, items, kind, scope))
     return found if is_any else exp.Not(this=found)
@@ -312,7 +313,7 @@ def _like(by: Expressions, node: Any, scope: Scope) -> Typed:
 def _escape(by: Expressions, node: Any, scope: Scope) -> Typed:
     inner = by.value(node.this, scope)
     if not isinstance(inner, exp.Escape):
-        raise unanswered()
+        raise unanswered(node)
     if is_text(node.expression) and not node.expression.this:
         return inner.this, "bool"
     inner.set("expression", by.value(node.expression, scope))
@@ -326,7 +327,7 @@ def _regular(by: Expressions, node: Any, scope: Scope) -> Typed:
         if sign == "=":
             return _compared(by, exp.EQ(this=node.this, expression=node.expression), scope)
         if sign not in _REGULAR:
-            raise unanswered()
+            raise unanswered(node)
         flags, negated = _REGULAR[sign], sign.startswith("!")
     left, right = by.typed(node.this, scope), by.typed(node.expression, scope)
     found = call("catalog_matches", as_text(*left), as_text(*right), text(flags))
@@ -354,7 +355,7 @@ def _computed(by: Expressions, node: Any, scope: Scope) -> Typed:
         days = exp.Sub(this=call("julianday", left), expression=call("julianday", right))
         return call("catalog_whole", days), "int4"
     if {kind, other} & {"date", "timestamp", "timestamptz"}:
-        raise unanswered()
+        raise unanswered(node)
     return node, common_type([kind, other])
 
 
@@ -364,9 +365,9 @@ def _power(by: Expressions, node: Any, scope: Scope) -> Typed:
 
 def _joined(by: Expressions, node: Any, scope: Scope) -> Typed:
     left, right = by.typed(node.this, scope), by.typed(node.expression, scope)
-    for found, kind in (left, right):
-        if kind is not None and kind.startswith("_"):
-            raise unanswered()
+    kind = common_type([one for _, one in (left, right) if one and one.startswith("_")])
+    if kind is not None:
+        return call("catalog_array_cat", left[0], right[0]), kind
     return exp.DPipe(this=as_text(*left), expression=as_text(*right)), "text"
 
 

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from stream_dp.gateway.catalogs.catalog_rows import OWNER, comments, names_of_oids, table_oids
+from stream_dp.gateway.catalogs.catalog_rows import OWNER, SETTINGS, comments, names_of_oids, table_oids
 from stream_dp.gateway.catalogs.catalog_shapes import CATALOG_OIDS
 from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogView
 from stream_dp.gateway.pg_types import OIDS, type_named
@@ -99,7 +99,7 @@ _TRUE: Final = (
     *("has_database_privilege", "has_schema_privilege", "has_type_privilege", "pg_has_role"),
     *("pg_collation_is_visible", "pg_conversion_is_visible", "pg_function_is_visible"),
     *("pg_opclass_is_visible", "pg_operator_is_visible", "pg_opfamily_is_visible"),
-    *("pg_statistics_obj_is_visible", "pg_table_is_visible", "pg_ts_config_is_visible"),
+    *("pg_statistics_obj_is_visible", "pg_ts_config_is_visible"),
     *("pg_ts_dict_is_visible", "pg_ts_parser_is_visible", "pg_ts_template_is_visible", "pg_type_is_visible"),
 )
 _FALSE: Final = (
@@ -118,6 +118,7 @@ _ZERO: Final = {
     "pg_total_relation_size": "int8",
     "txid_current": "int8",
 }
+_DEFAULTS: Final = {name.lower(): value for name, value in SETTINGS.items()}
 
 Function = Callable[..., Any]
 
@@ -217,6 +218,16 @@ def _array_to_string(array: Any, by: Any, null: Any = None) -> str | None:
     if array is None or by is None:
         return None
     return str(by).join(str(null if i is None else i) for i in _items(array) if not i is null is None)
+
+
+def _array_cat(left: Any, right: Any) -> str | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return json.dumps([item for part in (left, right) for item in _parts(part)])
+
+
+def _parts(part: Any) -> list[Any]:
+    return _items(part) if isinstance(part, str) and part.startswith("[") else [part]
 
 
 def _array_position(array: Any, value: Any) -> int | None:
@@ -361,6 +372,7 @@ _PLAIN: Final[Mapping[str, tuple[str, Function]]] = {
     "string_to_array": ("_text", _split),
     "regexp_split_to_array": ("_text", lambda s, p: None if s is None else json.dumps(re.split(p, s))),
     "catalog_array": ("_text", _to_array),
+    "catalog_array_cat": ("_text", _array_cat),
     "catalog_array_text": ("text", _from_array),
     "catalog_bool": ("bool", _truth),
     "catalog_bool_text": ("text", lambda b: None if b is None else "true" if b else "false"),
@@ -382,6 +394,7 @@ _OF_VIEW: Final[Mapping[str, str]] = {
     "has_table_privilege": "bool",
     "obj_description": "text",
     "pg_get_userbyid": "name",
+    "pg_table_is_visible": "bool",
     "set_config": "text",
     "to_regclass": "regclass",
     "to_regtype": "regtype",
@@ -415,6 +428,7 @@ class ViewFunctions:
         self._comments = comments(view)
         self._classes = {f"{schema}.{name}": oid for (schema, name), oid in table_oids(view).items()}
         self._classes |= CATALOG_OIDS
+        self._full_names = {oid: name for name, oid in self._classes.items()}
         self._names = names_of_oids(view)
         self._names["regclass"] = {
             oid: _shown(name, ("pg_catalog.", "public.")) for name, oid in self._classes.items()
@@ -490,8 +504,12 @@ class ViewFunctions:
         parts = json.loads(_parse_ident(text) or "[]")
         if len(parts) > 1:
             return self._classes.get(".".join(parts[-2:]))
-        paths = ("pg_catalog", *self.path())
-        return next((self._classes[f"{s}.{parts[0]}"] for s in paths if f"{s}.{parts[0]}" in self._classes), None)
+        return self._found(parts[0]) if parts else None
+
+    def _found(self, name: str) -> int | None:
+        """Returns the oid of the first table of this name on the path."""
+        oids = (self._classes.get(f"{schema}.{name}") for schema in ("pg_catalog", *self.path()))
+        return next((oid for oid in oids if oid is not None), None)
 
     def path(self) -> list[str]:
         """Returns the schemas in which a table without a schema is looked for."""
@@ -527,7 +545,7 @@ class ViewFunctions:
         return next(iter(self.path()), None)
 
     def _current_setting(self, name: Any, is_missing_ok: Any = 0) -> str | None:
-        found = self.settings.get(str(name).lower())
+        found = self.settings.get(str(name).lower(), _DEFAULTS.get(str(name).lower()))
         if found is None and not is_missing_ok:
             raise CatalogFault("42704", "unrecognized configuration parameter")
         return found
@@ -545,6 +563,10 @@ class ViewFunctions:
         if oid is None:
             return None
         return self._view.user if oid == OWNER else f"unknown (OID={oid})"
+
+    def _pg_table_is_visible(self, oid: Any) -> bool | None:
+        name = self._full_names.get(oid)
+        return None if name is None else self._found(name.split(".", 1)[1]) == oid
 
     def _version(self) -> str:
         return f"PostgreSQL {self.settings.get('server_version', '15.0')}"

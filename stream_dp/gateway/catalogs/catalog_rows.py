@@ -23,11 +23,12 @@ _FIRST_TABLE: Final = 20_000
 _CLASS_OF_TABLES: Final = 1259
 _COLLATION: Final = 100
 _KEYWORDS: Final = (("abort", "U", "unreserved"), ("limit", "R", "reserved"))
-_SETTINGS: Final = {
+SETTINGS: Final[Mapping[str, str]] = {
     "DateStyle": "ISO, MDY",
     "TimeZone": "UTC",
     "bytea_output": "hex",
     "client_encoding": "UTF8",
+    "default_table_access_method": "heap",
     "integer_datetimes": "on",
     "max_identifier_length": "63",
     "max_index_keys": "32",
@@ -113,7 +114,7 @@ def _of_the_server(view: CatalogView) -> Iterator[Row]:
         usename=view.user, usesysid=OWNER, usecreatedb=False, usesuper=False, userepl=False,
              usebypassrls=False, passwd="********",
     )  # fmt: skip
-    for name, value in _SETTINGS.items():
+    for name, value in SETTINGS.items():
         yield _row(
         "pg_catalog.pg_settings",
         name=name, setting=value, context="user", vartype="string", source="default",

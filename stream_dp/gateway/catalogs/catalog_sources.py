@@ -18,6 +18,7 @@ from stream_dp.gateway.catalogs.column_names import column_name
 KEYWORDS: Final = "pg_catalog.pg_get_keywords"
 _TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "aclexplode": {"grantor": "oid", "grantee": "oid", "privilege_type": "text", "is_grantable": "bool"},
+    "pg_available_extensions": {"name": "name", "default_version": "text", "comment": "text"},
     "pg_get_keywords": {"word": "text", "catcode": "char", "barelabel": "bool", "catdesc": "text"},
     "pg_get_publication_tables": {"relid": "oid", "attrs": "int2vector", "qual": "text"},
     "pg_options_to_table": {"option_name": "text", "option_value": "text"},
@@ -39,6 +40,15 @@ def without_rows(source: Source) -> Source:
 
 def _named(node: Any, alias: str) -> Any:
     return exp.Subquery(this=node, alias=exp.TableAlias(this=quoted(alias)))
+
+
+def _is_in_brackets(node: Any) -> bool:
+    """Returns whether a node is not a query but a table, or joined tables, in brackets."""
+    while isinstance(node, exp.Subquery) and node.args.get("alias") is None:
+        node = node.this
+        if isinstance(node, exp.Table):
+            return True
+    return False
 
 
 def _aliases(node: Any) -> tuple[str, list[str]]:
@@ -79,10 +89,7 @@ class Sources:
         Raises:
             CatalogFault: There is no such table, or the form is not answered.
         """
-        if isinstance(node, exp.Paren) or (isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table)):
-            inner = self.read(node.this, scope)
-            return exp.Paren(this=self.with_joins(inner, node.args.get("joins"), scope))
-        found = self._one(node, scope)
+        found = exp.Subquery(this=self.read(node.this, scope)) if _is_in_brackets(node) else self._one(node, scope)
         return self.with_joins(found, node.args.get("joins"), scope)
 
     def with_joins(self, found: Any, joins: list[Any] | None, scope: Scope) -> Any:
@@ -97,7 +104,7 @@ class Sources:
         this = self.read(node.this, scope)
         side, using = str(node.side or "").upper(), node.args.get("using")
         if str(node.args.get("method") or ""):
-            raise unanswered()
+            raise unanswered(node)
         scope.merged |= {folded(one) for one in using or []}
         if side in ("LEFT", "FULL"):
             scope.sources[before:] = [_with_rows(one) for one in scope.sources[before:]]
@@ -132,7 +139,7 @@ class Sources:
         if isinstance(node, exp.Subquery):
             return self._derived(node, alias, columns, scope, scope.outer)
         if not isinstance(node, exp.Table):
-            raise unanswered()
+            raise unanswered(node)
         if isinstance(node.this, exp.Identifier):
             return self._table(node, alias, columns, scope)
         number = bool(node.args.get("ordinality"))

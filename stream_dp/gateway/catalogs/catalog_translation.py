@@ -79,7 +79,7 @@ class CatalogTranslation:
             return self._values(node, around)
         if isinstance(node, exp.Select):
             return self._select(node, around, is_shown=is_shown)
-        raise unanswered()
+        raise unanswered(node)
 
     def _in_brackets(self, node: Any, around: Scope, *, is_shown: bool) -> TranslatedQuery:
         inner = self._query(node.this, around, is_shown=is_shown)
@@ -145,7 +145,7 @@ class CatalogTranslation:
     def _select(self, node: Any, around: Scope, *, is_shown: bool) -> TranslatedQuery:
         used = {part for part, value in node.args.items() if value}
         if used - _READ:
-            raise unanswered()
+            raise unanswered(node)
         around, withs = self._withs(node, around)
         scope = Scope(around.withs, around)
         made = exp.Select(with_=withs)
@@ -203,11 +203,11 @@ class CatalogTranslation:
         distinct, group = node.args.get("distinct"), node.args.get("group")
         if distinct is not None:
             if distinct.args.get("on") is not None:
-                raise unanswered()
+                raise unanswered(node)
             made.set("distinct", exp.Distinct())
         if group is not None:
             if {part for part, value in group.args.items() if value} - {"expressions"}:
-                raise unanswered()
+                raise unanswered(node)
             values = [
                 one if isinstance(one, exp.Literal) else self._expressions.value(one, scope)
                 for one in group.expressions
