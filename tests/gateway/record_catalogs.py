@@ -36,13 +36,16 @@ def definitions() -> str:
     for table in TABLES:
         name = f"{table.schema}.{table.name}"
         columns = [
-            f"{one.name} {shown_type(one.type)}{'' if one.nullable else ' NOT NULL'}" for one in table.columns
+            f"{one.name} {shown_type(one.type)}{'' if one.nullable else ' NOT NULL'}"
+            for one in table.columns
         ]
         lines.append(f"CREATE TABLE {name} ({', '.join(columns)});")
         if table.comment:
             lines.append(f"COMMENT ON TABLE {name} IS '{table.comment}';")
         lines += [
-            f"COMMENT ON COLUMN {name}.{one.name} IS '{one.comment}';" for one in table.columns if one.comment
+            f"COMMENT ON COLUMN {name}.{one.name} IS '{one.comment}';"
+            for one in table.columns
+            if one.comment
         ]
         for row in table.rows or ():
             values = ", ".join("NULL" if value is None else f"'{value}'" for value in row)
@@ -59,7 +62,19 @@ class Postgres:
         self.folder = folder
 
     def start(self) -> None:
-        run("initdb", "-D", "data", "-A", "trust", "-U", "ann", "-E", "UTF8", "--locale=C", cwd=self.folder)
+        run(
+            "initdb",
+            "-D",
+            "data",
+            "-A",
+            "trust",
+            "-U",
+            "ann",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            cwd=self.folder,
+        )
         options = f"-k {self.folder} -h '' -c fsync=off"
         run("pg_ctl", "-D", "data", "-o", options, "-l", "log", "-w", "start", cwd=self.folder)
         self.ask("CREATE DATABASE stream_dp", database="postgres")
@@ -70,7 +85,9 @@ class Postgres:
 
     def ask(self, text: str, *, database: str = "stream_dp") -> str:
         options = ("-qAtX", "-F", "\t", "-v", "ON_ERROR_STOP=1")
-        return run("psql", "-h", self.folder, "-U", "ann", *options, database, stdin=text, cwd=self.folder)
+        return run(
+            "psql", "-h", self.folder, "-U", "ann", *options, database, stdin=text, cwd=self.folder
+        )
 
     def oid(self, name: str) -> int:
         return int(self.ask(f"SELECT '{name}'::regclass::oid"))

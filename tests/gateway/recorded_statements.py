@@ -1,4 +1,4 @@
-"""Statements that tools send about catalogs, and what Postgres 15 answered: columns, types and numbers of rows."""
+"""Statements that tools send about catalogs, and the columns and numbers of rows that Postgres 15 answered."""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ BASES: Final = {one.name: NAMES[one.base] for one in PG_TYPES if one.kind == "d"
 WHOLE: Final = frozenset({"int2", "int4", "int8", "oid", "xid", "cid"})
 FLOATS: Final = frozenset({"float4", "float8", "numeric"})
 TEXTS: Final = frozenset({"text", "varchar", "name", "bpchar", "char"})
-NAMED: Final = frozenset({"regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole", "regcollation"})
+NAMED: Final = frozenset(
+    {"regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole", "regcollation"}
+)
 """The types whose values are oids, and are shown as names."""
 
 

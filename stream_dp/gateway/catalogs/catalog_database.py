@@ -32,7 +32,9 @@ class CatalogDatabase:
 
     def __init__(self, view: CatalogView) -> None:
         self._functions = ViewFunctions(view)
-        self._database = sqlite3.connect(":memory:", isolation_level=None, cached_statements=_MOST_STATEMENTS)
+        self._database = sqlite3.connect(
+            ":memory:", isolation_level=None, cached_statements=_MOST_STATEMENTS
+        )
         filled = self._fill(view)
         self._translation = CatalogTranslation(view, filled, self._functions)
         self._known: OrderedDict[tuple[str, str], tuple[str, Columns]] = OrderedDict()
@@ -46,8 +48,12 @@ class CatalogDatabase:
             rows.setdefault(catalog, []).append(values)
         self._database.execute("BEGIN")
         for catalog, given in rows.items():
-            columns = dict(CATALOGS[catalog]) if catalog in CATALOGS else dict.fromkeys(given[0], "text")
-            self._create(catalog, columns, [tuple(one.get(name) for name in columns) for one in given])
+            columns = (
+                dict(CATALOGS[catalog]) if catalog in CATALOGS else dict.fromkeys(given[0], "text")
+            )
+            self._create(
+                catalog, columns, [tuple(one.get(name) for name in columns) for one in given]
+            )
         for table in view.tables:
             if table.rows is not None:
                 kinds = {column.name: column.type for column in table.columns}
@@ -65,7 +71,9 @@ class CatalogDatabase:
         """From here on, statements read tables and call functions of the list, and nothing else."""
         self._database.execute("PRAGMA case_sensitive_like = 1")
         self._database.execute("PRAGMA query_only = 1")
-        self._database.execute("SELECT 1 FROM json_each('[]')")  # it declares a table, which is denied below
+        self._database.execute(
+            "SELECT 1 FROM json_each('[]')"
+        )  # it declares a table, which is denied below
         self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
         self._database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         self._database.set_authorizer(_authorized)
@@ -108,7 +116,9 @@ class CatalogDatabase:
         if len(rows) > MOST_ROWS:
             raise CatalogFault("54000", f"the answer has more than {MOST_ROWS:,} rows; add LIMIT")
         kinds = [kind for _, kind in columns]
-        return columns, [[_value(one, kind) for one, kind in zip(row, kinds, strict=True)] for row in rows]
+        return columns, [
+            [_value(one, kind) for one, kind in zip(row, kinds, strict=True)] for row in rows
+        ]
 
     def _fault(self, error: Exception) -> CatalogFault:
         """Returns what to say of an error of SQLite, whose own text may repeat the statement."""
@@ -118,7 +128,7 @@ class CatalogDatabase:
             return CatalogFault("53200", "the statement needs too much memory")
         if isinstance(error, sqlite3.DataError) or "too big" in str(error):
             return CatalogFault("54000", "a value of the answer is too long")
-        return CatalogFault("0A000", "XX this form of a statement about catalogs is not answered "+str(error))
+        return CatalogFault("0A000", "this form of a statement about catalogs is not answered")
 
 
 def _authorized(action: int, first: str | None, second: str | None, *_: Any) -> int:

@@ -7,8 +7,22 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from stream_dp.gateway.catalogs.catalog_casts import NAMED, WHOLE, as_text, call, cast, fitted, is_text, text
-from stream_dp.gateway.catalogs.catalog_functions import RENAMED, ViewFunctions, array_items, function_kind
+from stream_dp.gateway.catalogs.catalog_casts import (
+    NAMED,
+    WHOLE,
+    as_text,
+    call,
+    cast,
+    fitted,
+    is_text,
+    text,
+)
+from stream_dp.gateway.catalogs.catalog_functions import (
+    RENAMED,
+    ViewFunctions,
+    array_items,
+    function_kind,
+)
 from stream_dp.gateway.catalogs.catalog_scopes import (
     UNKNOWN,
     Scope,
@@ -22,7 +36,16 @@ from stream_dp.gateway.catalogs.column_names import type_name
 from stream_dp.gateway.pg_types import OIDS
 
 _REGULAR: Final = {"~": "", "~*": "i", "!~": "", "!~*": "i"}
-_COMPARED: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+_COMPARED: Final = (
+    exp.EQ,
+    exp.NEQ,
+    exp.GT,
+    exp.GTE,
+    exp.LT,
+    exp.LTE,
+    exp.NullSafeEQ,
+    exp.NullSafeNEQ,
+)
 _COMPUTED: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
 _BITS: Final = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseLeftShift, exp.BitwiseRightShift)
 _MOST_WHOLE: Final = 2**31
@@ -32,7 +55,9 @@ _SETTINGS: Final = {"user", "session_user", "current_user", "current_role"}
 def unanswered(node: Any) -> CatalogFault:
     """Returns the fault of a form that the catalogs do not have."""
     form = type(node).__name__
-    return CatalogFault("0A000", f"statements about catalogs are not answered with this form: {form}")
+    return CatalogFault(
+        "0A000", f"statements about catalogs are not answered with this form: {form}"
+    )
 
 
 class Expressions:
@@ -72,12 +97,15 @@ class Expressions:
             inner = each.this
             if isinstance(inner, exp.Literal) and not inner.is_string:
                 continue
-            name = inner.name if isinstance(inner, exp.Column) and not inner.args.get("table") else ""
+            name = (
+                inner.name if isinstance(inner, exp.Column) and not inner.args.get("table") else ""
+            )
             name = name if name and inner.this.args.get("quoted") else name.lower()
-            found = exp.Column(this=quoted(name)) if name in scope.outputs else self.value(inner, scope)
+            found = (
+                exp.Column(this=quoted(name)) if name in scope.outputs else self.value(inner, scope)
+            )
             each.set("this", found)
         return node
-
 
 
 def _column(by: Expressions, node: Any, scope: Scope) -> Typed:
@@ -194,7 +222,9 @@ def _array(by: Expressions, node: Any, scope: Scope) -> Typed:
         source = exp.Subquery(this=inner.node, alias=exp.TableAlias(this=quoted("items")))
         return exp.Subquery(this=exp.select(group).from_(source)), _array_type(kind)
     values = [by.typed(one, scope) for one in node.expressions]
-    return call("json_array", *(v for v, _ in values)), _array_type(common_type([k for _, k in values]))
+    return call("json_array", *(v for v, _ in values)), _array_type(
+        common_type([k for _, k in values])
+    )
 
 
 def _case(by: Expressions, node: Any, scope: Scope) -> Typed:
@@ -202,7 +232,8 @@ def _case(by: Expressions, node: Any, scope: Scope) -> Typed:
     default = node.args.get("default")
     results = [by.typed(one.args["true"], scope) for one in node.args["ifs"]]
     results += [by.typed(default, scope)] if default else []
-    of_all = common_type([one for _, one in results])
+    kinds = [one for _, one in results]
+    of_all = common_type([kinds[-1], *kinds])  # Postgres begins with ELSE
     values = [_suited(by, one, of_all) for one in results]
     ifs = []
     for one, value in zip(node.args["ifs"], values, strict=False):
@@ -306,7 +337,7 @@ def _like(by: Expressions, node: Any, scope: Scope) -> Typed:
     left, right = by.value(node.this, scope), by.value(node.expression, scope)
     if isinstance(node, exp.ILike):
         left, right = call("lower", left), call("lower", right)
-    like = exp.Like(this=left, expression=right)
+    like = exp.Like(this=left, expression=right, negate=node.args.get("negate"))
     return exp.Escape(this=like, expression=text("\\")), "bool"
 
 
@@ -415,7 +446,6 @@ def _at_time_zone(by: Expressions, node: Any, scope: Scope) -> Typed:
 
 def _tuple(by: Expressions, node: Any, scope: Scope) -> Typed:
     return exp.Tuple(expressions=[by.value(one, scope) for one in node.expressions]), None
-
 
 
 def _of_items(node: Any) -> Any:

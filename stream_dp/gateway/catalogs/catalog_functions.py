@@ -9,10 +9,16 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from stream_dp.gateway.catalogs.catalog_rows import OWNER, SETTINGS, comments, names_of_oids, table_oids
+from stream_dp.gateway.catalogs.catalog_rows import (
+    OWNER,
+    SETTINGS,
+    comments,
+    names_of_oids,
+    table_oids,
+)
 from stream_dp.gateway.catalogs.catalog_shapes import CATALOG_OIDS
 from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogView
-from stream_dp.gateway.pg_types import OIDS, type_named
+from stream_dp.gateway.pg_types import OIDS, PG_TYPES, type_named
 
 OF_FIRST: Final = "of the first argument"
 ARRAY_OF_FIRST: Final = "array of the first argument"
@@ -68,7 +74,16 @@ AGGREGATES: Final = frozenset(
 ALLOWED_IN_SQLITE: Final = (
     frozenset(BUILT_IN)
     | {name for name, _ in RENAMED.values()}
-    | {"coalesce", "date", "datetime", "iif", "julianday", "json_array", "json_each", "json_extract"}
+    | {
+        "coalesce",
+        "date",
+        "datetime",
+        "iif",
+        "julianday",
+        "json_array",
+        "json_each",
+        "json_extract",
+    }
     | {"like", "nullif", "strftime", "substr", "substring", "time"}
 )
 """What SQLite may run, next to the functions of this module."""
@@ -100,7 +115,7 @@ _TRUE: Final = (
     *("pg_collation_is_visible", "pg_conversion_is_visible", "pg_function_is_visible"),
     *("pg_opclass_is_visible", "pg_operator_is_visible", "pg_opfamily_is_visible"),
     *("pg_statistics_obj_is_visible", "pg_ts_config_is_visible"),
-    *("pg_ts_dict_is_visible", "pg_ts_parser_is_visible", "pg_ts_template_is_visible", "pg_type_is_visible"),
+    *("pg_ts_dict_is_visible", "pg_ts_parser_is_visible", "pg_ts_template_is_visible"),
 )
 _FALSE: Final = (
     *("has_function_privilege", "has_sequence_privilege", "has_tablespace_privilege"),
@@ -118,6 +133,7 @@ _ZERO: Final = {
     "pg_total_relation_size": "int8",
     "txid_current": "int8",
 }
+_VISIBLE_TYPES: Final = {one.oid for one in PG_TYPES if one.namespace == "pg_catalog"}
 _DEFAULTS: Final = {name.lower(): value for name, value in SETTINGS.items()}
 
 Function = Callable[..., Any]
@@ -125,7 +141,11 @@ Function = Callable[..., Any]
 
 def _regular(pattern: str) -> str:
     """Returns a regular expression of Postgres as one of Python."""
-    return pattern.replace("[[:alpha:]]", "[a-zA-Z]").replace("[[:digit:]]", "[0-9]").replace("\\m", "\\b")
+    return (
+        pattern.replace("[[:alpha:]]", "[a-zA-Z]")
+        .replace("[[:digit:]]", "[0-9]")
+        .replace("\\m", "\\b")
+    )
 
 
 def _matches(text: Any, pattern: Any, flags: str) -> bool | None:
@@ -201,7 +221,11 @@ def _from_array(array: Any) -> str | None:
     if array is None:
         return None
     items = ["NULL" if item is None else str(item) for item in _items(array)]
-    return "{" + ",".join(f'"{item}"' if re.search(r'[\s,{}"]', item) else item for item in items) + "}"
+    return (
+        "{"
+        + ",".join(f'"{item}"' if re.search(r'[\s,{}"]', item) else item for item in items)
+        + "}"
+    )
 
 
 def _array_length(array: Any, *_: Any) -> int | None:
@@ -217,12 +241,14 @@ def _item(array: Any, number: Any) -> Any:
 def _array_to_string(array: Any, by: Any, null: Any = None) -> str | None:
     if array is None or by is None:
         return None
-    return str(by).join(str(null if i is None else i) for i in _items(array) if not i is null is None)
+    return str(by).join(
+        str(null if i is None else i) for i in _items(array) if not i is null is None
+    )
 
 
 def _array_cat(left: Any, right: Any) -> str | None:
     if left is None or right is None:
-        return right if left is None else left
+        return None if left is right is None else str(right if left is None else left)
     return json.dumps([item for part in (left, right) for item in _parts(part)])
 
 
@@ -252,7 +278,9 @@ def _parse_ident(text: Any, *_: Any) -> str | None:
     if text is None:
         return None
     parts = re.findall(r'"((?:[^"]|"")*)"|([^.\s"]+)', str(text))
-    return json.dumps([quoted.replace('""', '"') if quoted else plain.lower() for quoted, plain in parts])
+    return json.dumps(
+        [quoted.replace('""', '"') if quoted else plain.lower() for quoted, plain in parts]
+    )
 
 
 def _part_of_time(part: Any, time: Any) -> float | None:
@@ -273,7 +301,9 @@ def _date_trunc(part: Any, time: Any, *_: Any) -> str | None:
     if time is None:
         return None
     text = f"{str(time)[:10]} {str(time)[11:19] or '00:00:00'}"
-    kept = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16, "second": 19}.get(str(part).lower())
+    kept = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16, "second": 19}.get(
+        str(part).lower()
+    )
     if kept is None:
         raise CatalogFault("0A000", "this part of a time is not answered")
     return text[:kept] + "0000-01-01 00:00:00"[kept:]
@@ -339,7 +369,10 @@ _PLAIN: Final[Mapping[str, tuple[str, Function]]] = {
     "ceil": (OF_FIRST, lambda x: _quiet(x, math.ceil)),
     "ceiling": (OF_FIRST, lambda x: _quiet(x, math.ceil)),
     "concat": ("text", lambda *values: "".join(str(v) for v in values if v is not None)),
-    "concat_ws": ("text", lambda by, *values: str(by).join(str(v) for v in values if v is not None)),
+    "concat_ws": (
+        "text",
+        lambda by, *values: str(by).join(str(v) for v in values if v is not None),
+    ),
     "date_part": ("float8", _part_of_time),
     "date_trunc": ("timestamp", _date_trunc),
     "floor": (OF_FIRST, lambda x: _quiet(x, math.floor)),
@@ -370,7 +403,10 @@ _PLAIN: Final[Mapping[str, tuple[str, Function]]] = {
     "split_part": ("text", _split_part),
     "sqrt": ("float8", lambda x: _quiet(x, math.sqrt)),
     "string_to_array": ("_text", _split),
-    "regexp_split_to_array": ("_text", lambda s, p: None if s is None else json.dumps(re.split(p, s))),
+    "regexp_split_to_array": (
+        "_text",
+        lambda s, p: None if s is None else json.dumps(re.split(p, s)),
+    ),
     "catalog_array": ("_text", _to_array),
     "catalog_array_cat": ("_text", _array_cat),
     "catalog_array_text": ("text", _from_array),
@@ -395,6 +431,7 @@ _OF_VIEW: Final[Mapping[str, str]] = {
     "obj_description": "text",
     "pg_get_userbyid": "name",
     "pg_table_is_visible": "bool",
+    "pg_type_is_visible": "bool",
     "set_config": "text",
     "to_regclass": "regclass",
     "to_regtype": "regtype",
@@ -404,13 +441,12 @@ _OF_VIEW: Final[Mapping[str, str]] = {
     "catalog_oid": "oid",
 }
 KINDS: Final[Mapping[str, str]] = (
-    dict(BUILT_IN)
+    {**BUILT_IN, **_OF_VIEW}
     | {name: kind for name, (_, kind) in RENAMED.items()}
     | _NULL
     | dict.fromkeys((*_TRUE, *_FALSE), "bool")
     | _ZERO
     | {name: kind for name, (kind, _) in _PLAIN.items()}
-    | _OF_VIEW
 )
 """The type of the value of each function, or which argument gives it."""
 
@@ -426,7 +462,9 @@ class ViewFunctions:
     def __init__(self, view: CatalogView) -> None:
         self._view = view
         self._comments = comments(view)
-        self._classes = {f"{schema}.{name}": oid for (schema, name), oid in table_oids(view).items()}
+        self._classes = {
+            f"{schema}.{name}": oid for (schema, name), oid in table_oids(view).items()
+        }
         self._classes |= CATALOG_OIDS
         self._full_names = {oid: name for name, oid in self._classes.items()}
         self._names = names_of_oids(view)
@@ -513,7 +551,10 @@ class ViewFunctions:
 
     def path(self) -> list[str]:
         """Returns the schemas in which a table without a schema is looked for."""
-        names = [name.strip().strip('"') for name in self.settings.get("search_path", "public").split(",")]
+        names = [
+            name.strip().strip('"')
+            for name in self.settings.get("search_path", "public").split(",")
+        ]
         return [name for name in names if name != "$user"]
 
     def _catalog_class(self, value: Any) -> int | None:
@@ -568,6 +609,9 @@ class ViewFunctions:
         name = self._full_names.get(oid)
         return None if name is None else self._found(name.split(".", 1)[1]) == oid
 
+    def _pg_type_is_visible(self, oid: Any) -> bool | None:
+        return None if oid is None else oid in _VISIBLE_TYPES
+
     def _version(self) -> str:
         return f"PostgreSQL {self.settings.get('server_version', '15.0')}"
 
@@ -596,4 +640,3 @@ def function_kind(name: str, arguments: list[str | None]) -> str | None:
     if kind == ITEM_OF_FIRST:
         return first[1:] if first and first.startswith("_") else "text"
     return kind
-

@@ -70,12 +70,14 @@ def table_oids(view: CatalogView) -> dict[tuple[str, str], int]:
 
 
 def comments(view: CatalogView) -> dict[tuple[int, int], str]:
-    """Returns the comments, by the oid of the table and the number of the column, which is 0 for the table."""
+    """Returns the comments, by the oid of the table and the number of the column: 0 is the table itself."""
     oids = table_oids(view)
     return {
         (oids[table.schema, table.name], number): text
         for table in view.tables
-        for number, text in enumerate((table.comment, *(column.comment for column in table.columns)))
+        for number, text in enumerate(
+            (table.comment, *(column.comment for column in table.columns))
+        )
         if text
     }
 
@@ -92,7 +94,12 @@ def catalog_rows(view: CatalogView) -> Iterator[Row]:
             yield _attribute(oid, number, column)
             yield _column(view, table, number, column)
     for (oid, number), text in comments(view).items():
-        described = {"objoid": oid, "classoid": _CLASS_OF_TABLES, "objsubid": number, "description": text}
+        described = {
+            "objoid": oid,
+            "classoid": _CLASS_OF_TABLES,
+            "objsubid": number,
+            "description": text,
+        }
         yield "pg_catalog.pg_description", described
 
 
@@ -112,7 +119,7 @@ def _of_the_server(view: CatalogView) -> Iterator[Row]:
     yield _row(
         "pg_catalog.pg_user",
         usename=view.user, usesysid=OWNER, usecreatedb=False, usesuper=False, userepl=False,
-             usebypassrls=False, passwd="********",
+             usebypassrls=False,
     )  # fmt: skip
     for name, value in SETTINGS.items():
         yield _row(
@@ -146,7 +153,7 @@ def _of_the_server(view: CatalogView) -> Iterator[Row]:
 
 
 def _of_types() -> Iterator[Row]:
-    functions = {}
+    functions: dict[int, str] = {}
     for one in PG_TYPES:
         functions |= {one.receive: one.receive_name, one.input: one.input_name}
         yield _row(
@@ -166,7 +173,13 @@ def _of_types() -> Iterator[Row]:
             yield "pg_catalog.pg_range", row
     for oid, name in functions.items():
         if oid:
-            row = {"oid": oid, "proname": name, "pronamespace": 11, "proowner": OWNER, "prokind": "f"}
+            row = {
+                "oid": oid,
+                "proname": name,
+                "pronamespace": 11,
+                "proowner": OWNER,
+                "prokind": "f",
+            }
             yield "pg_catalog.pg_proc", row
 
 
@@ -186,7 +199,7 @@ def _of_table(view: CatalogView, table: CatalogTable, oid: int) -> Iterator[Row]
         schemaname=table.schema, tablename=table.name, tableowner=view.user, hasindexes=False,
              hasrules=False, hastriggers=False, rowsecurity=False,
     )  # fmt: skip
-    statistics = {"relid": oid, "schemaname": table.schema, "relname": table.name}
+    statistics: dict[str, Any] = {"relid": oid, "schemaname": table.schema, "relname": table.name}
     statistics["n_live_tup"] = len(table.rows or ())
     yield "pg_catalog.pg_stat_user_tables", statistics
     yield "pg_catalog.pg_stat_all_tables", statistics
@@ -247,5 +260,3 @@ def names_of_oids(view: CatalogView) -> dict[str, dict[int, str]]:
         "regrole": {OWNER: view.user},
         "regcollation": {_COLLATION: '"default"'},
     }
-
-

@@ -13,6 +13,7 @@ from stream_dp.gateway.catalogs.catalog_tables import CatalogFault
 from stream_dp.gateway.pg_types import PG_TYPES
 
 _CATEGORIES: Final = {one.name: (one.category, one.is_preferred) for one in PG_TYPES}
+_TEXTS: Final = ("name", "varchar", "bpchar")
 _WHOLE: Final = ("int2", "int4", "int8")
 _OF_EACH_ROW: Final = {"tableoid": "oid", "xmin": "xid"}
 _FIRST_TRANSACTION: Final = 3
@@ -126,7 +127,9 @@ class Scope:
         """
         sources = [source for source in self.sources if table in ("", source.alias)]
         if not sources:
-            raise CatalogFault("42P01" if table else "42601", f"missing FROM-clause entry for table {table}")
+            raise CatalogFault(
+                "42P01" if table else "42601", f"missing FROM-clause entry for table {table}"
+            )
         seen = set[str]()
         for source in sources:
             for name, kind in source.columns.items():
@@ -149,6 +152,6 @@ def common_type(kinds: list[str | None]) -> str | None:
         else:
             category, is_preferred = _CATEGORIES.get(str(kind), ("", False))
             ours, ours_is_preferred = _CATEGORIES.get(found, ("", False))
-            if category == ours and is_preferred and not ours_is_preferred:
+            if category == ours and is_preferred and not ours_is_preferred and found not in _TEXTS:
                 found = kind
     return found if found is not None else UNKNOWN if UNKNOWN in kinds else None

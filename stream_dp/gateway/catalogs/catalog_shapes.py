@@ -41,7 +41,7 @@ _USUAL: Final = _usual_types()
 
 
 def type_of_column(name: str) -> str | None:
-    """Returns the type that columns of catalogs usually have if this is their name. None: No column has it."""
+    """Returns the type that columns of catalogs with this name usually have; None if there is none."""
     kind = _USUAL.get(name)
     return kind if kind in OIDS else None
 

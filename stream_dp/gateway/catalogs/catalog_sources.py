@@ -17,13 +17,23 @@ from stream_dp.gateway.catalogs.column_names import column_name
 
 KEYWORDS: Final = "pg_catalog.pg_get_keywords"
 _TABLES: Final[Mapping[str, Mapping[str, str]]] = {
-    "aclexplode": {"grantor": "oid", "grantee": "oid", "privilege_type": "text", "is_grantable": "bool"},
+    "aclexplode": {
+        "grantor": "oid",
+        "grantee": "oid",
+        "privilege_type": "text",
+        "is_grantable": "bool",
+    },
     "pg_available_extensions": {"name": "name", "default_version": "text", "comment": "text"},
     "pg_get_keywords": {"word": "text", "catcode": "char", "barelabel": "bool", "catdesc": "text"},
     "pg_get_publication_tables": {"relid": "oid", "attrs": "int2vector", "qual": "text"},
     "pg_options_to_table": {"option_name": "text", "option_value": "text"},
     "pg_partition_ancestors": {"relid": "regclass"},
-    "pg_partition_tree": {"relid": "regclass", "parentrelid": "regclass", "isleaf": "bool", "level": "int4"},
+    "pg_partition_tree": {
+        "relid": "regclass",
+        "parentrelid": "regclass",
+        "isleaf": "bool",
+        "level": "int4",
+    },
 }
 """The functions of Postgres that give rows. All but the keywords have none here."""
 
@@ -46,7 +56,9 @@ def _is_in_brackets(node: Any) -> bool:
     """Returns whether a node is not a query but a table, or joined tables, in brackets."""
     while isinstance(node, exp.Subquery) and node.args.get("alias") is None:
         node = node.this
-        if isinstance(node, exp.Table):
+        if isinstance(node, exp.Table) or (
+            isinstance(node, exp.Subquery) and node.args.get("alias") is not None
+        ):
             return True
     return False
 
@@ -89,7 +101,11 @@ class Sources:
         Raises:
             CatalogFault: There is no such table, or the form is not answered.
         """
-        found = exp.Subquery(this=self.read(node.this, scope)) if _is_in_brackets(node) else self._one(node, scope)
+        found = (
+            exp.Subquery(this=self.read(node.this, scope))
+            if _is_in_brackets(node)
+            else self._one(node, scope)
+        )
         return self.with_joins(found, node.args.get("joins"), scope)
 
     def with_joins(self, found: Any, joins: list[Any] | None, scope: Scope) -> Any:
@@ -127,11 +143,16 @@ class Sources:
             inner = node.this
             if isinstance(inner, exp.Subquery):
                 return self._derived(inner, alias, columns, scope, scope)
-            return self._function(inner, alias, columns, scope, with_number=bool(node.args.get("ordinality")))
+            return self._function(
+                inner, alias, columns, scope, with_number=bool(node.args.get("ordinality"))
+            )
         if isinstance(node, exp.Unnest):
             unnest = exp.Anonymous(this="unnest", expressions=node.expressions)
             number = node.args.get("offset")
-            names = [*columns, folded(number) if isinstance(number, exp.Identifier) else "ordinality"]
+            names = [
+                *columns,
+                folded(number) if isinstance(number, exp.Identifier) else "ordinality",
+            ]
             names = names if number else columns
             return self._function(unnest, alias, names, scope, with_number=bool(number))
         if isinstance(node, exp.Values):
@@ -156,7 +177,9 @@ class Sources:
         catalog = catalog_named(schema, name)
         if catalog is not None:
             empty = catalog not in self._filled
-            source = Source(alias, dict(CATALOGS[catalog]), is_empty=empty, oid=CATALOG_OIDS[catalog])
+            source = Source(
+                alias, dict(CATALOGS[catalog]), is_empty=empty, oid=CATALOG_OIDS[catalog]
+            )
             scope.sources.append(_renamed(source, columns))
             if empty:
                 return _named(no_rows(list(source.columns)), alias)
@@ -166,7 +189,9 @@ class Sources:
             if table is not None and table.rows is not None:
                 kinds = {column.name: column.type for column in table.columns}
                 scope.sources.append(_renamed(Source(alias, kinds), columns))
-                return exp.Table(this=quoted(f"{one}.{name}"), alias=exp.TableAlias(this=quoted(alias)))
+                return exp.Table(
+                    this=quoted(f"{one}.{name}"), alias=exp.TableAlias(this=quoted(alias))
+                )
         shown = f"{schema}.{name}" if schema else name
         raise CatalogFault("42P01", f'relation "{shown}" does not exist')
 
@@ -201,14 +226,20 @@ class Sources:
         scope.sources.append(Source(alias, kinds, lambda shown: _of_each(alias, fields[shown])))
         return exp.Table(this=items, alias=exp.TableAlias(this=quoted(alias)))
 
-    def each(self, name: str, arguments: list[Any], scope: Scope) -> tuple[Any, str | None, tuple[str, ...]]:
-        """Returns a function that gives rows as ``json_each`` of SQLite, its type, and the columns to read."""
+    def each(
+        self, name: str, arguments: list[Any], scope: Scope
+    ) -> tuple[Any, str | None, tuple[str, ...]]:
+        """Returns a function that gives rows as ``json_each``, the type of an item, and the columns to read."""
         values = [self._expressions.typed(one, scope) for one in arguments]
         nodes = [one for one, _ in values]
         if name == "generate_series":
             return call("json_each", call("catalog_series", *nodes)), values[0][1], ("value",)
         kind = values[0][1]
-        item = kind[1:] if kind and kind.startswith("_") else {"int2vector": "int2", "oidvector": "oid"}.get(kind or "")
+        item = (
+            kind[1:]
+            if kind and kind.startswith("_")
+            else {"int2vector": "int2", "oidvector": "oid"}.get(kind or "")
+        )
         return call("json_each", nodes[0]), item, EACH[name]
 
     def _of_table_function(self, name: str, alias: str, columns: list[str], scope: Scope) -> Any:
@@ -230,7 +261,11 @@ EACH: Final[Mapping[str, tuple[str, ...]]] = {
 
 def _of_each(alias: str, column: str) -> Any:
     found = exp.Column(this=quoted(column), table=quoted(alias))
-    return exp.Paren(this=exp.Add(this=found, expression=exp.Literal.number(1))) if column == "key" else found
+    return (
+        exp.Paren(this=exp.Add(this=found, expression=exp.Literal.number(1)))
+        if column == "key"
+        else found
+    )
 
 
 def _with_rows(source: Source) -> Source:
@@ -247,5 +282,9 @@ def _renamed(source: Source, columns: list[str]) -> Source:
     own = dict(zip([*columns, *old[len(columns) :]], old, strict=True))
     kinds = {name: source.columns[of] for name, of in own.items()}
     return Source(
-        source.alias, kinds, lambda name: source.column(own[name]), is_empty=source.is_empty, oid=source.oid
+        source.alias,
+        kinds,
+        lambda name: source.column(own[name]),
+        is_empty=source.is_empty,
+        oid=source.oid,
     )

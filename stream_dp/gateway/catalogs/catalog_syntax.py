@@ -16,12 +16,12 @@ _SPECIAL: Final = {"CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM", "OVERLAY"
 QUERIES: Final = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
 
 
-class CatalogDialect(Postgres):
+class CatalogDialect(Postgres):  # type: ignore[misc]
     """The dialect of Postgres in which a function keeps the name that it was written with."""
 
     INDEX_OFFSET: Final = 0
 
-    class Parser(Postgres.Parser):
+    class Parser(Postgres.Parser):  # type: ignore[misc]
         """Reads ``AS select`` too, and gives functions no meaning of their own."""
 
         FUNCTIONS: Final = {
@@ -30,7 +30,9 @@ class CatalogDialect(Postgres):
             if name in ("ARRAY", "COALESCE", "NULLIF")
         }
         FUNCTION_PARSERS: Final = {
-            name: read for name, read in Postgres.Parser.FUNCTION_PARSERS.items() if name in _SPECIAL
+            name: read
+            for name, read in Postgres.Parser.FUNCTION_PARSERS.items()
+            if name in _SPECIAL
         }
         RESERVED_TOKENS: Final = Postgres.Parser.RESERVED_TOKENS - {sqlglot.TokenType.SELECT}
 
@@ -60,7 +62,7 @@ def folded(identifier: Any) -> str:
 
 
 def is_about_catalogs(tree: Any, tables: tuple[CatalogTable, ...]) -> bool:
-    """Returns whether each table that a statement reads is a catalog, or a table whose rows are known, or none.
+    """Returns whether each table that a statement reads is a catalog, or one whose rows are known, or none.
 
     Args:
         tree: The tree of the statement, in sqlglot's dialect of Postgres or the one of this module.

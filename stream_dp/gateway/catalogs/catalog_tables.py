@@ -37,7 +37,7 @@ class CatalogTable:
     Attributes:
         schema: ``public``, ``synthetic`` or ``stream_dp``.
         name: The name.
-        comment: What ``\\d+`` shows of it.
+        comment: What tools show of it.
         columns: The columns, in their order.
         rows: Its rows, which anyone may see. None: It is a data set, whose rows are never here.
     """

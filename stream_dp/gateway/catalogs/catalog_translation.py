@@ -29,7 +29,18 @@ from stream_dp.gateway.catalogs.column_names import column_name
 from stream_dp.gateway.pg_types import OIDS
 
 _READ: Final = frozenset(
-    {"with_", "expressions", "from_", "joins", "laterals", "where", "group", "having", "order", "limit"}
+    {
+        "with_",
+        "expressions",
+        "from_",
+        "joins",
+        "laterals",
+        "where",
+        "group",
+        "having",
+        "order",
+        "limit",
+    }
     | {"offset", "distinct", "windows", "locks", "kind", "hint", "operation_modifiers"}
 )
 Item = tuple[str, Any, str | None]
@@ -116,7 +127,9 @@ class CatalogTranslation:
         left = self._query(node.this, around, is_shown=is_shown)
         right = self._query(node.expression, around, is_shown=is_shown)
         if len(left.columns) != len(right.columns):
-            raise CatalogFault("42601", "each query of a set operation must have the same number of columns")
+            raise CatalogFault(
+                "42601", "each query of a set operation must have the same number of columns"
+            )
         pairs = zip(left.columns, right.columns, strict=True)
         columns = tuple((name, common_type([kind, other])) for (name, kind), (_, other) in pairs)
         made = type(node)(
@@ -129,14 +142,16 @@ class CatalogTranslation:
         return TranslatedQuery(made, columns, left.is_empty and right.is_empty)
 
     def _values(self, node: Any, around: Scope) -> TranslatedQuery:
-        rows = [
-            [self._expressions.typed(one, around) for one in (row.expressions if isinstance(row, exp.Tuple) else [row])]
-            for row in node.expressions
-        ]  # fmt: skip
+        tuples = [
+            row.expressions if isinstance(row, exp.Tuple) else [row] for row in node.expressions
+        ]
+        rows = [[self._expressions.typed(one, around) for one in row] for row in tuples]
         names = [f"column{i}" for i in range(1, len(rows[0]) + 1)]
         kinds = [common_type([kind for _, kind in column]) for column in zip(*rows, strict=True)]
         selects = [
-            exp.select(*(exp.alias_(one, quoted(name)) for name, (one, _) in zip(names, row, strict=True)))
+            exp.select(
+                *(exp.alias_(one, quoted(name)) for name, (one, _) in zip(names, row, strict=True))
+            )
             for row in rows
         ]
         made = selects[0] if len(selects) == 1 else exp.union(*selects, distinct=False, copy=False)
@@ -164,7 +179,9 @@ class CatalogTranslation:
         made.set("joins", joins)
         made.set("expressions", [exp.alias_(one, quoted(name)) for name, one, _ in items])
         if node.args.get("where") is not None:
-            made.set("where", exp.Where(this=self._expressions.value(node.args["where"].this, scope)))
+            made.set(
+                "where", exp.Where(this=self._expressions.value(node.args["where"].this, scope))
+            )
         scope.outputs = dict(columns)
         self._group(node, made, scope)
         self._finish(node, made, scope)
@@ -173,8 +190,12 @@ class CatalogTranslation:
     def _items(self, node: Any, scope: Scope, joins: list[Any], *, is_empty: bool) -> list[Item]:
         items: list[Item] = []
         for one in node.expressions:
-            if isinstance(one, exp.Star) or (isinstance(one, exp.Column) and isinstance(one.this, exp.Star)):
-                items += scope.starred("" if isinstance(one, exp.Star) else folded(one.args.get("table")))
+            if isinstance(one, exp.Star) or (
+                isinstance(one, exp.Column) and isinstance(one.this, exp.Star)
+            ):
+                items += scope.starred(
+                    "" if isinstance(one, exp.Star) else folded(one.args.get("table"))
+                )
                 continue
             name, inner = column_name(one), one.unalias()
             try:
@@ -193,7 +214,11 @@ class CatalogTranslation:
             return self._expressions.typed(node, scope)
         items, kind, own = self._sources.each(name, inner.expressions, scope)
         alias = f"each{len(joins)}"
-        joins.append(exp.Join(this=exp.Table(this=items, alias=exp.TableAlias(this=quoted(alias))), kind="CROSS"))
+        joins.append(
+            exp.Join(
+                this=exp.Table(this=items, alias=exp.TableAlias(this=quoted(alias))), kind="CROSS"
+            )
+        )
         column = exp.Column(this=quoted(own[0]), table=quoted(alias))
         if own[0] == "key":
             return exp.Add(this=column, expression=exp.Literal.number(1)), "int4"
@@ -214,7 +239,9 @@ class CatalogTranslation:
             ]
             made.set("group", exp.Group(expressions=values))
         if node.args.get("having") is not None:
-            made.set("having", exp.Having(this=self._expressions.value(node.args["having"].this, scope)))
+            made.set(
+                "having", exp.Having(this=self._expressions.value(node.args["having"].this, scope))
+            )
         for window in node.args.get("windows") or []:
             for each in window.args.get("partition_by") or []:
                 each.replace(self._expressions.value(each, scope))

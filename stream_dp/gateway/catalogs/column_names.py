@@ -46,13 +46,15 @@ def column_name(node: Any) -> str:
 
 
 def _figured(node: Any) -> tuple[str, bool]:
-    """Returns the name that a node suggests, or nothing, and whether it is stronger than the name of a type."""
+    """Returns the name that a node suggests, or "", and whether it is stronger than the name of a type."""
     if isinstance(node, exp.Column):
         return folded(node.this), True
     if isinstance(node, exp.Dot):
         last = node.expression
         return (folded(last), True) if isinstance(last, exp.Identifier) else _figured(last)
-    if isinstance(node, (exp.Paren, exp.Bracket, exp.Window, exp.Filter, exp.Collate, exp.WithinGroup)):
+    if isinstance(
+        node, (exp.Paren, exp.Bracket, exp.Window, exp.Filter, exp.Collate, exp.WithinGroup)
+    ):
         return _figured(node.this)
     if isinstance(node, exp.Anonymous):
         return str(node.this).lower(), True
@@ -62,7 +64,9 @@ def _figured(node: Any) -> tuple[str, bool]:
         name, is_strong = _figured(node.this)
         return (name, True) if is_strong else (type_name(node.to).removeprefix("_"), False)
     if isinstance(node, exp.Case):
-        name, is_strong = _figured(node.args["default"]) if node.args.get("default") else ("", False)
+        name, is_strong = (
+            _figured(node.args["default"]) if node.args.get("default") else ("", False)
+        )
         return (name, True) if is_strong else ("case", False)
     if isinstance(node, exp.Boolean):
         return "bool", False
