@@ -79,8 +79,8 @@ def list_of_rows(select: Any, attributes: Sequence[Mapping[str, Any]]) -> Fault 
     for column in _listed(select):
         problem, fix = _ROWS
         name = column.name if column.name.lower() in names else attributes[0]["name"]
-        origin = select.args.get("from_")
-        table = "NAME" if origin is None else origin.this.name
+        origin = select.find(exp.Table)
+        table = "NAME" if origin is None else origin.name
         return Fault(column, problem, fix.format(name=name, table=table), sort="rows")
     return None
 
@@ -135,10 +135,9 @@ def _present(select: Any) -> Iterator[Any]:
 
 def _listed(select: Any) -> Iterator[Any]:
     """Yields the columns of a SELECT that would list rows: nothing in it is counted or grouped."""
-    origin = select.args.get("from_")
-    is_of_rows = origin is None or isinstance(origin.this, exp.Table)
-    if select.args.get("group") or select.args.get("distinct") or select.args.get("with_"):
+    levels = list(select.find_all(exp.Select))
+    if any(each.args.get("group") or each.args.get("distinct") for each in levels):
         return
-    if is_of_rows and select.find(exp.AggFunc) is None:
+    if select.args.get("with_") is None and select.find(exp.AggFunc) is None:
         for item in select.expressions:
             yield from item.find_all(exp.Star, exp.Column)

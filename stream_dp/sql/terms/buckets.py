@@ -81,10 +81,22 @@ def buckets_of(node: Any, attribute: Mapping[str, Any]) -> tuple[tuple[Scalar, .
     return tuple(found), tuple(cases)
 
 
+def value_at(node: Any, number: int) -> int:
+    """Returns the value of an expression for which ``bucketed`` returns the column, at a whole number.
+
+    Raises:
+        Fault: It cannot be computed, or is no whole number.
+    """
+    value = _value(node, Fraction(number), below=False)
+    if value.denominator != 1:
+        raise Fault(node, "this does not make whole numbers", "write FLOOR(x / 86400) * 86400")
+    return int(value)
+
+
 def _value(node: Any, number: Fraction, *, below: bool) -> Fraction:
     """Returns the value of an expression at a number, or right below it."""
     node = node.unnest()
-    if isinstance(node, exp.Column):
+    if isinstance(node, exp.Column | exp.Extract):
         return number
     if is_number(node):
         return Fraction(node.this)

@@ -8,10 +8,11 @@ from typing import Any
 
 from sqlglot import exp
 
-from stream_dp.attribute_dates import beginnings_in, parts_in, parts_of
+from stream_dp.attribute_dates import CYCLES, beginnings_in, calendar_of, parts_in, parts_of
 from stream_dp.sql.reading.attribute_names import name_in_sql
 from stream_dp.sql.reading.faults import Fault, short
 from stream_dp.sql.terms.attribute_cells import values_of
+from stream_dp.sql.terms.buckets import bucketed, value_at
 from stream_dp.sql.terms.columns import Attribute, Columns
 from stream_dp.sql.terms.comparisons import Comparison
 from stream_dp.sql.terms.sql_dates import ENDS, on_clocks, part_of, period_compared, truncation_of
@@ -24,11 +25,14 @@ def periods_of(columns: Columns, item: Any) -> tuple[Attribute, Sequence[str | i
         Fault: It is not of a date, or not the same for all dates of a period.
     """
     truncated, taken = truncation_of(item), part_of(item)
-    unit, of = truncated or taken or ("", item)
+    unit, of = truncated or taken or ("epoch", epoch_of(item))
     attribute = _dated(columns, item, of)
     name, by = attribute["name"], attribute["by"]
     bounds = by, attribute.get("from"), attribute.get("until")
     columns.work.look_at(item, len(values_of(attribute)))
+    if unit == "epoch" and by not in CYCLES:
+        beginnings = calendar_of(*bounds)[:-1]
+        return attribute, beginnings if taken else [value_at(item, each) for each in beginnings]
     if truncated and (values := beginnings_in(*bounds, unit)) is not None:
         return attribute, values
     if taken and unit in parts_of(by):
@@ -39,6 +43,14 @@ def periods_of(columns: Columns, item: Any) -> tuple[Attribute, Sequence[str | i
         problem = f"a {by} of {name} does not lie in one group of {short(item)}"
         fix = f"GROUP BY {name_in_sql(name)}"
     raise Fault(item, problem, fix, reason="cuts_bin")
+
+
+def epoch_of(item: Any) -> Any:
+    """Returns the column of whose seconds since 1970 an expression makes buckets; None for another one."""
+    taken = [part_of(each) for each in item.find_all(exp.Extract)]
+    if bucketed(item) is None or len(taken) != 1 or taken[0] is None or taken[0][0] != "epoch":
+        return None
+    return taken[0][1]
 
 
 def of_whole_periods(columns: Columns, comparison: Comparison) -> Comparison:
