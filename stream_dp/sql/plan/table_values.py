@@ -184,7 +184,7 @@ class TableValues:
     def _of_bar(self, node: Any) -> Any:
         """Translates ERROR_BAR, LOWER_BOUND or UPPER_BOUND of a value with a bar."""
         name = node.name.lower()
-        found = self.value(node.expressions[0]) if len(node.expressions) == 1 else None
+        found: Any = self.value(node.expressions[0]) if len(node.expressions) == 1 else None
         if not _has_bar(found):
             problem = f"{short(node)} is not of one value with a bar"
             fix = f"write {name.upper()}(n) of an aggregate, or of the alias of one"
@@ -192,7 +192,7 @@ class TableValues:
         if name == "error_bar":
             return Call(name, (found,))
         if isinstance(found, Atom) and found.part == "found" and '"correlation"' not in found.found:
-            fix = f"omit it, or write ERROR_BAR for the half width of its rank"
+            fix = "omit it, or write ERROR_BAR for the half width of its rank"
             raise Fault(node, f"{short(node)} is of bins, which have no bounds", fix)
         return Call(name, (found, Constant(self.type_of(found) == "integer")))
 

@@ -1,4 +1,4 @@
-"""Tables for which nothing is asked: of columns without rows, of the count of no rows, and of declared edges."""
+"""Tables for which nothing is asked: columns without rows, values of no rows, and declared edges."""
 
 from __future__ import annotations
 

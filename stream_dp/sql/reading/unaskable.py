@@ -30,10 +30,10 @@ _NOW: Final = (
     "the present cannot be asked about: rows are answered once their phase has opened",
     "write a date, such as day >= DATE '2026-11-01', or ask about the newest phases, as with --window 7",
 )
-_ROWS: Final = (
-    "rows are never shown",
-    "ask SELECT {name}, COUNT(*) ... GROUP BY {name}, or read invented rows: stream-dp synthesize, or over "
-    "the Postgres port SELECT * FROM synthetic.{table}",
+_ROWS: Final = "rows are never shown"
+_NOT_ROWS: Final = (
+    "ask SELECT {name}, COUNT(*) ... GROUP BY {name}, or read invented rows: stream-dp synthesize, "
+    "or SELECT * FROM synthetic.{table} over the Postgres port"
 )
 _SEARCHES: Final = (
     *(exp.Like, exp.ILike, exp.RegexpLike, exp.RegexpILike, exp.SimilarTo, exp.Glob),
@@ -77,11 +77,10 @@ def list_of_rows(select: Any, attributes: Sequence[Mapping[str, Any]]) -> Fault 
     """
     names = {attribute["name"].lower() for attribute in attributes}
     for column in _listed(select):
-        problem, fix = _ROWS
         name = column.name if column.name.lower() in names else attributes[0]["name"]
         origin = select.find(exp.Table)
         table = "NAME" if origin is None else origin.name
-        return Fault(column, problem, fix.format(name=name, table=table), sort="rows")
+        return Fault(column, _ROWS, _NOT_ROWS.format(name=name, table=table), sort="rows")
     return None
 
 

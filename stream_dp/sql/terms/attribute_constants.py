@@ -18,7 +18,6 @@ from stream_dp.sql.terms.columns import Attribute, Columns
 from stream_dp.sql.terms.sql_dates import on_clocks
 from stream_dp.sql.terms.trees import Tree, any_of
 
-
 _NUMBER: Final = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _TRUTHS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 """The texts that Postgres reads as truth values, as drivers send them."""
