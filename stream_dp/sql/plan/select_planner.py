@@ -334,7 +334,9 @@ class _SelectPlanner:
         groups, atoms = self._groups, [atom for each in expressions for atom in atoms_in(each)]
         if self._shows_none:
             cases = () if groups.axes else ((),)
-            return replace(_resolved_in(table, of_no_rows(atoms)), cases=cases)
+            having = None if groups.axes else table.having
+            table = replace(table, cases=cases, having=having, order=())
+            return _resolved_in(table, of_no_rows(atoms))
         queries = Queries(
             self._select,
             atoms,

@@ -173,7 +173,7 @@ def placed(piece: Any, items: Sequence[Any]) -> Any:
     if not 1 <= place <= len(items) or isinstance(items[place - 1], exp.Star):
         problem = f"{bare.this} is not the number of a column"
         raise Fault(piece, problem, f"write 1 to {len(items)}, or a name")
-    return items[place - 1].unalias()
+    return items[place - 1].unalias().unnest()
 
 
 def _place_positions(inner: Any) -> None:

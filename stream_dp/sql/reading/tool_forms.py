@@ -12,7 +12,7 @@
 | ``CASE WHEN x = 0 THEN NULL ELSE x END`` | ``NULLIF(x, 0)`` |
 | ``DATE_TRUNC('month', d::TIMESTAMP)::DATE``, ``TRUNC(EXTRACT(YEAR FROM d))`` | without the casts |
 | ``d BETWEEN '2026-01-01T09:30:00Z' AND '...Z'`` of a date by day | the same of ``DATE_TRUNC('day', d)`` |
-| ``SELECT city, SUM(n) FROM (SELECT city, COUNT(*) AS n ... GROUP BY city) GROUP BY city`` | the SELECT below |
+| ``SELECT city, SUM(n) FROM (SELECT city, COUNT(*) AS n ... GROUP BY city) GROUP BY 1`` | the SELECT below |
 | ``COUNT(*) AS select`` | ``COUNT(*) AS "select"`` |
 """
 

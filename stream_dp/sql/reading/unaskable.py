@@ -18,6 +18,10 @@ _HISTORY: Final = (
     "what one person did at several times cannot be asked, because no two rows are ever linked",
     "count the rows of each period, or send a column such as first_visit or visit_number with each row",
 )
+_SERIES: Final = (
+    "Superset limits the series by a second query here, which would choose groups by their noise",
+    "set the series limit to None, or choose the groups with a filter",
+)
 _TWICE: Final = (
     "this counts what the subquery has counted already",
     "group once, and compute with the columns of the subquery here; SUM(n) OVER (ORDER BY day) adds up",
@@ -55,7 +59,7 @@ def check_askable(select: Any, attributes: Sequence[Mapping[str, Any]]) -> None:
     """
     names = {attribute["name"].lower() for attribute in attributes}
     for at in _linked(select, names):
-        raise Fault(at, *_HISTORY)
+        raise Fault(at, *(_SERIES if at.alias == "series_limit" else _HISTORY))
     for below in select.find_all(exp.Select):
         if below is not select and below.args.get("group"):
             _check_grouped(select, below, names | set(PERIODS))
