@@ -16,6 +16,7 @@ class PgType:
     Attributes:
         receive: The oid of the function that reads the type in binary. 0: There is none.
         receive_name: The name of this function.
+        input: The oid of the function that reads the type in text.
         of_range: The type of a range's ends, the range of a multirange, or 0.
     """
 
@@ -32,6 +33,7 @@ class PgType:
     delimiter: str
     receive: int
     receive_name: str
+    input: int
     input_name: str
     base: int
     is_not_null: bool
@@ -44,7 +46,7 @@ def _truth(field: str) -> bool:
 
 _READERS: Final[tuple[Callable[[str], Any], ...]] = (
     *(int, str, str, int, _truth, str, str, _truth, int, int, str),
-    *(int, str, str, int, _truth, int),
+    *(int, str, int, str, int, _truth, int),
 )
 _LINES: Final = (files(__package__) / "catalogs/types.txt").read_text("utf-8").splitlines()
 PG_TYPES: Final = tuple(

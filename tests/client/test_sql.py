@@ -257,7 +257,7 @@ def test_no_pattern_takes_long() -> None:
         ("carrier = 'aa'", (1, 11), "'aa' is not a listed value of carrier (AA, UA, 7); did you mean 'AA'?"),
         ("carrier IN ('AA',\n'ZZ')", (2, 1), "carrier = 'other' asks for all unlisted values together"),
         ("\"first seen\" = 'JFK'", (1, 16), 'by "is_other" in JSON'),
-        ("arr_delay >= '30'", (1, 14), "write it without quotes"),
+        ("arr_delay >= 'x'", (1, 14), "write it without quotes"),
         ("arr_delay >= TRUE", (1, 1), "TRUE is not a number"),
         ("arr_delay = 1e999", (1, 13), "not a finite number"),
         ("late = 'yes'", (1, 8), "late is true or false, not 'yes'; write TRUE or FALSE"),

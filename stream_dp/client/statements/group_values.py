@@ -96,6 +96,11 @@ class GroupValues:
                 return Figure(group.keys[index])
             case Published():
                 return self.published(expression, group)
+            case Call(name="error_bar", arguments=(value,)):
+                found = self.of(value, group)
+                return Figure(None if found.value is None else found.bar)
+            case Call(name="lower_bound" | "upper_bound" as name, arguments=(value, whole)):
+                return _end(name, self.of(value, group), is_whole=whole == Constant(value=True))
             case Call(name="coalesce", arguments=arguments):
                 for found in (self.of(each, group) for each in arguments):
                     if found.value is not None:
@@ -109,11 +114,6 @@ class GroupValues:
                 return self.of(value, replace(group, part=part)) if known else MISSING
             case Call(name="persons", arguments=(whole, largest)):
                 return number_of_persons(self.of(whole, group), self.of(largest, group))
-            case Call(name="error_bar", arguments=(value,)):
-                found = self.of(value, group)
-                return Figure(None if found.value is None else found.bar)
-            case Call(name="lower_bound" | "upper_bound" as name, arguments=(value, whole)):
-                return _end(name, self.of(value, group), is_whole=whole == Constant(value=True))
             case Call(name="n_parts", arguments=(Constant(value=int(most)),)):
                 return Figure(min(group.part + 1, most))
             case Call(name=name, arguments=arguments):

@@ -19,7 +19,7 @@ from stream_dp.sql.terms.attribute_cells import cases_of, values_of
 from stream_dp.sql.terms.buckets import bucketed, buckets_of
 from stream_dp.sql.terms.columns import Attribute
 from stream_dp.sql.terms.condition_trees import Conditions
-from stream_dp.sql.terms.date_functions import periods_of
+from stream_dp.sql.terms.date_functions import computed_part, periods_of
 from stream_dp.sql.terms.public_joins import JoinedColumn
 from stream_dp.sql.terms.sql_dates import PART_KINDS, part_of, same_groups, same_sql, truncation_of
 from stream_dp.sql.terms.time_clauses import period_of
@@ -224,7 +224,7 @@ class GroupColumns:
             attribute = self._once(item, self.columns.attribute(item))
             kind = "boolean" if attribute["type"] == "boolean" else "text"
             return Axis(written, kind, attribute, of=attribute)
-        if part_of(item) or truncation_of(item):
+        if part_of(item) or truncation_of(item) or computed_part(item):
             return self._of_date(item, written)
         if (column := bucketed(item)) is not None:
             return self._buckets(item, self.columns.number(column, "make buckets of a number"))
@@ -271,7 +271,9 @@ class GroupColumns:
         outside = () if attribute["by"] in CYCLES else (None,)
         nulls = (*outside, *(None,) * bool(attribute.get("missing")))
         values = (*outside, *values, *nulls)
-        if same_groups(attribute["by"], item):
+        part = part_of(computed_part(item) or item)
+        is_of_epoch = part is not None and part[0] == "epoch"
+        if (is_of_epoch and len({*given}) == len(given)) or same_groups(attribute["by"], item):
             return Axis(written, kind, self._once(item, attribute), of=of, values=values)
         cases: list[tuple[Scalar, Tree]] = [*cases_of(attribute, enumerate(given)).items()]
         if nulls:

@@ -29,6 +29,13 @@ from stream_dp.sql.plan.statement_plan import (
 from stream_dp.sql.plan.statement_queries import Queries
 from stream_dp.sql.plan.table_conditions import TableConditions
 from stream_dp.sql.plan.table_values import MOST_PERIODS, TableValues, atoms_in
+from stream_dp.sql.plan.unasked_tables import (
+    ENDS_NOTE,
+    asks_ends,
+    columns_alone,
+    lists_rows,
+    of_no_rows,
+)
 from stream_dp.sql.reading.faults import Fault, Work
 from stream_dp.sql.reading.literals import whole_number
 from stream_dp.sql.reading.scopes import Scope, name_of
@@ -40,7 +47,7 @@ from stream_dp.sql.terms.columns import Columns
 from stream_dp.sql.terms.condition_trees import Conditions
 from stream_dp.sql.terms.public_joins import Joined
 from stream_dp.sql.terms.time_clauses import take_window
-from stream_dp.sql.terms.trees import Tree, as_json, conjunction
+from stream_dp.sql.terms.trees import NOTHING, Tree, as_json, conjunction
 
 _ONLY_COUNTS: Final = ("only counts can be FRESH", "omit FRESH")
 
@@ -220,6 +227,8 @@ class _SelectPlanner:
         self._text = text
         self._dataset = dataset
         self._impossible = impossible
+        self._shows_none = False
+        self._has_ends = False
         self._work = Work()
         self._rows = list_of_rows(select, attributes)
         self._window = take_window(select, names)
@@ -236,6 +245,10 @@ class _SelectPlanner:
         where = conjunction(
             [*map(self._conditions.true, self._scope.wheres), *self._joined.matched]
         )
+        is_cut = self._select.args.get("limit") is not None and not self._number_of("limit")
+        self._shows_none = not self._impossible and (is_cut or where == NOTHING)
+        if self._shows_none and lists_rows(self._select):
+            return columns_alone(self._scope, self._columns)
         if self._rows is not None:
             raise self._rows
         self._add_groups(series)
@@ -270,11 +283,14 @@ class _SelectPlanner:
     def _table(self, where: Tree | None) -> StatementPlan:
         """Returns the plan without what the clauses at the end and the time say."""
         groups, select, period = self._groups, self._select, self._groups.series
+        restricted = [where, self._window, groups.axes, self._scope.joins, self._impossible]
+        self._has_ends = not any(restricted) and asks_ends(select, self._columns)
         aggregates = Aggregates(
             self._conditions,
             where,
             tuple(axis.attribute for axis in groups.axes),
             period.period if period else None,
+            has_ends=self._has_ends,
         )
         values = TableValues(
             self._scope,
@@ -315,32 +331,27 @@ class _SelectPlanner:
         self, table: StatementPlan, expressions: Sequence[Any], where: Tree | None
     ) -> StatementPlan:
         """Returns the plan of a table with the queries that publish its values."""
-        groups = self._groups
+        groups, atoms = self._groups, [atom for each in expressions for atom in atoms_in(each)]
+        if self._shows_none:
+            cases = () if groups.axes else ((),)
+            having = None if groups.axes else table.having
+            table = replace(table, cases=cases, having=having, order=())
+            return _resolved_in(table, of_no_rows(atoms))
         queries = Queries(
             self._select,
-            [atom for each in expressions for atom in atoms_in(each)],
+            atoms,
             groups,
             where,
             impossible=self._impossible,
         )
         n_groups = math.prod(map(n_cells, groups.tabled)) * len(queries.combinations)
         self._check_work(n_groups * (MOST_PERIODS if groups.series else 1), expressions)
-
-        def resolved(parts: Sequence[Any]) -> tuple[Any, ...]:
-            return tuple(
-                replace(each, expression=_resolved(each.expression, queries.published))
-                for each in parts
-            )
-
         asked = replace(
-            table,
+            _resolved_in(table, queries.published),
             queries=tuple(queries.fields),
             cases=queries.combinations,
-            outputs=resolved(table.outputs),
-            having=_resolved(table.having, queries.published),
-            order=resolved(table.order),
             members=queries.published.get(Atom("count", as_json(where))),
-            notes=(*self._joined.notes, *groups.notes, *self._notes_of_persons(expressions)),
+            notes=tuple(self._notes(expressions)),
             unit=self._columns.unit,
             as_table=self._text.is_select and bool(groups.series or self._select.find(exp.Alias)),
         )
@@ -349,6 +360,10 @@ class _SelectPlanner:
     def _declared(self, table: StatementPlan, expressions: Sequence[Any]) -> StatementPlan:
         """Returns the plan of a table of declared values alone, for which nothing is asked."""
         select, axes = self._select, self._groups.axes
+        if self._shows_none:
+            return replace(table, limit=0)
+        if self._has_ends:
+            return replace(table, cases=((),), notes=(ENDS_NOTE,))
         if not table.outputs or not all(isinstance(o.expression, Key) for o in table.outputs):
             raise Fault(select, "nothing is counted", "add COUNT(*)")
         if self._groups.series:
@@ -380,8 +395,12 @@ class _SelectPlanner:
                 values = sum(not isinstance(part, Call) for part in parts_in(each))
                 self._work.look_at(self._select, n_groups * values)
 
-    def _notes_of_persons(self, expressions: Sequence[Any]) -> Iterator[str]:
-        """Yields what a reader of a number of persons should know."""
+    def _notes(self, expressions: Sequence[Any]) -> Iterator[str]:
+        """Yields what a reader should know of joins, groups, declared edges and a number of persons."""
+        yield from self._joined.notes
+        yield from self._groups.notes
+        if self._has_ends:
+            yield ENDS_NOTE
         parts = itertools.chain.from_iterable(map(parts_in, expressions))
         calls = [part for part in parts if isinstance(part, Call) and part.name == "persons"]
         counted = [atom for call in calls for atom in atoms_in(call)]
@@ -423,6 +442,20 @@ def _renamed_below(select: Any) -> Iterator[str]:
             bare = item.unalias()
             if not isinstance(bare, exp.Column) or bare.name.lower() != item.output_name.lower():
                 yield item.output_name
+
+
+def _resolved_in(table: StatementPlan, published: Mapping[Atom, Published]) -> StatementPlan:
+    """Puts the published values into a table."""
+
+    def resolved(parts: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(replace(p, expression=_resolved(p.expression, published)) for p in parts)
+
+    return replace(
+        table,
+        outputs=resolved(table.outputs),
+        having=_resolved(table.having, published),
+        order=resolved(table.order),
+    )
 
 
 def _resolved(expression: Any, published: Mapping[Atom, Published]) -> Any:

@@ -184,7 +184,7 @@ class TableValues:
     def _of_bar(self, node: Any) -> Any:
         """Translates ERROR_BAR, LOWER_BOUND or UPPER_BOUND of a value with a bar."""
         name = node.name.lower()
-        found = self.value(node.expressions[0]) if len(node.expressions) == 1 else None
+        found: Any = self.value(node.expressions[0]) if len(node.expressions) == 1 else None
         if not _has_bar(found):
             problem = f"{short(node)} is not of one value with a bar"
             fix = f"write {name.upper()}(n) of an aggregate, or of the alias of one"

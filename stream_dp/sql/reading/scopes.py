@@ -22,6 +22,7 @@ class Scope:
         wheres: The conditions of all levels.
         names: The names that may stand before an attribute, in lower case.
         joins: The joins of all levels.
+        starred: The columns that a star stands for. Empty for all attributes.
         filters_at_last: Whether a condition chooses rows of the table when all of it is worked out.
     """
 
@@ -32,6 +33,7 @@ class Scope:
         self.wheres: list[Any] = []
         self.names: set[str] = set()
         self.joins: list[Any] = []
+        self.starred: list[Any] = []
         self.filters_at_last = False
         self.select = self._folded(select)
         self._descend(self.select)
@@ -124,6 +126,8 @@ class Scope:
             return
         self._read_views(inner)
         _check_filters(inner)
+        if not self.starred and inner.find(exp.Star) is None:
+            self.starred = list(inner.expressions)
         self._descend(inner)
 
 
@@ -169,7 +173,7 @@ def placed(piece: Any, items: Sequence[Any]) -> Any:
     if not 1 <= place <= len(items) or isinstance(items[place - 1], exp.Star):
         problem = f"{bare.this} is not the number of a column"
         raise Fault(piece, problem, f"write 1 to {len(items)}, or a name")
-    return items[place - 1].unalias()
+    return items[place - 1].unalias().unnest()
 
 
 def _place_positions(inner: Any) -> None:

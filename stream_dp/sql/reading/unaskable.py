@@ -18,6 +18,10 @@ _HISTORY: Final = (
     "what one person did at several times cannot be asked, because no two rows are ever linked",
     "count the rows of each period, or send a column such as first_visit or visit_number with each row",
 )
+_SERIES: Final = (
+    "Superset limits the series by a second query here, which would choose groups by their noise",
+    "set the series limit to None, or choose the groups with a filter",
+)
 _TWICE: Final = (
     "this counts what the subquery has counted already",
     "group once, and compute with the columns of the subquery here; SUM(n) OVER (ORDER BY day) adds up",
@@ -30,10 +34,10 @@ _NOW: Final = (
     "the present cannot be asked about: rows are answered once their phase has opened",
     "write a date, such as day >= DATE '2026-11-01', or ask about the newest phases, as with --window 7",
 )
-_ROWS: Final = (
-    "rows are never shown",
-    "ask SELECT {name}, COUNT(*) ... GROUP BY {name}, or read invented rows: stream-dp synthesize, or over "
-    "the Postgres port SELECT * FROM synthetic.{table}",
+_ROWS: Final = "rows are never shown"
+_NOT_ROWS: Final = (
+    "ask SELECT {name}, COUNT(*) ... GROUP BY {name}, or read invented rows: stream-dp synthesize, "
+    "or SELECT * FROM synthetic.{table} over the Postgres port"
 )
 _SEARCHES: Final = (
     *(exp.Like, exp.ILike, exp.RegexpLike, exp.RegexpILike, exp.SimilarTo, exp.Glob),
@@ -55,7 +59,7 @@ def check_askable(select: Any, attributes: Sequence[Mapping[str, Any]]) -> None:
     """
     names = {attribute["name"].lower() for attribute in attributes}
     for at in _linked(select, names):
-        raise Fault(at, *_HISTORY)
+        raise Fault(at, *(_SERIES if at.alias == "series_limit" else _HISTORY))
     for below in select.find_all(exp.Select):
         if below is not select and below.args.get("group"):
             _check_grouped(select, below, names | set(PERIODS))
@@ -77,11 +81,10 @@ def list_of_rows(select: Any, attributes: Sequence[Mapping[str, Any]]) -> Fault 
     """
     names = {attribute["name"].lower() for attribute in attributes}
     for column in _listed(select):
-        problem, fix = _ROWS
         name = column.name if column.name.lower() in names else attributes[0]["name"]
-        origin = select.args.get("from_")
-        table = "NAME" if origin is None else origin.this.name
-        return Fault(column, problem, fix.format(name=name, table=table), sort="rows")
+        origin = select.find(exp.Table)
+        table = "NAME" if origin is None else origin.name
+        return Fault(column, _ROWS, _NOT_ROWS.format(name=name, table=table), sort="rows")
     return None
 
 
@@ -135,10 +138,9 @@ def _present(select: Any) -> Iterator[Any]:
 
 def _listed(select: Any) -> Iterator[Any]:
     """Yields the columns of a SELECT that would list rows: nothing in it is counted or grouped."""
-    origin = select.args.get("from_")
-    is_of_rows = origin is None or isinstance(origin.this, exp.Table)
-    if select.args.get("group") or select.args.get("distinct") or select.args.get("with_"):
+    levels = list(select.find_all(exp.Select))
+    if any(each.args.get("group") or each.args.get("distinct") for each in levels):
         return
-    if is_of_rows and select.find(exp.AggFunc) is None:
+    if select.args.get("with_") is None and select.find(exp.AggFunc) is None:
         for item in select.expressions:
             yield from item.find_all(exp.Star, exp.Column)

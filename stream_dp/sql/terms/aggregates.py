@@ -96,6 +96,7 @@ class Aggregates:
         groups: The attributes that the statement groups by; None for another group.
         in_phases: The period of the series. None without one.
         alone: Whether they are of a subquery of one aggregate, which has no groups.
+        has_ends: Whether MIN and MAX are the outermost declared edges, because nothing else is asked.
     """
 
     conditions: Conditions
@@ -103,6 +104,7 @@ class Aggregates:
     groups: tuple[Attribute | None, ...]
     in_phases: str | None
     alone: bool = False
+    has_ends: bool = False
 
     def value(self, node: Any) -> Any:
         """Translates an aggregate, with its FILTER if it has one.
@@ -291,8 +293,11 @@ class Aggregates:
         kind, name = _SPREADS[type(node)], attribute["name"]
         return self._atom("spread", [*filters, *present], attribute=name, spread=kind)
 
-    def _found(self, node: Any, filters: _Conditions) -> Atom:
+    def _found(self, node: Any, filters: _Conditions) -> Any:
         """Translates a quantile, a median or a mode."""
+        if self.has_ends and isinstance(node, exp.Min | exp.Max):
+            edges = self.conditions.columns.attribute(node.this)["edges"]
+            return Constant(edges[0] if isinstance(node, exp.Min) else edges[-1])
         asked = self._asked(node)
         if asked["kind"] == "mode":
             if filters or self.where is not None or self.groups or self.alone:

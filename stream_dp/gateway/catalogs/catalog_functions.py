@@ -1,0 +1,642 @@
+"""The functions of Postgres that statements about catalogs call: what SQLite runs for each, and its type."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from stream_dp.gateway.catalogs.catalog_rows import (
+    OWNER,
+    SETTINGS,
+    comments,
+    names_of_oids,
+    table_oids,
+)
+from stream_dp.gateway.catalogs.catalog_shapes import CATALOG_OIDS
+from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogView
+from stream_dp.gateway.pg_types import OIDS, PG_TYPES, type_named
+
+OF_FIRST: Final = "of the first argument"
+ARRAY_OF_FIRST: Final = "array of the first argument"
+ITEM_OF_FIRST: Final = "item of the first argument"
+
+RENAMED: Final[Mapping[str, tuple[str, str]]] = {
+    "array_agg": ("json_group_array", ARRAY_OF_FIRST),
+    "bool_and": ("min", "bool"),
+    "bool_or": ("max", "bool"),
+    "every": ("min", "bool"),
+    "btrim": ("trim", "text"),
+    "char_length": ("length", "int4"),
+    "character_length": ("length", "int4"),
+    "json_agg": ("json_group_array", "json"),
+    "jsonb_agg": ("json_group_array", "jsonb"),
+    "json_object_agg": ("json_group_object", "json"),
+    "string_agg": ("group_concat", "text"),
+    "strpos": ("instr", "int4"),
+}
+"""The function of SQLite that does what another one of Postgres does, and the type of its value."""
+
+BUILT_IN: Final[Mapping[str, str]] = {
+    "abs": OF_FIRST,
+    "avg": "float8",
+    "count": "int8",
+    "cume_dist": "float8",
+    "dense_rank": "int8",
+    "first_value": OF_FIRST,
+    "lag": OF_FIRST,
+    "last_value": OF_FIRST,
+    "lead": OF_FIRST,
+    "length": "int4",
+    "lower": "text",
+    "ltrim": "text",
+    "max": OF_FIRST,
+    "min": OF_FIRST,
+    "nth_value": OF_FIRST,
+    "ntile": "int4",
+    "percent_rank": "float8",
+    "rank": "int8",
+    "replace": "text",
+    "round": OF_FIRST,
+    "row_number": "int8",
+    "rtrim": "text",
+    "sum": OF_FIRST,
+    "upper": "text",
+}
+"""The functions that SQLite has under the same name."""
+
+AGGREGATES: Final = frozenset(
+    {"count", "sum", "avg", "min", "max", "group_concat", "json_group_array", "json_group_object"}
+)
+ALLOWED_IN_SQLITE: Final = (
+    frozenset(BUILT_IN)
+    | {name for name, _ in RENAMED.values()}
+    | {
+        "coalesce",
+        "date",
+        "datetime",
+        "iif",
+        "julianday",
+        "json_array",
+        "json_each",
+        "json_extract",
+    }
+    | {"like", "nullif", "strftime", "substr", "substring", "time"}
+)
+"""What SQLite may run, next to the functions of this module."""
+
+_NULL: Final = {
+    "inet_client_addr": "inet",
+    "inet_client_port": "int4",
+    "inet_server_addr": "inet",
+    "inet_server_port": "int4",
+    "pg_get_constraintdef": "text",
+    "pg_get_expr": "text",
+    "pg_get_function_arguments": "text",
+    "pg_get_function_identity_arguments": "text",
+    "pg_get_function_result": "text",
+    "pg_get_function_sqlbody": "text",
+    "pg_get_functiondef": "text",
+    "pg_get_indexdef": "text",
+    "pg_get_partkeydef": "text",
+    "pg_get_ruledef": "text",
+    "pg_get_serial_sequence": "text",
+    "pg_get_statisticsobjdef_columns": "text",
+    "pg_get_triggerdef": "text",
+    "pg_get_viewdef": "text",
+    "pg_tablespace_location": "text",
+    "shobj_description": "text",
+}
+_TRUE: Final = (
+    *("has_database_privilege", "has_schema_privilege", "has_type_privilege", "pg_has_role"),
+    *("pg_collation_is_visible", "pg_conversion_is_visible", "pg_function_is_visible"),
+    *("pg_opclass_is_visible", "pg_operator_is_visible", "pg_opfamily_is_visible"),
+    *("pg_statistics_obj_is_visible", "pg_ts_config_is_visible"),
+    *("pg_ts_dict_is_visible", "pg_ts_parser_is_visible", "pg_ts_template_is_visible"),
+)
+_FALSE: Final = (
+    *("has_function_privilege", "has_sequence_privilege", "has_tablespace_privilege"),
+    *("pg_advisory_unlock", "pg_is_in_recovery", "pg_is_other_temp_schema"),
+    *("pg_relation_is_publishable", "pg_try_advisory_lock", "row_security_active"),
+)
+_ZERO: Final = {
+    "pg_backend_pid": "int4",
+    "pg_database_size": "int8",
+    "pg_indexes_size": "int8",
+    "pg_my_temp_schema": "oid",
+    "pg_relation_size": "int8",
+    "pg_table_size": "int8",
+    "pg_tablespace_size": "int8",
+    "pg_total_relation_size": "int8",
+    "txid_current": "int8",
+}
+_VISIBLE_TYPES: Final = {one.oid for one in PG_TYPES if one.namespace == "pg_catalog"}
+_DEFAULTS: Final = {name.lower(): value for name, value in SETTINGS.items()}
+
+Function = Callable[..., Any]
+
+
+def _regular(pattern: str) -> str:
+    """Returns a regular expression of Postgres as one of Python."""
+    return (
+        pattern.replace("[[:alpha:]]", "[a-zA-Z]")
+        .replace("[[:digit:]]", "[0-9]")
+        .replace("\\m", "\\b")
+    )
+
+
+def _matches(text: Any, pattern: Any, flags: str) -> bool | None:
+    if text is None or pattern is None:
+        return None
+    found = re.search(_regular(str(pattern)), str(text), re.IGNORECASE if "i" in flags else 0)
+    return found is not None
+
+
+def _regexp_replace(text: Any, pattern: Any, new: Any, flags: str = "") -> str | None:
+    if text is None or pattern is None or new is None:
+        return None
+    count = 0 if "g" in flags else 1
+    return re.sub(_regular(pattern), str(new), str(text), count=count, flags=_case(flags))
+
+
+def _case(flags: str) -> re.RegexFlag:
+    return re.IGNORECASE if "i" in flags else re.NOFLAG
+
+
+def _ident(name: Any) -> str | None:
+    if name is None:
+        return None
+    is_plain = re.fullmatch("[a-z_][a-z0-9_$]*", str(name)) is not None
+    return str(name) if is_plain else '"' + str(name).replace('"', '""') + '"'
+
+
+def _literal(text: Any) -> str | None:
+    return None if text is None else "'" + str(text).replace("'", "''") + "'"
+
+
+def _format(pattern: Any, *values: Any) -> str | None:
+    if pattern is None:
+        return None
+    left = iter(values)
+    written: dict[str, Callable[[Any], Any]] = {
+        "s": lambda value: "" if value is None else value,
+        "I": _ident,
+        "L": lambda value: "NULL" if value is None else _literal(value),
+    }
+
+    def one(found: re.Match[str]) -> str:
+        return "%" if found[1] == "%" else str(written[found[1]](next(left, None)))
+
+    return re.sub("%([sIL%])", one, str(pattern))
+
+
+def _items(array: Any) -> list[Any]:
+    """Returns the items of an array, which SQLite holds as JSON."""
+    found = json.loads(array)
+    return found if isinstance(found, list) else [found]
+
+
+def array_items(text: str) -> list[str | None]:
+    """Returns the items of an array of one dimension as Postgres writes it, such as ``{a,"b c",NULL}``."""
+    body = text.strip()
+    if body[:1] != "{" or body[-1:] != "}":
+        raise CatalogFault("22P02", "malformed array literal")
+    found: list[str | None] = []
+    for quoted, plain in re.findall(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,"]+))\s*(?:,|$)', body[1:-1]):
+        if plain:
+            found.append(None if plain.strip().lower() == "null" else plain.strip())
+        else:
+            found.append(re.sub(r"\\(.)", r"\1", quoted))
+    return found
+
+
+def _to_array(text: Any) -> str | None:
+    return None if text is None else json.dumps(array_items(str(text)))
+
+
+def _from_array(array: Any) -> str | None:
+    if array is None:
+        return None
+    items = ["NULL" if item is None else str(item) for item in _items(array)]
+    return (
+        "{"
+        + ",".join(f'"{item}"' if re.search(r'[\s,{}"]', item) else item for item in items)
+        + "}"
+    )
+
+
+def _array_length(array: Any, *_: Any) -> int | None:
+    return None if array is None else len(_items(array)) or None
+
+
+def _item(array: Any, number: Any) -> Any:
+    if array is None or number is None or not 0 < number <= len(_items(array)):
+        return None
+    return _items(array)[number - 1]
+
+
+def _array_to_string(array: Any, by: Any, null: Any = None) -> str | None:
+    if array is None or by is None:
+        return None
+    return str(by).join(
+        str(null if i is None else i) for i in _items(array) if not i is null is None
+    )
+
+
+def _array_cat(left: Any, right: Any) -> str | None:
+    if left is None or right is None:
+        return None if left is right is None else str(right if left is None else left)
+    return json.dumps([item for part in (left, right) for item in _parts(part)])
+
+
+def _parts(part: Any) -> list[Any]:
+    return _items(part) if isinstance(part, str) and part.startswith("[") else [part]
+
+
+def _array_position(array: Any, value: Any) -> int | None:
+    items = [] if array is None else _items(array)
+    return items.index(value) + 1 if value in items else None
+
+
+def _split(text: Any, by: Any, *_: Any) -> str | None:
+    if text is None:
+        return None
+    return json.dumps(str(text).split(str(by)) if by else [str(text)])
+
+
+def _split_part(text: Any, by: Any, number: Any) -> str | None:
+    if text is None or not by:
+        return None
+    parts = ["", *str(text).split(str(by))]
+    return str(parts[number]) if 0 < number < len(parts) else ""
+
+
+def _parse_ident(text: Any, *_: Any) -> str | None:
+    if text is None:
+        return None
+    parts = re.findall(r'"((?:[^"]|"")*)"|([^.\s"]+)', str(text))
+    return json.dumps(
+        [quoted.replace('""', '"') if quoted else plain.lower() for quoted, plain in parts]
+    )
+
+
+def _part_of_time(part: Any, time: Any) -> float | None:
+    if time is None:
+        return None
+    text = str(time)
+    numbers = [int(n) for n in re.findall(r"\d+", text)]
+    names = ("year", "month", "day", "hour", "minute", "second")
+    by_name = dict(zip(names, [*numbers, 0, 0, 0], strict=False))
+    by_name["quarter"] = (by_name.get("month", 1) + 2) // 3
+    found = by_name.get(str(part).lower())
+    if found is None:
+        raise CatalogFault("0A000", "this part of a time is not answered")
+    return float(found)
+
+
+def _date_trunc(part: Any, time: Any, *_: Any) -> str | None:
+    if time is None:
+        return None
+    text = f"{str(time)[:10]} {str(time)[11:19] or '00:00:00'}"
+    kept = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16, "second": 19}.get(
+        str(part).lower()
+    )
+    if kept is None:
+        raise CatalogFault("0A000", "this part of a time is not answered")
+    return text[:kept] + "0000-01-01 00:00:00"[kept:]
+
+
+def _size_pretty(n: Any) -> str | None:
+    if n is None:
+        return None
+    size, units = int(n), iter(("bytes", "kB", "MB", "GB"))
+    unit = next(units)
+    while size >= 10 * 1024 and (larger := next(units, None)):
+        size, unit = round(size / 1024), larger
+    return f"{size} {unit}"
+
+
+def _float_text(number: Any) -> str | None:
+    return None if number is None else repr(float(number)).removesuffix(".0")
+
+
+def _greatest(*values: Any) -> Any:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _least(*values: Any) -> Any:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _object(*pairs: Any) -> str:
+    return json.dumps(dict(zip(map(str, pairs[::2]), pairs[1::2], strict=True)))
+
+
+def _truth(text: Any) -> bool | None:
+    if text is None or isinstance(text, int):
+        return None if text is None else bool(text)
+    low = str(text).strip().lower()
+    if low in ("t", "true", "yes", "y", "on", "1"):
+        return True
+    if low in ("f", "false", "no", "n", "off", "0"):
+        return False
+    raise CatalogFault("22P02", "invalid input for type boolean")
+
+
+def _whole(value: Any) -> int | None:
+    if value is None:
+        return None
+    try:
+        return round(value) if isinstance(value, float) else int(value)
+    except (ValueError, OverflowError):
+        raise CatalogFault("22P02", "invalid input for a whole number") from None
+
+
+def _quiet(value: Any, call: Function, *arguments: Any) -> Any:
+    return None if value is None else call(value, *arguments)
+
+
+_PLAIN: Final[Mapping[str, tuple[str, Function]]] = {
+    "array_length": ("int4", _array_length),
+    "array_lower": ("int4", lambda array, _: None if array is None else 1),
+    "array_position": ("int4", _array_position),
+    "array_to_string": ("text", _array_to_string),
+    "array_upper": ("int4", _array_length),
+    "cardinality": ("int4", lambda array: None if array is None else len(_items(array))),
+    "ceil": (OF_FIRST, lambda x: _quiet(x, math.ceil)),
+    "ceiling": (OF_FIRST, lambda x: _quiet(x, math.ceil)),
+    "concat": ("text", lambda *values: "".join(str(v) for v in values if v is not None)),
+    "concat_ws": (
+        "text",
+        lambda by, *values: str(by).join(str(v) for v in values if v is not None),
+    ),
+    "date_part": ("float8", _part_of_time),
+    "date_trunc": ("timestamp", _date_trunc),
+    "floor": (OF_FIRST, lambda x: _quiet(x, math.floor)),
+    "format": ("text", _format),
+    "getdatabaseencoding": ("name", lambda: "UTF8"),
+    "greatest": (OF_FIRST, _greatest),
+    "initcap": ("text", lambda text: _quiet(text, str.title)),
+    "json_build_array": ("json", lambda *values: json.dumps(values)),
+    "json_build_object": ("json", _object),
+    "jsonb_build_object": ("jsonb", _object),
+    "least": (OF_FIRST, _least),
+    "left": ("text", lambda text, n: None if text is None else str(text)[:n]),
+    "parse_ident": ("_text", _parse_ident),
+    "pg_char_to_encoding": ("int4", lambda _: 6),
+    "pg_client_encoding": ("name", lambda: "UTF8"),
+    "pg_encoding_max_length": ("int4", lambda _: 4),
+    "pg_encoding_to_char": ("name", lambda _: "UTF8"),
+    "pg_postmaster_start_time": ("timestamptz", lambda: "2026-01-01 00:00:00+00"),
+    "pg_conf_load_time": ("timestamptz", lambda: "2026-01-01 00:00:00+00"),
+    "pg_size_pretty": ("text", _size_pretty),
+    "position": ("int4", lambda part, text: _quiet(text, lambda t: t.find(part) + 1)),
+    "pow": ("float8", lambda x, y: None if x is None or y is None else float(x) ** float(y)),
+    "power": ("float8", lambda x, y: None if x is None or y is None else float(x) ** float(y)),
+    "quote_ident": ("text", _ident),
+    "quote_literal": ("text", _literal),
+    "regexp_replace": ("text", _regexp_replace),
+    "right": ("text", lambda text, n: None if text is None else str(text)[-n:] if n else ""),
+    "split_part": ("text", _split_part),
+    "sqrt": ("float8", lambda x: _quiet(x, math.sqrt)),
+    "string_to_array": ("_text", _split),
+    "regexp_split_to_array": (
+        "_text",
+        lambda s, p: None if s is None else json.dumps(re.split(p, s)),
+    ),
+    "catalog_array": ("_text", _to_array),
+    "catalog_array_cat": ("_text", _array_cat),
+    "catalog_array_text": ("text", _from_array),
+    "catalog_bool": ("bool", _truth),
+    "catalog_bool_text": ("text", lambda b: None if b is None else "true" if b else "false"),
+    "catalog_float_text": ("text", _float_text),
+    "catalog_item": (ITEM_OF_FIRST, _item),
+    "catalog_matches": ("bool", _matches),
+    "catalog_series": ("_int4", lambda a, b, step=1: json.dumps(list(range(a, b + 1, step)))),
+    "catalog_whole": ("int8", _whole),
+}
+_OF_VIEW: Final[Mapping[str, str]] = {
+    "col_description": "text",
+    "current_database": "name",
+    "current_schemas": "_name",
+    "current_schema": "name",
+    "current_setting": "text",
+    "format_type": "text",
+    "has_any_column_privilege": "bool",
+    "has_column_privilege": "bool",
+    "has_table_privilege": "bool",
+    "obj_description": "text",
+    "pg_get_userbyid": "name",
+    "pg_table_is_visible": "bool",
+    "pg_type_is_visible": "bool",
+    "set_config": "text",
+    "to_regclass": "regclass",
+    "to_regtype": "regtype",
+    "version": "text",
+    "catalog_class": "regclass",
+    "catalog_name": "text",
+    "catalog_oid": "oid",
+}
+KINDS: Final[Mapping[str, str]] = (
+    {**BUILT_IN, **_OF_VIEW}
+    | {name: kind for name, (_, kind) in RENAMED.items()}
+    | _NULL
+    | dict.fromkeys((*_TRUE, *_FALSE), "bool")
+    | _ZERO
+    | {name: kind for name, (kind, _) in _PLAIN.items()}
+)
+"""The type of the value of each function, or which argument gives it."""
+
+
+class ViewFunctions:
+    """The functions whose values depend on what an analyst sees, or on the settings of the connection.
+
+    Attributes:
+        settings: The settings, by their names in small letters.
+        fault: What a function refused last. SQLite says only that one did.
+    """
+
+    def __init__(self, view: CatalogView) -> None:
+        self._view = view
+        self._comments = comments(view)
+        self._classes = {
+            f"{schema}.{name}": oid for (schema, name), oid in table_oids(view).items()
+        }
+        self._classes |= CATALOG_OIDS
+        self._full_names = {oid: name for name, oid in self._classes.items()}
+        self._names = names_of_oids(view)
+        self._names["regclass"] = {
+            oid: _shown(name, ("pg_catalog.", "public.")) for name, oid in self._classes.items()
+        }
+        self.settings: Mapping[str, str] = {}
+        self.fault: CatalogFault | None = None
+
+    def register(self, database: sqlite3.Connection) -> None:
+        """Gives SQLite all functions of this module."""
+        for name in _NULL:
+            self._add(database, name, lambda *_: None)
+        for name in _TRUE:
+            self._add(database, name, lambda *_: True)
+        for name in _FALSE:
+            self._add(database, name, lambda *_: False)
+        for name in _ZERO:
+            self._add(database, name, lambda *_: 0)
+        for name, (_, call) in _PLAIN.items():
+            self._add(database, name, call)
+        for name in _OF_VIEW:
+            method = "_privilege" if name.endswith("_privilege") else f"_{name}"
+            self._add(database, name, getattr(self, method))
+
+    def _add(self, database: sqlite3.Connection, name: str, call: Function) -> None:
+        def guarded(*arguments: Any) -> Any:
+            try:
+                return call(*arguments)
+            except CatalogFault as fault:
+                self.fault = fault
+                raise
+            except MemoryError:
+                self.fault = CatalogFault("53200", "the statement needs too much memory")
+                raise
+            except (TypeError, ValueError, AttributeError, IndexError, re.error):
+                self.fault = CatalogFault("22023", f"{name} does not take these arguments")
+                raise
+
+        database.create_function(name, -1, guarded)
+
+    def class_oid(self, text: str) -> int:
+        """Returns the oid of the table that a text names.
+
+        Raises:
+            CatalogFault: There is none.
+        """
+        if text.isdigit():
+            return int(text)
+        found = self._to_regclass(text)
+        if found is None:
+            raise CatalogFault("42P01", "a relation that is named in a text does not exist")
+        return found
+
+    def oid_of(self, kind: str, text: str) -> int:
+        """Returns the oid of the thing of a type such as ``regproc`` that a text names."""
+        if text.isdigit():
+            return int(text)
+        if kind == "regclass":
+            return self.class_oid(text)
+        if kind == "regtype":
+            name = type_named(text)
+            if name is None:
+                raise CatalogFault("42704", "a type that is named in a text does not exist")
+            return OIDS[name]
+        bare = text.removeprefix("pg_catalog.")
+        for oid, name in self._names.get(kind, {}).items():
+            if bare in (name, name.strip('"')):
+                return oid
+        raise CatalogFault("42704", f"a text names nothing that type {kind} has")
+
+    def _to_regclass(self, text: Any) -> int | None:
+        if text is None or isinstance(text, int):
+            return text
+        parts = json.loads(_parse_ident(text) or "[]")
+        if len(parts) > 1:
+            return self._classes.get(".".join(parts[-2:]))
+        return self._found(parts[0]) if parts else None
+
+    def _found(self, name: str) -> int | None:
+        """Returns the oid of the first table of this name on the path."""
+        oids = (self._classes.get(f"{schema}.{name}") for schema in ("pg_catalog", *self.path()))
+        return next((oid for oid in oids if oid is not None), None)
+
+    def path(self) -> list[str]:
+        """Returns the schemas in which a table without a schema is looked for."""
+        names = [
+            name.strip().strip('"')
+            for name in self.settings.get("search_path", "public").split(",")
+        ]
+        return [name for name in names if name != "$user"]
+
+    def _catalog_class(self, value: Any) -> int | None:
+        return None if value is None else self.class_oid(str(value))
+
+    def _catalog_oid(self, kind: str, value: Any) -> int | None:
+        return None if value is None else self.oid_of(kind, str(value))
+
+    def _catalog_name(self, kind: str, oid: Any) -> str | None:
+        return None if oid is None else self._names.get(kind, {}).get(int(oid), str(oid))
+
+    def _to_regtype(self, text: Any) -> int | None:
+        name = None if text is None else type_named(str(text))
+        return None if name is None else OIDS[name]
+
+    def _col_description(self, oid: Any, number: Any) -> str | None:
+        return self._comments.get((oid, number))
+
+    def _obj_description(self, oid: Any, catalog: Any = "pg_class") -> str | None:
+        return self._comments.get((oid, 0)) if catalog == "pg_class" else None
+
+    def _current_database(self) -> str:
+        return self._view.database
+
+    def _current_schemas(self, implicit: Any) -> str:
+        return json.dumps((["pg_catalog"] if implicit else []) + self.path())
+
+    def _current_schema(self) -> str | None:
+        return next(iter(self.path()), None)
+
+    def _current_setting(self, name: Any, is_missing_ok: Any = 0) -> str | None:
+        found = self.settings.get(str(name).lower(), _DEFAULTS.get(str(name).lower()))
+        if found is None and not is_missing_ok:
+            raise CatalogFault("42704", "unrecognized configuration parameter")
+        return found
+
+    def _set_config(self, _name: Any, value: Any, _is_local: Any) -> Any:
+        return value
+
+    def _format_type(self, oid: Any, _modifier: Any) -> str | None:
+        return None if oid is None else self._names["regtype"].get(int(oid), "???")
+
+    def _privilege(self, *arguments: Any) -> bool:
+        return "select" in str(arguments[-1]).lower()
+
+    def _pg_get_userbyid(self, oid: Any) -> str | None:
+        if oid is None:
+            return None
+        return self._view.user if oid == OWNER else f"unknown (OID={oid})"
+
+    def _pg_table_is_visible(self, oid: Any) -> bool | None:
+        name = self._full_names.get(oid)
+        return None if name is None else self._found(name.split(".", 1)[1]) == oid
+
+    def _pg_type_is_visible(self, oid: Any) -> bool | None:
+        return None if oid is None else oid in _VISIBLE_TYPES
+
+    def _version(self) -> str:
+        return f"PostgreSQL {self.settings.get('server_version', '15.0')}"
+
+
+def _shown(name: str, hidden: tuple[str, ...]) -> str:
+    for schema in hidden:
+        if name.startswith(schema):
+            return _ident(name.removeprefix(schema)) or ""
+    return ".".join(_ident(part) or "" for part in name.split(".", 1))
+
+
+def function_kind(name: str, arguments: list[str | None]) -> str | None:
+    """Returns the type of the value of a function for the types of its arguments.
+
+    Raises:
+        CatalogFault: There is no such function.
+    """
+    kind = KINDS.get(name)
+    if kind is None:
+        raise CatalogFault("42883", f"function {name} does not exist")
+    first = arguments[0] if arguments else None
+    if kind == OF_FIRST:
+        return "int8" if name == "sum" and first in ("int2", "int4") else first
+    if kind == ARRAY_OF_FIRST:
+        return f"_{first}" if f"_{first}" in OIDS else "_text"
+    if kind == ITEM_OF_FIRST:
+        return first[1:] if first and first.startswith("_") else "text"
+    return kind

@@ -1,0 +1,290 @@
+"""The tables of a FROM, as SQLite reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sqlglot import exp
+
+from stream_dp.gateway.catalogs.catalog_casts import call
+from stream_dp.gateway.catalogs.catalog_expressions import Expressions, unanswered
+from stream_dp.gateway.catalogs.catalog_scopes import Scope, Source, TranslatedQuery, quoted
+from stream_dp.gateway.catalogs.catalog_shapes import CATALOG_OIDS, CATALOGS, catalog_named
+from stream_dp.gateway.catalogs.catalog_syntax import folded
+from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogView
+from stream_dp.gateway.catalogs.column_names import column_name
+
+KEYWORDS: Final = "pg_catalog.pg_get_keywords"
+_TABLES: Final[Mapping[str, Mapping[str, str]]] = {
+    "aclexplode": {
+        "grantor": "oid",
+        "grantee": "oid",
+        "privilege_type": "text",
+        "is_grantable": "bool",
+    },
+    "pg_available_extensions": {"name": "name", "default_version": "text", "comment": "text"},
+    "pg_get_keywords": {"word": "text", "catcode": "char", "barelabel": "bool", "catdesc": "text"},
+    "pg_get_publication_tables": {"relid": "oid", "attrs": "int2vector", "qual": "text"},
+    "pg_options_to_table": {"option_name": "text", "option_value": "text"},
+    "pg_partition_ancestors": {"relid": "regclass"},
+    "pg_partition_tree": {
+        "relid": "regclass",
+        "parentrelid": "regclass",
+        "isleaf": "bool",
+        "level": "int4",
+    },
+}
+"""The functions of Postgres that give rows. All but the keywords have none here."""
+
+
+def no_rows(names: list[str]) -> Any:
+    """Returns a SELECT with columns and without rows."""
+    return exp.select(*(exp.alias_(exp.null(), quoted(name)) for name in names)).where(exp.false())
+
+
+def without_rows(source: Source) -> Source:
+    """Returns a table that is known to be empty."""
+    return Source(source.alias, source.columns, source.expression, is_empty=True, oid=source.oid)
+
+
+def _named(node: Any, alias: str) -> Any:
+    return exp.Subquery(this=node, alias=exp.TableAlias(this=quoted(alias)))
+
+
+def _is_in_brackets(node: Any) -> bool:
+    """Returns whether a node is not a query but a table, or joined tables, in brackets."""
+    while isinstance(node, exp.Subquery) and node.args.get("alias") is None:
+        node = node.this
+        if isinstance(node, exp.Table) or (
+            isinstance(node, exp.Subquery) and node.args.get("alias") is not None
+        ):
+            return True
+    return False
+
+
+def _aliases(node: Any) -> tuple[str, list[str]]:
+    alias = node.args.get("alias")
+    if not isinstance(alias, exp.TableAlias):
+        return "", []
+    return folded(alias.this), [folded(one) for one in alias.args.get("columns") or []]
+
+
+class Sources:
+    """Translates tables.
+
+    Args:
+        view: What the analyst sees.
+        filled: The catalogs that have rows.
+        path: Returns the schemas in which a name without one is looked for.
+        expressions: Translates expressions.
+        query: Translates a query, for the scope around it.
+    """
+
+    def __init__(
+        self,
+        view: CatalogView,
+        filled: frozenset[str],
+        path: Callable[[], list[str]],
+        expressions: Expressions,
+        query: Callable[[Any, Scope], TranslatedQuery],
+    ) -> None:
+        self._tables = {(table.schema, table.name): table for table in view.tables}
+        self._filled = filled
+        self._path = path
+        self._expressions = expressions
+        self._query = query
+
+    def read(self, node: Any, scope: Scope) -> Any:
+        """Returns a table as SQLite reads it, and adds what it has to the scope.
+
+        Raises:
+            CatalogFault: There is no such table, or the form is not answered.
+        """
+        found = (
+            exp.Subquery(this=self.read(node.this, scope))
+            if _is_in_brackets(node)
+            else self._one(node, scope)
+        )
+        return self.with_joins(found, node.args.get("joins"), scope)
+
+    def with_joins(self, found: Any, joins: list[Any] | None, scope: Scope) -> Any:
+        """Returns a table with the tables that are joined to it."""
+        if joins:
+            found.set("joins", [self.join(join, scope) for join in joins])
+        return found
+
+    def join(self, node: Any, scope: Scope) -> Any:
+        """Returns a join, and adds what it has to the scope."""
+        before = len(scope.sources)
+        this = self.read(node.this, scope)
+        side, using = str(node.side or "").upper(), node.args.get("using")
+        if str(node.args.get("method") or ""):
+            raise unanswered(node)
+        scope.merged |= {folded(one) for one in using or []}
+        if side in ("LEFT", "FULL"):
+            scope.sources[before:] = [_with_rows(one) for one in scope.sources[before:]]
+        if side in ("RIGHT", "FULL"):
+            scope.sources[:before] = [_with_rows(one) for one in scope.sources[:before]]
+        kind = "CROSS" if not node.args.get("on") and not using else ""
+        joined = exp.Join(this=this, side=side or None, kind=kind or None)
+        if node.args.get("on") is not None:
+            try:
+                joined.set("on", self._expressions.value(node.args["on"], scope))
+            except CatalogFault as fault:  # another table may be empty
+                scope.faults.append(fault)
+        if using:
+            joined.set("using", [quoted(folded(one)) for one in using])
+        return joined
+
+    def _one(self, node: Any, scope: Scope) -> Any:
+        alias, columns = _aliases(node)
+        if isinstance(node, exp.Lateral):
+            inner = node.this
+            if isinstance(inner, exp.Subquery):
+                return self._derived(inner, alias, columns, scope, scope)
+            return self._function(
+                inner, alias, columns, scope, with_number=bool(node.args.get("ordinality"))
+            )
+        if isinstance(node, exp.Unnest):
+            unnest = exp.Anonymous(this="unnest", expressions=node.expressions)
+            number = node.args.get("offset")
+            names = [
+                *columns,
+                folded(number) if isinstance(number, exp.Identifier) else "ordinality",
+            ]
+            names = names if number else columns
+            return self._function(unnest, alias, names, scope, with_number=bool(number))
+        if isinstance(node, exp.Values):
+            return self._derived(node, alias, columns, scope, scope.outer)
+        if isinstance(node, exp.Subquery):
+            return self._derived(node, alias, columns, scope, scope.outer)
+        if not isinstance(node, exp.Table):
+            raise unanswered(node)
+        if isinstance(node.this, exp.Identifier):
+            return self._table(node, alias, columns, scope)
+        number = bool(node.args.get("ordinality"))
+        return self._function(node.this, alias, columns, scope, with_number=number)
+
+    def _table(self, node: Any, alias: str, columns: list[str], scope: Scope) -> Any:
+        schema, name = folded(node.args.get("db")), folded(node.this)
+        alias = alias or name
+        if not schema and name in scope.withs:
+            found = scope.withs[name]
+            source = Source(alias, found.columns, is_empty=found.is_empty)
+            scope.sources.append(_renamed(source, columns))
+            return exp.Table(this=quoted(name), alias=exp.TableAlias(this=quoted(alias)))
+        catalog = catalog_named(schema, name)
+        if catalog is not None:
+            empty = catalog not in self._filled
+            source = Source(
+                alias, dict(CATALOGS[catalog]), is_empty=empty, oid=CATALOG_OIDS[catalog]
+            )
+            scope.sources.append(_renamed(source, columns))
+            if empty:
+                return _named(no_rows(list(source.columns)), alias)
+            return exp.Table(this=quoted(catalog), alias=exp.TableAlias(this=quoted(alias)))
+        for one in (schema,) if schema else self._path():
+            table = self._tables.get((one, name))
+            if table is not None and table.rows is not None:
+                kinds = {column.name: column.type for column in table.columns}
+                scope.sources.append(_renamed(Source(alias, kinds), columns))
+                return exp.Table(
+                    this=quoted(f"{one}.{name}"), alias=exp.TableAlias(this=quoted(alias))
+                )
+        shown = f"{schema}.{name}" if schema else name
+        raise CatalogFault("42P01", f'relation "{shown}" does not exist')
+
+    def _derived(
+        self, node: Any, alias: str, columns: list[str], scope: Scope, outer: Scope | None
+    ) -> Any:
+        inner = self._query(node, Scope(scope.withs, outer))
+        source = Source(alias, dict(inner.columns), is_empty=inner.is_empty)
+        scope.sources.append(_renamed(source, columns))
+        return _named(inner.node, alias or "unnamed")
+
+    def _function(
+        self, node: Any, alias: str, columns: list[str], scope: Scope, *, with_number: bool
+    ) -> Any:
+        while isinstance(node, exp.Dot):
+            node = node.expression
+        name = str(node.this).lower() if isinstance(node, exp.Anonymous) else column_name(node)
+        alias = alias or name
+        if name in _TABLES:
+            return self._of_table_function(name, alias, columns, scope)
+        if name not in EACH:
+            found, kind = self._expressions.typed(node, scope)
+            shown = columns[0] if columns else alias
+            scope.sources.append(Source(alias, {shown: kind}))
+            return _named(exp.select(exp.alias_(found, quoted(shown))), alias)
+        items, kind, own = self.each(name, node.expressions, scope)
+        names = columns or ([alias] if own == ("value",) else ["x", "n"][: len(own)] or [alias])
+        if with_number and len(names) < len(own) + 1:
+            names = [*names, "ordinality"]
+        fields = dict(zip(names, (*own, "key"), strict=False))
+        kinds = {shown: kind if read == "value" else "int8" for shown, read in fields.items()}
+        scope.sources.append(Source(alias, kinds, lambda shown: _of_each(alias, fields[shown])))
+        return exp.Table(this=items, alias=exp.TableAlias(this=quoted(alias)))
+
+    def each(
+        self, name: str, arguments: list[Any], scope: Scope
+    ) -> tuple[Any, str | None, tuple[str, ...]]:
+        """Returns a function that gives rows as ``json_each``, the type of an item, and the columns to read."""
+        values = [self._expressions.typed(one, scope) for one in arguments]
+        nodes = [one for one, _ in values]
+        if name == "generate_series":
+            return call("json_each", call("catalog_series", *nodes)), values[0][1], ("value",)
+        kind = values[0][1]
+        item = (
+            kind[1:]
+            if kind and kind.startswith("_")
+            else {"int2vector": "int2", "oidvector": "oid"}.get(kind or "")
+        )
+        return call("json_each", nodes[0]), item, EACH[name]
+
+    def _of_table_function(self, name: str, alias: str, columns: list[str], scope: Scope) -> Any:
+        is_empty = name != "pg_get_keywords"
+        scope.sources.append(_renamed(Source(alias, _TABLES[name], is_empty=is_empty), columns))
+        if is_empty:
+            return _named(no_rows(list(_TABLES[name])), alias)
+        return exp.Table(this=quoted(KEYWORDS), alias=exp.TableAlias(this=quoted(alias)))
+
+
+EACH: Final[Mapping[str, tuple[str, ...]]] = {
+    "unnest": ("value",),
+    "generate_series": ("value",),
+    "generate_subscripts": ("key",),
+    "_pg_expandarray": ("value", "key"),
+}
+"""The functions that give a row for each item, and the columns of ``json_each`` that theirs are."""
+
+
+def _of_each(alias: str, column: str) -> Any:
+    found = exp.Column(this=quoted(column), table=quoted(alias))
+    return (
+        exp.Paren(this=exp.Add(this=found, expression=exp.Literal.number(1)))
+        if column == "key"
+        else found
+    )
+
+
+def _with_rows(source: Source) -> Source:
+    return Source(source.alias, source.columns, source.expression, oid=source.oid)
+
+
+def _renamed(source: Source, columns: list[str]) -> Source:
+    """Returns a table whose first columns have other names."""
+    if not columns:
+        return source
+    old = list(source.columns)
+    if len(columns) > len(old):
+        raise CatalogFault("42P10", f"table {source.alias} has fewer columns than names")
+    own = dict(zip([*columns, *old[len(columns) :]], old, strict=True))
+    kinds = {name: source.columns[of] for name, of in own.items()}
+    return Source(
+        source.alias,
+        kinds,
+        lambda name: source.column(own[name]),
+        is_empty=source.is_empty,
+        oid=source.oid,
+    )

@@ -1,0 +1,80 @@
+"""What the catalogs show to one analyst, and what they answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+class CatalogFault(Exception):
+    """The catalogs do not answer a statement.
+
+    Attributes:
+        state: The SQLSTATE.
+        message: What is wrong. It has names of the statement, and never a literal.
+    """
+
+    def __init__(self, state: str, message: str) -> None:
+        super().__init__(message)
+        self.state = state
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column as the catalogs show it. Its type is a name of Postgres, such as ``int8``."""
+
+    name: str
+    type: str
+    nullable: bool
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """A table as the catalogs show it.
+
+    Attributes:
+        schema: ``public``, ``synthetic`` or ``stream_dp``.
+        name: The name.
+        comment: What tools show of it.
+        columns: The columns, in their order.
+        rows: Its rows, which anyone may see. None: It is a data set, whose rows are never here.
+    """
+
+    schema: str
+    name: str
+    comment: str | None
+    columns: tuple[TableColumn, ...]
+    rows: tuple[tuple[Any, ...], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogView:
+    """What one analyst sees.
+
+    Attributes:
+        key: A name of this view. Views with the same key are the same.
+        database: The name of the database.
+        user: The name of the analyst.
+        tables: The tables.
+    """
+
+    key: str
+    database: str
+    user: str
+    tables: tuple[CatalogTable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogAnswer:
+    """Rows of a statement.
+
+    Attributes:
+        columns: The name and the type of Postgres of each column.
+        rows: A value for each column: None, bool, int, float, str, or a list for an array. A date and a time
+            are texts, as ISO 8601 writes them.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    rows: list[tuple[Any, ...]]

@@ -1,0 +1,96 @@
+"""Statements that tools send about catalogs, and the columns and numbers of rows that Postgres 15 answered."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from stream_dp.gateway.catalogs.catalog_tables import CatalogTable, CatalogView, TableColumn
+
+FILE = Path(__file__).with_name("recorded_statements.json")
+_PEOPLE = (
+    TableColumn("city", "text", nullable=False, comment=None),
+    TableColumn("age", "int4", nullable=False, comment="bins: 0, 18, 30, 65"),
+    TableColumn("employed", "bool", nullable=True, comment=None),
+    TableColumn("income", "float8", nullable=True, comment=None),
+    TableColumn("born", "date", nullable=True, comment=None),
+)
+_FLIGHTS = (
+    TableColumn("origin", "text", nullable=False, comment=None),
+    TableColumn("destination", "text", nullable=True, comment=None),
+    TableColumn("delay", "float8", nullable=True, comment=None),
+)
+_COUNTRIES = (
+    TableColumn("code", "text", nullable=False, comment="ISO 3166"),
+    TableColumn("name", "text", nullable=True, comment=None),
+    TableColumn("population", "int8", nullable=True, comment=None),
+)
+_BUDGET = (
+    TableColumn("period", "text", nullable=True, comment=None),
+    TableColumn("spent", "float8", nullable=True, comment=None),
+)
+TABLES = (
+    CatalogTable("public", "people", "People of three cities", _PEOPLE, None),
+    CatalogTable("public", "flights", None, _FLIGHTS, None),
+    CatalogTable(
+        "public",
+        "countries",
+        None,
+        _COUNTRIES,
+        (("AT", "Austria", 9132383), ("DE", "Germany", 83280000), ("LI", "Liechtenstein", 39584)),
+    ),
+    CatalogTable(
+        "synthetic",
+        "people",
+        None,
+        _PEOPLE,
+        (("Graz", 30, True, 1200.5, "1990-01-02"), ("Bonn", 41, False, None, "1980-05-06")),
+    ),
+    CatalogTable("stream_dp", "budget", None, _BUDGET, ()),
+)
+VIEW = CatalogView("ann-1", "stream_dp", "ann", TABLES)
+SETTINGS = {
+    "search_path": '"$user", public',
+    "server_version": "15.0",
+    "server_version_num": "150000",
+    "timezone": "UTC",
+}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A statement, and what Postgres answered.
+
+    Attributes:
+        tool: Who sends it.
+        statement: Its text. ``{oid of public.people}`` stands for an oid.
+        columns: The name and the type of each column.
+        rows: The number of rows.
+    """
+
+    tool: str
+    statement: str
+    columns: tuple[tuple[str, str], ...]
+    rows: int
+
+    def sent(self, oid: Callable[[str], int]) -> str:
+        """The statement for a server that has these oids."""
+        return re.sub(r"\{oid of (\S+)\}", lambda found: str(oid(found[1])), self.statement)
+
+
+def recorded() -> list[Recorded]:
+    return [
+        Recorded(one["tool"], one["statement"], tuple(map(tuple, one["columns"])), one["rows"])
+        for one in json.loads(FILE.read_text())
+    ]
+
+
+def write(statements: list[Recorded]) -> None:
+    values = [
+        {"tool": one.tool, "statement": one.statement, "columns": one.columns, "rows": one.rows}
+        for one in statements
+    ]
+    FILE.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
