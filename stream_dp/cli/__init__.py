@@ -39,6 +39,7 @@ GROUPS = {
     },
     "Operate": {
         "worker": "Run a worker against your own Kafka and Redis.",
+        "gateway": "Let tools that know Postgres ask: psql, Superset, Grafana, JDBC.",
         "topics": "Create the topics.",
         "doctor": "Find faults of broker, topics and Redis, and say how to fix them.",
         "ledger": "Show who charged what, and check every price.",

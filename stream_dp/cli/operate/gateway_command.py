@@ -37,7 +37,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.pass_context
 def command(ctx: click.Context, connection: GivenServers, port: int, bind: str) -> None:
-    """Let tools that know Postgres ask: psql, Superset, Grafana, JDBC and others.
+    """Let tools that know Postgres ask: psql, Superset, Grafana, JDBC.
 
     docs/tools.md shows what to type in each. docs/configuration.md has the settings for TLS and tokens.
     """
