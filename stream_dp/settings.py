@@ -211,6 +211,8 @@ class GatewaySettings(ServerSettings):
         gateway_cert_file: PEM file with the certificate of the gateway, with which connections are encrypted.
         gateway_key_file: PEM file with the key of that certificate.
         gateway_accounts: The file of the accounts of tools that store one password for years.
+        gateway_open: Whether everybody who reaches the port may ask in any name, without encryption. It is
+            for a container whose port is published on this machine alone.
     """
 
     gateway_port: Annotated[int, Field(ge=1, le=65535)] = 5433
@@ -218,6 +220,7 @@ class GatewaySettings(ServerSettings):
     gateway_cert_file: str | None = None
     gateway_key_file: str | None = None
     gateway_accounts: str | None = None
+    gateway_open: bool = False
 
 
 def worker_settings(**given: Any) -> WorkerSettings:

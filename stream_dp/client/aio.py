@@ -58,7 +58,7 @@ class AsyncClient(ClientMethods):
         return await self._twin(partial(self._connected().with_token, token))
 
     async def under_name(self, analyst: str) -> AsyncClient:
-        """Returns a client under another name, on the connections of this one, where queries need no token."""
+        """Returns a client under another name, on the connections of this one, for queries without tokens."""
         return await self._twin(partial(self._connected().under_name, analyst))
 
     async def _twin(self, connected: Callable[[], Session]) -> AsyncClient:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sqlglot import exp
@@ -24,7 +24,7 @@ from stream_dp.gateway.protocol.session_settings import SessionSettings
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.gateway.protocol.statement_result import StatementResult
 from stream_dp.gateway.protocol.statement_texts import parameters_in, tree_of
-from stream_dp.gateway.published_facts import PublishedFacts
+from stream_dp.gateway.published_facts import BUDGET_FRESH_S, OURS, PublishedFacts
 from stream_dp.gateway.shared_answers import Answers
 from stream_dp.gateway.statement_rows import columns_of
 from stream_dp.messages import QuotedBundle, RefusedAnswer
@@ -103,7 +103,7 @@ class AnalystQuestions:
 
     async def budget(self) -> str:
         await self._login.check()
-        facts = await self._deployment.reader.fresh()
+        facts = await self._deployment.reader.fresh(BUDGET_FRESH_S)
         found = []
         for name in sorted(facts.seen(self._login.seen)):
             odometer = facts.odometers.get(name)
@@ -125,10 +125,10 @@ class AnalystQuestions:
         if tree is None:
             return facts
         for table in tree.find_all(exp.Table):
-            if table.name.lower() not in facts.definitions or table.db.lower() not in (
-                "",
-                "public",
-            ):
+            schema = table.db.lower()
+            if schema == OURS:
+                return await reader.fresh(BUDGET_FRESH_S)
+            if schema not in ("", "public") or table.name.lower() not in facts.definitions:
                 return await reader.fresh()
         return facts
 
@@ -151,11 +151,23 @@ class AnalystQuestions:
         return self._twin[1]
 
 
-class _ColumnTypes(dict[str, str]):
+class _ColumnTypes(Mapping[str, str]):
     """The types of columns by name: those of data sets, or else those of catalogs."""
 
-    def get(self, name: str, default: Any = None) -> Any:  # type: ignore[override]
-        return super().get(name) or type_of_column(name) or default
+    def __init__(self, known: Mapping[str, str]) -> None:
+        self._known = known
+
+    def __getitem__(self, name: str) -> str:
+        found = self._known.get(name) or type_of_column(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 def _tree(text: str) -> Any:

@@ -7,14 +7,19 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
+
+from sqlglot import exp
 
 from stream_dp import sql
 from stream_dp.client import AsyncClient
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.gateway.catalogs.catalog_process import CatalogProcess
+from stream_dp.gateway.catalogs.column_names import column_name
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.gateway.protocol.statement_result import StatementResult
+from stream_dp.gateway.protocol.statement_texts import tree_of
 from stream_dp.gateway.published_facts import FactsReader, PublishedFacts
 from stream_dp.gateway.shared_answers import Answers, SharedAnswers
 from stream_dp.gateway.statement_rows import rows_of
@@ -183,7 +188,23 @@ def _planned(text: str, facts: PublishedFacts) -> tuple[str, StatementPlan]:
         unit=None if unit is None else unit.model_dump(),
         dimensions=dimensions,
     )
-    return name, plan
+    return name, _with_names_of_postgres(text, plan)
+
+
+def _with_names_of_postgres(text: str, plan: StatementPlan) -> StatementPlan:
+    """Returns a plan whose columns without AS are called as Postgres calls them, such as ``count``."""
+    try:
+        items = tree_of(text).expressions
+    except SqlFault:
+        return plan
+    if len(items) != len(plan.outputs):
+        return plan
+    named = zip(items, plan.outputs, strict=True)
+    outputs = tuple(
+        one if isinstance(item, exp.Alias | exp.Column) else replace(one, name=column_name(item))
+        for item, one in named
+    )
+    return replace(plan, outputs=outputs)
 
 
 def unknown_table(name: str) -> SqlFault:

@@ -29,7 +29,7 @@ async def running(settings: GatewaySettings) -> AsyncIterator[asyncio.Server]:
         InvalidInput: Others could read what clients send, or anybody could ask.
         ServerUnavailable: No broker answers, or the port is taken.
     """
-    is_local = is_this_machine(settings.gateway_bind)
+    is_local = is_this_machine(settings.gateway_bind) or settings.gateway_open
     tls, verifier = _tls(settings), settings.verifier()
     accounts = None if settings.gateway_accounts is None else Path(settings.gateway_accounts)
     if accounts is not None:

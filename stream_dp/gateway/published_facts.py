@@ -23,7 +23,10 @@ OURS: Final = "stream_dp"
 """The schema of what we say of data sets."""
 
 FRESH_S: Final = 5.0
-"""The seconds after which public tables and budgets are read again when somebody asks for them."""
+"""The seconds after which public tables are read again when somebody asks for them."""
+
+BUDGET_FRESH_S: Final = 0.5
+"""The seconds after which budgets are."""
 
 _TYPES: Final[Mapping[str, str]] = {
     "text": "text",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from stream_dp.settings import WorkerSettings
+from stream_dp.settings import GatewaySettings, WorkerSettings
 from tests.deploy.broken_copies import (
     Breaks,
     Check,
@@ -58,6 +58,12 @@ def ways_to_the_store(document: Document) -> list[str]:
         if name not in {"redis", "worker"} and "store" in service.get("networks", ())
     ]
     return found
+
+
+def ways_of_the_gateway_to_rows(document: Document) -> list[str]:
+    service = document["services"]["gateway"]
+    found = [name for name in service["environment"] if "REDIS" in name]
+    return found + [f"network {name}" for name in service.get("networks", ()) if name == "store"]
 
 
 def ways_to_the_broker_for_what_only_looks(document: Document) -> list[str]:
@@ -192,6 +198,10 @@ CHECKS: Breaks = {
         ("services grafana networks", ["store"]),
         ("networks store", {}),
     ],
+    ways_of_the_gateway_to_rows: [
+        ("services gateway environment STREAM_DP_REDIS_URL", "redis://redis:6379/0"),
+        ("services gateway networks", ["default", "store"]),
+    ],
     ways_to_the_broker_for_what_only_looks: [
         ("services grafana networks", None),
         ("services prometheus networks", ["monitoring", "default"]),
@@ -271,14 +281,15 @@ def test_the_file_follows_the_compose_specification(word: str, code: int, tmp_pa
     assert ("healtcheck" in done.stdout) is bool(code)
 
 
-@pytest.mark.parametrize("name", ["worker", "topics"])
+@pytest.mark.parametrize("name", ["worker", "topics", "gateway"])
 def test_the_image_is_told_what_it_understands(name: str, compose: Document) -> None:
     service = compose["services"][name]
     program = (sys.executable, "-c", "from stream_dp.cli import main; main()")
     command = [*program, *service["command"], "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    known = {f"STREAM_DP_{field.upper()}" for field in WorkerSettings.model_fields}
+    kind = GatewaySettings if name == "gateway" else WorkerSettings
+    known = {f"STREAM_DP_{field.upper()}" for field in kind.model_fields}
     assert set(service["environment"]) - known == set()
 
 

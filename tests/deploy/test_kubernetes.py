@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from stream_dp import __version__
 from stream_dp.pipeline.intake.sources import TopicSource
-from stream_dp.settings import WorkerSettings
+from stream_dp.settings import GatewaySettings, WorkerSettings
 from tests.deploy.broken_copies import (
     Breaks,
     Check,
@@ -86,6 +86,17 @@ def ways_to_the_store(documents: Document) -> list[str]:
             (expression,) = source["podSelector"]["matchExpressions"]
             found += sorted({*expression["values"]} - {"worker", "counter"})
     return found
+
+
+def ways_of_the_gateway_to_rows(documents: Document) -> list[str]:
+    """It has no address of the store and no password for it, and nobody reaches it without encryption."""
+    pod = _pod(documents, "gateway")
+    (container,) = pod["containers"]
+    found = [str(one) for one in container["envFrom"] if "secretRef" in one]
+    found += [one["name"] for one in container["env"] if "REDIS" in one["name"]]
+    names = {one["name"] for one in container["env"]}
+    wanted = {"STREAM_DP_GATEWAY_CERT_FILE", "STREAM_DP_GATEWAY_KEY_FILE"}
+    return found + sorted(wanted - names) + sorted(names & {"STREAM_DP_GATEWAY_OPEN"})
 
 
 def ways_to_the_workers(documents: Document) -> list[str]:
@@ -210,7 +221,8 @@ def ways_to_run_two_releases_at_once(documents: Document) -> list[str]:
 
 
 def unknown_settings(documents: Document) -> list[str]:
-    known = {f"STREAM_DP_{name.upper()}" for name in WorkerSettings.model_fields}
+    fields = WorkerSettings.model_fields | GatewaySettings.model_fields
+    known = {f"STREAM_DP_{name.upper()}" for name in fields}
     lines = (FOLDER / "base/settings.env").read_text().splitlines()
     given = {line.partition("=")[0] for line in lines}
     for _, pod in pods(documents):
@@ -224,8 +236,9 @@ def _pod(documents: Document, name: str) -> Document:
 
 
 POD = "spec template spec"
-STORE, WORKER = (
-    f"{kind} {POD} containers 0" for kind in ("Deployment/store", "StatefulSet/worker")
+STORE, WORKER, GATEWAY = (
+    f"{kind} {POD} containers 0"
+    for kind in ("Deployment/store", "StatefulSet/worker", "Deployment/gateway")
 )
 CHECKS: Breaks = {
     loose_containers: [
@@ -242,6 +255,12 @@ CHECKS: Breaks = {
     ways_to_the_workers: [
         ("NetworkPolicy/worker spec ingress 1 ports +", {"port": 9464}),
         ("NetworkPolicy/worker spec ingress 0 from 0 namespaceSelector", {}),
+    ],
+    ways_of_the_gateway_to_rows: [
+        (f"{GATEWAY} envFrom +", {"secretRef": {"name": "stream-dp"}}),
+        (f"{GATEWAY} env +", {"name": "STREAM_DP_REDIS_URL", "value": "rediss://store"}),
+        (f"{GATEWAY} env +", {"name": "STREAM_DP_GATEWAY_OPEN", "value": "true"}),
+        (f"{GATEWAY} env 3", {"name": "STREAM_DP_GATEWAY_PORT", "value": "5433"}),
     ],
     settings_that_a_view_does_not_need: [
         (f"{STORE} args 2", "yes"),

@@ -37,7 +37,7 @@ class RawClient:
             pass
         return self
 
-    def bytes(self, n: int) -> bytes:
+    def exactly(self, n: int) -> bytes:
         found = b""
         while len(found) < n:
             more = self._socket.recv(n - len(found))
@@ -47,8 +47,8 @@ class RawClient:
         return found
 
     def read(self) -> tuple[str, bytes]:
-        head = self.bytes(5)
-        return head[:1].decode(), self.bytes(struct.unpack("!i", head[1:])[0] - 4)
+        head = self.exactly(5)
+        return head[:1].decode(), self.exactly(struct.unpack("!i", head[1:])[0] - 4)
 
     def until(self, *kinds: str) -> list[tuple[str, bytes]]:
         """Reads up to the first message of one of some kinds."""

@@ -19,7 +19,7 @@ from stream_dp.gateway.pg_types import NAMES, OIDS
 from stream_dp.gateway.protocol.field_values import as_binary, as_text, parameter
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 
-TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 DATES = st.dates()
 TIMES = st.datetimes()
 VALUES: dict[str, st.SearchStrategy[Any]] = {

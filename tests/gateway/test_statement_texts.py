@@ -19,7 +19,7 @@ from stream_dp.gateway.protocol.statement_texts import (
     tree_of,
 )
 
-TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 
 
 @pytest.mark.parametrize(

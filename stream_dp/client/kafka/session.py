@@ -82,7 +82,7 @@ class Session:
         return twin
 
     def under_name(self, analyst: str) -> Session:
-        """Returns a session under another name, for a deployment that needs no tokens. It ends with this one."""
+        """Returns a session under another name, for queries without tokens. It ends with this one."""
         self.open()
         twin = copy.copy(self)
         twin.analyst = analyst

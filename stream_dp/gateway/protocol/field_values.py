@@ -225,14 +225,14 @@ def _read_date(data: bytes) -> str:
 
 def _read_time(data: bytes) -> str:
     (microseconds,) = struct.unpack("!q", data)
-    at: dt.datetime = _EPOCH_TIME + dt.timedelta(microseconds=microseconds)
+    at = _EPOCH_TIME + dt.timedelta(microseconds=microseconds)
     return at.isoformat(" ")
 
 
 def _read_numeric(data: bytes) -> str:
     """Reads a number as its digits in base 10,000, of which ``weight + 1`` stand before the point."""
     n, weight, sign, scale = struct.unpack_from("!hhHh", data)
-    digits = struct.unpack(f"!{n}h", data[8:])
+    digits: tuple[int, ...] = struct.unpack(f"!{n}h", data[8:])
     if sign not in (0, 0x4000) or not (
         abs(weight) < _LONGEST_NUMERIC and 0 <= scale <= _LONGEST_NUMERIC
     ):
@@ -241,7 +241,8 @@ def _read_numeric(data: bytes) -> str:
     whole += "0000" * max(weight + 1 - n, 0)
     part = "0000" * max(-weight - 1, 0) + "".join(f"{d:04}" for d in digits[max(weight + 1, 0) :])
     part = part[:scale].ljust(scale, "0")
-    return "-" * (sign == 0x4000) + (whole.lstrip("0") or "0") + ("." + part if part else "")
+    minus = "-" if sign == 0x4000 else ""
+    return minus + (whole.lstrip("0") or "0") + ("." + part if part else "")
 
 
 _READERS: Final[Mapping[str, Callable[[bytes], Parameter]]] = {
