@@ -1,4 +1,4 @@
-"""Statements that tools send about catalogs, and the columns and numbers of rows that Postgres 15 answered."""
+"""Statements that tools send about catalogs, and the columns and numbers of rows of Postgres 15."""
 
 from __future__ import annotations
 
