@@ -15,6 +15,7 @@ from stream_dp.gateway.catalogs.catalog_casts import (
     cast,
     fitted,
     is_text,
+    item_type,
     text,
 )
 from stream_dp.gateway.catalogs.catalog_functions import (
@@ -213,8 +214,7 @@ def _bracket(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     if len(node.expressions) != 1:
         raise unanswered(node)
     number = by.value(node.expressions[0], scope)
-    item = kind[1:] if kind and kind.startswith("_") else "text"
-    return call("catalog_item", found, number), item
+    return call("catalog_item", found, number), item_type(kind) or "text"
 
 
 def _array(by: Expressions, node: Any, scope: StatementScope) -> Typed:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from stream_dp.gateway.catalogs.catalog_casts import call
+from stream_dp.gateway.catalogs.catalog_casts import call, item_type
 from stream_dp.gateway.catalogs.catalog_expressions import Expressions, unanswered
 from stream_dp.gateway.catalogs.catalog_scopes import (
     Source,
@@ -228,18 +228,13 @@ class Sources:
             scope.sources.append(Source(alias, {shown: kind}))
             return _named(exp.select(exp.alias_(found, quoted(shown))), alias)
         items, kind, own = self.each(name, node.expressions, scope)
-        names = columns or ([alias] if own == ("value",) else ["x", "n"][: len(own)] or [alias])
-        if with_number and len(names) < len(own) + 1:
-            names = [*names, "ordinality"]
-        fields = dict(zip(names, (*own, "key"), strict=False))
-        kinds = {
-            shown: "int8"
-            if with_number and shown == names[-1]
-            else "int4"
-            if read == "key"
-            else kind
-            for shown, read in fields.items()
-        }
+        names = columns or (["x", "n"] if name == EXPANDED else [alias])
+        if with_number:
+            own, names = (*own, "key"), [*names, "ordinality"][: len(own) + 1]
+        fields = dict(zip(names, own, strict=False))
+        kinds = {shown: kind if read == "value" else "int4" for shown, read in fields.items()}
+        if with_number:
+            kinds[names[-1]] = "int8"
         scope.sources.append(Source(alias, kinds, lambda shown: of_each(alias, fields[shown])))
         return exp.Table(this=items, alias=exp.TableAlias(this=quoted(alias)))
 
@@ -252,12 +247,7 @@ class Sources:
         if name == "generate_series":
             return call("json_each", call("catalog_series", *nodes)), values[0][1], ("value",)
         kind = values[0][1]
-        item = (
-            kind[1:]
-            if kind and kind.startswith("_")
-            else {"int2vector": "int2", "oidvector": "oid"}.get(kind or "")
-        )
-        return call("json_each", nodes[0]), item, EACH[name]
+        return call("json_each", nodes[0]), item_type(kind), EACH[name]
 
     def _of_table_function(
         self, name: str, alias: str, columns: list[str], scope: StatementScope

@@ -178,6 +178,9 @@ class CatalogTranslation:
         columns = tuple((name, kind) for name, _, kind in items)
         if is_empty:
             return TranslatedQuery(no_rows([name for name, _ in columns]), columns, is_empty=True)
+        if joins and made.args.get("from_") is None:
+            one_row = exp.Subquery(this=exp.select("1"), alias=exp.TableAlias(this=quoted("row")))
+            made.set("from_", exp.From(this=one_row))
         made.set("joins", joins)
         made.set("expressions", [exp.alias_(one, quoted(name)) for name, one, _ in items])
         if node.args.get("where") is not None:
