@@ -154,12 +154,9 @@ class Sources:
         if isinstance(node, exp.Unnest):
             unnest = exp.Anonymous(this="unnest", expressions=node.expressions)
             number = node.args.get("offset")
-            names = [
-                *columns,
-                folded(number) if isinstance(number, exp.Identifier) else "ordinality",
-            ]
-            names = names if number else columns
-            return self._function(unnest, alias, names, scope, with_number=bool(number))
+            if columns and isinstance(number, exp.Identifier):
+                columns = [*columns, folded(number)]
+            return self._function(unnest, alias, columns, scope, with_number=bool(number))
         if isinstance(node, exp.Values):
             return self._derived(node, alias, columns, scope, scope.outer)
         if isinstance(node, exp.Subquery):
