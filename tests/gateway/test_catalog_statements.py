@@ -110,7 +110,7 @@ def catalogs() -> Iterator[CatalogDatabase]:
             [[False, None, 0]],
         ),
         (
-            "SELECT relname, indexrelid FROM pg_class LEFT JOIN pg_index ON indrelid = oid ORDER BY 1 LIMIT 1",
+            "SELECT relname, indrelid FROM pg_class LEFT JOIN pg_index ON indrelid = oid ORDER BY 1 LIMIT 1",
             [["budget", None]],
         ),
         (
@@ -294,3 +294,9 @@ def test_the_oid_of_a_table_stays_when_others_come() -> None:
     after = table_oids(CatalogView("ann-2", "stream_dp", "ann", (more, *TABLES)))
     assert {name: after[name] for name in before} == before
     assert len(set(after.values())) == len(after) == len(before) + 1
+
+
+@pytest.mark.parametrize("kind", ["oid", "regclass", "int", '"char"', "name", "pg_catalog.oid"])
+def test_an_array_of_any_type_is_read(catalogs: CatalogDatabase, kind: str) -> None:
+    found = catalogs.answer(f"SELECT 5 = ANY('{{5,6}}'::{kind}[]) IS NOT NULL", SETTINGS)[1]
+    assert found == [[True]]

@@ -30,10 +30,21 @@ class _CatalogParser(Postgres.Parser):  # type: ignore[misc]
     RESERVED_TOKENS: Final = Postgres.Parser.RESERVED_TOKENS - {sqlglot.TokenType.SELECT}
 
 
+class _CatalogTokenizer(Postgres.Tokenizer):  # type: ignore[misc]
+    """Takes ``oid`` and ``regclass`` as other types, so that it reads ``oid[]``."""
+
+    KEYWORDS: Final = {
+        word: kind
+        for word, kind in Postgres.Tokenizer.KEYWORDS.items()
+        if kind is not sqlglot.TokenType.OBJECT_IDENTIFIER
+    }
+
+
 class CatalogDialect(Postgres):  # type: ignore[misc]
     """The dialect of Postgres in which a function keeps the name that it was written with."""
 
     INDEX_OFFSET: Final = 0
+    Tokenizer = _CatalogTokenizer
     Parser = _CatalogParser
 
 
