@@ -5,7 +5,8 @@ Run it with the programs of Postgres 15 on the path; as root, they run as the us
     python -m tests.gateway.record_catalogs
 
 It starts a server on a socket in an empty folder, and stops it. To add statements, run a tool against such a
-server with ``log_statement = all``, and add them to the file with ``"columns": []`` and ``"rows": 0``.
+server with ``log_statement = all``, and add them to the file with ``"columns": []`` and ``"rows": 0``. Where
+the port has fewer rows, write by hand in ``"fewer"`` why.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from stream_dp.gateway.pg_types import shown_type, type_named
@@ -100,7 +102,7 @@ class Postgres:
         for line in described:
             name, kind = line.split("\t")
             columns.append((name, type_named(kind) or kind))
-        return Recorded(one.tool, one.statement, tuple(columns), int(n))
+        return replace(one, columns=tuple(columns), rows=int(n))
 
 
 def main() -> None:

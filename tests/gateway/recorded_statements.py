@@ -1,11 +1,11 @@
-"""Statements that tools send about catalogs, and the columns and numbers of rows that Postgres 15 answered."""
+"""Statements that tools send about catalogs, and the columns and numbers of rows of Postgres 15."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from stream_dp.gateway.catalogs.catalog_tables import CatalogTable, CatalogView, TableColumn
@@ -69,12 +69,14 @@ class Recorded:
         statement: Its text. ``{oid of public.people}`` stands for an oid.
         columns: The name and the type of each column.
         rows: The number of rows.
+        fewer: Why the port has fewer rows. None: It has as many.
     """
 
     tool: str
     statement: str
     columns: tuple[tuple[str, str], ...]
     rows: int
+    fewer: str | None = None
 
     def sent(self, oid: Callable[[str], int]) -> str:
         """The statement for a server that has these oids."""
@@ -83,14 +85,10 @@ class Recorded:
 
 def recorded() -> list[Recorded]:
     return [
-        Recorded(one["tool"], one["statement"], tuple(map(tuple, one["columns"])), one["rows"])
+        Recorded(**one | {"columns": tuple(map(tuple, one["columns"]))})
         for one in json.loads(FILE.read_text())
     ]
 
 
 def write(statements: list[Recorded]) -> None:
-    values = [
-        {"tool": one.tool, "statement": one.statement, "columns": one.columns, "rows": one.rows}
-        for one in statements
-    ]
-    FILE.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+    FILE.write_text(json.dumps(list(map(asdict, statements)), indent=1, ensure_ascii=False) + "\n")

@@ -22,6 +22,13 @@ NAMED: Final = frozenset(
 """The types whose values are oids, and are shown as names."""
 
 
+def item_type(kind: str | None) -> str | None:
+    """Returns the type of the items of an array."""
+    if kind is not None and kind.startswith("_"):
+        return kind[1:]
+    return {"int2vector": "int2", "oidvector": "oid"}.get(kind or "")
+
+
 def call(name: str, *arguments: Any) -> Any:
     """Returns a call of a function of SQLite."""
     return exp.Anonymous(this=name, expressions=list(arguments))

@@ -1,4 +1,4 @@
-"""The process that answers statements about catalogs. Its argument is the address space it may have, in bytes.
+"""The process that answers statements about catalogs. Its argument is how much address space it may have.
 
 Its statements are foreign code. It has no variable, file or connection of the process that started it but two
 pipes, can open none, and its memory is limited. It reads and writes messages in JSON, each after its length.

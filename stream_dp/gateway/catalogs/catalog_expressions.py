@@ -15,6 +15,7 @@ from stream_dp.gateway.catalogs.catalog_casts import (
     cast,
     fitted,
     is_text,
+    item_type,
     text,
 )
 from stream_dp.gateway.catalogs.catalog_functions import (
@@ -25,7 +26,7 @@ from stream_dp.gateway.catalogs.catalog_functions import (
 )
 from stream_dp.gateway.catalogs.catalog_scopes import (
     UNKNOWN,
-    Scope,
+    StatementScope,
     TranslatedQuery,
     Typed,
     common_type,
@@ -70,13 +71,16 @@ class Expressions:
     """
 
     def __init__(
-        self, user: str, functions: ViewFunctions, query: Callable[[Any, Scope], TranslatedQuery]
+        self,
+        user: str,
+        functions: ViewFunctions,
+        query: Callable[[Any, StatementScope], TranslatedQuery],
     ) -> None:
         self.user = user
         self.functions = functions
         self.query = query
 
-    def typed(self, node: Any, scope: Scope) -> Typed:
+    def typed(self, node: Any, scope: StatementScope) -> Typed:
         """Returns an expression of SQLite, and its type.
 
         Raises:
@@ -87,11 +91,11 @@ class Expressions:
                 return work(self, node, scope)
         raise unanswered(node)
 
-    def value(self, node: Any, scope: Scope) -> Any:
+    def value(self, node: Any, scope: StatementScope) -> Any:
         """Returns an expression of SQLite."""
         return self.typed(node, scope)[0]
 
-    def order(self, node: Any, scope: Scope) -> Any:
+    def order(self, node: Any, scope: StatementScope) -> Any:
         """Returns an ORDER BY, in which a name is first one of the columns of the query itself."""
         for each in node.expressions:
             inner = each.this
@@ -108,7 +112,7 @@ class Expressions:
         return node
 
 
-def _column(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _column(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     if not node.args.get("table") and not node.this.args.get("quoted"):
         name = node.name.lower()
         if name in _SETTINGS:
@@ -118,7 +122,7 @@ def _column(by: Expressions, node: Any, scope: Scope) -> Typed:
     return scope.resolve(node)
 
 
-def _literal(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _literal(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     if node.is_string:
         return node, UNKNOWN
     if not str(node.this).isdigit():
@@ -126,44 +130,44 @@ def _literal(by: Expressions, node: Any, scope: Scope) -> Typed:
     return node, "int4" if int(node.this) < _MOST_WHOLE else "int8"
 
 
-def _kept(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _kept(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return node, None
 
 
-def _placeholder(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _placeholder(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return exp.null(), UNKNOWN
 
 
-def _true(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _true(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return node, "bool"
 
 
-def _quoted_text(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _quoted_text(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return text(str(node.this)), UNKNOWN
 
 
-def _same(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _same(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     found, kind = by.typed(node.this, scope)
     node.set("this", found)
     return node, kind
 
 
-def _inner(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _inner(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return by.typed(node.this, scope)
 
 
-def _cast(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _cast(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     found, kind = by.typed(node.this, scope)
     return cast(found, kind, type_name(node.to), by.functions)
 
 
-def _dot(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _dot(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     if isinstance(node.expression, exp.Identifier):
         raise unanswered(node)
     return by.typed(node.expression, scope)
 
 
-def _function(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _function(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     name = str(node.this).lower()
     if name in ("now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"):
         return _now(by, node, scope)
@@ -180,41 +184,40 @@ def _function(by: Expressions, node: Any, scope: Scope) -> Typed:
     return call(RENAMED.get(name, (name, ""))[0], *values), kind
 
 
-def _distinct(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _distinct(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     values = [by.typed(one, scope) for one in node.expressions]
     return exp.Distinct(expressions=[one for one, _ in values]), values[0][1]
 
 
-def _now(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _now(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return exp.DPipe(this=exp.CurrentTimestamp(), expression=text("+00")), "timestamptz"
 
 
-def _today(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _today(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return call("date"), "date"
 
 
-def _current_user(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _current_user(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return text(by.user), "name"
 
 
-def _current_schema(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _current_schema(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return call("current_schema"), "name"
 
 
-def _current_catalog(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _current_catalog(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return call("current_database"), "name"
 
 
-def _bracket(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _bracket(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     found, kind = by.typed(node.this, scope)
     if len(node.expressions) != 1:
         raise unanswered(node)
     number = by.value(node.expressions[0], scope)
-    item = kind[1:] if kind and kind.startswith("_") else "text"
-    return call("catalog_item", found, number), item
+    return call("catalog_item", found, number), item_type(kind) or "text"
 
 
-def _array(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _array(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     if len(node.expressions) == 1 and isinstance(node.expressions[0], (exp.Query, exp.Subquery)):
         inner = by.query(node.expressions[0], scope)
         name, kind = inner.columns[0]
@@ -227,7 +230,7 @@ def _array(by: Expressions, node: Any, scope: Scope) -> Typed:
     )
 
 
-def _case(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _case(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     first, kind = by.typed(node.this, scope) if node.this else (None, None)
     default = node.args.get("default")
     results = [by.typed(one.args["true"], scope) for one in node.args["ifs"]]
@@ -252,19 +255,19 @@ def _suited(by: Expressions, value: Typed, kind: str | None) -> Any:
     return fitted(node, given, kind, by.functions)
 
 
-def _coalesce(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _coalesce(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     values = [by.typed(one, scope) for one in (node.this, *node.expressions)]
     kind = common_type([one for _, one in values])
     return call("coalesce", *(_suited(by, one, kind) for one in values)), kind
 
 
-def _nullif(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _nullif(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     found, kind = by.typed(node.this, scope)
     other, its = by.typed(node.expression, scope)
     return call("nullif", found, fitted(other, its, kind, by.functions)), kind
 
 
-def _compared(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _compared(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     if (items := _of_items(node.expression)) is not None:
         return _compared_with_items(by, node, items, scope), "bool"
     left, kind = by.typed(node.this, scope)
@@ -274,7 +277,7 @@ def _compared(by: Expressions, node: Any, scope: Scope) -> Typed:
     return node, "bool"
 
 
-def _compared_with_items(by: Expressions, node: Any, items: Any, scope: Scope) -> Any:
+def _compared_with_items(by: Expressions, node: Any, items: Any, scope: StatementScope) -> Any:
     """Returns ``x = ANY (array)`` and ``x <> ALL (array)`` as IN and NOT IN."""
     is_any = isinstance(node.expression, exp.Any)
     if not isinstance(node, exp.EQ if is_any else exp.NEQ):
@@ -284,7 +287,7 @@ def _compared_with_items(by: Expressions, node: Any, items: Any, scope: Scope) -
     return found if is_any else exp.Not(this=found)
 
 
-def _items(by: Expressions, node: Any, kind: str | None, scope: Scope) -> Any:
+def _items(by: Expressions, node: Any, kind: str | None, scope: StatementScope) -> Any:
     if isinstance(node, exp.Subquery):
         return exp.Subquery(this=by.query(node.this, scope).node)
     found, its = by.typed(node, scope)
@@ -296,22 +299,22 @@ def _items(by: Expressions, node: Any, kind: str | None, scope: Scope) -> Any:
     return exp.Subquery(this=exp.select("value").from_(each))
 
 
-def _is(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _is(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     node.set("this", by.value(node.this, scope))
     node.set("expression", by.value(node.expression, scope))
     return node, "bool"
 
 
-def _both(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _both(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return _is(by, node, scope)
 
 
-def _not(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _not(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     node.set("this", by.value(node.this, scope))
     return node, "bool"
 
 
-def _in(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _in(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     left, kind = by.typed(node.this, scope)
     query = node.args.get("query")
     if query is not None:
@@ -324,7 +327,7 @@ def _in(by: Expressions, node: Any, scope: Scope) -> Typed:
     return exp.In(this=left, expressions=found), "bool"
 
 
-def _between(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _between(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     left, kind = by.typed(node.this, scope)
     node.set("this", left)
     for end in ("low", "high"):
@@ -333,7 +336,7 @@ def _between(by: Expressions, node: Any, scope: Scope) -> Typed:
     return node, "bool"
 
 
-def _like(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _like(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     left, right = by.value(node.this, scope), by.value(node.expression, scope)
     if isinstance(node, exp.ILike):
         left, right = call("lower", left), call("lower", right)
@@ -341,7 +344,7 @@ def _like(by: Expressions, node: Any, scope: Scope) -> Typed:
     return exp.Escape(this=like, expression=text("\\")), "bool"
 
 
-def _escape(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _escape(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     inner = by.value(node.this, scope)
     if not isinstance(inner, exp.Escape):
         raise unanswered(node)
@@ -351,7 +354,7 @@ def _escape(by: Expressions, node: Any, scope: Scope) -> Typed:
     return inner, "bool"
 
 
-def _regular(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _regular(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     flags, negated = "i" if isinstance(node, exp.RegexpILike) else "", False
     if isinstance(node, exp.Operator):
         sign = str(node.args["operator"]).rsplit(".", 1)[-1].strip()
@@ -365,19 +368,19 @@ def _regular(by: Expressions, node: Any, scope: Scope) -> Typed:
     return (exp.Not(this=found) if negated else found), "bool"
 
 
-def _exists(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _exists(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     inner = node.this.this if isinstance(node.this, exp.Subquery) else node.this
     return exp.Exists(this=by.query(inner, scope).node), "bool"
 
 
-def _subquery(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _subquery(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     inner = by.query(node, scope)
     if len(inner.columns) != 1:
         raise CatalogFault("42601", "subquery must return only one column")
     return exp.Subquery(this=inner.node), inner.columns[0][1]
 
 
-def _computed(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _computed(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     left, kind = by.typed(node.this, scope)
     right, other = by.typed(node.expression, scope)
     node.set("this", fitted(left, kind, other, by.functions))
@@ -390,11 +393,11 @@ def _computed(by: Expressions, node: Any, scope: Scope) -> Typed:
     return node, common_type([kind, other])
 
 
-def _power(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _power(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return call("power", by.value(node.this, scope), by.value(node.expression, scope)), "float8"
 
 
-def _joined(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _joined(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     left, right = by.typed(node.this, scope), by.typed(node.expression, scope)
     kind = common_type([one for _, one in (left, right) if one and one.startswith("_")])
     if kind is not None:
@@ -402,7 +405,7 @@ def _joined(by: Expressions, node: Any, scope: Scope) -> Typed:
     return exp.DPipe(this=as_text(*left), expression=as_text(*right)), "text"
 
 
-def _window(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _window(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     found, kind = by.typed(node.this, scope)
     node.set("this", found)
     for each in node.args.get("partition_by") or []:
@@ -412,39 +415,39 @@ def _window(by: Expressions, node: Any, scope: Scope) -> Typed:
     return node, kind
 
 
-def _filter(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _filter(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     found, kind = by.typed(node.this, scope)
     where = exp.Where(this=by.value(node.expression.this, scope))
     return exp.Filter(this=found, expression=where), kind
 
 
-def _extract(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _extract(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     part = text(str(node.this.name).lower())
     return call("date_part", part, by.value(node.expression, scope)), "float8"
 
 
-def _position(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _position(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     parts = by.value(node.this, scope), by.value(node.args["substr"], scope)
     return call("instr", *parts), "int4"
 
 
-def _substring(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _substring(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     parts = [node.this, node.args.get("start"), node.args.get("length")]
     return call("substr", *(by.value(one, scope) for one in parts if one is not None)), "text"
 
 
-def _trim(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _trim(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")), "trim")
     parts = [node.this, *([node.expression] if node.args.get("expression") else [])]
     return call(name, *(by.value(one, scope) for one in parts)), "text"
 
 
-def _at_time_zone(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _at_time_zone(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     found, kind = by.typed(node.this, scope)
     return found, "timestamp" if kind == "timestamptz" else "timestamptz"
 
 
-def _tuple(by: Expressions, node: Any, scope: Scope) -> Typed:
+def _tuple(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return exp.Tuple(expressions=[by.value(one, scope) for one in node.expressions]), None
 
 
@@ -462,7 +465,7 @@ def _array_type(kind: str | None) -> str:
     return f"_{kind}" if f"_{kind}" in OIDS else "_text"
 
 
-_Handler = Callable[[Expressions, Any, Scope], Typed]
+_Handler = Callable[[Expressions, Any, StatementScope], Typed]
 _HANDLERS: Final[Mapping[type, _Handler]] = {
     **dict.fromkeys(_COMPARED, _compared),
     **dict.fromkeys((*_COMPUTED, *_BITS), _computed),

@@ -107,33 +107,33 @@ def _of_the_server(view: CatalogView) -> Iterator[Row]:
     yield _row(
         "pg_catalog.pg_database",
         oid=_DATABASE, datname=view.database, datdba=OWNER, encoding=6, datlocprovider="c",
-             datistemplate=False, datallowconn=True, datconnlimit=-1, datfrozenxid=3, datminmxid=1,
-             dattablespace=1663, datcollate="C", datctype="C",
+        datistemplate=False, datallowconn=True, datconnlimit=-1, datfrozenxid=3, datminmxid=1,
+        dattablespace=1663, datcollate="C", datctype="C",
     )  # fmt: skip
     yield _row(
         "pg_catalog.pg_roles",
         rolname=view.user, rolsuper=False, rolinherit=True, rolcreaterole=False, rolcreatedb=False,
-             rolcanlogin=True, rolreplication=False, rolconnlimit=-1, rolpassword="********",
-             rolbypassrls=False, oid=OWNER,
+        rolcanlogin=True, rolreplication=False, rolconnlimit=-1, rolpassword="********",
+        rolbypassrls=False, oid=OWNER,
     )  # fmt: skip
     yield _row(
         "pg_catalog.pg_user",
         usename=view.user, usesysid=OWNER, usecreatedb=False, usesuper=False, userepl=False,
-             usebypassrls=False,
+        usebypassrls=False,
     )  # fmt: skip
     for name, value in SETTINGS.items():
         yield _row(
-        "pg_catalog.pg_settings",
-        name=name, setting=value, context="user", vartype="string", source="default",
-                 boot_val=value, reset_val=value, pending_restart=False,
-    )  # fmt: skip
+            "pg_catalog.pg_settings",
+            name=name, setting=value, context="user", vartype="string", source="default",
+            boot_val=value, reset_val=value, pending_restart=False,
+        )  # fmt: skip
     yield "pg_catalog.pg_am", {"oid": 2, "amname": "heap", "amtype": "t", "amhandler": 3}
     for oid, name in ((1663, "pg_default"), (1664, "pg_global")):
         yield "pg_catalog.pg_tablespace", {"oid": oid, "spcname": name, "spcowner": OWNER}
     yield _row(
         "pg_catalog.pg_collation",
         oid=_COLLATION, collname="default", collnamespace=11, collowner=OWNER, collprovider="d",
-             collisdeterministic=True, collencoding=-1,
+        collisdeterministic=True, collencoding=-1,
     )  # fmt: skip
     for name, oid in NAMESPACES.items():
         yield "pg_catalog.pg_namespace", {"oid": oid, "nspname": name, "nspowner": OWNER}
@@ -144,8 +144,8 @@ def _of_the_server(view: CatalogView) -> Iterator[Row]:
     yield _row(
         "information_schema.character_sets",
         character_set_name="UTF8", character_repertoire="UCS", form_of_use="UTF8",
-             default_collate_catalog=view.database, default_collate_schema="pg_catalog",
-             default_collate_name="ucs_basic",
+        default_collate_catalog=view.database, default_collate_schema="pg_catalog",
+        default_collate_name="ucs_basic",
     )  # fmt: skip
     for word, code, meaning in _KEYWORDS:
         row = {"word": word, "catcode": code, "barelabel": True, "catdesc": meaning}
@@ -157,47 +157,47 @@ def _of_types() -> Iterator[Row]:
     for one in PG_TYPES:
         functions |= {one.receive: one.receive_name, one.input: one.input_name}
         yield _row(
-        "pg_catalog.pg_type",
-        oid=one.oid, typname=one.name, typnamespace=NAMESPACES[one.namespace], typowner=OWNER,
-                 typlen=one.length, typbyval=one.by_value, typtype=one.kind, typcategory=one.category,
-                 typispreferred=one.is_preferred, typisdefined=True, typdelim=one.delimiter, typrelid=0,
-                 typsubscript=0, typelem=one.element, typarray=one.array, typinput=one.input,
-                 typoutput=0, typreceive=one.receive, typsend=0, typmodin=0, typmodout=0, typanalyze=0,
-                 typalign="i", typstorage="p" if one.length > 0 else "x", typnotnull=one.is_not_null,
-                 typbasetype=one.base, typtypmod=-1, typndims=0,
-                 typcollation=_COLLATION if one.category == "S" else 0,
-    )  # fmt: skip
+            "pg_catalog.pg_type",
+            oid=one.oid, typname=one.name, typnamespace=NAMESPACES[one.namespace], typowner=OWNER,
+            typlen=one.length, typbyval=one.by_value, typtype=one.kind, typcategory=one.category,
+            typispreferred=one.is_preferred, typisdefined=True, typdelim=one.delimiter, typrelid=0,
+            typsubscript=0, typelem=one.element, typarray=one.array, typinput=one.input,
+            typoutput=0, typreceive=one.receive, typsend=0, typmodin=0, typmodout=0, typanalyze=0,
+            typalign="i", typstorage="p" if one.length > 0 else "x", typnotnull=one.is_not_null,
+            typbasetype=one.base, typtypmod=-1, typndims=0,
+            typcollation=_COLLATION if one.category == "S" else 0,
+        )  # fmt: skip
         if one.kind == "r":
             multirange = next(other.oid for other in PG_TYPES if other.of_range == one.oid)
             row = {"rngtypid": one.oid, "rngsubtype": one.of_range, "rngmultitypid": multirange}
             yield "pg_catalog.pg_range", row
     for oid, name in functions.items():
         if oid:
-            row = {
-                "oid": oid,
-                "proname": name,
-                "pronamespace": 11,
-                "proowner": OWNER,
-                "prokind": "f",
-            }
-            yield "pg_catalog.pg_proc", row
+            yield _row(
+                "pg_catalog.pg_proc",
+                oid=oid,
+                proname=name,
+                pronamespace=11,
+                proowner=OWNER,
+                prokind="f",
+            )
 
 
 def _of_table(view: CatalogView, table: CatalogTable, oid: int) -> Iterator[Row]:
     yield _row(
         "pg_catalog.pg_class",
         oid=oid, relname=table.name, relnamespace=NAMESPACES[table.schema], reltype=0, reloftype=0,
-             relowner=OWNER, relam=2, relfilenode=0, reltablespace=0, relpages=0,
-             reltuples=-1.0 if table.rows is None else float(len(table.rows)), relallvisible=0,
-             reltoastrelid=0, relhasindex=False, relisshared=False, relpersistence="p", relkind="r",
-             relnatts=len(table.columns), relchecks=0, relhasrules=False, relhastriggers=False,
-             relhassubclass=False, relrowsecurity=False, relforcerowsecurity=False, relispopulated=True,
-             relreplident="d", relispartition=False, relrewrite=0, relfrozenxid=3, relminmxid=1,
+        relowner=OWNER, relam=2, relfilenode=0, reltablespace=0, relpages=0,
+        reltuples=-1.0 if table.rows is None else float(len(table.rows)), relallvisible=0,
+        reltoastrelid=0, relhasindex=False, relisshared=False, relpersistence="p", relkind="r",
+        relnatts=len(table.columns), relchecks=0, relhasrules=False, relhastriggers=False,
+        relhassubclass=False, relrowsecurity=False, relforcerowsecurity=False, relispopulated=True,
+        relreplident="d", relispartition=False, relrewrite=0, relfrozenxid=3, relminmxid=1,
     )  # fmt: skip
     yield _row(
         "pg_catalog.pg_tables",
         schemaname=table.schema, tablename=table.name, tableowner=view.user, hasindexes=False,
-             hasrules=False, hastriggers=False, rowsecurity=False,
+        hasrules=False, hastriggers=False, rowsecurity=False,
     )  # fmt: skip
     statistics: dict[str, Any] = {"relid": oid, "schemaname": table.schema, "relname": table.name}
     statistics["n_live_tup"] = len(table.rows or ())
@@ -206,15 +206,15 @@ def _of_table(view: CatalogView, table: CatalogTable, oid: int) -> Iterator[Row]
     yield _row(
         "information_schema.tables",
         table_catalog=view.database, table_schema=table.schema, table_name=table.name,
-             table_type="BASE TABLE", is_insertable_into="NO", is_typed="NO",
+        table_type="BASE TABLE", is_insertable_into="NO", is_typed="NO",
     )  # fmt: skip
     for catalog in ("table_privileges", "role_table_grants"):
         yield _row(
-        f"information_schema.{catalog}",
-        grantor=view.user, grantee=view.user, table_catalog=view.database,
-                 table_schema=table.schema, table_name=table.name, privilege_type="SELECT",
-                 is_grantable="NO", with_hierarchy="YES",
-    )  # fmt: skip
+            f"information_schema.{catalog}",
+            grantor=view.user, grantee=view.user, table_catalog=view.database,
+            table_schema=table.schema, table_name=table.name, privilege_type="SELECT",
+            is_grantable="NO", with_hierarchy="YES",
+        )  # fmt: skip
 
 
 def _attribute(table: int, number: int, column: TableColumn) -> Row:
@@ -222,11 +222,11 @@ def _attribute(table: int, number: int, column: TableColumn) -> Row:
     return _row(
         "pg_catalog.pg_attribute",
         attrelid=table, attname=column.name, atttypid=kind.oid, attstattarget=-1, attlen=kind.length,
-             attnum=number, attndims=0, attcacheoff=-1, atttypmod=-1, attbyval=kind.by_value,
-             attalign="i", attstorage="p" if kind.length > 0 else "x", attcompression="",
-             attnotnull=not column.nullable, atthasdef=False, atthasmissing=False, attidentity="",
-             attgenerated="", attisdropped=False, attislocal=True, attinhcount=0,
-             attcollation=_COLLATION if kind.category == "S" else 0,
+        attnum=number, attndims=0, attcacheoff=-1, atttypmod=-1, attbyval=kind.by_value,
+        attalign="i", attstorage="p" if kind.length > 0 else "x", attcompression="",
+        attnotnull=not column.nullable, atthasdef=False, atthasmissing=False, attidentity="",
+        attgenerated="", attisdropped=False, attislocal=True, attinhcount=0,
+        attcollation=_COLLATION if kind.category == "S" else 0,
     )  # fmt: skip
 
 
@@ -236,15 +236,15 @@ def _column(view: CatalogView, table: CatalogTable, number: int, column: TableCo
     return _row(
         "information_schema.columns",
         table_catalog=view.database, table_schema=table.schema, table_name=table.name,
-             column_name=column.name, ordinal_position=number,
-             is_nullable="YES" if column.nullable else "NO",
-             data_type="ARRAY" if is_array else shown_type(column.type),
-             character_octet_length=_LONGEST_TEXT if column.type in ("text", "varchar") else None,
-             numeric_precision=precision, numeric_precision_radix=radix, numeric_scale=scale,
-             datetime_precision=_TIMES.get(column.type), udt_catalog=view.database,
-             udt_schema="pg_catalog", udt_name=column.type, dtd_identifier=str(number),
-             is_self_referencing="NO", is_identity="NO", identity_cycle="NO", is_generated="NEVER",
-             is_updatable="NO",
+        column_name=column.name, ordinal_position=number,
+        is_nullable="YES" if column.nullable else "NO",
+        data_type="ARRAY" if is_array else shown_type(column.type),
+        character_octet_length=_LONGEST_TEXT if column.type in ("text", "varchar") else None,
+        numeric_precision=precision, numeric_precision_radix=radix, numeric_scale=scale,
+        datetime_precision=_TIMES.get(column.type), udt_catalog=view.database,
+        udt_schema="pg_catalog", udt_name=column.type, dtd_identifier=str(number),
+        is_self_referencing="NO", is_identity="NO", identity_cycle="NO", is_generated="NEVER",
+        is_updatable="NO",
     )  # fmt: skip
 
 

@@ -71,7 +71,7 @@ class Source:
 
 
 @dataclass(slots=True)
-class Scope:
+class StatementScope:
     """What the expressions of one SELECT see.
 
     Attributes:
@@ -84,7 +84,7 @@ class Scope:
     """
 
     withs: Mapping[str, Source]
-    outer: Scope | None = None
+    outer: StatementScope | None = None
     sources: list[Source] = field(default_factory=list)
     merged: set[str] = field(default_factory=set)
     outputs: dict[str, str | None] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Scope:
             CatalogFault: No table has it.
         """
         name, table = folded(node.this), folded(node.args.get("table"))
-        scope: Scope | None = self
+        scope: StatementScope | None = self
         while scope is not None:
             for source in scope.sources:
                 if table in ("", source.alias) and name in source.columns:

@@ -7,9 +7,14 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from stream_dp.gateway.catalogs.catalog_casts import call
+from stream_dp.gateway.catalogs.catalog_casts import call, item_type
 from stream_dp.gateway.catalogs.catalog_expressions import Expressions, unanswered
-from stream_dp.gateway.catalogs.catalog_scopes import Scope, Source, TranslatedQuery, quoted
+from stream_dp.gateway.catalogs.catalog_scopes import (
+    Source,
+    StatementScope,
+    TranslatedQuery,
+    quoted,
+)
 from stream_dp.gateway.catalogs.catalog_shapes import CATALOG_OIDS, CATALOGS, catalog_named
 from stream_dp.gateway.catalogs.catalog_syntax import folded
 from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogView
@@ -87,7 +92,7 @@ class Sources:
         filled: frozenset[str],
         path: Callable[[], list[str]],
         expressions: Expressions,
-        query: Callable[[Any, Scope], TranslatedQuery],
+        query: Callable[[Any, StatementScope], TranslatedQuery],
     ) -> None:
         self._tables = {(table.schema, table.name): table for table in view.tables}
         self._filled = filled
@@ -95,7 +100,7 @@ class Sources:
         self._expressions = expressions
         self._query = query
 
-    def read(self, node: Any, scope: Scope) -> Any:
+    def read(self, node: Any, scope: StatementScope) -> Any:
         """Returns a table as SQLite reads it, and adds what it has to the scope.
 
         Raises:
@@ -108,13 +113,13 @@ class Sources:
         )
         return self.with_joins(found, node.args.get("joins"), scope)
 
-    def with_joins(self, found: Any, joins: list[Any] | None, scope: Scope) -> Any:
+    def with_joins(self, found: Any, joins: list[Any] | None, scope: StatementScope) -> Any:
         """Returns a table with the tables that are joined to it."""
         if joins:
             found.set("joins", [self.join(join, scope) for join in joins])
         return found
 
-    def join(self, node: Any, scope: Scope) -> Any:
+    def join(self, node: Any, scope: StatementScope) -> Any:
         """Returns a join, and adds what it has to the scope."""
         before = len(scope.sources)
         this = self.read(node.this, scope)
@@ -137,7 +142,7 @@ class Sources:
             joined.set("using", [quoted(folded(one)) for one in using])
         return joined
 
-    def _one(self, node: Any, scope: Scope) -> Any:
+    def _one(self, node: Any, scope: StatementScope) -> Any:
         alias, columns = _aliases(node)
         if isinstance(node, exp.Lateral):
             inner = node.this
@@ -149,12 +154,9 @@ class Sources:
         if isinstance(node, exp.Unnest):
             unnest = exp.Anonymous(this="unnest", expressions=node.expressions)
             number = node.args.get("offset")
-            names = [
-                *columns,
-                folded(number) if isinstance(number, exp.Identifier) else "ordinality",
-            ]
-            names = names if number else columns
-            return self._function(unnest, alias, names, scope, with_number=bool(number))
+            if columns and isinstance(number, exp.Identifier):
+                columns = [*columns, folded(number)]
+            return self._function(unnest, alias, columns, scope, with_number=bool(number))
         if isinstance(node, exp.Values):
             return self._derived(node, alias, columns, scope, scope.outer)
         if isinstance(node, exp.Subquery):
@@ -166,7 +168,7 @@ class Sources:
         number = bool(node.args.get("ordinality"))
         return self._function(node.this, alias, columns, scope, with_number=number)
 
-    def _table(self, node: Any, alias: str, columns: list[str], scope: Scope) -> Any:
+    def _table(self, node: Any, alias: str, columns: list[str], scope: StatementScope) -> Any:
         schema, name = folded(node.args.get("db")), folded(node.this)
         alias = alias or name
         if not schema and name in scope.withs:
@@ -196,15 +198,20 @@ class Sources:
         raise CatalogFault("42P01", f'relation "{shown}" does not exist')
 
     def _derived(
-        self, node: Any, alias: str, columns: list[str], scope: Scope, outer: Scope | None
+        self,
+        node: Any,
+        alias: str,
+        columns: list[str],
+        scope: StatementScope,
+        outer: StatementScope | None,
     ) -> Any:
-        inner = self._query(node, Scope(scope.withs, outer))
+        inner = self._query(node, StatementScope(scope.withs, outer))
         source = Source(alias, dict(inner.columns), is_empty=inner.is_empty)
         scope.sources.append(_renamed(source, columns))
         return _named(inner.node, alias or "unnamed")
 
     def _function(
-        self, node: Any, alias: str, columns: list[str], scope: Scope, *, with_number: bool
+        self, node: Any, alias: str, columns: list[str], scope: StatementScope, *, with_number: bool
     ) -> Any:
         while isinstance(node, exp.Dot):
             node = node.expression
@@ -218,31 +225,30 @@ class Sources:
             scope.sources.append(Source(alias, {shown: kind}))
             return _named(exp.select(exp.alias_(found, quoted(shown))), alias)
         items, kind, own = self.each(name, node.expressions, scope)
-        names = columns or ([alias] if own == ("value",) else ["x", "n"][: len(own)] or [alias])
-        if with_number and len(names) < len(own) + 1:
-            names = [*names, "ordinality"]
-        fields = dict(zip(names, (*own, "key"), strict=False))
-        kinds = {shown: kind if read == "value" else "int8" for shown, read in fields.items()}
-        scope.sources.append(Source(alias, kinds, lambda shown: _of_each(alias, fields[shown])))
+        names = columns or (["x", "n"] if name == EXPANDED else [alias])
+        if with_number:
+            own, names = (*own, "key"), [*names, "ordinality"][: len(own) + 1]
+        fields = dict(zip(names, own, strict=False))
+        kinds = {shown: kind if read == "value" else "int4" for shown, read in fields.items()}
+        if with_number:
+            kinds[names[-1]] = "int8"
+        scope.sources.append(Source(alias, kinds, lambda shown: of_each(alias, fields[shown])))
         return exp.Table(this=items, alias=exp.TableAlias(this=quoted(alias)))
 
     def each(
-        self, name: str, arguments: list[Any], scope: Scope
+        self, name: str, arguments: list[Any], scope: StatementScope
     ) -> tuple[Any, str | None, tuple[str, ...]]:
-        """Returns a function that gives rows as ``json_each``, the type of an item, and the columns to read."""
+        """Returns a function that gives rows as ``json_each``, the type of an item, and what to read."""
         values = [self._expressions.typed(one, scope) for one in arguments]
         nodes = [one for one, _ in values]
         if name == "generate_series":
             return call("json_each", call("catalog_series", *nodes)), values[0][1], ("value",)
         kind = values[0][1]
-        item = (
-            kind[1:]
-            if kind and kind.startswith("_")
-            else {"int2vector": "int2", "oidvector": "oid"}.get(kind or "")
-        )
-        return call("json_each", nodes[0]), item, EACH[name]
+        return call("json_each", nodes[0]), item_type(kind), EACH[name]
 
-    def _of_table_function(self, name: str, alias: str, columns: list[str], scope: Scope) -> Any:
+    def _of_table_function(
+        self, name: str, alias: str, columns: list[str], scope: StatementScope
+    ) -> Any:
         is_empty = name != "pg_get_keywords"
         scope.sources.append(_renamed(Source(alias, _TABLES[name], is_empty=is_empty), columns))
         if is_empty:
@@ -250,16 +256,18 @@ class Sources:
         return exp.Table(this=quoted(KEYWORDS), alias=exp.TableAlias(this=quoted(alias)))
 
 
+EXPANDED: Final = "_pg_expandarray"
 EACH: Final[Mapping[str, tuple[str, ...]]] = {
     "unnest": ("value",),
     "generate_series": ("value",),
     "generate_subscripts": ("key",),
-    "_pg_expandarray": ("value", "key"),
+    EXPANDED: ("value", "key"),
 }
 """The functions that give a row for each item, and the columns of ``json_each`` that theirs are."""
 
 
-def _of_each(alias: str, column: str) -> Any:
+def of_each(alias: str, column: str) -> Any:
+    """Returns a column of ``json_each``, whose keys count from 0 and those of Postgres from 1."""
     found = exp.Column(this=quoted(column), table=quoted(alias))
     return (
         exp.Paren(this=exp.Add(this=found, expression=exp.Literal.number(1)))

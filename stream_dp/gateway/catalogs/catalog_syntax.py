@@ -16,25 +16,36 @@ _SPECIAL: Final = {"CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM", "OVERLAY"
 QUERIES: Final = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
 
 
+class _CatalogParser(Postgres.Parser):  # type: ignore[misc]
+    """Reads ``AS select`` too, and gives functions no meaning of their own."""
+
+    FUNCTIONS: Final = {
+        name: made
+        for name, made in Postgres.Parser.FUNCTIONS.items()
+        if name in ("ARRAY", "COALESCE", "NULLIF")
+    }
+    FUNCTION_PARSERS: Final = {
+        name: read for name, read in Postgres.Parser.FUNCTION_PARSERS.items() if name in _SPECIAL
+    }
+    RESERVED_TOKENS: Final = Postgres.Parser.RESERVED_TOKENS - {sqlglot.TokenType.SELECT}
+
+
+class _CatalogTokenizer(Postgres.Tokenizer):  # type: ignore[misc]
+    """Takes ``oid`` and ``regclass`` as other types, so that it reads ``oid[]``."""
+
+    KEYWORDS: Final = {
+        word: kind
+        for word, kind in Postgres.Tokenizer.KEYWORDS.items()
+        if kind is not sqlglot.TokenType.OBJECT_IDENTIFIER
+    }
+
+
 class CatalogDialect(Postgres):  # type: ignore[misc]
     """The dialect of Postgres in which a function keeps the name that it was written with."""
 
     INDEX_OFFSET: Final = 0
-
-    class Parser(Postgres.Parser):  # type: ignore[misc]
-        """Reads ``AS select`` too, and gives functions no meaning of their own."""
-
-        FUNCTIONS: Final = {
-            name: made
-            for name, made in Postgres.Parser.FUNCTIONS.items()
-            if name in ("ARRAY", "COALESCE", "NULLIF")
-        }
-        FUNCTION_PARSERS: Final = {
-            name: read
-            for name, read in Postgres.Parser.FUNCTION_PARSERS.items()
-            if name in _SPECIAL
-        }
-        RESERVED_TOKENS: Final = Postgres.Parser.RESERVED_TOKENS - {sqlglot.TokenType.SELECT}
+    Tokenizer = _CatalogTokenizer
+    Parser = _CatalogParser
 
 
 def parsed(sql: str) -> Any:

@@ -14,15 +14,15 @@ from stream_dp.gateway.catalogs.catalog_expressions import Expressions, unanswer
 from stream_dp.gateway.catalogs.catalog_functions import AGGREGATES, RENAMED, ViewFunctions
 from stream_dp.gateway.catalogs.catalog_scopes import (
     UNKNOWN,
-    Scope,
     Source,
+    StatementScope,
     TranslatedQuery,
     Typed,
     common_type,
     quoted,
 )
 from stream_dp.gateway.catalogs.catalog_shapes import Columns
-from stream_dp.gateway.catalogs.catalog_sources import EACH, Sources, no_rows
+from stream_dp.gateway.catalogs.catalog_sources import EACH, EXPANDED, Sources, no_rows, of_each
 from stream_dp.gateway.catalogs.catalog_syntax import folded
 from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogView
 from stream_dp.gateway.catalogs.column_names import column_name
@@ -71,16 +71,16 @@ class CatalogTranslation:
             CatalogFault: It names what does not exist, or has a form that is not answered.
         """
         try:
-            found = self._query(tree, Scope({}), is_shown=True)
+            found = self._query(tree, StatementScope({}), is_shown=True)
             columns = tuple((name, _shown_type(kind)) for name, kind in found.columns)
-            return str(found.node.sql(dialect="sqlite")), columns
+            return str(found.node.sql(dialect="sqlite", comments=False)), columns
         except RecursionError:
             raise CatalogFault("54001", "the statement has too many levels") from None
 
-    def _inner(self, node: Any, scope: Scope) -> TranslatedQuery:
+    def _inner(self, node: Any, scope: StatementScope) -> TranslatedQuery:
         return self._query(node, scope, is_shown=False)
 
-    def _query(self, node: Any, around: Scope, *, is_shown: bool) -> TranslatedQuery:
+    def _query(self, node: Any, around: StatementScope, *, is_shown: bool) -> TranslatedQuery:
         """Translates a query for the scope around it."""
         if isinstance(node, exp.Subquery):
             return self._in_brackets(node, around, is_shown=is_shown)
@@ -92,21 +92,21 @@ class CatalogTranslation:
             return self._select(node, around, is_shown=is_shown)
         raise unanswered(node)
 
-    def _in_brackets(self, node: Any, around: Scope, *, is_shown: bool) -> TranslatedQuery:
+    def _in_brackets(self, node: Any, around: StatementScope, *, is_shown: bool) -> TranslatedQuery:
         inner = self._query(node.this, around, is_shown=is_shown)
         if not any(node.args.get(part) for part in ("order", "limit", "offset")):
             return inner
         source = exp.Subquery(this=inner.node, alias=exp.TableAlias(this=quoted("inner")))
         outer = exp.select("*").from_(source)
-        self._finish(node, outer, Scope(around.withs, around, outputs=dict(inner.columns)))
+        self._finish(node, outer, StatementScope(around.withs, around, outputs=dict(inner.columns)))
         return TranslatedQuery(outer, inner.columns, inner.is_empty)
 
-    def _withs(self, node: Any, around: Scope) -> tuple[Scope, Any]:
+    def _withs(self, node: Any, around: StatementScope) -> tuple[StatementScope, Any]:
         """Returns the scope that sees the queries of a WITH, and the WITH."""
         given = node.args.get("with_")
         if given is None:
             return around, None
-        scope = Scope(dict(around.withs), around.outer, around.sources)
+        scope = StatementScope(dict(around.withs), around.outer, around.sources)
         withs, made = dict(around.withs), []
         for cte in given.expressions:
             name = folded(cte.args["alias"].this)
@@ -122,7 +122,9 @@ class CatalogTranslation:
             made.append(exp.CTE(this=found.node, alias=alias))
         return scope, exp.With(expressions=made, recursive=given.args.get("recursive"))
 
-    def _set_operation(self, node: Any, around: Scope, *, is_shown: bool) -> TranslatedQuery:
+    def _set_operation(
+        self, node: Any, around: StatementScope, *, is_shown: bool
+    ) -> TranslatedQuery:
         around, withs = self._withs(node, around)
         left = self._query(node.this, around, is_shown=is_shown)
         right = self._query(node.expression, around, is_shown=is_shown)
@@ -138,10 +140,10 @@ class CatalogTranslation:
             distinct=node.args.get("distinct"),
             with_=withs,
         )
-        self._finish(node, made, Scope(around.withs, outputs=dict(columns)))
+        self._finish(node, made, StatementScope(around.withs, outputs=dict(columns)))
         return TranslatedQuery(made, columns, left.is_empty and right.is_empty)
 
-    def _values(self, node: Any, around: Scope) -> TranslatedQuery:
+    def _values(self, node: Any, around: StatementScope) -> TranslatedQuery:
         tuples = [
             row.expressions if isinstance(row, exp.Tuple) else [row] for row in node.expressions
         ]
@@ -157,12 +159,12 @@ class CatalogTranslation:
         made = selects[0] if len(selects) == 1 else exp.union(*selects, distinct=False, copy=False)
         return TranslatedQuery(made, tuple(zip(names, kinds, strict=True)))
 
-    def _select(self, node: Any, around: Scope, *, is_shown: bool) -> TranslatedQuery:
+    def _select(self, node: Any, around: StatementScope, *, is_shown: bool) -> TranslatedQuery:
         used = {part for part, value in node.args.items() if value}
         if used - _READ:
             raise unanswered(node)
         around, withs = self._withs(node, around)
-        scope = Scope(around.withs, around)
+        scope = StatementScope(around.withs, around)
         made = exp.Select(with_=withs)
         if node.args.get("from_") is not None:
             made.set("from_", exp.From(this=self._sources.read(node.args["from_"].this, scope)))
@@ -176,6 +178,9 @@ class CatalogTranslation:
         columns = tuple((name, kind) for name, _, kind in items)
         if is_empty:
             return TranslatedQuery(no_rows([name for name, _ in columns]), columns, is_empty=True)
+        if joins and made.args.get("from_") is None:
+            one_row = exp.Subquery(this=exp.select("1"), alias=exp.TableAlias(this=quoted("row")))
+            made.set("from_", exp.From(this=one_row))
         made.set("joins", joins)
         made.set("expressions", [exp.alias_(one, quoted(name)) for name, one, _ in items])
         if node.args.get("where") is not None:
@@ -187,7 +192,9 @@ class CatalogTranslation:
         self._finish(node, made, scope)
         return TranslatedQuery(made, columns)
 
-    def _items(self, node: Any, scope: Scope, joins: list[Any], *, is_empty: bool) -> list[Item]:
+    def _items(
+        self, node: Any, scope: StatementScope, joins: list[Any], *, is_empty: bool
+    ) -> list[Item]:
         items: list[Item] = []
         for one in node.expressions:
             if isinstance(one, exp.Star) or (
@@ -206,25 +213,24 @@ class CatalogTranslation:
                 items.append((name, exp.null(), None))
         return items
 
-    def _item(self, node: Any, scope: Scope, joins: list[Any]) -> Typed:
+    def _item(self, node: Any, scope: StatementScope, joins: list[Any]) -> Typed:
         """Returns a column of a SELECT. A function there that gives rows becomes a table."""
-        inner = node.expression if isinstance(node, exp.Dot) else node
+        inner, field = node, ""
+        if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+            inner, field = node.this.unnest(), folded(node.expression)
+        if isinstance(inner, exp.Dot):
+            inner = inner.expression
         name = str(inner.this).lower() if isinstance(inner, exp.Anonymous) else ""
-        if name not in EACH or name == "_pg_expandarray":
+        if name not in EACH or bool(field) != (name == EXPANDED):
             return self._expressions.typed(node, scope)
         items, kind, own = self._sources.each(name, inner.expressions, scope)
         alias = f"each{len(joins)}"
-        joins.append(
-            exp.Join(
-                this=exp.Table(this=items, alias=exp.TableAlias(this=quoted(alias))), kind="CROSS"
-            )
-        )
-        column = exp.Column(this=quoted(own[0]), table=quoted(alias))
-        if own[0] == "key":
-            return exp.Add(this=column, expression=exp.Literal.number(1)), "int4"
-        return column, kind
+        table = exp.Table(this=items, alias=exp.TableAlias(this=quoted(alias)))
+        joins.append(exp.Join(this=table, kind="CROSS"))
+        read = "key" if field == "n" else own[0]
+        return of_each(alias, read), "int4" if read == "key" else kind
 
-    def _group(self, node: Any, made: Any, scope: Scope) -> None:
+    def _group(self, node: Any, made: Any, scope: StatementScope) -> None:
         distinct, group = node.args.get("distinct"), node.args.get("group")
         if distinct is not None:
             if distinct.args.get("on") is not None:
@@ -249,7 +255,7 @@ class CatalogTranslation:
                 self._expressions.order(window.args["order"], scope)
             made.append("windows", window)
 
-    def _finish(self, node: Any, made: Any, scope: Scope) -> None:
+    def _finish(self, node: Any, made: Any, scope: StatementScope) -> None:
         """Adds ORDER BY, LIMIT and OFFSET."""
         if node.args.get("order") is not None:
             made.set("order", self._expressions.order(node.args["order"], scope))
@@ -265,7 +271,7 @@ class CatalogTranslation:
         if offset is not None:
             made.set("offset", exp.Offset(expression=self._number(offset.expression, scope)))
 
-    def _number(self, node: Any, scope: Scope) -> Any:
+    def _number(self, node: Any, scope: StatementScope) -> Any:
         found, kind = self._expressions.typed(node, scope)
         return cast(found, kind, "int8", self._functions)[0]
 
