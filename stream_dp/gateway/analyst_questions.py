@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from stream_dp.gateway.protocol.session_settings import SessionSettings
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.gateway.protocol.statement_result import StatementResult
 from stream_dp.gateway.protocol.statement_texts import parameters_in, tree_of
-from stream_dp.gateway.published_facts import BUDGET_FRESH_S, OURS, PublishedFacts
+from stream_dp.gateway.published_facts import FRESH_S, NEWEST_S, OURS, PublishedFacts
 from stream_dp.gateway.shared_answers import Answers
 from stream_dp.gateway.statement_rows import columns_of
 from stream_dp.messages import QuotedBundle, RefusedAnswer
@@ -103,7 +104,7 @@ class AnalystQuestions:
 
     async def budget(self) -> str:
         await self._login.check()
-        facts = await self._deployment.reader.fresh(BUDGET_FRESH_S)
+        facts = await self._deployment.reader.fresh(NEWEST_S)
         found = []
         for name in sorted(facts.seen(self._login.seen)):
             odometer = facts.odometers.get(name)
@@ -124,13 +125,13 @@ class AnalystQuestions:
         tree = _tree(text)
         if tree is None:
             return facts
-        for table in tree.find_all(exp.Table):
-            schema = table.db.lower()
-            if schema == OURS:
-                return await reader.fresh(BUDGET_FRESH_S)
-            if schema not in ("", "public") or table.name.lower() not in facts.definitions:
-                return await reader.fresh()
-        return facts
+        withs = {one.alias.lower() for one in tree.find_all(exp.CTE)}
+        ages = [
+            _age(table.db.lower(), table.name.lower(), facts)
+            for table in tree.find_all(exp.Table)
+            if table.db or table.name.lower() not in withs
+        ]
+        return await reader.fresh(min(ages, default=math.inf))
 
     def _is_about_catalogs(self, text: str, facts: PublishedFacts) -> bool:
         tree = _tree(text)
@@ -168,6 +169,15 @@ class _ColumnTypes(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._known)
+
+
+def _age(schema: str, name: str, facts: PublishedFacts) -> float:
+    """Returns how old facts may be for a statement that names a table, in seconds."""
+    if schema == OURS:
+        return NEWEST_S
+    if schema not in ("", "public") or name.startswith("pg_") or name in facts.dimensions:
+        return FRESH_S
+    return math.inf if name in facts.definitions else NEWEST_S
 
 
 def _tree(text: str) -> Any:

@@ -25,8 +25,8 @@ OURS: Final = "stream_dp"
 FRESH_S: Final = 5.0
 """The seconds after which public tables are read again when somebody asks for them."""
 
-BUDGET_FRESH_S: Final = 0.5
-"""The seconds after which budgets are."""
+NEWEST_S: Final = 0.5
+"""The seconds after which budgets are, and all that might have a name that is not known."""
 
 _TYPES: Final[Mapping[str, str]] = {
     "text": "text",

@@ -122,11 +122,11 @@ def tree_of(text: str) -> Any:
         SqlFault: It cannot be read.
     """
     try:
-        return sqlglot.parse_one(_bare(text), read="postgres")
+        return sqlglot.parse_one(without_clauses(text), read="postgres")
     except (SqlglotError, RecursionError):
         pass
     try:
-        return sqlglot.parse_one(_KEYWORD.sub(r'\1"\2"', _bare(text)), read="postgres")
+        return sqlglot.parse_one(_KEYWORD.sub(r'\1"\2"', without_clauses(text)), read="postgres")
     except ParseError as error:
         first = error.errors[0]
         at = text.find(first["highlight"]) + 1
@@ -135,7 +135,7 @@ def tree_of(text: str) -> Any:
         raise SqlFault("42601", "this statement cannot be read") from None
 
 
-def _bare(text: str) -> str:
+def without_clauses(text: str) -> str:
     """Returns a statement without WITHIN and COSTING AT MOST, which only we have."""
     try:
         tokens = sqlglot.tokenize(text, read="postgres")

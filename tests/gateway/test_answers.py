@@ -1,0 +1,184 @@
+"""What questions give over the port: the same as the client, with bars behind, and each query once."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import psycopg
+import pytest
+
+from stream_dp.gateway.published_facts import NEWEST_S
+from tests.client.world_client import CARRIERS, SessionClient, WorldSession
+from tests.gateway.in_process_gateway import InProcessGateway
+from tests.web.in_process import InProcess
+
+BY_CARRIER = "SELECT carrier, COUNT(*) AS n, AVG(delay) AS late FROM flights GROUP BY carrier"
+
+
+class Listening:
+    """A connection, and the notices that it got."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+        self.notices: list[str] = []
+        connection.add_notice_handler(lambda told: self.notices.append(told.message_primary or ""))
+
+    def ask(self, text: str) -> tuple[list[str], list[Any]]:
+        self.notices.clear()
+        found = self.connection.execute(text)  # type: ignore[call-overload]
+        if found.description is None:
+            return [], []
+        return [column.name for column in found.description], found.fetchall()
+
+    def fault(self, text: str) -> tuple[str | None, str | None]:
+        """The SQLSTATE of a statement, and the place at which it is wrong."""
+        with pytest.raises(psycopg.Error) as refused:
+            self.ask(text)
+        diagnosed = refused.value.diag
+        at = diagnosed.statement_position
+        return diagnosed.sqlstate, None if at is None else text[int(at) - 1 :]
+
+
+@pytest.fixture
+def listening(connection: psycopg.Connection[Any]) -> Listening:
+    return Listening(connection)
+
+
+@pytest.fixture
+def sent(world: InProcess) -> list[Any]:
+    """The records that a test sends to the queries."""
+    before = len(world.session.sent)
+
+    class Sent(list[Any]):
+        def __len__(self) -> int:
+            return len(world.session.sent) - before
+
+    return Sent()
+
+
+def test_bars_stand_behind_all_selected_columns(listening: Listening, world: InProcess) -> None:
+    names, rows = listening.ask(BY_CARRIER)
+    assert names == ["carrier", "n", "late", "n_error_bar", "late_error_bar"]
+    table = SessionClient(world.session).sql(BY_CARRIER)
+    assert rows == [(row[0], row[1], row[3], row[2], row[4]) for row in table.rows]
+    listening.ask("SET stream_dp.error_bars = off")
+    assert listening.ask(BY_CARRIER) == (names[:3], [row[:3] for row in rows])
+
+
+def test_what_was_asked_before_is_not_asked_again(
+    gateway: InProcessGateway, sent: list[Any]
+) -> None:
+    text = "SELECT COUNT(*) FROM flights WHERE carrier = 'AA' AND cancelled"
+    with psycopg.connect(gateway.url()) as one:
+        by_carrier = one.execute(BY_CARRIER).fetchall()
+    before = len(sent)
+    answers = []
+    for user in ("ann", "ann", "bob", "ann"):
+        with psycopg.connect(gateway.url(user)) as one:
+            answers.append(one.execute(text).fetchall())
+    assert len(sent) == before + 2  # of ann, and of bob
+    with psycopg.connect(gateway.url()) as one:
+        first = one.execute(f"{BY_CARRIER} ORDER BY n DESC LIMIT 1").fetchall()
+    assert first == [max(by_carrier, key=lambda row: row[1])]
+    assert len(sent) == before + 2  # the same answers in another form
+
+
+def test_prices_and_notes_come_as_notices(listening: Listening) -> None:
+    text = "SELECT COUNT(*) AS n FROM flights WHERE delay < 10 AND NOT cancelled"
+    listening.ask(text)
+    assert len(listening.notices) == 1
+    assert listening.notices[0].startswith("1 query; ")
+    assert listening.notices[0].endswith("of the budget left; phase 1")
+    assert listening.ask("SELECT MIN(delay), MAX(delay) FROM flights")[1]
+    assert "declared edges" in listening.notices[0]
+    listening.ask("SET stream_dp.notices = off")
+    listening.ask(text)
+    assert listening.notices == []
+
+
+def test_explain_is_a_quote(listening: Listening, sent: list[Any]) -> None:
+    text = "EXPLAIN SELECT COUNT(*) FROM flights WHERE delay >= 60 AND carrier = 'UA'"
+    names, rows = listening.ask(text)
+    assert names == ["QUERY PLAN"]
+    assert " (cost=0.00.." in rows[0][0]
+    assert "1 query together" in rows[1][0]
+    assert listening.ask("EXPLAIN SELECT COUNT(*) FROM pg_class")[1][0][0].endswith("width=8)")
+    assert len(sent) == 1
+
+
+def test_columns_without_as_are_called_as_in_postgres(listening: Listening) -> None:
+    text = 'SELECT COUNT(*), avg(delay), 2 * COUNT(*), COUNT(*) AS "COUNT(*)" FROM flights'
+    assert listening.ask(text)[0][:4] == ["count", "avg", "?column?", "COUNT(*)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "at"),
+    [
+        ("SELECT COUNT(*) FROM nowhere", "42P01", None),
+        ("SELECT COUNT(*) FROM flights WHERE nix = 1", "42703", "nix = 1"),
+        ("SELECT delay, COUNT(*) FROM flights", "42803", "delay, COUNT(*) FROM flights"),
+        ("SELECT * FROM flights", "42501", "* FROM flights"),
+        ("SELECT carrier FROM flights LIMIT 10", "42501", "carrier FROM flights LIMIT 10"),
+        ("SELECT COUNT(*) FROM flights WHERE delay >=", "42601", None),
+        ("SELECT COUNT(*) FROM flights WHERE delay >= 15", "22023", None),
+        ("SELECT COUNT(*) FROM flights UNION SELECT 1", "0A000", None),
+    ],
+)
+def test_a_fault_has_the_state_that_drivers_know(
+    listening: Listening, text: str, state: str, at: str | None
+) -> None:
+    found = listening.fault(text)
+    assert found[0] == state
+    assert at is None or found[1] == at
+
+
+def test_a_limit_that_is_too_low_refuses_and_a_higher_one_asks_again(listening: Listening) -> None:
+    text = "SELECT COUNT(*) FROM flights WHERE carrier = 'UA' AND delay >= 10 AND NOT cancelled WITHIN 300"
+    listening.ask("SET stream_dp.at_most = '0.000001%'")
+    assert listening.fault(text)[0] == "53400"
+    listening.ask("SET stream_dp.at_most = '50%'")
+    assert listening.ask(text)[1]
+    listening.ask("RESET stream_dp.at_most")
+    listening.ask("SET stream_dp.last_phases = 1")
+    assert listening.ask(text)[1]
+
+
+def test_budgets_are_a_table_and_a_setting(listening: Listening) -> None:
+    names, rows = listening.ask("SELECT * FROM stream_dp.budget WHERE dataset = 'flights'")
+    assert names[:3] == ["dataset", "phase", "rows"]
+    assert [row[1:3] for row in rows] == [(1, 21_000)]
+    assert 0.0 < rows[0][-1] < 1.0
+    ((said,),) = listening.ask("SHOW stream_dp.budget")[1]
+    assert said.startswith("flights: ")
+
+
+def test_a_public_table_is_any_sql_and_joins(listening: Listening, world: InProcess) -> None:
+    SessionClient(world.session).put_dimension(CARRIERS)
+    time.sleep(NEWEST_S)
+    names, rows = listening.ask("SELECT * FROM carriers ORDER BY code")
+    assert names == list(CARRIERS.columns)
+    assert rows == sorted(CARRIERS.rows)
+    joined = (
+        "SELECT c.region, COUNT(*) FROM flights f JOIN carriers c ON f.carrier = c.code GROUP BY 1"
+    )
+    assert listening.ask(joined)[0] == ["region", "count", "count_error_bar"]
+
+
+def test_a_data_set_appears_while_a_session_is_open_and_a_phase_gives_new_answers() -> None:
+    session = WorldSession()
+    try:
+        world = InProcess(session)
+        with (
+            InProcessGateway(world) as gateway,
+            psycopg.connect(gateway.url(), autocommit=True) as one,
+        ):
+            listening = Listening(one)
+            assert listening.fault("SELECT COUNT(*) FROM flights")[0] == "42P01"
+            world.fill()
+            assert listening.ask("SELECT COUNT(*) FROM flights")[1] == [(21_000, 0.0)]
+            world.world.cells("flights", "second")
+            session.run()
+            assert listening.ask("SELECT COUNT(*) FROM flights")[1] == [(42_000, 0.0)]
+    finally:
+        session.end()
