@@ -76,6 +76,9 @@ bench-persons: $(VENV)/dev.stamp  ## Workload W4 with persons as the protected u
 bench-stream: $(VENV)/dev.stamp  ## Throughput and latency beside a bare Faust echo
 	$(BIN)/python benchmarks/stream.py
 
+bench-gateway: $(VENV)/dev.stamp  ## The Postgres port beside the client, and 50 busy connections beside 1,000 idle ones
+	$(BIN)/python benchmarks/gateway.py
+
 bench-fairness: $(VENV)/dev.stamp  ## How long one data set's long records keep another one waiting
 	$(BIN)/python benchmarks/fairness.py
 
