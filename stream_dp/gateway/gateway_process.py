@@ -12,13 +12,13 @@ from pathlib import Path
 from stream_dp.client import AsyncClient
 from stream_dp.errors import InvalidInput
 from stream_dp.gateway.accounts import accounts_in
-from stream_dp.gateway.admission import Admission, is_this_machine
+from stream_dp.gateway.gateway_logins import Admission, is_this_machine
 from stream_dp.gateway.deployment import Deployment
 from stream_dp.gateway.gateway_server import GatewayServer
 from stream_dp.settings import GatewaySettings
 
 _ANALYST = "gateway"
-"""The name of a client that reads; whoever asks has a name of their own."""
+"""The name of the client that reads. Those who ask have names of their own."""
 
 
 @asynccontextmanager

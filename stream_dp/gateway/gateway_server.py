@@ -9,7 +9,7 @@ import ssl
 from typing import Final
 
 from stream_dp.errors import ServerUnavailable
-from stream_dp.gateway.admission import Admission
+from stream_dp.gateway.gateway_logins import Admission
 from stream_dp.gateway.analyst_questions import AnalystQuestions
 from stream_dp.gateway.deployment import Deployment
 from stream_dp.gateway.fault_states import fault_of

@@ -90,7 +90,7 @@ class SharedAnswers:
     def _ended(self, base: str, task: asyncio.Task[Answers]) -> None:
         del self._asking[base]
         if not task.cancelled():
-            task.exception()  # whoever waited was told
+            task.exception()  # those who waited were told
 
 
 def _keep(known: OrderedDict[str, Any], key: str, value: object) -> None:

@@ -168,7 +168,7 @@ def test_commands_use_the_prefix_of_what_up_started_and_up_names_it(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with servers_of_up(tmp_path / "state", topic_prefix="again.") as folder:
-        (folder.path / "ready").write_text("http://127.0.0.1:6066/")
+        (folder.path / "ready").write_text("http://127.0.0.1:6066/\n\n")
         for given, prefix in (
             ((None, None), "again."),
             ((None, "mine."), "mine."),
@@ -194,7 +194,7 @@ def test_up_says_whether_the_servers_have_a_worker_and_does_not_change_that(
             ("no worker", ["--no-worker"], [], "without"),
             ("dashboard at http://127.0.0.1:6066/", [], ["--no-worker"], "with"),
         ):
-            (folder.path / "ready").write_text(pages.removeprefix("dashboard at "))
+            (folder.path / "ready").write_text(pages.removeprefix("dashboard at ") + "\n\n")
             assert run("up", *wanted).err == f"already up: Kafka at 127.0.0.1:1, {pages}\n"
             said = run("up", *other).err
             assert f"run {which} a worker; stop them first with `stream-dp down`" in said

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.gateway.protocol.client_messages import Bind, Execute, Named, Parse, StartUp
+from stream_dp.gateway.protocol.client_messages import Bind, Execute, NamedObject, Parse, StartUp
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 from tests.gateway.in_process_gateway import InProcessGateway
 from tests.gateway.raw_client import (
@@ -46,7 +46,12 @@ def state_of(read: Callable[[], object]) -> str | None:
 
 @given(st.binary(max_size=80))
 def test_any_body_is_read_or_refused(body: bytes) -> None:
-    readers: list[Callable[[bytes], object]] = [Parse.read, Bind.read, Named.read, Execute.read]
+    readers: list[Callable[[bytes], object]] = [
+        Parse.read,
+        Bind.read,
+        NamedObject.read,
+        Execute.read,
+    ]
     readers.append(partial(StartUp.read, 3 << 16))
     assert {state_of(partial(read, body)) for read in readers} <= {None, "08P01"}
 

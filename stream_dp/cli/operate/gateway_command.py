@@ -81,7 +81,7 @@ async def _serve(settings: GatewaySettings) -> None:
 @click.option(
     "--token-file",
     type=_FILE,
-    help="The file with the signed token under which the tool asks. It may be written anew at any time.",
+    help="The file with the signed token under which the tool asks. You may replace it at any time.",
 )
 @click.password_option(help="The password.  [default: it is asked for]")
 def account(name: str, accounts: Path, token_file: Path | None, password: str) -> None:

@@ -159,14 +159,14 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedObject:
     """A statement (``S``) or a portal (``P``) to describe or to close."""
 
     kind: str
     name: str
 
     @classmethod
-    def read(cls, body: bytes) -> Named:
+    def read(cls, body: bytes) -> NamedObject:
         reader = BodyReader(body)
         kind = _decoded(reader.bytes(1))
         found = cls(kind, reader.text())

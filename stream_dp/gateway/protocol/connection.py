@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from stream_dp.gateway.protocol import server_messages
-from stream_dp.gateway.protocol.client_messages import Bind, BodyReader, Execute, Named, Parse
+from stream_dp.gateway.protocol.client_messages import Bind, BodyReader, Execute, NamedObject, Parse
 from stream_dp.gateway.protocol.command_statements import (
     CommandStatements,
     columns_of_command,
@@ -229,7 +229,7 @@ class ServerConnection:
         self._send(server_messages.BOUND)
 
     async def _describe(self, body: bytes) -> None:
-        asked = Named.read(body)
+        asked = NamedObject.read(body)
         if asked.kind == "S":
             prepared, formats = self._prepared(asked.name), tuple[int, ...]()
             self._send(server_messages.parameter_types(prepared.types))
@@ -255,7 +255,7 @@ class ServerConnection:
         self._send_rows(portal, result, asked.most)
 
     async def _close(self, body: bytes) -> None:
-        asked = Named.read(body)
+        asked = NamedObject.read(body)
         if asked.kind == "S":
             self._state.prepared.pop(asked.name, None)
         else:

@@ -112,7 +112,7 @@ def parameter(data: bytes, kind: str, *, binary: bool) -> Parameter:
         binary: Whether they are in the binary format.
 
     Raises:
-        SqlFault: They are no value of this type.
+        SqlFault: This type has no such value.
     """
     try:
         found = _read_binary(data, kind) if binary else _read_text(data.decode(), kind)

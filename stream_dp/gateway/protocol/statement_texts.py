@@ -54,7 +54,7 @@ class StatementPiece:
 
     @property
     def is_question(self) -> bool:
-        """Whether it asks for rows, and is no command."""
+        """Whether it asks for rows. All others are commands."""
         return self.word in _QUESTIONS
 
 
@@ -116,7 +116,7 @@ def literal(value: Parameter, kind: str) -> str:
 def tree_of(text: str) -> Any:
     """Returns the tree of a question in the grammar of Postgres, without our clauses at its end.
 
-    Whoever changes the tree copies it first. A word after AS is a name in Postgres, also a keyword.
+    Copy the tree before you change it. A word after AS is a name in Postgres, also a keyword.
 
     Raises:
         SqlFault: It cannot be read.

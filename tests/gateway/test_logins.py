@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from stream_dp.errors import InvalidInput
-from stream_dp.gateway import admission
+from stream_dp.gateway import gateway_logins
 from stream_dp.gateway.accounts import Account, accounts_in, verifier_of, write_account
 from stream_dp.tokens import Verifier
 from tests.certificates import make_certificate
@@ -66,7 +66,7 @@ def guarded(
 
 @pytest.fixture(autouse=True)
 def no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(gateway_logins, "_FIRST_DELAY_S", 0.001)
 
 
 def connect(gateway: InProcessGateway, user: str, password: str, **more: Any) -> Any:
@@ -180,7 +180,7 @@ def test_without_tokens_an_account_asks_in_its_own_name(world: InProcess, accoun
 def test_logins_that_fail_become_slow(
     world: InProcess, accounts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "_FIRST_DELAY_S", 8.0)
+    monkeypatch.setattr(gateway_logins, "_FIRST_DELAY_S", 8.0)
     with InProcessGateway(world, accounts=accounts) as gateway:
         for _ in range(2):
             with pytest.raises(psycopg.OperationalError) as refused:
