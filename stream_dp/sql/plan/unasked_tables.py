@@ -49,7 +49,7 @@ def columns_alone(scope: Scope, columns: Columns) -> StatementPlan:
 
 def _without_stars(items: Iterable[Any], scope: Scope, columns: Columns) -> Iterator[Any]:
     for item in items:
-        if isinstance(item.unalias(), exp.Star):
+        if item.is_star:
             yield from scope.starred or map(exp.column, columns.schema)
         else:
             yield item
