@@ -49,7 +49,7 @@ def periods_of(columns: Columns, item: Any) -> tuple[Attribute, Sequence[str | i
         compute = _computed(item, part)
         known = {each: compute(each) for each in {*taken_of}}
         if any(value.denominator != 1 for value in known.values()):
-            problem = f"{short(item)} is no whole number for some {attribute['by']}"
+            problem = f"{short(item)} is not a whole number for some {attribute['by']}"
             raise Fault(item, problem, "write FLOOR around what divides")
         return attribute, [int(known[each]) for each in taken_of]
     unit, of = truncated or taken or ("", item)
