@@ -42,6 +42,10 @@ WHERE a > 30 GROUP BY c HAVING SUM(n) > 10 ORDER BY s DESC
 = SELECT city AS town, COUNT(*) AS s FROM people WHERE member AND age > 30
 GROUP BY city HAVING COUNT(*) > 10 ORDER BY s DESC
 
+SELECT city, SUM(m) AS n FROM
+(SELECT city, member, COUNT(*) AS n, SUM(age) AS m FROM people GROUP BY 1, 2) GROUP BY city ORDER BY n
+= SELECT city, SUM(age) AS n FROM people GROUP BY city ORDER BY n
+
 SELECT SUM(n), SUM(m) FROM
 (SELECT city, SUM(age) AS n, COUNT(*) FILTER (WHERE member) AS m FROM people GROUP BY city)
 = SELECT SUM(age) AS "SUM(n)", COUNT(*) FILTER (WHERE member) AS "SUM(m)" FROM people
