@@ -8,6 +8,13 @@ or a CASE that is a condition. ``STDDEV`` and ``VARIANCE`` follow from the count
 the bins that such a value lies in; ``MODE(x)`` is about all rows. A group may be a union of bins, as of
 ``FLOOR(x / 10) * 10`` or ``WIDTH_BUCKET(x, 0, 100, 10)``.
 
+``MIN(x)`` and ``MAX(x)`` of numbers, with nothing else, no condition and no groups, are the outermost
+declared edges, and nothing is asked. Nor is anything for a table that shows no row: with ``LIMIT 0``, or a
+condition that is never true, such as ``1 = 0``. It has its columns, even of ``SELECT *``.
+
+``ERROR_BAR(n)``, ``LOWER_BOUND(n)`` and ``UPPER_BOUND(n)`` are the half width and the ends of a value as
+columns of their own. What BI tools and drivers write besides is in ``stream_dp.sql.reading.tool_forms``.
+
 A condition compares attributes with constants: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``[NOT] IN``,
 ``[NOT] BETWEEN``, ``[NOT] LIKE``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, or a boolean attribute by
 itself. AND, OR, NOT and ``IS [NOT] TRUE`` or ``FALSE`` combine conditions. A date is compared with ``DATE

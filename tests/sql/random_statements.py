@@ -238,8 +238,11 @@ class Draw:
         )
         base = f"SELECT {', '.join(theirs)}, COUNT(*) AS n FROM t"
         inner = f"SELECT {selected}, COUNT(*) AS n FROM t{{}} GROUP BY {', '.join(keys)}"
-        form = self._one(["WHERE", "HAVING", "HAVING of aliases", "around"])
-        if form == "WHERE":
+        form = self._one(["WHERE", "HAVING", "HAVING of aliases", "around", "sums"])
+        if form == "sums":
+            ours, same = self._sums(keys, inner.format(""))
+            keys = [key for key in keys if key in names_in(ours)]
+        elif form == "WHERE":
             plain = [key for key in keys if KEYS[key].ours == key] or ["size"]
             condition, where = self.condition(plain, None, depth=1)
             ours = inner.format(f" WHERE {condition}")
@@ -255,6 +258,23 @@ class Draw:
         if order is None:
             return ours, same, False
         return f"{ours}{order[0]}", f"{same}{order[1]}", True
+
+    def _sums(self, keys: Sequence[str], inner: str) -> tuple[str, str]:
+        """Returns a SELECT that adds up counts by some of the keys, and what it comes to."""
+        some = self._random.sample(list(keys), self._random.randint(1, len(keys)))
+        function = self._one(["SUM", "MAX", "AVG"] if len(some) == len(keys) else ["SUM"])
+        listed = ", ".join(some)
+        condition, where = "", ""
+        plain = [key for key in keys if KEYS[key].ours == key]
+        if plain and self._random.random() < 0.5:
+            ours, theirs = self.condition(plain, {key: key for key in plain}, depth=1, rows=False)
+            condition, where = f" WHERE {ours}", f" WHERE {theirs}"
+        around = (
+            f"SELECT {listed}, {function}(n) AS n FROM ({inner}) AS v{condition} GROUP BY {listed}"
+        )
+        selected = ", ".join(KEYS[key].theirs for key in some)
+        groups = ", ".join(KEYS[key].groups for key in some)
+        return around, f"SELECT {selected}, COUNT(*) AS n FROM t{where} GROUP BY {groups}"
 
     def _order(self, keys: Sequence[str]) -> tuple[str, str] | None:
         """Returns an ORDER BY of all keys, with LIMIT where each group has another value."""
@@ -391,6 +411,5 @@ def names_in(statement: str) -> list[str]:
     """Returns the keys that a statement of ``Draw`` selects, in their order."""
     if "GROUP BY" not in statement:
         return re.findall(r"\w+", statement.split("DISTINCT")[1].split("FROM")[0])
-    listed = re.search(r"GROUP BY ([\w, ]+?)(?: HAVING|\)| ORDER| LIMIT|$)", statement)
-    assert listed is not None
-    return listed[1].split(", ")
+    listed = re.findall(r"GROUP BY ([\w, ]+?)(?: HAVING|\)| ORDER| LIMIT|$)", statement)
+    return str(listed[-1]).split(", ")

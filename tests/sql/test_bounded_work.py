@@ -72,6 +72,46 @@ def test_groups_by_a_column_of_a_public_table_take_one_pass() -> None:
     assert len(sql.plan(statement, CITIES, dimensions={"cities": table}).queries) == 20
 
 
+SECONDS = "FLOOR(EXTRACT(EPOCH FROM d) / 3600) * 3600"
+
+
+def test_groups_that_compute_with_seconds_are_counted_too() -> None:
+    """Each operator is worked out once for each of 65,520 hours."""
+    asked = "SELECT {}, COUNT(*) FROM t GROUP BY 1"
+    assert len(sql.plan(asked.format(SECONDS), HOURS).queries) == 1
+    asks_too_much(asked.format(f"{SECONDS}{' + 1' * 9}"), HOURS)
+    asks_too_much(f"SELECT COUNT(*) FROM t GROUP BY {SECONDS}, {SECONDS} + 1, {SECONDS} + 2", HOURS)
+
+
+ELEMENT = "'city7'::TEXT"
+SUMS = ", ".join(f"SUM(n{i}) AS s{i}" for i in range(150))
+COUNTS = ", ".join(f"COUNT(*) AS n{i}" for i in range(150))
+
+
+@pytest.mark.parametrize("number", ["1e99999999", "1e-99999999", "9" * 5000])
+def test_no_number_is_computed_with_that_is_huge(number: str) -> None:
+    """A power of ten with 99,999,999 digits once stopped everything."""
+    for group in (f"FLOOR(x / {number})", f"FLOOR(EXTRACT(EPOCH FROM d) / {number})"):
+        schema: list[Any] = [*HOURS[:1], {"name": "x", "type": "number", "edges": [1, 2]}]
+        with pytest.raises(InvalidQuery):
+            sql.plan(f"SELECT {group}, COUNT(*) FROM t GROUP BY 1", schema)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"SELECT COUNT(*) FROM t WHERE city = ANY('{{{','.join(['city7'] * 1600)}}}')",
+        f"SELECT COUNT(*) FROM t WHERE city = ANY(ARRAY[{', '.join([ELEMENT] * 600)}])",
+        f"SELECT COUNT(*) FROM t WHERE city = {'(' * 30}'city7'{'::TEXT)' * 30}",
+        f"SELECT {SUMS} FROM (SELECT city, {COUNTS} FROM t GROUP BY city) GROUP BY city",
+    ],
+    ids=["elements", "casts", "nested casts", "sums"],
+)
+def test_forms_of_tools_take_steps_for_their_text_alone(statement: str) -> None:
+    assert len(statement) <= sql.MAX_LENGTH
+    assert len(sql.plan(statement, CITIES).queries) == 1
+
+
 BAND = "CASE WHEN city IN ('city1', 'city2') THEN 'a' WHEN city = 'city3' THEN 'b' ELSE 'c' END"
 PLACES = Dimension(
     "places", "city", {"city": "text"}, {f"city{n}": {"city": f"city{n}"} for n in range(20_000)}

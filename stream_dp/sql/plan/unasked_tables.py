@@ -15,9 +15,13 @@ from stream_dp.sql.plan.statement_plan import (
     StatementPlan,
     ValueType,
 )
+from stream_dp.sql.reading.literals import is_number
 from stream_dp.sql.reading.scopes import Scope, name_of
 from stream_dp.sql.terms.aggregates import Atom
 from stream_dp.sql.terms.columns import Columns
+
+_OF_ROWS: Final = (exp.Star, exp.Column)
+_CONSTANTS: Final = (exp.Literal, exp.Boolean, exp.Null)
 
 ENDS_NOTE: Final = (
     "MIN and MAX are the outermost declared edges here, and not the least and the largest value of the rows; "
@@ -26,12 +30,12 @@ ENDS_NOTE: Final = (
 
 
 def lists_rows(select: Any) -> bool:
-    """Returns whether a SELECT lists rows: it neither groups nor counts anything."""
+    """Returns whether a SELECT lists columns of rows, and neither groups nor computes anything."""
     if select.args.get("group") or select.args.get("distinct"):
         return False
-    return select.find(exp.AggFunc) is None and any(
-        isinstance(item.unalias(), exp.Star | exp.Column) for item in select.expressions
-    )
+    items = [item.unalias() for item in select.expressions]
+    are_plain = all(isinstance(each, (*_OF_ROWS, *_CONSTANTS)) for each in items)
+    return are_plain and any(isinstance(each, _OF_ROWS) for each in items)
 
 
 def columns_alone(scope: Scope, columns: Columns) -> StatementPlan:
@@ -49,7 +53,7 @@ def columns_alone(scope: Scope, columns: Columns) -> StatementPlan:
 
 def _without_stars(items: Iterable[Any], scope: Scope, columns: Columns) -> Iterator[Any]:
     for item in items:
-        if isinstance(item.unalias(), exp.Star):
+        if item.is_star:
             yield from scope.starred or map(exp.column, columns.schema)
         else:
             yield item
@@ -59,8 +63,10 @@ def _type_of(node: Any, columns: Columns) -> ValueType:
     """Returns the type of the values that a column or a constant has in rows."""
     if isinstance(node, exp.Boolean):
         return "boolean"
-    if isinstance(node, exp.Literal):
-        return "text" if node.is_string else "integer" if node.this.isdecimal() else "real"
+    if is_number(node):
+        return "integer" if node.this.isdecimal() else "real"
+    if isinstance(node, _CONSTANTS):
+        return "text"
     if (joined := columns.joined(node)) is not None:
         return joined.type
     attribute = columns.attribute(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 from sqlglot import exp
@@ -40,6 +41,15 @@ def number(node: Any) -> float:
     if isinstance(value, float) and not math.isfinite(value):
         raise Fault(node, f"{short(node)} is not a finite number", "write a number such as 29.5")
     return value
+
+
+def exact(node: Any) -> Fraction:
+    """Returns the number that a literal stands for, to compute with.
+
+    Raises:
+        Fault: It is not finite.
+    """
+    return Fraction(repr(number(node)))
 
 
 def constant_text(node: Any) -> str | None:

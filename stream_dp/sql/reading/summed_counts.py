@@ -41,7 +41,7 @@ def unwrap(select: Any) -> None:
     if groups == keys and len(inner.args["group"].expressions) == len(keys):
         _take_off(select, added)
     elif all(isinstance(node, exp.Sum) for node in added):
-        _merge(select, inner, named, added)
+        _merge(select, inner, named, added, aliases)
 
 
 def _meant(piece: Any, items: Sequence[Any], aliases: Mapping[str, Any]) -> Any:
@@ -72,7 +72,13 @@ def _take_off(select: Any, added: Sequence[Any]) -> None:
         select.set("having", None)
 
 
-def _merge(select: Any, inner: Any, named: Mapping[str, Any], added: Sequence[Any]) -> None:
+def _merge(
+    select: Any,
+    inner: Any,
+    named: Mapping[str, Any],
+    added: Sequence[Any],
+    aliases: Mapping[str, Any],
+) -> None:
     """Groups the rows below by the fewer groups around."""
     plain = ("expressions", "from_", "where", "joins", "group", "order")
     more = any(content for clause, content in inner.args.items() if clause not in plain)
@@ -84,10 +90,11 @@ def _merge(select: Any, inner: Any, named: Mapping[str, Any], added: Sequence[An
     if any(item.find(exp.Column) is None for item in named.values() if not _adds_up(item)):
         return  # a number in GROUP BY would be a position
     for column in list(select.find_all(exp.Column)):
-        meant = named.get(column.name.lower())
-        is_here = column.find_ancestor(exp.Select) is select
-        if is_here and meant is not None and column.find_ancestor(exp.AggFunc) is None:
-            column.replace(meant.copy())
+        name, around = column.name.lower(), column.find_ancestor(exp.AggFunc, exp.Order, exp.Select)
+        is_alias = isinstance(around, exp.Order) and name in aliases
+        is_here = column.find_ancestor(exp.Select) is select and not isinstance(around, exp.AggFunc)
+        if is_here and not is_alias and name in named and not _adds_up(named[name]):
+            column.replace(named[name].copy())
     for node, value in zip(added, sums, strict=True):
         node.replace(value.copy())
     wheres = [each.args["where"].this for each in (inner, select) if each.args.get("where")]

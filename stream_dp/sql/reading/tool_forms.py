@@ -25,8 +25,8 @@ from typing import Any, Final, TypeAlias
 from sqlglot import exp
 from sqlglot.tokens import TokenType
 
-from stream_dp.sql.reading.grammar import Grammar
 from stream_dp.sql.reading.literals import constant_text, is_number, whole_number
+from stream_dp.sql.reading.scopes import name_of
 from stream_dp.sql.reading.summed_counts import unwrap
 
 _Kinds: TypeAlias = Mapping[str, str]
@@ -73,9 +73,7 @@ def as_plain_sql(select: Any, attributes: Sequence[Mapping[str, Any]]) -> None:
         attributes: The attributes of the data set; none where only names are wanted.
     """
     kinds = {attribute["name"].lower(): _kind_of(attribute) for attribute in attributes}
-    unnamed = (exp.Alias, exp.Column, exp.Star)
-    named = [(i, i.sql(Grammar)) for i in select.expressions if not isinstance(i, unnamed)]
-    places = {id(item): place for place, item in enumerate(select.expressions)}
+    names = list(map(name_of, select.expressions))
     for node in reversed(list(select.walk())):  # what is inside comes first
         rule = _RULES.get(type(node))
         found = None if rule is None else rule(node, kinds)
@@ -83,11 +81,9 @@ def as_plain_sql(select: Any, attributes: Sequence[Mapping[str, Any]]) -> None:
             node.replace(found)
     for each in list(select.find_all(exp.Select)):
         unwrap(each)
-    for item, name in named:
-        now = select.expressions[places[id(item)]]
-        if now.sql(Grammar) != name:
-            alias = exp.alias_(now.copy(), exp.to_identifier(name, quoted=True), copy=False)
-            now.replace(alias)
+    for item, name in zip(list(select.expressions), names, strict=True):
+        if name_of(item) != name:
+            item.replace(exp.alias_(item.copy(), exp.to_identifier(name, quoted=True), copy=False))
 
 
 def _kind_of(attribute: Mapping[str, Any]) -> str:

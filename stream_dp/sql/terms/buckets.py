@@ -14,9 +14,8 @@ from sqlglot import exp
 from stream_dp.sql.plan.statement_plan import Scalar
 from stream_dp.sql.reading.attribute_names import name_in_sql
 from stream_dp.sql.reading.faults import Fault
-from stream_dp.sql.reading.literals import is_number
+from stream_dp.sql.reading.literals import exact, is_number
 from stream_dp.sql.terms.attribute_cells import cases_of
-from stream_dp.sql.terms.sql_dates import part_of
 from stream_dp.sql.terms.trees import Cases
 
 _STEPS: Final = (exp.Floor, exp.WidthBucket)
@@ -82,25 +81,13 @@ def buckets_of(node: Any, attribute: Mapping[str, Any]) -> tuple[tuple[Scalar, .
     return tuple(found), tuple(cases)
 
 
-def value_at(node: Any, number: int) -> int:
-    """Returns the value of an expression of a column, or of a part of a date, at a whole number.
-
-    Raises:
-        Fault: It cannot be computed, or is no whole number.
-    """
-    value = _value(node, Fraction(number), below=False)
-    if value.denominator != 1:
-        raise Fault(node, "this does not make whole numbers", "write FLOOR(x / 86400) * 86400")
-    return int(value)
-
-
 def _value(node: Any, number: Fraction, *, below: bool) -> Fraction:
     """Returns the value of an expression at a number, or right below it."""
     node = node.unnest()
-    if isinstance(node, exp.Column) or part_of(node):
+    if isinstance(node, exp.Column):
         return number
     if is_number(node):
-        return Fraction(node.this)
+        return exact(node)
     if isinstance(node, exp.Neg):
         return -_value(node.this, number, below=below)
     if isinstance(node, exp.Floor) and node.args.get("decimals") is None:

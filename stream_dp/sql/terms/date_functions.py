@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from operator import add, mul, neg, sub
 from typing import Any, Final
 
 from sqlglot import exp
@@ -11,8 +14,8 @@ from sqlglot import exp
 from stream_dp.attribute_dates import CYCLES, beginnings_in, calendar_of, parts_in, parts_of
 from stream_dp.sql.reading.attribute_names import name_in_sql
 from stream_dp.sql.reading.faults import Fault, short
+from stream_dp.sql.reading.literals import exact, is_number
 from stream_dp.sql.terms.attribute_cells import values_of
-from stream_dp.sql.terms.buckets import value_at
 from stream_dp.sql.terms.columns import Attribute, Columns
 from stream_dp.sql.terms.comparisons import Comparison
 from stream_dp.sql.terms.sql_dates import (
@@ -24,7 +27,13 @@ from stream_dp.sql.terms.sql_dates import (
     truncation_of,
 )
 
-_COMPUTES: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Floor)
+_OPERATORS: Final[Mapping[Any, Callable[[Any, Any], Any]]] = {
+    exp.Add: add,
+    exp.Sub: sub,
+    exp.Mul: mul,
+    exp.Div: Fraction,
+}
+_COMPUTES: Final = (*_OPERATORS, exp.Neg, exp.Floor)
 
 
 def periods_of(columns: Columns, item: Any) -> tuple[Attribute, Sequence[str | int]]:
@@ -37,8 +46,12 @@ def periods_of(columns: Columns, item: Any) -> tuple[Attribute, Sequence[str | i
     if (part := computed_part(item)) is not None:
         attribute, taken_of = periods_of(columns, part)
         columns.work.look_at(item, len(taken_of) * sum(1 for _ in item.find_all(*_COMPUTES)))
-        known = {each: value_at(item, int(each)) for each in {*taken_of}}
-        return attribute, [known[each] for each in taken_of]
+        compute = _computed(item, part)
+        known = {each: compute(each) for each in {*taken_of}}
+        if any(value.denominator != 1 for value in known.values()):
+            problem = f"{short(item)} is not a whole number for some {attribute['by']}"
+            raise Fault(item, problem, "write FLOOR around what divides")
+        return attribute, [int(known[each]) for each in taken_of]
     unit, of = truncated or taken or ("", item)
     attribute = _dated(columns, item, of)
     name, by = attribute["name"], attribute["by"]
@@ -63,8 +76,29 @@ def computed_part(item: Any) -> Any:
     if not isinstance(item, _COMPUTES) or item.find(exp.AggFunc, exp.Select) is not None:
         return None
     parts = [each for each in item.find_all(*PART_KINDS) if part_of(each)]
-    n_columns, n_floors = (len(list(item.find_all(kind))) for kind in (exp.Column, exp.Floor))
-    return parts[0] if len(parts) == n_columns == 1 and n_floors < 2 else None
+    is_one = len(parts) == 1 and len(list(item.find_all(exp.Column))) == 1
+    return parts[0] if is_one else None
+
+
+def _computed(node: Any, part: Any) -> Callable[[Any], Any]:
+    """Returns what an expression comes to for each value of the part of a date in it, exactly."""
+    node = node.unnest()
+    if node is part:
+        return lambda value: value
+    if is_number(node):
+        constant = exact(node)
+        return lambda _: constant if constant.denominator != 1 else constant.numerator
+    if isinstance(node, exp.Neg | exp.Floor) and node.args.get("decimals") is None:
+        inner, apply = _computed(node.this, part), neg if isinstance(node, exp.Neg) else math.floor
+        return lambda value: apply(inner(value))
+    if type(node) in _OPERATORS:
+        left, right = (_computed(each, part) for each in (node.this, node.expression))
+        divides = isinstance(node, exp.Div)
+        if not divides or (node.expression.find(exp.Column) is None and right(0)):
+            operate = _OPERATORS[type(node)]
+            return lambda value: operate(left(value), right(value))
+    fix = "compute with + - * / and FLOOR, such as FLOOR(EXTRACT(EPOCH FROM d) / 86400) * 86400"
+    raise Fault(node, f"{short(node)} is not computed here", fix)
 
 
 def of_whole_periods(columns: Columns, comparison: Comparison) -> Comparison:
