@@ -240,7 +240,7 @@ class Draw:
         inner = f"SELECT {selected}, COUNT(*) AS n FROM t{{}} GROUP BY {', '.join(keys)}"
         form = self._one(["WHERE", "HAVING", "HAVING of aliases", "around", "sums"])
         if form == "sums":
-            ours, same = self._sums(keys, inner.format(""))
+            ours, same = self._sums(keys, inner)
             keys = [key for key in keys if key in names_in(ours)]
         elif form == "WHERE":
             plain = [key for key in keys if KEYS[key].ours == key] or ["size"]
@@ -264,14 +264,17 @@ class Draw:
         some = self._random.sample(list(keys), self._random.randint(1, len(keys)))
         function = self._one(["SUM", "MAX", "AVG"] if len(some) == len(keys) else ["SUM"])
         listed = ", ".join(some)
-        condition, where = "", ""
         plain = [key for key in keys if KEYS[key].ours == key]
-        if plain and self._random.random() < 0.5:
-            ours, theirs = self.condition(plain, {key: key for key in plain}, depth=1, rows=False)
-            condition, where = f" WHERE {ours}", f" WHERE {theirs}"
-        around = (
-            f"SELECT {listed}, {function}(n) AS n FROM ({inner}) AS v{condition} GROUP BY {listed}"
-        )
+        ours, theirs = ["", ""], []
+        for place in (0, 1) if plain else ():
+            if self._random.random() < 0.6:
+                names = {key: key for key in plain}
+                condition, where = self.condition(plain, names, depth=1, rows=False)
+                ours[place] = f" WHERE {condition}"
+                theirs.append(where)
+        below, above = ours
+        around = f"SELECT {listed}, {function}(n) AS n FROM ({inner.format(below)}) AS v{above} GROUP BY {listed}"
+        where = f" WHERE {' AND '.join(theirs)}" if theirs else ""
         selected = ", ".join(KEYS[key].theirs for key in some)
         groups = ", ".join(KEYS[key].groups for key in some)
         return around, f"SELECT {selected}, COUNT(*) AS n FROM t{where} GROUP BY {groups}"

@@ -98,9 +98,16 @@ def _to_array(node: Any, kind: str | None, to: str) -> Any:
     if is_text(node):
         items: list[Any] = array_items(str(node.this))
         if to[1:] in WHOLE:
-            items = [None if item is None else int(item) for item in items]
+            items = [None if item is None else _whole(item) for item in items]
         return text(json.dumps(items))
     return call("catalog_array", node) if kind in TEXTS else node
+
+
+def _whole(item: str) -> int:
+    try:
+        return int(item)
+    except ValueError:
+        raise CatalogFault("22P02", "invalid input for a whole number") from None
 
 
 def as_text(node: Any, kind: str | None) -> Any:

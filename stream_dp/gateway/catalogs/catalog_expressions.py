@@ -49,7 +49,8 @@ _COMPARED: Final = (
 )
 _COMPUTED: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
 _BITS: Final = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseLeftShift, exp.BitwiseRightShift)
-_MOST_WHOLE: Final = 2**31
+_MOST_INT4: Final = 2**31 - 1
+_MOST_INT8: Final = 2**63 - 1
 _SETTINGS: Final = {"user", "session_user", "current_user", "current_role"}
 
 
@@ -125,9 +126,9 @@ def _column(by: Expressions, node: Any, scope: StatementScope) -> Typed:
 def _literal(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     if node.is_string:
         return node, UNKNOWN
-    if not str(node.this).isdigit():
+    if not str(node.this).isdigit() or int(node.this) > _MOST_INT8:
         return node, "float8"
-    return node, "int4" if int(node.this) < _MOST_WHOLE else "int8"
+    return node, "int4" if int(node.this) <= _MOST_INT4 else "int8"
 
 
 def _kept(by: Expressions, node: Any, scope: StatementScope) -> Typed:
@@ -179,8 +180,8 @@ def _function(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     values = [one for one, _ in arguments]
     if name in ("concat", "concat_ws", "format"):
         values = [as_text(one, given) for one, given in arguments]
-    if name in ("greatest", "least", "lag", "lead") and kind == kinds[0]:
-        kind = common_type(kinds[: 1 if name in ("lag", "lead") else None])
+    if name in ("greatest", "least"):
+        kind = common_type(kinds)
     return call(RENAMED.get(name, (name, ""))[0], *values), kind
 
 

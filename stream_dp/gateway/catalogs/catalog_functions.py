@@ -76,15 +76,15 @@ ALLOWED_IN_SQLITE: Final = (
     | {name for name, _ in RENAMED.values()}
     | {
         "coalesce",
+        "current_timestamp",
         "date",
         "datetime",
-        "iif",
         "julianday",
         "json_array",
-        "json_each",
-        "json_extract",
+        "like",
+        "nullif",
     }
-    | {"like", "nullif", "strftime", "substr", "substring", "time"}
+    | {"substr"}
 )
 """What SQLite may run, next to the functions of this module."""
 
@@ -323,6 +323,14 @@ def _float_text(number: Any) -> str | None:
     return None if number is None else repr(float(number)).removesuffix(".0")
 
 
+def _pad(text: Any, n: Any, fill: Any, side: str) -> str | None:
+    if text is None or n is None or fill is None:
+        return None
+    kept: str = str(text)[: max(n, 0)]
+    added: str = (str(fill) * n)[: max(n, 0) - len(kept)]
+    return added + kept if side == "left" else kept + added
+
+
 def _greatest(*values: Any) -> Any:
     return max((value for value in values if value is not None), default=None)
 
@@ -380,6 +388,15 @@ _PLAIN: Final[Mapping[str, tuple[str, Function]]] = {
     "getdatabaseencoding": ("name", lambda: "UTF8"),
     "greatest": (OF_FIRST, _greatest),
     "initcap": ("text", lambda text: _quiet(text, str.title)),
+    "exp": ("float8", lambda x: _quiet(x, math.exp)),
+    "ln": ("float8", lambda x: _quiet(x, math.log)),
+    "lpad": ("text", lambda text, n, fill=" ": _pad(text, n, fill, "left")),
+    "mod": (OF_FIRST, lambda x, y: None if x is None or y is None else int(math.fmod(x, y))),
+    "repeat": ("text", lambda text, n: None if text is None else str(text) * n),
+    "reverse": ("text", lambda text: None if text is None else str(text)[::-1]),
+    "rpad": ("text", lambda text, n, fill=" ": _pad(text, n, fill, "right")),
+    "sign": (OF_FIRST, lambda x: None if x is None else (x > 0) - (x < 0)),
+    "trunc": (OF_FIRST, lambda x: _quiet(x, math.trunc)),
     "json_build_array": ("json", lambda *values: json.dumps(values)),
     "json_build_object": ("json", _object),
     "jsonb_build_object": ("jsonb", _object),

@@ -127,9 +127,9 @@ class StatementScope:
         """
         sources = [source for source in self.sources if table in ("", source.alias)]
         if not sources:
-            raise CatalogFault(
-                "42P01" if table else "42601", f"missing FROM-clause entry for table {table}"
-            )
+            if table:
+                raise CatalogFault("42P01", f"missing FROM-clause entry for table {table}")
+            raise CatalogFault("42601", "SELECT * with no tables specified is not valid")
         seen = set[str]()
         for source in sources:
             for name, kind in source.columns.items():

@@ -206,9 +206,10 @@ class Sources:
         outer: StatementScope | None,
     ) -> Any:
         inner = self._query(node, StatementScope(scope.withs, outer))
+        alias = alias or f"unnamed{len(scope.sources)}"
         source = Source(alias, dict(inner.columns), is_empty=inner.is_empty)
         scope.sources.append(_renamed(source, columns))
-        return _named(inner.node, alias or "unnamed")
+        return _named(inner.node, alias)
 
     def _function(
         self, node: Any, alias: str, columns: list[str], scope: StatementScope, *, with_number: bool
@@ -239,6 +240,8 @@ class Sources:
         self, name: str, arguments: list[Any], scope: StatementScope
     ) -> tuple[Any, str | None, tuple[str, ...]]:
         """Returns a function that gives rows as ``json_each``, the type of an item, and what to read."""
+        if not arguments:
+            raise CatalogFault("42883", f"function {name}() does not exist")
         values = [self._expressions.typed(one, scope) for one in arguments]
         nodes = [one for one, _ in values]
         if name == "generate_series":

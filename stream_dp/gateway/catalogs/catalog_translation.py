@@ -147,6 +147,8 @@ class CatalogTranslation:
         tuples = [
             row.expressions if isinstance(row, exp.Tuple) else [row] for row in node.expressions
         ]
+        if len(set(map(len, tuples))) > 1:
+            raise CatalogFault("42601", "VALUES lists must all be the same length")
         rows = [[self._expressions.typed(one, around) for one in row] for row in tuples]
         names = [f"column{i}" for i in range(1, len(rows[0]) + 1)]
         kinds = [common_type([kind for _, kind in column]) for column in zip(*rows, strict=True)]
@@ -265,7 +267,7 @@ class CatalogTranslation:
         most: Any = exp.Literal.number(-1)
         if limit is not None:
             most = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
-        if isinstance(most, exp.Column) and most.name.lower() == "all":
+        if isinstance(most, (exp.Var, exp.Null)):  # LIMIT ALL
             most = exp.Literal.number(-1)
         made.set("limit", exp.Limit(expression=self._number(most, scope)))
         if offset is not None:
