@@ -99,7 +99,7 @@ def latencies(client: Client, port: int, n: int) -> tuple[list[float], list[floa
             text = next(fresh)
             by_client.append(timed(lambda text=text: client.sql(text)))  # type: ignore[misc]
             text = next(fresh)
-            ask = lambda text=text: connection.execute(text).fetchall()  # type: ignore[misc]  # noqa: E731
+            ask = lambda text=text: connection.execute(text).fetchall()  # noqa: E731
             by_port.append(timed(ask))
             again.append(timed(ask))
     return by_client, by_port, again

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -16,9 +16,6 @@ BLOCK_CACHE_MB: Final = 256
 """The memory for blocks of a worker that is not told otherwise, in units of 2^20 bytes."""
 
 _KEY_BYTES: Final = 32
-
-if TYPE_CHECKING:
-    from stream_dp.tokens import Verifier
 
 Settings = TypeVar("Settings", bound="ServerSettings")
 
@@ -75,38 +72,6 @@ class ServerSettings(BaseSettings):
             cert_file=self.kafka_cert_file,
             key_file=self.kafka_key_file,
         )
-
-    def verifier(self) -> Verifier | None:
-        """Returns what verifies the tokens of queries, without its keys yet. None where they need no token.
-
-        Raises:
-            InvalidInput: A setting is missing, means nothing without another one, or is not safe.
-        """
-        if self.identity == "off":
-            for name in ("identity_keys", "identity_issuer", "web_token_header"):
-                if getattr(self, name, None) is not None:
-                    raise InvalidInput(
-                        f"STREAM_DP_{name.upper()}",
-                        "it is set, but no query needs a token",
-                        "set STREAM_DP_IDENTITY=required, or unset it",
-                    )
-            return None
-        if self.identity_keys is None:
-            raise InvalidInput(
-                "STREAM_DP_IDENTITY_KEYS",
-                "it is missing, and STREAM_DP_IDENTITY=required needs it",
-                "name the JWK Set of the issuer: a file, or an https:// URL",
-            )
-        from stream_dp.tokens import Verifier  # it is slow to load
-
-        verifier = Verifier(self.identity_keys, issuer=self.identity_issuer)
-        if verifier.is_url and self.identity_issuer is None:
-            raise InvalidInput(
-                "STREAM_DP_IDENTITY_ISSUER",
-                "it is missing, and an issuer with a URL signs tokens for other services too",
-                "set it to the iss of its tokens",
-            )
-        return verifier
 
 
 class WorkerSettings(ServerSettings):

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
@@ -31,6 +31,9 @@ from stream_dp.messages.message_base import ID_PATTERN
 
 HEADER: Final = "authorization"
 """The header of a record on ``queries``, and of a request to the HTTP API, that carries the token."""
+
+if TYPE_CHECKING:
+    from stream_dp.settings import ServerSettings
 
 _log = logging.getLogger(__name__)
 
@@ -302,6 +305,37 @@ class Verifier:
             _seconds("exp", claims.get("exp")),
             -math.inf if begins is None else _seconds("nbf", begins),
         )
+
+
+def verifier_of(settings: ServerSettings) -> Verifier | None:
+    """Returns what verifies the tokens of queries, without its keys yet. None where they need no token.
+
+    Raises:
+        InvalidInput: A setting is missing, means nothing without another one, or is not safe.
+    """
+    if settings.identity == "off":
+        for name in ("identity_keys", "identity_issuer", "web_token_header"):
+            if getattr(settings, name, None) is not None:
+                raise InvalidInput(
+                    f"STREAM_DP_{name.upper()}",
+                    "it is set, but no query needs a token",
+                    "set STREAM_DP_IDENTITY=required, or unset it",
+                )
+        return None
+    if settings.identity_keys is None:
+        raise InvalidInput(
+            "STREAM_DP_IDENTITY_KEYS",
+            "it is missing, and STREAM_DP_IDENTITY=required needs it",
+            "name the JWK Set of the issuer: a file, or an https:// URL",
+        )
+    verifier = Verifier(settings.identity_keys, issuer=settings.identity_issuer)
+    if verifier.is_url and settings.identity_issuer is None:
+        raise InvalidInput(
+            "STREAM_DP_IDENTITY_ISSUER",
+            "it is missing, and an issuer with a URL signs tokens for other services too",
+            "set it to the iss of its tokens",
+        )
+    return verifier
 
 
 def _seconds(name: str, value: object) -> float:

@@ -77,7 +77,7 @@ def write_account(path: Path, name: str, password: str, token_file: str | None) 
             "let a program make one: python3 -c 'import secrets; print(secrets.token_urlsafe(24))'",
         )
     known: dict[str, Any] = dict(accounts_in(path)) if path.exists() else {}
-    known[name] = Account(verifier=verifier_of(password), token_file=token_file)
+    known[name] = Account(verifier=scram_verifier_of(password), token_file=token_file)
     text = json.dumps(_ACCOUNTS.dump_python(known, exclude_none=True), indent=2) + "\n"
     part = path.with_name(f"{path.name}.part")
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -85,7 +85,7 @@ def write_account(path: Path, name: str, password: str, token_file: str | None) 
     part.replace(path)
 
 
-def verifier_of(password: str) -> str:
+def scram_verifier_of(password: str) -> str:
     """Returns what tells that a password is right (RFC 5803, as Postgres writes it)."""
     salt = secrets.token_bytes(16)
     found = ScramVerifier.of_password(password, salt, _ROUNDS)

@@ -13,13 +13,13 @@ from stream_dp.client import AsyncClient
 from stream_dp.client.statements.statement import statement_of
 from stream_dp.display.figure_text import share
 from stream_dp.display.price_words import NOTHING_ASKED, quote_in_words
-from stream_dp.gateway.gateway_logins import Login
 from stream_dp.gateway.catalogs.catalog_process import (
     CatalogView,
     is_about_catalogs,
     type_of_column,
 )
 from stream_dp.gateway.deployment import Deployment
+from stream_dp.gateway.gateway_logins import Login
 from stream_dp.gateway.protocol.server_messages import Columns
 from stream_dp.gateway.protocol.session_settings import SessionSettings
 from stream_dp.gateway.protocol.sql_fault import SqlFault

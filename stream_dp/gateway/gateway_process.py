@@ -12,10 +12,11 @@ from pathlib import Path
 from stream_dp.client import AsyncClient
 from stream_dp.errors import InvalidInput
 from stream_dp.gateway.accounts import accounts_in
-from stream_dp.gateway.gateway_logins import Admission, is_this_machine
 from stream_dp.gateway.deployment import Deployment
+from stream_dp.gateway.gateway_logins import Admission, is_this_machine
 from stream_dp.gateway.gateway_server import GatewayServer
 from stream_dp.settings import GatewaySettings
+from stream_dp.tokens import verifier_of
 
 _ANALYST = "gateway"
 """The name of the client that reads. Those who ask have names of their own."""
@@ -30,7 +31,7 @@ async def running(settings: GatewaySettings) -> AsyncIterator[asyncio.Server]:
         ServerUnavailable: No broker answers, or the port is taken.
     """
     is_local = is_this_machine(settings.gateway_bind) or settings.gateway_open
-    tls, verifier = _tls(settings), settings.verifier()
+    tls, verifier = _tls(settings), verifier_of(settings)
     accounts = None if settings.gateway_accounts is None else Path(settings.gateway_accounts)
     if accounts is not None:
         accounts_in(accounts)

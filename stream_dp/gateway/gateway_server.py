@@ -9,10 +9,10 @@ import ssl
 from typing import Final
 
 from stream_dp.errors import ServerUnavailable
-from stream_dp.gateway.gateway_logins import Admission
 from stream_dp.gateway.analyst_questions import AnalystQuestions
 from stream_dp.gateway.deployment import Deployment
 from stream_dp.gateway.fault_states import fault_of
+from stream_dp.gateway.gateway_logins import Admission
 from stream_dp.gateway.protocol import server_messages
 from stream_dp.gateway.protocol.connection import ServerConnection
 from stream_dp.gateway.protocol.login import ClientStart

@@ -34,6 +34,7 @@ from stream_dp.pipeline.rows.counting_processes import counting_in
 from stream_dp.pipeline.watch.health import Contact
 from stream_dp.pipeline.worker import Worker, WorkerRules, WorkerTopics
 from stream_dp.settings import WorkerSettings
+from stream_dp.tokens import verifier_of
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Runtime:
         self.names = Topics(settings.topic_prefix)
         self.context = context
         self.broker = Contact()
-        self.verifier = settings.verifier()
+        self.verifier = verifier_of(settings)
         self._settings = settings
         self._noise = noise
         self._worker: Worker | None = None

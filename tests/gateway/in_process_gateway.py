@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from stream_dp.gateway.gateway_logins import Admission
 from stream_dp.gateway.deployment import Deployment
+from stream_dp.gateway.gateway_logins import Admission
 from stream_dp.gateway.gateway_server import GatewayServer
 from stream_dp.tokens import Verifier
 from tests.waiting import PATIENCE_S

@@ -26,7 +26,7 @@ class Listening:
 
     def ask(self, text: str) -> tuple[list[str], list[Any]]:
         self.notices.clear()
-        found = self.connection.execute(text)  # type: ignore[call-overload]
+        found = self.connection.execute(text)
         if found.description is None:
             return [], []
         return [column.name for column in found.description], found.fetchall()

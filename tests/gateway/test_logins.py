@@ -14,7 +14,7 @@ import pytest
 
 from stream_dp.errors import InvalidInput
 from stream_dp.gateway import gateway_logins
-from stream_dp.gateway.accounts import Account, accounts_in, verifier_of, write_account
+from stream_dp.gateway.accounts import Account, accounts_in, scram_verifier_of, write_account
 from stream_dp.tokens import Verifier
 from tests.certificates import make_certificate
 from tests.gateway.in_process_gateway import InProcessGateway
@@ -219,7 +219,7 @@ def test_accounts_are_read_with_a_clear_error(tmp_path: Path) -> None:
     assert "hunter2" not in str(refused.value)
     with pytest.raises(InvalidInput, match="fewer than 16 characters"):
         write_account(path, "bi", "short", None)
-    assert verifier_of(PASSWORD) not in repr(Account(verifier=verifier_of(PASSWORD)))
+    assert scram_verifier_of(PASSWORD) not in repr(Account(verifier=scram_verifier_of(PASSWORD)))
 
 
 def test_a_file_of_accounts_is_its_owners_alone(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from stream_dp import tokens
 from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable
 from stream_dp.settings import worker_settings
-from stream_dp.tokens import Verifier, bearer_in
+from stream_dp.tokens import Verifier, bearer_in, verifier_of
 from tests.signing import NOW_MS, Issuer, private, public
 
 NOW_S = NOW_MS / 1000
@@ -384,18 +384,18 @@ def test_a_url_that_does_not_list_keys_is_named(issuer: Issuer, site: _Site) -> 
 
 
 def test_settings_that_need_each_other_are_given_together(issuer: Issuer) -> None:
-    assert worker_settings().verifier() is None
+    assert verifier_of(worker_settings()) is None
     keys = {"identity_keys": str(issuer.file)}
-    made = worker_settings(identity="required", **keys).verifier()
+    made = verifier_of(worker_settings(identity="required", **keys))
     assert made is not None
     with pytest.raises(InvalidInput, match="STREAM_DP_IDENTITY_KEYS: it is missing"):
-        worker_settings(identity="required").verifier()
+        verifier_of(worker_settings(identity="required"))
     at_a_url = {"identity": "required", "identity_keys": "https://id.example/keys"}
     with pytest.raises(InvalidInput, match="STREAM_DP_IDENTITY_ISSUER: it is missing"):
-        worker_settings(**at_a_url).verifier()
-    assert worker_settings(**at_a_url, identity_issuer="https://id.example").verifier()
+        verifier_of(worker_settings(**at_a_url))
+    assert verifier_of(worker_settings(**at_a_url, identity_issuer="https://id.example"))
     for alone in (keys, {"identity_issuer": "id"}, {"web_token_header": "X-Token"}):
         with pytest.raises(InvalidInput, match="it is set, but no query needs a token"):
-            worker_settings(**alone).verifier()
+            verifier_of(worker_settings(**alone))
     with pytest.raises(InvalidInput, match="STREAM_DP_IDENTITY"):
         worker_settings(identity="optional")
