@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
 from typing import Any
 
@@ -182,3 +184,23 @@ def test_a_data_set_appears_while_a_session_is_open_and_a_phase_gives_new_answer
             assert listening.ask("SELECT COUNT(*) FROM flights")[1] == [(42_000, 0.0)]
     finally:
         session.end()
+
+
+def test_no_literal_reaches_a_log_or_another_one(
+    gateway: InProcessGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = (
+        "SELECT COUNT(*) FROM flights WHERE carrier = 'hidden'",
+        "SELECT COUNT(*) FROM flights WHERE nix = 'hidden'",
+        "SELECT 'hidden' FROM pg_class WHERE relname ~ '(hidden'",
+        "SELECT hidden('hidden') FROM pg_class",
+        "SELECT 'hidden' INTO x FROM",
+        "SELECT 'hidden'::regclass",
+        "EXPLAIN SELECT COUNT(*) FROM flights WHERE carrier = 'hidden'",
+        "CREATE TABLE hidden AS SELECT 'hidden'",
+    )
+    with caplog.at_level(logging.DEBUG), psycopg.connect(gateway.url(), autocommit=True) as one:
+        for text in texts:
+            with contextlib.suppress(psycopg.Error):
+                one.execute(text)  # type: ignore[call-overload]
+    assert "hidden" not in caplog.text

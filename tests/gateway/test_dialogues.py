@@ -205,3 +205,14 @@ def test_a_time_limit_ends_a_statement(gateway: InProcessGateway) -> None:
             assert fields(client.until("Z")[0][1])["C"] == "57014"
         finally:
             gateway.wake()
+
+
+def test_describing_asks_nothing(gateway: InProcessGateway, raw: RawClient) -> None:
+    raw.enter()
+    before = len(gateway.world.session.sent)
+    asked = "SELECT carrier, COUNT(*) AS n FROM flights WHERE delay >= $1 AND cancelled GROUP BY 1"
+    raw.send(parse(asked, "s") + describe("S", "s") + SYNC)
+    said = dict(raw.until("Z"))
+    assert said["t"] == struct.pack("!hI", 1, 20)
+    assert [part.split(b"\0")[0][-11:] for part in (said["T"][2:],)] == [b"carrier"]
+    assert len(gateway.world.session.sent) == before
