@@ -273,7 +273,8 @@ class Draw:
                 ours[place] = f" WHERE {condition}"
                 theirs.append(where)
         below, above = ours
-        around = f"SELECT {listed}, {function}(n) AS n FROM ({inner.format(below)}) AS v{above} GROUP BY {listed}"
+        inside = f"({inner.format(below)}) AS v{above}"
+        around = f"SELECT {listed}, {function}(n) AS n FROM {inside} GROUP BY {listed}"
         where = f" WHERE {' AND '.join(theirs)}" if theirs else ""
         selected = ", ".join(KEYS[key].theirs for key in some)
         groups = ", ".join(KEYS[key].groups for key in some)
