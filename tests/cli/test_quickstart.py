@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +77,9 @@ def test_the_commands_of_the_readme_do_what_it_says(
     share = sum(age >= 30 for age in lyon) / len(people)
     up, define, ingest, ask, down = commands
     try:
-        assert "next: stream-dp dataset create DEFINITION.json" in shell(up)
+        begun = shell(up)
+        assert "next: stream-dp dataset create DEFINITION.json" in begun
+        (postgres,) = re.findall(r"psql (postgresql://\S+)", begun)
         assert shell(define).startswith(
             "people is defined; a phase opens at 20,000 rows\n"
             "opening a phase of 20,000 to 40,000 rows takes 0."
@@ -86,6 +89,9 @@ def test_the_commands_of_the_readme_do_what_it_says(
         answer = shell(ask)
         promised = block("text", "of 60,000 rows")
         assert re.sub(r"[\d.,]+", "#", answer) == re.sub(r"[\d.,]+", "#", promised)
+        with psycopg.connect(postgres) as connection:
+            ((count, at_most),) = connection.execute("SELECT COUNT(*) FROM people WHERE age >= 30")
+        assert abs(count - sum(int(row["age"] or 0) >= 30 for row in people)) < 3 * at_most
         value, bar = map(float, re.findall(r"([\d.]+)%", answer)[:2])
         assert abs(value / 100 - share) < 3 * bar / 100
 
