@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 
 from stream_dp.gateway.catalogs.catalog_process import CatalogAnswer, CatalogFault, CatalogProcess
 from tests.gateway.recorded_statements import SETTINGS, VIEW
@@ -22,8 +24,7 @@ LINUX = pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc"
 
 
 @pytest.fixture
-async def catalogs(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CatalogProcess]:
-    monkeypatch.setenv("STREAM_DP_TOKEN", "a-secret")
+async def catalogs() -> AsyncIterator[CatalogProcess]:
     process = CatalogProcess(deadline_s=PATIENT_S)
     await process.start()
     yield process
@@ -117,17 +118,29 @@ async def test_a_statement_sees_only_the_tables_of_its_view(catalogs: CatalogPro
 
 
 @LINUX
-async def test_the_process_has_no_secret_and_no_file_of_the_gateway(
-    catalogs: CatalogProcess, tmp_path: Path
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_the_process_has_no_secret_and_no_file_of_the_gateway(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with (tmp_path / "open").open("w") as file:
-        os.set_inheritable(file.fileno(), True)
-        await catalogs.close()
-        await catalogs.start()
+    monkeypatch.setenv("STREAM_DP_TOKEN", "a-secret")
+
+    seen: list[list[str]] = []
+
+    async def look() -> None:
+        catalogs = CatalogProcess(deadline_s=PATIENT_S)
+        with (tmp_path / "open").open("w") as file:
+            os.set_inheritable(file.fileno(), True)
+            await catalogs.start()
         place = Path(f"/proc/{number(catalogs)}")
-        assert sorted(path.name for path in (place / "fd").iterdir()) == ["0", "1", "2"]
-    names = [one.split("=")[0] for one in (place / "environ").read_text().split("\0") if one]
-    assert names == ["PYTHONPATH"]
+        seen.append(sorted(path.name for path in (place / "fd").iterdir()))
+        variables = [one for one in (place / "environ").read_text().split("\0") if one]
+        seen.append([one.split("=")[0] for one in variables])
+        await catalogs.close()
+
+    run(look())
+    assert seen == [["0", "1", "2"], ["PYTHONPATH"]]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
 import struct
 import sys
@@ -118,6 +119,7 @@ def _limit(most_bytes: int) -> None:
 
 def serve(requests: BinaryIO, replies: BinaryIO) -> None:
     """Answers messages until there are no more."""
+    os.closerange(_OPEN, os.sysconf("SC_OPEN_MAX"))  # uvloop lets a process inherit files
     child = _warmed()
     _limit(int(sys.argv[1]))
     replies.write(framed({}))
