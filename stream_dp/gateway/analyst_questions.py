@@ -18,6 +18,7 @@ from stream_dp.gateway.catalogs.catalog_process import (
     is_about_catalogs,
     type_of_column,
 )
+from stream_dp.gateway.catalogs.catalog_syntax import CatalogDialect
 from stream_dp.gateway.deployment import Deployment
 from stream_dp.gateway.gateway_logins import Login
 from stream_dp.gateway.protocol.server_messages import Columns
@@ -197,7 +198,7 @@ def _without_choice(text: str) -> str:
     for select in tree.find_all(exp.Select):
         for clause in _CHOOSING:
             select.set(clause, None)
-    found: str = tree.sql(dialect="postgres")
+    found: str = tree.sql(dialect=CatalogDialect)
     return found
 
 

@@ -15,12 +15,11 @@ from sqlglot import exp
 from stream_dp import sql
 from stream_dp.client import AsyncClient
 from stream_dp.errors import ServerUnavailable, StreamDPError
-from stream_dp.gateway.catalogs.catalog_process import CatalogFault, CatalogProcess
-from stream_dp.gateway.catalogs.catalog_syntax import parsed
+from stream_dp.gateway.catalogs.catalog_process import CatalogProcess
 from stream_dp.gateway.catalogs.column_names import column_name
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.gateway.protocol.statement_result import StatementResult
-from stream_dp.gateway.protocol.statement_texts import without_clauses
+from stream_dp.gateway.protocol.statement_texts import tree_of
 from stream_dp.gateway.published_facts import FactsReader, PublishedFacts
 from stream_dp.gateway.shared_answers import Answers, SharedAnswers
 from stream_dp.gateway.statement_rows import rows_of
@@ -195,8 +194,8 @@ def _planned(text: str, facts: PublishedFacts) -> tuple[str, StatementPlan]:
 def _with_names_of_postgres(text: str, plan: StatementPlan) -> StatementPlan:
     """Returns a plan whose columns without AS are called as Postgres calls them, such as ``count``."""
     try:
-        items = parsed(without_clauses(text)).expressions
-    except CatalogFault:
+        items = tree_of(text).expressions
+    except SqlFault:
         return plan
     if len(items) != len(plan.outputs):
         return plan

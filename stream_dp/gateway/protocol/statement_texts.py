@@ -10,9 +10,11 @@ from typing import Any, Final
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import ParseError, SqlglotError, TokenError
+from sqlglot.errors import TokenError
 
 from stream_dp.errors import InvalidQuery
+from stream_dp.gateway.catalogs.catalog_syntax import parsed
+from stream_dp.gateway.catalogs.catalog_tables import CatalogFault
 from stream_dp.gateway.pg_types import NAMES, OIDS, type_named
 from stream_dp.gateway.protocol.field_values import Parameter
 from stream_dp.gateway.protocol.sql_fault import SqlFault
@@ -26,7 +28,6 @@ _PIECES: Final = re.compile(
     re.DOTALL,
 )
 _BLANK: Final = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)+", re.DOTALL)
-_KEYWORD: Final = re.compile(r"\b(AS\s+)([A-Za-z_]\w*)(?=\s*(?:,|\)|\Z|FROM\b))", re.IGNORECASE)
 _QUESTIONS: Final = frozenset({"select", "with", "values"})
 _REMEMBERED: Final = 1_000
 _UNKNOWN: Final = (0, 705)
@@ -116,23 +117,15 @@ def literal(value: Parameter, kind: str) -> str:
 def tree_of(text: str) -> Any:
     """Returns the tree of a question in the grammar of Postgres, without our clauses at its end.
 
-    Copy the tree before you change it. A word after AS is a name in Postgres, also a keyword.
+    Copy the tree before you change it.
 
     Raises:
         SqlFault: It cannot be read.
     """
     try:
-        return sqlglot.parse_one(without_clauses(text), read="postgres")
-    except (SqlglotError, RecursionError):
-        pass
-    try:
-        return sqlglot.parse_one(_KEYWORD.sub(r'\1"\2"', without_clauses(text)), read="postgres")
-    except ParseError as error:
-        first = error.errors[0]
-        at = text.find(first["highlight"]) + 1
-        raise SqlFault("42601", "this statement cannot be read", position=at or None) from None
-    except (SqlglotError, RecursionError):
-        raise SqlFault("42601", "this statement cannot be read") from None
+        return parsed(without_clauses(text))
+    except CatalogFault as fault:
+        raise SqlFault(fault.state, fault.message) from None
 
 
 def without_clauses(text: str) -> str:
@@ -186,8 +179,12 @@ def _type_by_place(node: Any, type_of_column: Mapping[str, str]) -> str:
         columns = (one for one in around.iter_expressions() if isinstance(one, exp.Column))
         kind = next((type_of_column.get(one.name.lower(), "text") for one in columns), "text")
         if isinstance(around, exp.Binary) and any(
-            isinstance(one, exp.Count) for one in around.iter_expressions()
+            _is_count(one) for one in around.iter_expressions()
         ):
             kind = "int8"
     array = f"_{kind}"
     return array if is_array and array in OIDS else kind
+
+
+def _is_count(node: Any) -> bool:
+    return isinstance(node, exp.Anonymous) and str(node.this).lower() == "count"
