@@ -35,6 +35,9 @@ class GatewayServer:
         deployment: The data sets.
         admission: Who may log in.
         tls: How to encrypt. None on this machine alone.
+
+    Attributes:
+        n_open: The number of open connections.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class GatewayServer:
         self._admission = admission
         self._tls = tls
         self._connections: dict[tuple[int, bytes], ServerConnection] = {}
-        self._n_open = 0
+        self.n_open = 0
 
     async def listen(self, host: str, port: int) -> asyncio.Server:
         """Begins to take connections.
@@ -60,7 +63,7 @@ class GatewayServer:
             ) from None
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._n_open += 1
+        self.n_open += 1
         try:
             await self._serve(reader, writer)
         except SqlFault as fault:
@@ -70,7 +73,7 @@ class GatewayServer:
         except (asyncio.IncompleteReadError, TimeoutError, OSError):
             pass  # the client has left, or said nothing for too long
         finally:
-            self._n_open -= 1
+            self.n_open -= 1
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -80,7 +83,7 @@ class GatewayServer:
             said = await start.begin(self._cancel)
             if said is None:
                 return
-            if self._n_open > _MOST_CONNECTIONS:
+            if self.n_open > _MOST_CONNECTIONS:
                 raise SqlFault("53300", "too many connections already", severity="FATAL")
             if said.unknown or said.is_newer:
                 writer.write(server_messages.older_version(said.unknown))

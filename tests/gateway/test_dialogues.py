@@ -25,6 +25,7 @@ from tests.gateway.raw_client import (
     parse,
     query,
 )
+from tests.waiting import until
 
 CARRIERS = "SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier"
 
@@ -216,3 +217,18 @@ def test_describing_asks_nothing(gateway: InProcessGateway, raw: RawClient) -> N
     assert said["t"] == struct.pack("!hI", 1, 20)
     assert [part.split(b"\0")[0][-11:] for part in (said["T"][2:],)] == [b"carrier"]
     assert len(gateway.world.session.sent) == before
+
+
+def test_a_client_that_leaves_gives_up_its_statement(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_dp.gateway.protocol.connection._LOOK_S", 0.05)
+    gateway.world.sleep()
+    try:
+        before = gateway.server.n_open
+        with RawClient(gateway.port) as client:
+            client.enter().send(query("SELECT COUNT(*) FROM flights WHERE delay < -20"))
+            until(lambda: gateway.server.n_open > before)
+        until(lambda: gateway.server.n_open <= before)
+    finally:
+        gateway.wake()

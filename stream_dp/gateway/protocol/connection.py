@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ from stream_dp.gateway.protocol.statement_texts import (
 MOST_BYTES: Final = 1 << 20
 """The most bytes of a message."""
 
+_LOOK_S: Final = 0.5
 _MOST_HELD: Final = 1 << 18
 _MOST_NAMED: Final = 1_000
 _FLUSHED_AFTER: Final = b"QSH"
@@ -57,6 +59,10 @@ async def read_message(reader: asyncio.StreamReader, most: int = MOST_BYTES) -> 
     if not 0 <= size <= most:
         raise unreadable(f"a message has more than {most:,} bytes, or a length that is none")
     return head[:1], await reader.readexactly(size)
+
+
+class _ClientLeft(ConnectionError):
+    """The client has left while its statement ran."""
 
 
 class ServerConnection:
@@ -123,6 +129,8 @@ class ServerConnection:
                 if kind not in self._handlers:
                     raise unreadable("a message of this kind is not answered")
                 await self._handlers[kind](body)
+            except _ClientLeft:
+                raise
             except Exception as error:  # noqa: BLE001 - the client is told
                 fault = self._fault_of(error)
                 self._send(said(fault))
@@ -304,6 +312,8 @@ class ServerConnection:
             work = self._commands.run(piece)
         try:
             result: StatementResult = await self._until_ended(work)
+        except _ClientLeft:
+            raise
         except Exception as error:
             fault = self._fault_of(error)
             if fault.position is not None:
@@ -316,19 +326,22 @@ class ServerConnection:
         return result
 
     async def _until_ended(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Waits for work that a time limit or another connection may end."""
+        """Waits for work that a time limit, another connection or the client's leaving may end."""
         self._running = running = asyncio.ensure_future(work)
+        end = time.monotonic() + self._state.settings.timeout_s
         try:
-            async with asyncio.timeout(self._state.settings.timeout_s):
-                return await running
-        except TimeoutError:
-            raise _canceled("statement timeout") from None
-        except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if current is not None and current.cancelling():
-                raise
-            raise _canceled("user request") from None
+            while not running.done():
+                left = end - time.monotonic()
+                if left <= 0.0:
+                    raise _canceled("statement timeout")
+                await asyncio.wait([running], timeout=min(left, _LOOK_S))
+                if self._reader.at_eof():
+                    raise _ClientLeft
+            if running.cancelled():
+                raise _canceled("user request")
+            return running.result()
         finally:
+            running.cancel()
             self._running = None
 
     def _send_rows(self, portal: StatementPortal, result: StatementResult, most: int) -> None:
