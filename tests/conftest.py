@@ -13,9 +13,9 @@ import re
 import secrets
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import hypothesis
 import pytest
@@ -31,7 +31,7 @@ from stream_dp.core.rows.universe import Category, Universe
 from stream_dp.errors import ServerUnavailable
 from tests.noise import SeededNoise
 from tests.waiting import PATIENCE_S, until
-from tests.workers import ROUND_BYTES, WorkerProcess
+from tests.workers import ROUND_BYTES, CommandProcess, GatewayProcess, WorkerProcess
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
@@ -234,6 +234,13 @@ def topic_prefix() -> str:
     return f"t{secrets.token_hex(6)}."
 
 
+Started = TypeVar("Started", bound=CommandProcess)
+
+
+def _variables(settings: Mapping[str, object]) -> dict[str, str]:
+    return {f"STREAM_DP_{name.upper()}": str(value) for name, value in settings.items()}
+
+
 class Deployment:
     """Topics, keys and workers of one test, on servers that other tests use too.
 
@@ -258,7 +265,7 @@ class Deployment:
         self.prefix = prefix
         self.topics = Topics(prefix)
         self._folder = folder
-        self._workers: list[WorkerProcess] = []
+        self._processes: list[CommandProcess] = []
         if partitions:
             create_topics(
                 bootstrap_servers, self.topics, partitions=partitions, replication=replication
@@ -276,23 +283,31 @@ class Deployment:
         """
         from stream_dp.embedded import ports
 
-        number = len(self._workers)
+        number = len(self._processes)
         port = ports.choose("the worker", None)
         environment = {
-            **os.environ,
             "STREAM_DP_SESSION_TIMEOUT_S": "6",
             "STREAM_DP_DATA_DIR": str(self._folder / f"data{number}"),
-            **{f"STREAM_DP_{name.upper()}": str(value) for name, value in settings.items()},
             **({} if round_bytes is None else {ROUND_BYTES: str(round_bytes)}),
         }
-        arguments = [
-            *("--bootstrap-servers", self.bootstrap_servers, "--redis-url", self.redis_url),
-            *("--topic-prefix", self.prefix, "--web-port", str(port)),
-            *options,
-        ]
-        log = self._folder / f"worker{number}.log"
-        self._workers.append(WorkerProcess(arguments, environment, log, port))
-        return self._workers[-1]
+        arguments = ["--redis-url", self.redis_url, "--web-port", str(port), *options]
+        return self._started(WorkerProcess, port, arguments, environment | _variables(settings))
+
+    def gateway(self, **settings: object) -> GatewayProcess:
+        """Starts a gateway; ``settings`` as for a worker."""
+        from stream_dp.embedded import ports
+
+        port = ports.choose("the gateway", None)
+        return self._started(GatewayProcess, port, ["--port", str(port)], _variables(settings))
+
+    def _started(
+        self, kind: type[Started], port: int, arguments: list[str], environment: dict[str, str]
+    ) -> Started:
+        servers = ["--bootstrap-servers", self.bootstrap_servers, "--topic-prefix", self.prefix]
+        log = self._folder / f"{kind.command}{len(self._processes)}.log"
+        process = kind([*servers, *arguments], {**os.environ, **environment}, log, port)
+        self._processes.append(process)
+        return process
 
     def client(self, analyst: str = "ana") -> Client:
         from stream_dp.client import Client
@@ -362,8 +377,8 @@ class Deployment:
         return in_redis(self.topics, self.redis_url, names)
 
     def close(self) -> None:
-        for worker in self._workers:
-            worker.kill()
+        for process in self._processes:
+            process.kill()
         if hasattr(self, "_producer"):
             self._producer.close()
 

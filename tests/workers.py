@@ -1,4 +1,4 @@
-"""Worker processes of the tests: the command itself, in processes that begin with its modules loaded.
+"""Workers and gateways of the tests: the commands themselves, in processes that begin with modules loaded.
 
 A worker reads some two thousand modules, which takes two seconds of a core, and the tests start hundreds of
 workers. So one process loads them, and each worker is a fork of it.
@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from tests.waiting import PATIENCE_S, until
 
@@ -28,14 +28,14 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.workers_preloaded"])
 
 
-def _work(arguments: list[str], environment: dict[str, str], log: Path) -> NoReturn:
-    """What ``python -m stream_dp worker`` does."""
+def _run(command: str, arguments: list[str], environment: dict[str, str], log: Path) -> NoReturn:
+    """What ``python -m stream_dp worker`` does, or another command."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = ["stream-dp", "worker", *arguments]
+    sys.argv = ["stream-dp", command, *arguments]
     if n_bytes := environment.get(ROUND_BYTES):
         from stream_dp.pipeline import worker
         from stream_dp.pipeline.journal import checkpoint_rounds
@@ -68,14 +68,18 @@ def run_script(script: str, folder: Path) -> tuple[int | None, str, str]:
     return process.exitcode, output.read_text(), errors.read_text()
 
 
-class WorkerProcess:
-    """A worker as an operator runs it, in a process of its own."""
+class CommandProcess:
+    """A command as an operator runs it, in a process of its own, that serves on a port."""
+
+    command: ClassVar[str]
 
     def __init__(self, arguments: list[str], environment: dict[str, str], log: Path, port: int):
         self.log = log
-        self._port = port
+        self.port = port
         log.touch()
-        self._process = _FORKS.Process(target=_work, args=(arguments, environment, log))
+        self._process = _FORKS.Process(
+            target=_run, args=(self.command, arguments, environment, log)
+        )
         self._process.start()
 
     @property
@@ -85,24 +89,6 @@ class WorkerProcess:
     @property
     def exit_code(self) -> int | None:
         return self._process.exitcode
-
-    @property
-    def url(self) -> str:
-        """Where its web server answers."""
-        return f"http://127.0.0.1:{self._port}"
-
-    def page(self, path: str) -> bytes | None:
-        """A page of its web server; None while it does not answer with 200."""
-        try:
-            with urllib.request.urlopen(f"{self.url}{path}", timeout=2) as reply:
-                return bytes(reply.read())
-        except OSError:
-            return None
-
-    def wait_ready(self) -> WorkerProcess:
-        """Waits until it answers requests."""
-        self.until(lambda: self.page("/healthz") is not None, alive=True)
-        return self
 
     def until(self, condition: Callable[[], object], *, alive: bool = False) -> None:
         def holds() -> object:
@@ -133,3 +119,43 @@ class WorkerProcess:
         """Asks it to end."""
         self.signal(signal.SIGTERM)
         return self.wait()
+
+
+class WorkerProcess(CommandProcess):
+    """A worker."""
+
+    command = "worker"
+
+    @property
+    def url(self) -> str:
+        """Where its web server answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def page(self, path: str) -> bytes | None:
+        """A page of its web server; None while it does not answer with 200."""
+        try:
+            with urllib.request.urlopen(f"{self.url}{path}", timeout=2) as reply:
+                return bytes(reply.read())
+        except OSError:
+            return None
+
+    def wait_ready(self) -> WorkerProcess:
+        """Waits until it answers requests."""
+        self.until(lambda: self.page("/healthz") is not None, alive=True)
+        return self
+
+
+class GatewayProcess(CommandProcess):
+    """A gateway."""
+
+    command = "gateway"
+
+    @property
+    def address(self) -> str:
+        """Where ann connects to it."""
+        return f"postgresql://ann@127.0.0.1:{self.port}/stream_dp"
+
+    def wait_ready(self) -> GatewayProcess:
+        """Waits until it takes connections."""
+        self.until(lambda: "listens on" in self.output, alive=True)
+        return self

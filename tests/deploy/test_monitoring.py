@@ -389,7 +389,7 @@ def test_every_panel_shows_something_of_a_worker_under_load(
     tiles: Document,
 ) -> None:
     worker = deployment.worker()
-    prometheus = scrape(worker._port)
+    prometheus = scrape(worker.port)
     worker.wait_ready()
     with deployment.client() as client:
         client.define(DEFINITION)

@@ -123,6 +123,20 @@ def test_several_statements_in_a_text_stop_at_the_first_error(raw: RawClient) ->
     assert raw.send(query("ROLLBACK")).until("Z") == [("C", b"ROLLBACK\0"), ("Z", b"I")]
 
 
+@pytest.mark.parametrize("head", ["EXPLAIN ", "DECLARE c CURSOR WITH HOLD FOR  "])
+def test_a_question_in_a_command_has_parameters_and_positions_of_its_own(
+    raw: RawClient, head: str
+) -> None:
+    asked = f"{head}SELECT COUNT(*) FROM flights WHERE delay >= $1"
+    raw.enter().send(parse(asked) + describe("S") + bind(b"30") + execute() + SYNC)
+    said = raw.until("Z")
+    assert "E" not in [kind for kind, _ in said]
+    assert said[1] == ("t", struct.pack("!hI", 1, 20))
+    wrong = f"{head}SELECT COUNT(*) FROM flights WHERE nix >= 1"
+    (error,) = [fields(body) for kind, body in raw.send(query(wrong)).until("Z") if kind == "E"]
+    assert wrong[int(error["P"]) - 1 :].startswith("nix")
+
+
 @pytest.mark.parametrize(
     ("sent", "state"),
     [

@@ -403,6 +403,7 @@ _PLAIN: Final[Mapping[str, tuple[str, Function]]] = {
     "least": (OF_FIRST, _least),
     "left": ("text", lambda text, n: None if text is None else str(text)[:n]),
     "parse_ident": ("_text", _parse_ident),
+    "pg_advisory_unlock_all": ("void", str),
     "pg_char_to_encoding": ("int4", lambda _: 6),
     "pg_client_encoding": ("name", lambda: "UTF8"),
     "pg_encoding_max_length": ("int4", lambda _: 4),

@@ -60,6 +60,18 @@ def columns_of_command(piece: StatementPiece, state: SessionState) -> Columns | 
     return None
 
 
+def question_in(piece: StatementPiece) -> StatementPiece | None:
+    """Returns the question of DECLARE or EXPLAIN, with its offset in the text of the command.
+
+    None is returned for other commands, and where it cannot be read.
+    """
+    form = {"declare": _DECLARE, "explain": _EXPLAIN}.get(piece.word)
+    found = None if form is None else form.match(piece.text)
+    if found is None or not (asked := pieces_of(found["asked"])):
+        return None
+    return StatementPiece(asked[0].text, found.start("asked") + asked[0].offset)
+
+
 class CommandStatements:
     """Runs the commands of one connection.
 
@@ -193,8 +205,8 @@ class CommandStatements:
 
     async def _declare(self, piece: StatementPiece) -> StatementResult:
         """Declares a cursor, which is a portal: drivers describe it."""
-        found = _DECLARE.match(piece.text)
-        if found is None or not (asked := pieces_of(found["asked"])):
+        found, asked = _DECLARE.match(piece.text), question_in(piece)
+        if found is None or asked is None:
             raise SqlFault(
                 "42601",
                 "this DECLARE cannot be read",
@@ -202,9 +214,9 @@ class CommandStatements:
             )
         if self._state.status == "I" and "hold" not in piece.text.lower():
             raise SqlFault("25P01", "DECLARE CURSOR can only be used in transaction blocks")
-        result = await self._questions.answer(asked[0].text, self._state.settings)
-        prepared = PreparedStatement(asked[0], (), result.columns)
-        self._state.portals[found["name"]] = StatementPortal(prepared, asked[0].text, (), result)
+        result = await self._questions.answer(asked.text, self._state.settings)
+        prepared = PreparedStatement(asked, (), result.columns)
+        self._state.portals[found["name"]] = StatementPortal(prepared, asked.text, (), result)
         self._state.cursors.add(found["name"])
         return StatementResult(tag="DECLARE CURSOR", notices=result.notices)
 
@@ -234,8 +246,8 @@ class CommandStatements:
     # ------------------------------------------------------------ prices
 
     async def _explain(self, piece: StatementPiece) -> StatementResult:
-        found = _EXPLAIN.match(piece.text)
-        if found is None or not (asked := pieces_of(found["asked"])):
+        found, asked = _EXPLAIN.match(piece.text), question_in(piece)
+        if found is None or asked is None:
             raise SqlFault("42601", "this EXPLAIN cannot be read", hint="write EXPLAIN SELECT ...")
         if re.search(r"\banalyze\b(?!\s+(?:false|off|0))", found["options"], re.IGNORECASE):
             raise SqlFault(
@@ -243,9 +255,9 @@ class CommandStatements:
                 "EXPLAIN ANALYZE would ask the statement",
                 hint="EXPLAIN says what it would cost, and is free",
             )
-        if not asked[0].is_question:
+        if not asked.is_question:
             raise SqlFault("0A000", "only a question has a price")
-        lines = await self._questions.price(asked[0].text, self._state.settings)
+        lines = await self._questions.price(asked.text, self._state.settings)
         return StatementResult(PLAN_COLUMNS, [(line,) for line in lines], "EXPLAIN")
 
 

@@ -14,6 +14,7 @@ from stream_dp.gateway.protocol.command_statements import (
     CommandStatements,
     columns_of_command,
     failed_transaction,
+    question_in,
 )
 from stream_dp.gateway.protocol.field_values import parameter
 from stream_dp.gateway.protocol.server_messages import (
@@ -32,6 +33,7 @@ from stream_dp.gateway.protocol.statement_result import (
     StatementResult,
 )
 from stream_dp.gateway.protocol.statement_texts import (
+    StatementPiece,
     bound,
     literal,
     parameter_types,
@@ -204,7 +206,8 @@ class ServerConnection:
                 "end",
             ):
                 raise failed_transaction()
-            types = parameter_types(piece.text, asked.types, self._questions.type_of_column)
+            asking = question_in(piece) or piece
+            types = parameter_types(asking.text, asked.types, self._questions.type_of_column)
             if piece.is_question:
                 columns = await self._until_ended(
                     self._questions.describe(piece.text, self._state.settings)
@@ -309,7 +312,9 @@ class ServerConnection:
                 raise failed_transaction()
             work = self._questions.answer(portal.text, self._state.settings)
         else:
-            work = self._commands.run(piece)
+            work = self._commands.run(StatementPiece(portal.text, piece.offset))
+            asked = question_in(piece)
+            offset = None if offset is None or asked is None else offset + asked.offset
         try:
             result: StatementResult = await self._until_ended(work)
         except _ClientLeft:
