@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from stream_dp.client import Client
@@ -51,6 +52,11 @@ class Asked(NamedTuple):
         return re.sub(r"\$(\d)", lambda found: mark.format(found[1]), self.sql)
 
     @property
+    def in_order(self) -> tuple[Any, ...]:
+        """The values as their parameters stand in the statement, for marks without numbers."""
+        return tuple(self.values[int(number) - 1] for number in re.findall(r"\$(\d)", self.sql))
+
+    @property
     def literal(self) -> str:
         """The statement with its values in it."""
         return re.sub(r"\$(\d)", lambda found: _literal(self.values[int(found[1]) - 1]), self.sql)
@@ -59,23 +65,34 @@ class Asked(NamedTuple):
 def _literal(value: Any) -> str:
     if isinstance(value, list):
         return f"(ARRAY[{', '.join(map(_literal, value))}])"
-    return repr(value) if isinstance(value, bool | int | float) else f"'{value}'"
+    return str(value) if isinstance(value, bool | int | float | Decimal) else f"'{value}'"
 
 
 _COUNT: Final = "SELECT COUNT(*) AS n FROM orders WHERE"
 ASKED: Final = {
     "groups": Asked("SELECT city, COUNT(*) AS n FROM orders GROUP BY city ORDER BY city"),
     "months": Asked("SELECT month, AVG(size) AS mean FROM orders GROUP BY month ORDER BY month"),
+    "dates": Asked(
+        "SELECT DATE_TRUNC('month', month) AS begins, COUNT(*) AS n FROM orders "
+        "WHERE month >= $1 AND month < $2 GROUP BY begins ORDER BY begins",
+        (dt.date(2026, 1, 1), dt.date(2026, 5, 1)),
+    ),
     "truths": Asked("SELECT paid, COUNT(*) AS n FROM orders GROUP BY paid ORDER BY paid"),
     "text": Asked(f"{_COUNT} city = $1", ("Graz",)),
     "whole": Asked(f"{_COUNT} size >= $1", (10,)),
     "real": Asked(f"{_COUNT} weight < $1", (0.5,)),
+    "numeric": Asked(f"{_COUNT} weight >= $1", (Decimal("0.5"),)),
     "truth": Asked(f"{_COUNT} paid = $1", (True,)),
     "date": Asked(f"{_COUNT} month >= $1", (dt.date(2026, 3, 1),)),
     "array": Asked(f"{_COUNT} city = ANY($1)", (["Bonn", "Graz"],)),
     "several": Asked(f"{_COUNT} city = $2 AND size >= $1 AND month < $3", (10, "Lyon", dt.date(2026, 4, 1))),
 }  # fmt: skip
 """Statements with values of each type."""
+
+
+WRONG: Final = "SELECT COUNT(*) FROM orders WHERE nix = 1"
+WRONG_AT: Final = WRONG.index("nix") + 1
+"""Where its error is, counted from 1."""
 
 
 def fill(client: Client) -> None:
