@@ -463,8 +463,7 @@ class _Round:
     def _zombie(self) -> None:
         sleeper = self._revived()
         sleeper.signal(signal.SIGSTOP)
-        self._deployment.worker(instance_id="two")
-        self._workers.append(self._deployment._workers[-1])
+        self._workers.append(self._deployment.worker(instance_id="two"))
         time.sleep(self._choice.uniform(6.0, 9.0))
         sleeper.signal(signal.SIGCONT)
         time.sleep(self._choice.uniform(0.0, 3.0))

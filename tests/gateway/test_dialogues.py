@@ -123,6 +123,45 @@ def test_several_statements_in_a_text_stop_at_the_first_error(raw: RawClient) ->
     assert raw.send(query("ROLLBACK")).until("Z") == [("C", b"ROLLBACK\0"), ("Z", b"I")]
 
 
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [
+        ("SET timezone = 'CET'", "CET"),
+        ("SET LOCAL timezone = 'CET'", "UTC"),
+        ("BEGIN; SET LOCAL TIME ZONE 'CET'", "CET"),
+        ("BEGIN; SET LOCAL timezone = 'CET'; COMMIT", "UTC"),
+        ("BEGIN; SET LOCAL timezone = 'CET'; SET timezone = 'EET'; COMMIT", "EET"),
+        ("BEGIN; SET timezone = 'CET'; COMMIT", "CET"),
+        ("BEGIN; SET timezone = 'CET'; ROLLBACK", "UTC"),
+        ("SET timezone = 'CET'; BEGIN; SET timezone = 'EET'; BEGIN; ROLLBACK", "CET"),
+        ("SET timezone = 'CET'; RESET ALL", "UTC"),
+        ("SET timezone = 'CET'; RESET timezone", "UTC"),
+        ("SET timezone = 'CET'; DISCARD ALL", "UTC"),
+    ],
+)
+def test_a_setting_lasts_as_long_as_in_postgres_and_drivers_are_told(
+    raw: RawClient, sent: str, shown: str
+) -> None:
+    raw.enter()
+    told = ["UTC"]
+    for piece in sent.split("; "):
+        for kind, body in raw.send(query(piece)).until("Z"):
+            if kind == "S":
+                assert body.startswith(b"TimeZone\0")
+                told.append(body.split(b"\0")[1].decode())
+    assert raw.send(query("SHOW timezone")).until("Z")[1][1].endswith(shown.encode())
+    assert told[-1] == shown
+
+
+def test_a_cursor_with_hold_outlives_its_transaction(raw: RawClient) -> None:
+    raw.enter()
+    for name, hold in (("kept", "WITH HOLD "), ("hold", "")):
+        raw.send(query(f"BEGIN; DECLARE {name} CURSOR {hold}FOR {CARRIERS}; COMMIT")).until("Z")
+    assert raw.send(query("FETCH ALL FROM kept")).until("Z")[-2] == ("C", b"FETCH 3\0")
+    (error, _) = raw.send(query("FETCH ALL FROM hold")).until("Z")
+    assert fields(error[1])["C"] == "34000"
+
+
 @pytest.mark.parametrize("head", ["EXPLAIN ", "DECLARE c CURSOR WITH HOLD FOR  "])
 def test_a_question_in_a_command_has_parameters_and_positions_of_its_own(
     raw: RawClient, head: str
@@ -155,6 +194,7 @@ def test_a_question_in_a_command_has_parameters_and_positions_of_its_own(
         (query("SET stream_dp.nothing = 1"), "42704"),
         (query("FETCH 1 FROM nothing"), "34000"),
         (query("DECLARE c CURSOR FOR SELECT 1"), "25P01"),
+        (query("ROLLBACK TO SAVEPOINT nothing"), "25P01"),
         (query("@"), "42601"),
     ],
 )

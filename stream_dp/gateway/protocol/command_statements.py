@@ -24,11 +24,12 @@ _EXPLAIN: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _SET: Final = re.compile(
-    r"set\s+(?:session\s+|local\s+)?(?P<name>[\w.]+|\"[\w.]+\")\s*(?:=|\bto\b)\s*(?P<value>.*)",
+    r"set\s+(?:session\s+|(?P<local>local\s+))?(?P<name>[\w.]+|\"[\w.]+\")\s*(?:=|\bto\b)\s*(?P<value>.*)",
     re.IGNORECASE | re.DOTALL,
 )
 _TIME_ZONE: Final = re.compile(
-    r"set\s+(?:session\s+|local\s+)?time\s+zone\s+(?P<value>.*)", re.IGNORECASE | re.DOTALL
+    r"set\s+(?:session\s+|(?P<local>local\s+))?time\s+zone\s+(?P<value>.*)",
+    re.IGNORECASE | re.DOTALL,
 )
 _DECLARE: Final = re.compile(
     r'declare\s+"?(?P<name>[^"\s]+)"?.*?\bfor\s+(?P<asked>.*)', re.IGNORECASE | re.DOTALL
@@ -87,6 +88,7 @@ class CommandStatements:
         self._state = state
         self._questions = questions
         self._report = report
+        self._told = dict(state.settings.reported())
         self._work: dict[str, Callable[[StatementPiece], Any]] = {
             "begin": self._begin,
             "start": self._begin,
@@ -109,6 +111,15 @@ class CommandStatements:
         Raises:
             SqlFault: It is refused, or the transaction has failed.
         """
+        found = await self._result(piece)
+        now = dict(self._state.settings.reported())
+        for name in now:
+            if now[name] != self._told[name]:
+                self._report(name, now[name])
+        self._told = now
+        return found
+
+    async def _result(self, piece: StatementPiece) -> StatementResult:
         word = piece.word
         if self._state.status == "E" and word not in ("rollback", "abort", "commit", "end"):
             raise failed_transaction()
@@ -140,19 +151,25 @@ class CommandStatements:
     # ------------------------------------------------------------ transactions
 
     def _begin(self, _: StatementPiece) -> StatementResult:
+        if self._state.status == "I":
+            self._state.settings.begin()
         self._state.status = "T"
         return StatementResult(tag="BEGIN")
 
     def _commit(self, _: StatementPiece) -> StatementResult:
-        tag = "ROLLBACK" if self._state.status == "E" else "COMMIT"
-        self._state.end_transaction()
-        return StatementResult(tag=tag)
+        is_kept = self._state.status != "E"
+        self._state.end_transaction(is_kept=is_kept)
+        return StatementResult(tag="COMMIT" if is_kept else "ROLLBACK")
 
     def _roll_back(self, piece: StatementPiece) -> StatementResult:
         if re.search(r"\bto\b", piece.text, re.IGNORECASE):
+            if self._state.status == "I":
+                raise SqlFault(
+                    "25P01", "ROLLBACK TO SAVEPOINT can only be used in transaction blocks"
+                )
             self._state.status = "T"  # to a savepoint, before which nothing was changed
         else:
-            self._state.end_transaction()
+            self._state.end_transaction(is_kept=False)
         return StatementResult(tag="ROLLBACK")
 
     # ------------------------------------------------------------ settings
@@ -165,9 +182,7 @@ class CommandStatements:
             if value.lower() == "default":
                 self._state.settings.reset(name)
             else:
-                self._state.settings.change(name, value)
-            if (reported := self._state.settings.name_reported(name)) is not None:
-                self._report(reported, self._state.settings[name])
+                self._state.settings.change(name, value, is_local=bool(found["local"]))
         return StatementResult(tag="SET")
 
     def _reset(self, piece: StatementPiece) -> StatementResult:
@@ -189,6 +204,7 @@ class CommandStatements:
         self._state.prepared.clear()
         self._state.portals.clear()
         self._state.cursors.clear()
+        self._state.held.clear()
         if piece.text.lower().endswith("all"):
             self._state.settings.reset()
         return StatementResult(tag=" ".join(piece.text.upper().split()))
@@ -212,12 +228,15 @@ class CommandStatements:
                 "this DECLARE cannot be read",
                 hint="write DECLARE name CURSOR FOR SELECT ...",
             )
-        if self._state.status == "I" and "hold" not in piece.text.lower():
+        head = piece.text[: asked.offset].lower()
+        is_held = re.search(r"\bwith\s+hold\b", head) is not None
+        if self._state.status == "I" and not is_held:
             raise SqlFault("25P01", "DECLARE CURSOR can only be used in transaction blocks")
         result = await self._questions.answer(asked.text, self._state.settings)
         prepared = PreparedStatement(asked, (), result.columns)
         self._state.portals[found["name"]] = StatementPortal(prepared, asked.text, (), result)
         self._state.cursors.add(found["name"])
+        (self._state.held.add if is_held else self._state.held.discard)(found["name"])
         return StatementResult(tag="DECLARE CURSOR", notices=result.notices)
 
     def _fetch(self, piece: StatementPiece) -> StatementResult:
@@ -240,6 +259,7 @@ class CommandStatements:
         name = piece.text.split()[-1].strip('"')
         for each in list(self._state.cursors) if name.lower() == "all" else [name]:
             self._state.cursors.discard(each)
+            self._state.held.discard(each)
             self._state.portals.pop(each, None)
         return StatementResult(tag="CLOSE CURSOR")
 

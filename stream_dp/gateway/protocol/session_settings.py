@@ -92,6 +92,8 @@ class SessionSettings:
         reported = {name.lower(): value for name, value in _REPORTED.items()}
         self._first = {**reported, **_OTHERS, **own, "session_authorization": user}
         self._values = dict(self._first)
+        self._before: dict[str, str] | None = None
+        self._local = set[str]()
         for name, value in given.items():
             if name in self._first and name not in _FIXED:
                 self.change(name, value)
@@ -112,8 +114,27 @@ class SessionSettings:
         """All settings by name."""
         return self._values
 
-    def change(self, name: str, value: str) -> None:
+    def begin(self) -> None:
+        """Begins a transaction."""
+        self._before = dict(self._values)
+
+    def end(self, *, is_kept: bool) -> None:
+        """Ends a transaction. What it set is kept, unless it was set for the transaction alone."""
+        before = self._values if self._before is None else self._before
+        for name in self._local if is_kept else {*self._values}:
+            if name in before:
+                self._values[name] = before[name]
+            else:
+                del self._values[name]
+        self._before, self._local = None, set()
+
+    def change(self, name: str, value: str, *, is_local: bool = False) -> None:
         """Sets a setting. One that no server of ours reads is kept too, as tools set many.
+
+        Args:
+            name: Its name.
+            value: Its value.
+            is_local: Whether it is set for the transaction alone. Outside one this does nothing.
 
         Raises:
             SqlFault: It is one of ours, and does not take this value.
@@ -134,7 +155,10 @@ class SessionSettings:
             raise SqlFault("55P02", f'parameter "{name}" cannot be changed')
         if name not in self._values and len(self._values) >= _MOST:
             raise SqlFault("54000", "there are too many settings")
+        if is_local and self._before is None:
+            return
         self._values[name] = value
+        self._local = self._local | {name} if is_local else self._local - {name}
 
     def reset(self, name: str | None = None) -> None:
         """Sets one setting, or all, to what it was at first."""
@@ -147,10 +171,6 @@ class SessionSettings:
         """Yields the settings that drivers follow."""
         for name in _REPORTED:
             yield name, self._values[name.lower()]
-
-    def name_reported(self, name: str) -> str | None:
-        """Returns how a setting is reported to drivers. None if it is not."""
-        return next((one for one in _REPORTED if one.lower() == name), None)
 
     @property
     def has_bars(self) -> bool:

@@ -104,6 +104,7 @@ class SessionState:
         prepared: The prepared statements by name.
         portals: The portals by name. A cursor that was declared is one of them.
         cursors: The names of the portals that a statement declared.
+        held: Those of them that outlive their transaction.
     """
 
     settings: SessionSettings
@@ -111,9 +112,15 @@ class SessionState:
     prepared: dict[str, PreparedStatement] = field(default_factory=dict)
     portals: dict[str, StatementPortal] = field(default_factory=dict)
     cursors: set[str] = field(default_factory=set)
+    held: set[str] = field(default_factory=set)
 
-    def end_transaction(self) -> None:
-        """Ends a transaction, and its portals with it."""
+    def end_transaction(self, *, is_kept: bool) -> None:
+        """Ends a transaction, and with it its portals but those of cursors that were declared WITH HOLD.
+
+        Args:
+            is_kept: Whether its settings are.
+        """
         self.status = "I"
-        self.portals.clear()
-        self.cursors.clear()
+        self.settings.end(is_kept=is_kept)
+        self.cursors &= self.held
+        self.portals = {name: one for name, one in self.portals.items() if name in self.held}

@@ -202,7 +202,8 @@ def test_sqlalchemy_inspects_reflects_and_asks(
     assert inspector.get_pk_constraint("orders")["constrained_columns"] == []
     for about in ("foreign_keys", "indexes", "unique_constraints", "check_constraints"):
         assert getattr(inspector, f"get_{about}")("orders") == []
-    assert inspector.get_view_names() == inspector.get_enums() == inspector.get_domains() == []
+    for about in ("view_names", "enums", "domains"):
+        assert getattr(inspector, f"get_{about}")() == []
     assert "epsilon 10" in str(inspector.get_table_comment("orders")["text"])
     assert not inspector.has_table("nothing")
     orders = sa.Table("orders", sa.MetaData(), autoload_with=engine)
