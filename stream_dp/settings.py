@@ -39,7 +39,6 @@ class ServerSettings(BaseSettings):
         identity_keys: The public keys of the issuer of these tokens: the path of a JWK Set, or an
             ``https://`` URL. It needs ``identity``.
         identity_issuer: The ``iss`` that these tokens must have. Keys at a URL need it. Default: any.
-        log_format: The form of the log lines: text, or one JSON object a line.
     """
 
     model_config = SettingsConfigDict(env_prefix="STREAM_DP_", frozen=True, extra="ignore")
@@ -56,7 +55,6 @@ class ServerSettings(BaseSettings):
     identity: Literal["off", "required"] = "off"
     identity_keys: str | None = None
     identity_issuer: str | None = None
-    log_format: Literal["text", "json"] = "text"
 
     @property
     def broker(self) -> Broker:
@@ -100,6 +98,7 @@ class WorkerSettings(ServerSettings):
         web_token_header: The header in which a proxy passes on the signed token of the person it let in, such
             as ``X-Forwarded-Access-Token``. It needs ``identity``.
         metrics_port: A port that serves ``/metrics`` without a token, for Prometheus alone.
+        log_format: The form of the log lines: text, or one JSON object a line.
         audit_log: Whether the log has a line for each reply to a query: who asked what, when, and at what
             price.
         person_key_file: A file of at least 32 random bytes, the same for all workers, from which the digests
@@ -127,6 +126,7 @@ class WorkerSettings(ServerSettings):
     web_analyst_token: SecretStr | None = None
     web_token_header: str | None = None
     metrics_port: Annotated[int | None, Field(ge=1, le=65535)] = None
+    log_format: Literal["text", "json"] = "text"
     audit_log: bool = False
     person_key_file: str | None = None
     block_cache_mb: Annotated[int, Field(ge=1)] = BLOCK_CACHE_MB

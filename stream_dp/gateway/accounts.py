@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from stream_dp.errors import InvalidInput
+from stream_dp.messages.message_base import ID_PATTERN
 
 _FORM: Final = r"SCRAM-SHA-256\$\d{1,7}:[A-Za-z0-9+/=]{8,}\$[A-Za-z0-9+/=]{44}:[A-Za-z0-9+/=]{44}"
 _ROUNDS: Final = 100_000
@@ -37,6 +38,12 @@ class Account(BaseModel):
 
     verifier: Annotated[str, Field(pattern=f"^{_FORM}$", repr=False)]
     token_file: str | None = None
+
+    @field_validator("verifier")
+    @classmethod
+    def _is_read(cls, text: str) -> str:
+        ScramVerifier.read(text)
+        return text
 
 
 _ACCOUNTS: Final = TypeAdapter(dict[str, Account])
@@ -70,10 +77,16 @@ def write_account(path: Path, name: str, password: str, token_file: str | None) 
     Raises:
         InvalidInput: The password is too short, or the file is none of accounts.
     """
-    if len(password) < _SHORTEST:
+    if re.fullmatch(ID_PATTERN, name) is None:
+        raise InvalidInput(
+            "NAME",
+            "it is not the name of an analyst",
+            "use 1 to 128 printable ASCII characters without blanks",
+        )
+    if len(password) < _SHORTEST or not (password.isascii() and password.isprintable()):
         raise InvalidInput(
             "password",
-            f"it has fewer than {_SHORTEST} characters",
+            f"it has fewer than {_SHORTEST} characters, or others than printable ASCII",
             "let a program make one: python3 -c 'import secrets; print(secrets.token_urlsafe(24))'",
         )
     known: dict[str, Any] = dict(accounts_in(path)) if path.exists() else {}
@@ -123,11 +136,13 @@ class ScramVerifier:
         """Reads a verifier as Postgres writes it."""
         found = re.fullmatch(r"SCRAM-SHA-256\$(\d+):(.+)\$(.+):(.+)", text)
         assert found is not None, "the model has checked it"
-        salt, stored, server = (base64.b64decode(part) for part in found.groups()[1:])
+        salt, stored, server = (
+            base64.b64decode(part, validate=True) for part in found.groups()[1:]
+        )
         return cls(salt, int(found[1]), stored, server)
 
     @classmethod
     def made_up(cls, name: str, secret: bytes) -> ScramVerifier:
-        """Returns a verifier that no password fits, always the same for a name: nobody learns which exist."""
+        """Returns a verifier that no password fits, with the same salt for a name while this runs."""
         salt = hmac.digest(secret, b"salt" + name.encode(), "sha256")[:16]
         return cls(salt, _ROUNDS, secrets.token_bytes(32), secrets.token_bytes(32))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from sqlglot import exp
 
-from stream_dp.client import AsyncClient
+from stream_dp.client import AsyncClient, Refusal
 from stream_dp.client.statements.statement import statement_of
 from stream_dp.display.figure_text import share
 from stream_dp.display.price_words import NOTHING_ASKED, quote_in_words
@@ -25,12 +26,14 @@ from stream_dp.gateway.protocol.server_messages import Columns
 from stream_dp.gateway.protocol.session_settings import SessionSettings
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.gateway.protocol.statement_result import StatementResult
-from stream_dp.gateway.protocol.statement_texts import parameters_in, tree_of
-from stream_dp.gateway.published_facts import FRESH_S, NEWEST_S, OURS, PublishedFacts
+from stream_dp.gateway.protocol.statement_texts import apart, parameters_in, read_ahead, tree_of
+from stream_dp.gateway.published_facts import DATABASE, FRESH_S, NEWEST_S, OURS, PublishedFacts
 from stream_dp.gateway.shared_answers import Answers
 from stream_dp.gateway.statement_rows import columns_of
 from stream_dp.messages import QuotedBundle, RefusedAnswer
 from stream_dp.sql import StatementPlan
+
+R = TypeVar("R")
 
 _CHOOSING: Final = ("where", "having", "limit", "offset", "order")
 """The clauses that do not decide which columns a table has."""
@@ -42,31 +45,32 @@ class AnalystQuestions:
     Args:
         deployment: What all connections share.
         login: Who asks.
-        database: The database that the connection named.
     """
 
-    def __init__(self, deployment: Deployment, login: Login, database: str) -> None:
+    def __init__(self, deployment: Deployment, login: Login) -> None:
         self._deployment = deployment
         self._login = login
-        self._database = database
-        self._types: tuple[int, Mapping[str, str]] = (-1, {})
         self._twin: tuple[AsyncClient, AsyncClient] | None = None
 
-    @property
-    def type_of_column(self) -> Mapping[str, str]:
-        facts = self._deployment.reader.facts
-        if self._types[0] != facts.version:
-            tables = facts.tables(self._login.seen)
-            found = {c.name.lower(): c.type for table in tables for c in table.columns}
-            self._types = facts.version, _ColumnTypes(found)
-        return self._types[1]
+    def types_of_columns(self, text: str) -> Mapping[str, str]:
+        facts, tree = self._deployment.reader.facts, _tree(text)
+        named = set() if tree is None else {one.name.lower() for one in tree.find_all(exp.Table)}
+        return _ColumnTypes(
+            {
+                column.name.lower(): column.type
+                for table in self._deployment.tables(facts, self._login.seen)
+                if table.name in named
+                for column in table.columns
+            }
+        )
 
     async def describe(self, text: str, settings: SessionSettings) -> Columns:
         await self._login.check()
         facts = await self._facts(text)
         if self._is_about_catalogs(text, facts):
-            return await self._deployment.catalogs.describe(
-                text, self._view(facts), settings.values
+            catalogs = self._deployment.catalogs
+            return await self._in_turn(
+                catalogs.describe(apart(text), self._view(facts), settings.values)
             )
         written = _without_choice(text) if parameters_in(text) else text
         _, plan = await self._deployment.plan(written, facts, self._login.seen)
@@ -76,7 +80,8 @@ class AnalystQuestions:
         await self._login.check()
         facts = await self._facts(text)
         if self._is_about_catalogs(text, facts):
-            found = await self._deployment.catalogs.answer(text, self._view(facts), settings.values)
+            catalogs = self._deployment.catalogs
+            found = await self._in_turn(catalogs.answer(text, self._view(facts), settings.values))
             return StatementResult(found.columns, found.rows)
         dataset, plan = await self._deployment.plan(text, facts, self._login.seen)
         answers: Answers = ()
@@ -100,7 +105,8 @@ class AnalystQuestions:
         dataset, plan = await self._deployment.plan(text, facts, self._login.seen)
         client = await self._client()
         asked = statement_of(text, dataset, plan, query_id=None, window=None, **_about(settings))
-        quote = await client.quote_statements([asked])
+        async with self._deployment.rooms.of(self._login.analyst):
+            quote = await client.quote_statements([asked])
         return list(_price_lines(dataset, plan, quote))
 
     async def budget(self) -> str:
@@ -123,6 +129,7 @@ class AnalystQuestions:
         """Returns the facts: read again where the statement may be about what has just changed."""
         reader = self._deployment.reader
         facts = reader.facts
+        await read_ahead(text)
         tree = _tree(text)
         if tree is None:
             return facts
@@ -136,13 +143,24 @@ class AnalystQuestions:
 
     def _is_about_catalogs(self, text: str, facts: PublishedFacts) -> bool:
         tree = _tree(text)
-        return tree is not None and is_about_catalogs(tree, facts.tables(self._login.seen))
+        return tree is not None and is_about_catalogs(
+            tree, self._deployment.tables(facts, self._login.seen)
+        )
 
     def _view(self, facts: PublishedFacts) -> CatalogView:
         seen = self._login.seen
         names = "all" if seen is None else ",".join(sorted(seen))
-        key = f"{facts.version} {self._login.analyst} {self._database} {names}"
-        return CatalogView(key, self._database, self._login.analyst, facts.tables(seen))
+        key = f"{facts.version} {self._login.analyst} {names}"
+        return CatalogView(key, DATABASE, self._login.analyst, self._deployment.tables(facts, seen))
+
+    async def _in_turn(self, work: Coroutine[Any, Any, R]) -> R:
+        """Does work at the catalogs. If nobody waits for it any more it ends all the same, in a second."""
+
+        async def done() -> R:
+            async with self._deployment.rooms.catalogs(self._login.analyst):
+                return await work
+
+        return await asyncio.shield(asyncio.create_task(done()))
 
     async def _client(self) -> AsyncClient:
         """Returns a client under the name of the analyst."""
@@ -212,7 +230,7 @@ def _price_lines(
     """Returns a price in words. The first line ends as that of Postgres does, with a percentage as cost."""
     width = 8 * len(plan.outputs)
     if isinstance(quote, RefusedAnswer):
-        raise SqlFault("53400", quote.reason.message, detail=quote.reason.code)
+        raise Refusal(quote)
     most = 0.0 if quote is None else 100 * (quote.together.most or quote.together.high)
     head = f"Noisy answers about {dataset}  (cost=0.00..{most:.2f} rows=1 width={width})"
     words = NOTHING_ASKED if quote is None else quote_in_words(quote)

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 from sqlglot import exp
 
@@ -16,6 +16,7 @@ from stream_dp import sql
 from stream_dp.client import AsyncClient
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.gateway.catalogs.catalog_process import CatalogProcess
+from stream_dp.gateway.catalogs.catalog_tables import CatalogTable
 from stream_dp.gateway.catalogs.column_names import column_name
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.gateway.protocol.statement_result import StatementResult
@@ -23,13 +24,19 @@ from stream_dp.gateway.protocol.statement_texts import tree_of
 from stream_dp.gateway.published_facts import FactsReader, PublishedFacts
 from stream_dp.gateway.shared_answers import Answers, SharedAnswers
 from stream_dp.gateway.statement_rows import rows_of
-from stream_dp.messages import Event
+from stream_dp.gateway.waiting_rooms import WaitingRooms
+from stream_dp.messages import Definition, Event
 from stream_dp.sql import Dimension, StatementPlan
 
 _log = logging.getLogger(__name__)
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 _PLANS: Final = 1_000
 _RESULTS: Final = 1_000
+_VIEWS: Final = 32
+_MOST_VALUES: Final = 20_000
 _RETRY_S: Final = 2.0
 
 
@@ -40,6 +47,7 @@ class Deployment:
         connect: A function that makes a client, which is not yet connected.
 
     Attributes:
+        rooms: How much may go on at a time.
         answers: The answers.
         catalogs: The process of the catalogs.
     """
@@ -50,10 +58,12 @@ class Deployment:
         self._reader: FactsReader | None = None
         self._following: asyncio.Task[None] | None = None
         self._plans: OrderedDict[tuple[int, str], tuple[str, StatementPlan]] = OrderedDict()
-        self._results: OrderedDict[tuple[str, bool], tuple[Answers, StatementResult]] = (
+        self._tables: OrderedDict[tuple[int, frozenset[str] | None], tuple[CatalogTable, ...]] = (
             OrderedDict()
         )
-        self.answers = SharedAnswers()
+        self._results: OrderedDict[tuple[str, bool], _Shown] = OrderedDict()
+        self.rooms = WaitingRooms()
+        self.answers = SharedAnswers(self.rooms)
         self.catalogs = CatalogProcess()
 
     async def start(self) -> None:
@@ -99,6 +109,8 @@ class Deployment:
                         self._reader.announce(reply)
             except StreamDPError as error:
                 _log.warning("the gateway connects again: %s", error)
+            except Exception as error:  # noqa: BLE001 - nothing else would follow the events
+                _log.error("the gateway connects again: %s", type(error).__name__)
             client, self._client = self._client, None
             if client is not None:
                 with contextlib.suppress(StreamDPError):
@@ -131,16 +143,23 @@ class Deployment:
         self, text: str, dataset: str, plan: StatementPlan, answers: Answers, *, has_bars: bool
     ) -> StatementResult:
         """Returns what a statement gives. It is worked out once while its answers are the same."""
-        if not answers:
-            return rows_of(text, dataset, plan, answers, has_bars=has_bars)
         key = text, has_bars
         known = self._results.get(key)
-        if known is None or known[0] is not answers:
-            found = rows_of(text, dataset, plan, answers, has_bars=has_bars)
-            self._results[key] = known = answers, found
-            if len(self._results) > _RESULTS:
-                self._results.popitem(last=False)
-        return known[1]
+        if known is not None and known.answers is answers and known.plan is plan:
+            return known.result
+        found = rows_of(text, dataset, plan, answers, has_bars=has_bars)
+        if answers and len(found.rows) * len(found.columns or ()) <= _MOST_VALUES:
+            _keep(self._results, key, _Shown(answers, plan, found), _RESULTS)
+        return found
+
+    def tables(
+        self, facts: PublishedFacts, seen: frozenset[str] | None
+    ) -> tuple[CatalogTable, ...]:
+        """Returns all tables that somebody may see."""
+        if (found := self._tables.get((facts.version, seen))) is None:
+            found = facts.tables(seen)
+            _keep(self._tables, (facts.version, seen), found, _VIEWS)
+        return found
 
     def phases(self, dataset: str) -> int:
         """Returns the number of open phases of a data set."""
@@ -154,25 +173,41 @@ class Deployment:
         Raises:
             InvalidQuery: It cannot be asked.
         """
-        key = (facts.version, text)
+        key, known = (facts.version, text), facts.seen(seen)
         if (found := self._plans.get(key)) is None:
-            found = await asyncio.to_thread(_planned, text, facts)
-            self._plans[key] = found
-            if len(self._plans) > _PLANS:
-                self._plans.popitem(last=False)
-        else:
-            self._plans.move_to_end(key)
-        if found[0] not in facts.seen(seen):
+            found = await asyncio.to_thread(_planned, text, facts, known)
+            _keep(self._plans, key, found, _PLANS)
+        if found[0] not in known:
             raise unknown_table(found[0])
         return found
 
 
-def _planned(text: str, facts: PublishedFacts) -> tuple[str, StatementPlan]:
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """The rows of a statement, and what they follow from."""
+
+    answers: Answers
+    plan: StatementPlan
+    result: StatementResult
+
+
+def _keep(known: OrderedDict[K, V], key: K, value: V, most: int) -> None:
+    """Keeps a value with the latest others."""
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > most:
+        known.popitem(last=False)
+
+
+def _planned(
+    text: str, facts: PublishedFacts, known: Mapping[str, Definition]
+) -> tuple[str, StatementPlan]:
+    """Plans a statement about one of the data sets that may be seen."""
     names = sql.names_of(text)
     name = (names.dataset or "").lower()
-    if name not in facts.definitions:
+    if name not in known:
         raise unknown_table(name)
-    definition = facts.definitions[name]
+    definition = known[name]
     unit = definition.privacy.unit
     dimensions = {
         one: Dimension(

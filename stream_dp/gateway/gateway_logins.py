@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import math
 import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 from stream_dp.client import AsyncClient
 from stream_dp.errors import InvalidInput, InvalidMessage
@@ -22,6 +25,8 @@ from stream_dp.gateway.protocol.login import ClientStart
 from stream_dp.gateway.protocol.sql_fault import SqlFault, wrong_password
 from stream_dp.messages.message_base import ID_PATTERN
 from stream_dp.tokens import Token, Verifier
+
+_log = logging.getLogger(__name__)
 
 _FIRST_DELAY_S: Final = 0.25
 _LONGEST_DELAY_S: Final = 8.0
@@ -82,6 +87,7 @@ class Admission:
         self._is_local = is_local
         self._verifier = verifier
         self._accounts = accounts
+        self._last_read: Mapping[str, Account] = {}
         self._secret = secrets.token_bytes(32)
         self._failures = LoginFailures()
 
@@ -98,16 +104,23 @@ class Admission:
         """
         if re.fullmatch(ID_PATTERN, said.user) is None:
             raise wrong_password(said.user[:128])
+        if not (start.is_encrypted or self._is_local):
+            raise SqlFault(
+                "28000",
+                "this gateway needs an encrypted connection",
+                hint="sslmode=require",
+                severity="FATAL",
+            )
         key = (address, said.user)
-        await self._failures.wait(key)
-        try:
-            found = await self._proved(start, said)
-        except SqlFault as fault:
-            if fault.state == "28P01":
-                self._failures.add(key)
-            raise
-        self._failures.forget(key)
-        return found
+        async with self._failures.turn(key):
+            try:
+                found = await self._proved(start, said)
+            except SqlFault as fault:
+                if fault.state == "28P01":
+                    self._failures.add(key)
+                raise
+            self._failures.forget(key)
+            return found
 
     async def _proved(self, start: ClientStart, said: StartUp) -> Login:
         accounts = self._known_accounts()
@@ -115,13 +128,6 @@ class Admission:
             await start.prove(said.user, ScramVerifier.read(account.verifier))
             return await self._of_account(said.user, account)
         if self._verifier is not None:
-            if not (start.is_encrypted or self._is_local):
-                raise SqlFault(
-                    "28000",
-                    "a token needs an encrypted connection",
-                    hint="sslmode=require",
-                    severity="FATAL",
-                )
             return await self._of_token(said.user, await start.password())
         if self._is_local and self._accounts is None:
             return Login(said.user)
@@ -129,7 +135,13 @@ class Admission:
         raise wrong_password(said.user)
 
     def _known_accounts(self) -> Mapping[str, Account]:
-        return {} if self._accounts is None else accounts_in(self._accounts)
+        """Returns the accounts; those that were read last where the file cannot be read."""
+        if self._accounts is not None:
+            try:
+                self._last_read = accounts_in(self._accounts)
+            except InvalidInput as error:
+                _log.warning("the accounts are the old ones: %s", error.problem)
+        return self._last_read
 
     async def _of_token(self, user: str, password: str) -> Login:
         assert self._verifier is not None, "queries need tokens"
@@ -195,29 +207,19 @@ class LoginFailures:
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+        self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
-    async def wait(self, key: tuple[str, str]) -> None:
-        """Waits until the next login with this key may be tried.
-
-        Raises:
-            SqlFault: Too many wait already.
-        """
-        _, until = self._known.get(key, (0, -math.inf))
-        wait_s = until - time.monotonic()
-        if wait_s > _LONGEST_DELAY_S:
-            raise SqlFault(
-                "53300",
-                "too many logins have failed",
-                hint="try again in a minute",
-                severity="FATAL",
-            )
-        if wait_s > 0.0:
-            failures, _ = self._known[key]
-            self._known[key] = (
-                failures,
-                until + _delay_s(failures),
-            )  # the next one waits behind this one
-            await asyncio.sleep(wait_s)
+    @asynccontextmanager
+    async def turn(self, key: tuple[str, str]) -> AsyncIterator[None]:
+        """Waits until a login with this key may be tried. After one has failed, they are tried one by one."""
+        if key not in self._known:
+            yield
+            return
+        turn = self._turns.setdefault(key, asyncio.Lock())
+        async with turn:
+            _, until = self._known.get(key, (0, -math.inf))
+            await asyncio.sleep(max(0.0, until - time.monotonic()))
+            yield
 
     def add(self, key: tuple[str, str]) -> None:
         """Notes that a login has failed."""
@@ -225,7 +227,7 @@ class LoginFailures:
         now = time.monotonic()
         if now - until > _FORGOTTEN_S:
             failures = 0
-        self._known[key] = failures + 1, max(now, until) + _delay_s(failures)
+        self._known[key] = failures + 1, now + _delay_s(failures)
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
 

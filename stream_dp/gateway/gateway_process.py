@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -49,6 +50,7 @@ async def running(settings: GatewaySettings) -> AsyncIterator[asyncio.Server]:
         )
     if verifier is not None:
         await asyncio.to_thread(verifier.load)
+    _take_open_files()
     deployment = Deployment(
         lambda: AsyncClient(settings.broker, analyst=_ANALYST, topic_prefix=settings.topic_prefix)
     )
@@ -88,3 +90,10 @@ def _tls(settings: GatewaySettings) -> ssl.SSLContext | None:
             "name PEM files that the gateway may read",
         ) from None
     return context
+
+
+def _take_open_files() -> None:
+    """Takes as many open files as this user may: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

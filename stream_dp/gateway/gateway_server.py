@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import socket
 import ssl
 from typing import Final
 
@@ -19,10 +20,12 @@ from stream_dp.gateway.protocol.login import ClientStart
 from stream_dp.gateway.protocol.session_settings import SessionSettings
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.gateway.protocol.statement_result import SessionState
+from stream_dp.gateway.published_facts import DATABASE
 
 PLAIN_DATABASE: Final = "stream_dp_plain"
 """The database without columns of error bars, for tools that can send no settings."""
 
+_ENDED: Final = SqlFault("57P01", "the gateway is shut down", severity="FATAL")
 _MOST_CONNECTIONS: Final = 2_000
 _LOGIN_S: Final = 10.0
 _BACKLOG: Final = 1_000
@@ -64,14 +67,21 @@ class GatewayServer:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.n_open += 1
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         try:
+            if self.n_open > _MOST_CONNECTIONS:
+                raise SqlFault("53300", "too many connections already", severity="FATAL")
             await self._serve(reader, writer)
-        except SqlFault as fault:
-            with contextlib.suppress(OSError):
-                writer.write(server_messages.said(fault))
-                await writer.drain()
         except (asyncio.IncompleteReadError, TimeoutError, OSError):
             pass  # the client has left, or said nothing for too long
+        except asyncio.CancelledError:
+            writer.write(server_messages.said(_ENDED))
+            raise
+        except Exception as error:  # noqa: BLE001 - the client is told
+            fault = fault_of(error)
+            fault.severity = "FATAL"
+            with contextlib.suppress(OSError):
+                writer.write(server_messages.said(fault))
         finally:
             self.n_open -= 1
             writer.close()
@@ -83,8 +93,13 @@ class GatewayServer:
             said = await start.begin(self._cancel)
             if said is None:
                 return
-            if self.n_open > _MOST_CONNECTIONS:
-                raise SqlFault("53300", "too many connections already", severity="FATAL")
+            if said.database not in (DATABASE, PLAIN_DATABASE, said.user):
+                raise SqlFault(
+                    "3D000",
+                    f'database "{said.database}" does not exist',
+                    hint=f"use {DATABASE}, or {PLAIN_DATABASE} without columns of error bars",
+                    severity="FATAL",
+                )
             if said.unknown or said.is_newer:
                 writer.write(server_messages.older_version(said.unknown))
             login = await self._admission.login(start, said, _address(writer))
@@ -95,7 +110,7 @@ class GatewayServer:
         for name, value in settings.reported():
             writer.write(server_messages.parameter_status(name, value))
         writer.write(server_messages.key_of_connection(key))
-        questions = AnalystQuestions(self._deployment, login, said.database)
+        questions = AnalystQuestions(self._deployment, login)
         connection = ServerConnection(reader, writer, SessionState(settings), questions, fault_of)
         self._connections[key] = connection
         try:

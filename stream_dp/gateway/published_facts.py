@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from stream_dp.attribute_dates import labels_of
@@ -15,6 +17,9 @@ from stream_dp.client.budget.odometer import Odometer
 from stream_dp.errors import StreamDPError
 from stream_dp.gateway.catalogs.catalog_tables import CatalogTable, TableColumn
 from stream_dp.messages import Definition, DimensionTable, Event, SyntheticRows
+
+DATABASE: Final = "stream_dp"
+"""The one database. A client that names none gets it too."""
 
 SYNTHETIC: Final = "synthetic"
 """The schema of the free synthetic rows."""
@@ -25,7 +30,7 @@ OURS: Final = "stream_dp"
 FRESH_S: Final = 5.0
 """The seconds after which public tables are read again when somebody asks for them."""
 
-NEWEST_S: Final = 0.5
+NEWEST_S: Final = 1.0
 """The seconds after which budgets are, and all that might have a name that is not known."""
 
 _TYPES: Final[Mapping[str, str]] = {
@@ -53,6 +58,7 @@ _BUDGET: Final = (
     TableColumn("left", "float8", False, "The share that is left"),
 )
 _MOST_SHOWN: Final = 20
+_VERSIONS: Final = itertools.count(1)
 
 
 def pg_type(kind: str) -> str:
@@ -134,7 +140,7 @@ def _columns(definition: Definition) -> Iterator[TableColumn]:
         elif attribute.type == "date":
             kind = _DATES.get(attribute.by, "text")
             labels = labels_of(attribute.by, attribute.first, attribute.until)
-            said = f"By {attribute.by}, from {labels[0]} to {labels[-1]}"
+            said = f"By {attribute.by}, from {labels[0]} to {labels[-1]}; its groups are texts"
         else:
             said = f"One of: {_shortened(attribute.values)}"
         yield TableColumn(attribute.name, kind, attribute.missing, said)
@@ -183,7 +189,8 @@ class FactsReader:
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
         self._reading = asyncio.Lock()
-        self._read_s = -float("inf")
+        self._read_s = -math.inf
+        self._told = self._known = 0
         self.facts = PublishedFacts()
         self.phases: dict[str, int] = {}
 
@@ -193,16 +200,17 @@ class FactsReader:
             return
         if event.phase is not None:
             self.phases[event.dataset] = max(event.phase, self.phases.get(event.dataset, 0))
-        self._read_s = -float("inf")
+        self._told += 1
 
     async def fresh(self, age_s: float = FRESH_S) -> PublishedFacts:
         """Returns facts that are not older than ``age_s`` seconds, and not older than the latest event."""
         async with self._reading:
-            if time.monotonic() - self._read_s > age_s:
+            if self._told != self._known or time.monotonic() - self._read_s > age_s:
                 await self._read()
             return self.facts
 
     async def _read(self) -> None:
+        told = self._told
         began_s = time.monotonic()
         definitions, dimensions, ledgers = await asyncio.gather(
             self._client.catalog(), self._client.dimensions(), self._client.ledgers()
@@ -217,7 +225,5 @@ class FactsReader:
             self.phases[name] = max(len(odometer.blocks), self.phases.get(name, 0))
         found = PublishedFacts(self.facts.version, definitions, dimensions, synthetic, odometers)
         if found != self.facts:
-            found = PublishedFacts(
-                self.facts.version + 1, definitions, dimensions, synthetic, odometers
-            )
-        self.facts, self._read_s = found, began_s
+            self.facts = replace(found, version=next(_VERSIONS))
+        self._read_s, self._known = began_s, told

@@ -11,13 +11,13 @@ from typing import Any, Final, TypeAlias
 
 from stream_dp.client import AsyncClient, Refusal, Rejection
 from stream_dp.client.statements.statement import Statement, statement_of
+from stream_dp.gateway.waiting_rooms import WaitingRooms
 from stream_dp.messages import NoisyAnswer
 from stream_dp.sql import StatementPlan
 
 Answers: TypeAlias = tuple[NoisyAnswer, ...]
 """The answers to the queries of a statement, in their order."""
 
-_MOST_WAITING: Final = 24
 _REMEMBERED: Final = 2_000
 _MOST_VALUES: Final = 20_000
 _TIMEOUT_S: Final = 120.0
@@ -31,11 +31,11 @@ class SharedAnswers:
     next time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rooms: WaitingRooms) -> None:
+        self._rooms = rooms
         self._known: OrderedDict[str, Answers] = OrderedDict()
         self._refused: OrderedDict[str, int] = OrderedDict()
         self._asking: dict[str, asyncio.Task[Answers]] = {}
-        self._room = asyncio.Semaphore(_MOST_WAITING)
 
     async def of(
         self,
@@ -72,13 +72,15 @@ class SharedAnswers:
             again = self._refused.get(base, 0)
             query_id = f"pg-{base}-{again}" if again else f"pg-{base}"
             asked = statement_of(text, dataset, plan, query_id=query_id, window=None, **about)
-            task = asyncio.create_task(self._asked(client, asked, base))
+            task = asyncio.create_task(self._asked(client, analyst, asked, base))
             self._asking[base] = task
             task.add_done_callback(lambda done: self._ended(base, done))
         return await asyncio.shield(task)
 
-    async def _asked(self, client: AsyncClient, asked: Statement, base: str) -> Answers:
-        async with self._room:
+    async def _asked(
+        self, client: AsyncClient, analyst: str, asked: Statement, base: str
+    ) -> Answers:
+        async with self._rooms.of(analyst):
             (found,) = await client.ask_statements([asked], timeout_s=_TIMEOUT_S)
         if isinstance(found, Refusal | Rejection):
             _keep(self._refused, base, self._refused.get(base, 0) + 1)

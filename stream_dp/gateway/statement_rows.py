@@ -17,7 +17,7 @@ def columns_of(plan: StatementPlan, *, has_bars: bool) -> Columns:
     found = [(output.name, pg_type(output.type)) for output in plan.outputs]
     if has_bars:
         found += [(f"{one.name}{BAR}", "float8") for one in plan.outputs if one.has_bar]
-    return found
+    return tuple(found)
 
 
 def rows_of(
@@ -32,7 +32,7 @@ def rows_of(
         if output.has_bar:
             bars.append(at + 1)
         at += 1 + output.has_bar
-    places = selected + bars * has_bars
+    places = [*selected, *bars] if has_bars else selected
     rows = [tuple(row[place] for place in places) for row in table.rows]
     notices = [table.costs, *table.notes] if table.costs else list(table.notes)
     return StatementResult(columns_of(plan, has_bars=has_bars), rows, notices=notices)

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from stream_dp.errors import ServerUnavailable
 from stream_dp.gateway.deployment import Deployment
 from stream_dp.gateway.gateway_logins import Admission
 from stream_dp.gateway.gateway_server import GatewayServer
 from stream_dp.tokens import Verifier
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 from tests.web.in_process import InProcess
 
 
@@ -89,6 +90,24 @@ class InProcessGateway:
             return work()
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(PATIENCE_S)
+
+    def lose(self, event: Callable[[], object]) -> None:
+        """Lets the gateway fail at an event, and returns when another client follows the events."""
+        before, reader = self.deployment.client, self.deployment.reader
+
+        def fail(_: object) -> None:
+            raise ZeroDivisionError
+
+        reader.announce = fail  # type: ignore[assignment, method-assign]
+        event()
+
+        def is_another() -> bool:
+            try:
+                return self.deployment.client is not before
+            except ServerUnavailable:
+                return False
+
+        until(is_another)
 
     def wake(self) -> None:
         """Lets the worker read again, and what has come meanwhile."""

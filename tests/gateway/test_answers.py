@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -202,5 +203,67 @@ def test_no_literal_reaches_a_log_or_another_one(
     with caplog.at_level(logging.DEBUG), psycopg.connect(gateway.url(), autocommit=True) as one:
         for text in texts:
             with contextlib.suppress(psycopg.Error):
-                one.execute(text)  # type: ignore[call-overload]
+                one.execute(text)
     assert "hidden" not in caplog.text
+
+
+def test_a_public_table_that_changes_changes_what_is_joined(
+    listening: Listening, world: InProcess
+) -> None:
+    joined = (
+        "SELECT c.region, COUNT(*) FROM flights f JOIN carriers c ON f.carrier = c.code GROUP BY 1"
+    )
+    client = SessionClient(world.session)
+    regions = []
+    for east in ("east", "orient"):
+        rows = tuple((code, east, planes) for code, _, planes in CARRIERS.rows)
+        client.put_dimension(CARRIERS.model_copy(update={"rows": rows}))
+        time.sleep(NEWEST_S)
+        listening.ask("SELECT * FROM stream_dp.budget")  # reads again what has changed
+        regions.append({row[0] for row in listening.ask(joined)[1]})
+    assert ["east" in regions[0], "orient" in regions[1], "east" in regions[1]] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def filled(world: InProcess, name: str) -> None:
+    """Defines a data set, and opens a phase."""
+    world.world.define(name)
+    world.session.run()
+    world.world.cells(name, "first")
+    world.session.run()
+
+
+def test_facts_follow_events_and_survive_a_lost_connection() -> None:
+    session = WorldSession()
+    try:
+        world = InProcess(session)
+        with (
+            InProcessGateway(world) as gateway,
+            psycopg.connect(gateway.url(), autocommit=True) as one,
+        ):
+            listening = Listening(one)
+            for n_known, come in enumerate((lambda work: work(), gateway.lose), 1):
+                name = f"flights{n_known}"
+                come(partial(filled, world, name))
+                assert listening.ask(f"SELECT COUNT(*) FROM {name}")[1] == [(21_000, 0.0)]
+                found = listening.ask("SELECT COUNT(*) FROM pg_class WHERE relname LIKE 'flights%'")
+                assert found[1] == [(n_known,)]
+    finally:
+        session.end()
+
+
+def test_bars_that_are_turned_off_do_not_break_what_was_prepared(gateway: InProcessGateway) -> None:
+    with psycopg.connect(gateway.url(), autocommit=True, prepare_threshold=0) as one:
+        one.execute(BY_CARRIER).fetchall()
+        one.execute("SET stream_dp.error_bars = off")
+        with pytest.raises(psycopg.Error, match="cached plan must not change result type"):
+            one.execute(BY_CARRIER).fetchall()
+
+
+def test_a_fault_under_explain_points_into_the_text(listening: Listening) -> None:
+    text = "/* a */ EXPLAIN SELECT COUNT(*) FROM flights WHERE nix = 1"
+    assert listening.fault(text) == ("42703", "nix = 1")
+    assert listening.fault("EXPLAIN SELECT COUNT(*) FROM nowhere")[0] == "42P01"

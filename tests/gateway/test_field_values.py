@@ -82,7 +82,8 @@ def test_any_bytes_are_a_value_or_a_fault(data: bytes, kind: str, binary: bool) 
 
 @pytest.mark.parametrize(
     ("text", "kind"),
-    [("x", "int4"), ("nan", "float8"), ("inf", "numeric"), ("perhaps", "bool"), ("a", "_text"),
+    [("1_0", "int4"), ("٣", "numeric"), ("1--", "numeric"), ("0x1", "int8"), ("x", "int4"),
+     ("nan", "float8"), ("inf", "numeric"), ("perhaps", "bool"), ("a", "_text"),
      ("{a", "_text"), ("{a,}", "_text"), ('{"a', "_text"), ("{{a}}", "_text"), ("1\0", "text")],
 )  # fmt: skip
 def test_what_is_no_value_is_refused_without_its_text(text: str, kind: str) -> None:

@@ -102,11 +102,14 @@ def test_other_tokens_open_nothing(
 def test_a_token_shows_the_data_sets_of_its_audience(
     guarded: InProcessGateway, issuer: Issuer
 ) -> None:
-    with (
-        connect(guarded, "ana", token(issuer, aud="others")) as one,
-        pytest.raises(psycopg.errors.UndefinedTable),
-    ):
-        one.execute(COUNT)
+    with connect(guarded, "ana", token(issuer, aud="others")) as one:
+        for condition in ("", " WHERE nix = 1", " WHERE carrier > 'x'", " GROUP BY nix"):
+            with pytest.raises(psycopg.errors.UndefinedTable) as refused:
+                one.execute(COUNT + condition)
+            assert "carrier" not in str(refused.value)
+        assert (
+            one.execute("SELECT relname FROM pg_class WHERE relname = 'flights'").fetchall() == []
+        )
 
 
 def test_a_token_ends_in_the_middle_of_a_connection(
@@ -120,9 +123,10 @@ def test_a_token_ends_in_the_middle_of_a_connection(
     assert refused.value.sqlstate == "28000"
 
 
-def test_a_token_is_not_sent_without_encryption(guarded: InProcessGateway, issuer: Issuer) -> None:
-    with pytest.raises(psycopg.OperationalError, match="needs an encrypted connection"):
-        connect(guarded, "ana", token(issuer), sslmode="disable")
+def test_nobody_logs_in_without_encryption(guarded: InProcessGateway, issuer: Issuer) -> None:
+    for user, password in (("ana", token(issuer)), ("bi", PASSWORD)):
+        with pytest.raises(psycopg.OperationalError, match="needs an encrypted connection"):
+            connect(guarded, user, password, sslmode="disable")
 
 
 def test_bytes_before_the_handshake_end_the_connection(guarded: InProcessGateway) -> None:
@@ -182,10 +186,10 @@ def test_logins_that_fail_become_slow(
 ) -> None:
     monkeypatch.setattr(gateway_logins, "_FIRST_DELAY_S", 8.0)
     with InProcessGateway(world, accounts=accounts) as gateway:
-        for _ in range(2):
-            with pytest.raises(psycopg.OperationalError) as refused:
-                connect(gateway, "bi", "another password", connect_timeout=2)
-        assert "password authentication failed" not in str(refused.value)
+        with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+            connect(gateway, "bi", "another password")
+        with pytest.raises(psycopg.errors.ConnectionTimeout):
+            connect(gateway, "bi", PASSWORD, connect_timeout=2)
         with RawClient(gateway.port) as raw:
             assert raw.start(user="other").read()[0] == "R"  # another name does not wait
 
@@ -220,6 +224,30 @@ def test_accounts_are_read_with_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="fewer than 16 characters"):
         write_account(path, "bi", "short", None)
     assert scram_verifier_of(PASSWORD) not in repr(Account(verifier=scram_verifier_of(PASSWORD)))
+
+
+def test_a_file_that_breaks_leaves_the_accounts_of_before(world: InProcess, tmp_path: Path) -> None:
+    path = tmp_path / "accounts.json"
+    write_account(path, "bi", PASSWORD, None)
+    with InProcessGateway(world, accounts=path) as gateway:
+        connect(gateway, "bi", PASSWORD).close()
+        path.write_text("{")
+        connect(gateway, "bi", PASSWORD).close()
+        with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+            connect(gateway, "eve", PASSWORD)
+
+
+@pytest.mark.parametrize(("name", "password"), [("my tool", PASSWORD), ("bi", PASSWORD + "\ufb01")])
+def test_an_account_that_could_not_log_in_is_not_written(
+    tmp_path: Path, name: str, password: str
+) -> None:
+    with pytest.raises(InvalidInput, match="printable ASCII"):
+        write_account(tmp_path / "accounts.json", name, password, None)
+
+
+def test_another_database_is_refused(gateway: InProcessGateway) -> None:
+    with pytest.raises(psycopg.OperationalError, match='database "sales" does not exist'):
+        psycopg.connect(gateway.url(database="sales"))
 
 
 def test_a_file_of_accounts_is_its_owners_alone(tmp_path: Path) -> None:

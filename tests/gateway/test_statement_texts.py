@@ -32,6 +32,8 @@ TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
         ("SELECT 1; SELECT 2;", ["SELECT 1", "SELECT 2"]),
         ("/* a;b */ SELECT ';' ; -- c;d\nSELECT \"a;b\"", ["SELECT ';'", 'SELECT "a;b"']),
         ("SELECT $$a;b$$; SELECT $x$;$x$", ["SELECT $$a;b$$", "SELECT $x$;$x$"]),
+        (r"SELECT 1 LIKE'%\'; SELECT 2", [r"SELECT 1 LIKE'%\'", "SELECT 2"]),
+        ("SELECT '; SELECT 2", ["SELECT '; SELECT 2"]),
         (r"SELECT E'\';'; SELECT ''';'", [r"SELECT E'\';'", "SELECT ''';'"]),
     ],
 )
@@ -64,7 +66,7 @@ def test_a_literal_is_read_back_as_it_was(value: Parameter) -> None:
 def test_only_parameters_are_replaced() -> None:
     text = "SELECT '$1', $2, \"$1\", a$1, $1::int /* $1 */ -- $1"
     assert [number for _, _, number in parameters_in(text)] == [2, 1]
-    assert bound(text, ["7", "'x'"]) == "SELECT '$1', 'x', \"$1\", a$1, 7::int /* $1 */ -- $1"
+    assert bound(text, ["7", "'x'"]) == "SELECT '$1',  'x' , \"$1\", a$1,  7 ::int /* $1 */ -- $1"
     with pytest.raises(SqlFault, match=r"\$1 to \$1000"):
         parameters_in("SELECT $0")
 
@@ -99,3 +101,33 @@ def test_a_keyword_after_as_is_a_name() -> None:
     with pytest.raises(SqlFault, match="cannot be read") as refused:
         tree_of("SELECT 'secret' FROM FROM")
     assert "secret" not in refused.value.message
+
+
+def test_a_text_of_beginnings_is_read_once() -> None:
+    """A reader that looks for the end of each would not come to an end here."""
+    for text in (
+        "".join(f"$a{n}$ " for n in range(20_000)),
+        "/* " * 20_000,
+        "E'\\" * 20_000,
+        "$" * 50_000,
+    ):
+        assert parameters_in(f"SELECT {text}") == ()
+    with pytest.raises(SqlFault, match="more than 20,000 characters"):
+        pieces_of("SELECT 1; SELECT " + "1" * 30_000)
+
+
+def test_a_value_cannot_begin_a_comment() -> None:
+    written = bound(
+        "SELECT 1 -$1 AND x = $2", [literal(-1, "int4"), literal("\n OR 1=1 --", "text")]
+    )
+    assert "--" not in written.split("'")[0]
+    tree = sqlglot.parse_one(written, read="postgres")
+    assert tree.find(sqlglot.exp.Or) is None
+    assert tree.find(sqlglot.exp.And) is not None
+
+
+def test_parameters_may_stand_close_together() -> None:
+    assert parameter_types("SELECT COUNT(*) FROM t WHERE age IN ($1,$2)", [], {"age": "int8"}) == (
+        "int8",
+        "int8",
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,13 +57,17 @@ def command(ctx: click.Context, connection: GivenServers, port: int, bind: str) 
     check_reachable(settings.broker)
     if sys.platform != "win32":
         asyncio.set_event_loop_policy(LoopPolicy())
-    asyncio.run(_serve(settings))
+    with contextlib.suppress(asyncio.CancelledError):  # it was told to end
+        asyncio.run(_serve(settings))
 
 
 async def _serve(settings: GatewaySettings) -> None:
     """Serves until the process is told to stop."""
     from stream_dp.gateway.gateway_process import running
 
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None, "this is a coroutine"
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
     async with running(settings) as server:
         click.echo(
             f"the gateway listens on {settings.gateway_bind}:{settings.gateway_port}", err=True

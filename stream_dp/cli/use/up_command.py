@@ -416,5 +416,8 @@ def _ready_addresses(state_dir: Path) -> tuple[str, str]:
 
 def _login_name() -> str:
     """Returns the name under which this person asks, if that is one of an analyst without special signs."""
-    name = getpass.getuser()
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # of a user without a name
+        name = ""
     return name if re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name) else "ann"

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import resource
+import signal
 import struct
 import sys
 from collections import OrderedDict
@@ -28,6 +29,8 @@ MOST_REPLY_BYTES: Final = 16 << 20
 UNKNOWN_VIEW: Final = "unknown view"
 _MOST_VIEWS: Final = 16
 _OPEN: Final = 3
+
+_LONGEST_S = 60
 
 
 def framed(message: dict[str, Any]) -> bytes:
@@ -126,9 +129,11 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
     replies.flush()
     while head := requests.read(HEAD.size):
         message = json.loads(requests.read(*HEAD.unpack(head)))
+        signal.alarm(_LONGEST_S)  # where nobody is left who would end this process
         reply = framed(child.reply(message))
         if len(reply) > MOST_REPLY_BYTES:
             reply = framed({"state": "54000", "message": "the answer is too long; add LIMIT"})
+        signal.alarm(0)
         replies.write(reply)
         replies.flush()
 

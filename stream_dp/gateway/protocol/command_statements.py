@@ -9,6 +9,7 @@ from typing import Any, Final
 from stream_dp.gateway.protocol.server_messages import Columns
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.gateway.protocol.statement_result import (
+    MOST_NAMED,
     PreparedStatement,
     Questions,
     SessionState,
@@ -16,6 +17,9 @@ from stream_dp.gateway.protocol.statement_result import (
     StatementResult,
 )
 from stream_dp.gateway.protocol.statement_texts import StatementPiece, pieces_of
+
+ENDS: Final = frozenset({"rollback", "abort", "commit", "end"})
+"""The commands that are answered in a transaction that has failed."""
 
 PLAN_COLUMNS: Final = (("QUERY PLAN", "text"),)
 
@@ -32,10 +36,11 @@ _TIME_ZONE: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _DECLARE: Final = re.compile(
-    r'declare\s+"?(?P<name>[^"\s]+)"?.*?\bfor\s+(?P<asked>.*)', re.IGNORECASE | re.DOTALL
+    r'declare\s+"?(?P<name>[^"\s]{1,128})"?(?=\s)[^\'"]*?\bfor\s+(?P<asked>.*)',
+    re.IGNORECASE | re.DOTALL,
 )
 _FETCH: Final = re.compile(
-    r'(?:fetch|move)\s+(?:(?:forward|next)\s+)?(?P<n>\d+|all)?\s*(?:(?:from|in)\s+)?"?(?P<name>[^"\s]+)"?',
+    r'(?:fetch|move)\s+(?:(?:forward|next)\s+)?(?P<n>\d{1,9}\b|all\b)?\s*(?:(?:from|in)\s+)?"?(?P<name>[^"\s]+)"?',
     re.IGNORECASE,
 )
 _WRITES: Final = (
@@ -55,7 +60,7 @@ def columns_of_command(piece: StatementPiece, state: SessionState) -> Columns | 
         return tuple((each, "text") for each in names)
     if piece.word == "explain":
         return PLAN_COLUMNS
-    if piece.word in ("fetch", "move") and (found := _FETCH.match(piece.text)):
+    if piece.word == "fetch" and (found := _FETCH.match(piece.text)):
         cursor = state.portals.get(found["name"])
         return None if cursor is None or cursor.result is None else cursor.result.columns
     return None
@@ -121,7 +126,7 @@ class CommandStatements:
 
     async def _result(self, piece: StatementPiece) -> StatementResult:
         word = piece.word
-        if self._state.status == "E" and word not in ("rollback", "abort", "commit", "end"):
+        if self._state.status == "E" and word not in ENDS:
             raise failed_transaction()
         if word in ("show", "explain", "declare"):
             return await {"show": self._show, "explain": self._explain, "declare": self._declare}[
@@ -162,7 +167,7 @@ class CommandStatements:
         return StatementResult(tag="COMMIT" if is_kept else "ROLLBACK")
 
     def _roll_back(self, piece: StatementPiece) -> StatementResult:
-        if re.search(r"\bto\b", piece.text, re.IGNORECASE):
+        if re.match(r"\w+\s+(?:work\s+|transaction\s+)?to\b", piece.text, re.IGNORECASE):
             if self._state.status == "I":
                 raise SqlFault(
                     "25P01", "ROLLBACK TO SAVEPOINT can only be used in transaction blocks"
@@ -232,6 +237,10 @@ class CommandStatements:
         is_held = re.search(r"\bwith\s+hold\b", head) is not None
         if self._state.status == "I" and not is_held:
             raise SqlFault("25P01", "DECLARE CURSOR can only be used in transaction blocks")
+        if len(self._state.portals) >= MOST_NAMED:
+            raise SqlFault(
+                "53400", f"there are more than {MOST_NAMED:,} cursors", hint="close some"
+            )
         result = await self._questions.answer(asked.text, self._state.settings)
         prepared = PreparedStatement(asked, (), result.columns)
         self._state.portals[found["name"]] = StatementPortal(prepared, asked.text, (), result)

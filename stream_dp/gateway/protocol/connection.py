@@ -11,6 +11,7 @@ from typing import Any, Final
 from stream_dp.gateway.protocol import server_messages
 from stream_dp.gateway.protocol.client_messages import Bind, BodyReader, Execute, NamedObject, Parse
 from stream_dp.gateway.protocol.command_statements import (
+    ENDS,
     CommandStatements,
     columns_of_command,
     failed_transaction,
@@ -26,6 +27,7 @@ from stream_dp.gateway.protocol.server_messages import (
 )
 from stream_dp.gateway.protocol.sql_fault import SqlFault, unreadable
 from stream_dp.gateway.protocol.statement_result import (
+    MOST_NAMED,
     PreparedStatement,
     Questions,
     SessionState,
@@ -39,14 +41,15 @@ from stream_dp.gateway.protocol.statement_texts import (
     parameter_types,
     parameters_in,
     pieces_of,
+    read_ahead,
 )
 
 MOST_BYTES: Final = 1 << 20
 """The most bytes of a message."""
 
 _LOOK_S: Final = 0.5
+_SLOWEST_S: Final = 60.0
 _MOST_HELD: Final = 1 << 18
-_MOST_NAMED: Final = 1_000
 _FLUSHED_AFTER: Final = b"QSH"
 
 
@@ -156,7 +159,8 @@ class ServerConnection:
         if self._out:
             data, self._out = bytes(self._out), bytearray()
             self._writer.write(data)
-            await self._writer.drain()
+            async with asyncio.timeout(_SLOWEST_S):
+                await self._writer.drain()
 
     # ------------------------------------------------------------ the simple protocol
 
@@ -179,6 +183,8 @@ class ServerConnection:
             if result.columns is not None:
                 self._send(result.head(()))
             self._send_rows(portal, result, 0)
+            if len(self._out) > _MOST_HELD:
+                await self._flush()
         self._send(server_messages.ready(self._state.status))
 
     # ------------------------------------------------------------ the extended protocol
@@ -188,10 +194,10 @@ class ServerConnection:
         pieces = pieces_of(asked.text)
         if len(pieces) > 1:
             raise SqlFault("42601", "cannot insert multiple commands into a prepared statement")
-        if len(self._state.prepared) >= _MOST_NAMED and asked.name not in self._state.prepared:
+        if len(self._state.prepared) >= MOST_NAMED and asked.name not in self._state.prepared:
             raise SqlFault(
                 "53400",
-                f"there are more than {_MOST_NAMED:,} prepared statements",
+                f"there are more than {MOST_NAMED:,} prepared statements",
                 hint="close some",
             )
         if asked.name and asked.name in self._state.prepared:
@@ -199,19 +205,15 @@ class ServerConnection:
         prepared = PreparedStatement(None)
         if pieces:
             (piece,) = pieces
-            if self._state.status == "E" and piece.word not in (
-                "rollback",
-                "abort",
-                "commit",
-                "end",
-            ):
+            if self._state.status == "E" and piece.word not in ENDS:
                 raise failed_transaction()
             asking = question_in(piece) or piece
-            types = parameter_types(asking.text, asked.types, self._questions.type_of_column)
+            await read_ahead(asking.text)
+            columns_known = self._questions.types_of_columns(asking.text)
+            types = parameter_types(asking.text, asked.types, columns_known)
             if piece.is_question:
-                columns = await self._until_ended(
-                    self._questions.describe(piece.text, self._state.settings)
-                )
+                describing = self._questions.describe(piece.text, self._state.settings)
+                columns = await self._placed(describing, None if types else piece.offset)
             else:
                 columns = columns_of_command(piece, self._state)
             prepared = PreparedStatement(piece, types, columns)
@@ -224,9 +226,9 @@ class ServerConnection:
         types = prepared.types
         if len(asked.values) != len(types):
             raise SqlFault("08P01", f"{len(asked.values)} parameters are given for {len(types)}")
-        if len(self._state.portals) >= _MOST_NAMED and asked.portal not in self._state.portals:
+        if len(self._state.portals) >= MOST_NAMED and asked.portal not in self._state.portals:
             raise SqlFault(
-                "53400", f"there are more than {_MOST_NAMED:,} portals", hint="close some"
+                "53400", f"there are more than {MOST_NAMED:,} portals", hint="close some"
             )
         text = prepared.piece.text if prepared.piece is not None else ""
         if types:
@@ -236,6 +238,7 @@ class ServerConnection:
                 for data, kind, form in zip(asked.values, types, formats, strict=True)
             ]
             text = bound(text, literals)
+        formats_of(asked.results, len(prepared.columns or asked.results))
         self._state.portals[asked.portal] = StatementPortal(prepared, text, asked.results)
         self._send(server_messages.BOUND)
 
@@ -315,8 +318,27 @@ class ServerConnection:
             work = self._commands.run(StatementPiece(portal.text, piece.offset))
             asked = question_in(piece)
             offset = None if offset is None or asked is None else offset + asked.offset
+        result: StatementResult = await self._placed(work, offset)
+        described = portal.prepared.columns
+        if described is not None and result.columns != described:
+            raise SqlFault(
+                "0A000", "cached plan must not change result type", hint="prepare it again"
+            )
+        portal.result = result
+        if self._state.settings.has_notices:
+            for words in result.notices:
+                self._send(said(SqlFault("00000", words, severity="NOTICE")))
+        return result
+
+    async def _placed(self, work: Coroutine[Any, Any, Any], offset: int | None) -> Any:
+        """Waits for work; a fault of it points into what the client sent.
+
+        Args:
+            work: The work on a statement.
+            offset: Where the statement begins. None where it is not as the client sent it.
+        """
         try:
-            result: StatementResult = await self._until_ended(work)
+            return await self._until_ended(work)
         except _ClientLeft:
             raise
         except Exception as error:
@@ -324,11 +346,6 @@ class ServerConnection:
             if fault.position is not None:
                 fault.position = None if offset is None else fault.position + offset
             raise fault from error
-        portal.result = result
-        if self._state.settings.has_notices:
-            for words in result.notices:
-                self._send(said(SqlFault("00000", words, severity="NOTICE")))
-        return result
 
     async def _until_ended(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Waits for work that a time limit, another connection or the client's leaving may end."""

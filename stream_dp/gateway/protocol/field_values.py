@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -28,6 +29,12 @@ _PACKED: Final = {
 _TEXTS: Final = frozenset({"text", "varchar", "bpchar", "name", "char", "unknown", "json"})
 _LONGEST_NUMERIC: Final = 1_000
 _MOST_ITEMS: Final = 10_000
+_WHOLE: Final = frozenset({"int2", "int4", "int8", "oid"})
+_NUMBERS: Final = frozenset({"float4", "float8", "numeric"})
+_WHOLE_FORM: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBER_FORM: Final = re.compile(
+    r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?"
+)
 _BLANKS: Final = " \t\n\r\v\f"
 
 Parameter = str | int | float | bool | None | list[Any]
@@ -130,13 +137,12 @@ def _read_text(text: str, kind: str) -> Parameter:
         raise ValueError
     if kind == "bool":
         return _truth(text.strip().lower())
-    if kind in ("int2", "int4", "int8", "oid"):
-        return int(text)
-    if kind in ("float4", "float8"):
-        return _finite(float(text))
-    if kind == "numeric":
-        _finite(float(text))
-        return text.strip()
+    if kind in _WHOLE or kind in _NUMBERS:
+        form, number = _WHOLE_FORM if kind in _WHOLE else _NUMBER_FORM, text.strip(_BLANKS)
+        if form.fullmatch(number) is None:
+            raise ValueError
+        _finite(float(number))
+        return number if kind == "numeric" else int(number) if kind in _WHOLE else float(number)
     if kind.startswith("_"):
         return [None if one is None else _read_text(one, kind[1:]) for one in array_items(text)]
     return text

@@ -61,7 +61,13 @@ _OWN: Final[Mapping[str, tuple[str, str]]] = {
 """Our own settings: what they are at first, and what they may be."""
 
 _FIXED: Final = frozenset(
-    {"server_version", "server_encoding", "is_superuser", "integer_datetimes"}
+    {
+        "server_version",
+        "server_encoding",
+        "is_superuser",
+        "integer_datetimes",
+        "session_authorization",
+    }
 )
 _TRUE: Final = frozenset({"on", "true", "yes", "1"})
 _FALSE: Final = frozenset({"off", "false", "no", "0"})
@@ -77,6 +83,7 @@ _SECONDS: Final = {
 _LONGEST_S: Final = 600.0
 _DEFAULT_S: Final = 60.0
 _MOST: Final = 200
+_LONGEST_NAME, _LONGEST_VALUE = 128, 1_000
 
 
 class SessionSettings:
@@ -139,7 +146,7 @@ class SessionSettings:
         Raises:
             SqlFault: It is one of ours, and does not take this value.
         """
-        if name.startswith("stream_dp."):
+        if name.startswith("stream_dp.") and len(value) <= _LONGEST_VALUE:
             if name not in _OWN:
                 raise SqlFault("42704", f'unrecognized configuration parameter "{name}"')
             value = _checked(name, value.strip())
@@ -151,6 +158,8 @@ class SessionSettings:
             raise SqlFault(
                 "22023", "this server speaks UTF8 only", hint="set client_encoding to UTF8"
             )
+        if len(name) > _LONGEST_NAME or len(value) > _LONGEST_VALUE:
+            raise SqlFault("54000", f"a setting is longer than {_LONGEST_VALUE:,} characters")
         if name in _FIXED:
             raise SqlFault("55P02", f'parameter "{name}" cannot be changed')
         if name not in self._values and len(self._values) >= _MOST:
@@ -214,10 +223,10 @@ def _checked(name: str, value: str) -> str:
     elif low in ("", "default"):
         return ""
     elif name == "stream_dp.last_phases":
-        if value.isdecimal() and 0 < int(value) < 1 << 31:
+        if re.fullmatch(r"[1-9][0-9]{0,8}", value):
             return value
     else:
-        found = re.fullmatch(r"(\d*\.?\d+)\s*(%?)", value)
+        found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})\s*(%?)", value)
         share = float(found[1]) / (100 if found[2] else 1) if found else 0.0
         if 0.0 < share <= 1.0:
             return repr(share)

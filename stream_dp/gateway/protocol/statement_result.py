@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
-from stream_dp.gateway.protocol.server_messages import Columns, data_rows, row_description
+from stream_dp.gateway.protocol.server_messages import (
+    Columns,
+    data_rows,
+    formats_of,
+    row_description,
+)
 from stream_dp.gateway.protocol.session_settings import SessionSettings
 from stream_dp.gateway.protocol.statement_texts import StatementPiece
 
@@ -26,7 +31,7 @@ class StatementResult:
     rows: Sequence[Sequence[Any]] = ()
     tag: str = ""
     notices: Sequence[str] = ()
-    _written: dict[tuple[int, ...], bytes] = field(default_factory=dict, repr=False, compare=False)
+    _written: dict[frozenset[int], bytes] = field(default_factory=dict, repr=False, compare=False)
 
     def head(self, formats: Sequence[int]) -> bytes:
         """Returns the description of the columns as a message."""
@@ -34,18 +39,19 @@ class StatementResult:
 
     def all_rows(self, formats: Sequence[int]) -> bytes:
         """Returns all rows as messages, which are written once."""
-        key = tuple(formats)
-        if key not in self._written:
-            self._written[key] = data_rows(self.columns or (), self.rows, formats)
-        return self._written[key]
+        forms = frozenset(formats_of(formats, len(self.columns or ())))
+        if len(forms) > 1:  # there are too many such ways to keep them
+            return data_rows(self.columns or (), self.rows, formats)
+        if forms not in self._written:
+            self._written[forms] = data_rows(self.columns or (), self.rows, formats)
+        return self._written[forms]
 
 
 class Questions(Protocol):
     """What a connection needs to know of the data sets, for the one who is logged in."""
 
-    @property
-    def type_of_column(self) -> Mapping[str, str]:
-        """The type of each column that a statement may name, by its name in lower case."""
+    def types_of_columns(self, text: str) -> Mapping[str, str]:
+        """Returns the type of each column of the tables that a question names, by name in lower case."""
 
     async def describe(self, text: str, settings: SessionSettings) -> Columns:
         """Returns the columns of a question, in which parameters may stand. It costs nothing."""
@@ -58,6 +64,10 @@ class Questions(Protocol):
 
     async def budget(self) -> str:
         """Returns what is left of the budget of each data set."""
+
+
+MOST_NAMED: Final = 500
+"""The most prepared statements of a connection, and the most portals."""
 
 
 @dataclass(slots=True)

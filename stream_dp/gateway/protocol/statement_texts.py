@@ -1,12 +1,13 @@
-"""Texts of statements: cut at semicolons, with values in place of ``$1``, and with names after AS."""
+"""Texts of statements: cut at semicolons, and with values in place of ``$1``."""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from functools import lru_cache, wraps
+from typing import Any, Final, NamedTuple, TypeVar
 
 import sqlglot
 from sqlglot import exp
@@ -20,16 +21,19 @@ from stream_dp.gateway.protocol.field_values import Parameter
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.precision_texts import read_clauses
 
-_OPAQUE: Final = (
-    r"""[eE]'(?:[^'\\]|\\.|'')*+'|'(?:[^']|'')*+'|"(?:[^"]|"")*+"|--[^\n]*+|/\*.*?\*/"""
-)
-_PIECES: Final = re.compile(
-    rf"{_OPAQUE}|(?<![\w$])\$(?P<tag>[A-Za-z_]?\w*)\$.*?\$(?P=tag)\$|(?<![\w$])\$(?P<number>\d+)|(?P<end>;)",
-    re.DOTALL,
-)
-_BLANK: Final = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)+", re.DOTALL)
+T = TypeVar("T")
+
+_MARK: Final = re.compile(r"""'|"|--|/\*|\$|;""")
+_DOLLAR: Final = re.compile(r"\$(?:(?P<number>\d+)|(?:[A-Za-z_]\w*)?\$)")
+_BLANK: Final = re.compile(r"(?:\s+|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)*+")
 _QUESTIONS: Final = frozenset({"select", "with", "values"})
+MOST_CHARACTERS: Final = 20_000
+"""The most characters of one statement."""
+
 _REMEMBERED: Final = 1_000
+_SHORT: Final = 20_000
+_QUICK: Final = 2_000
+_DIGITS: Final = 9
 _UNKNOWN: Final = (0, 705)
 _MOST_PARAMETERS: Final = 1_000
 _NUMBERS: Final = frozenset({"int2", "int4", "int8", "oid", "float4", "float8", "numeric"})
@@ -59,44 +63,122 @@ class StatementPiece:
         return self.word in _QUESTIONS
 
 
-@lru_cache(_REMEMBERED)
+class _Marks(NamedTuple):
+    """Where statements end in a text, and where parameters stand in it: begin, end and number."""
+
+    ends: tuple[int, ...]
+    parameters: tuple[tuple[int, int, int], ...]
+
+
+def _marks(text: str) -> _Marks:
+    """Reads a text once from its start to its end. What does not end covers all that follows."""
+    ends, parameters, at = list[int](), list[tuple[int, int, int]](), 0
+    while (mark := _MARK.search(text, at)) is not None:
+        at = mark.end()
+        begin = mark.start()
+        match mark[0]:
+            case ";":
+                ends.append(begin)
+            case "--":
+                at = _after(text, "\n", at)
+            case "/*":
+                at = _after(text, "*/", at)
+            case "$":
+                found = _DOLLAR.match(text, begin)
+                if found is None or (begin and _is_word(text[begin - 1])):
+                    continue
+                if found["number"]:
+                    parameters.append((begin, found.end(), int(found["number"][:_DIGITS])))
+                    at = found.end()
+                else:
+                    at = _after(text, found[0], found.end())
+            case quote:
+                at = _after_quoted(text, quote, begin)
+    return _Marks(tuple(ends), tuple(parameters))
+
+
+def _after(text: str, end: str, at: int) -> int:
+    found = text.find(end, at)
+    return len(text) if found < 0 else found + len(end)
+
+
+def _after_quoted(text: str, quote: str, begin: int) -> int:
+    """Returns where a text in quotes ends. Two quotes in it are one; after E, backslashes hide quotes."""
+    escapes = text[begin - 1 : begin] in ("e", "E") and not _is_word(text[begin - 2 : begin - 1])
+    at = begin + 1
+    while (found := text.find(quote, at)) >= 0:
+        if escapes and (len(text[at:found]) - len(text[at:found].rstrip("\\"))) % 2:
+            at = found + 1
+        elif text[found + 1 : found + 2] == quote:
+            at = found + 2
+        else:
+            return found + 1
+    return len(text)
+
+
+def _is_word(sign: str) -> bool:
+    return sign == "$" or sign == "_" or sign.isalnum()
+
+
+def _remembered(work: Callable[[str], T]) -> Callable[[str], T]:
+    """Remembers what a function gives for short texts. Long ones would take memory, and are rare."""
+    short = lru_cache(_REMEMBERED)(work)
+
+    @wraps(work)
+    def call(text: str) -> T:
+        return short(text) if len(text) <= _SHORT else work(text)
+
+    return call
+
+
+@_remembered
 def pieces_of(text: str) -> tuple[StatementPiece, ...]:
-    """Returns the statements of a text, which semicolons separate."""
-    ends = [found.start() for found in _PIECES.finditer(text) if found["end"]]
+    """Returns the statements of a text, which semicolons separate.
+
+    Raises:
+        SqlFault: One of them is too long.
+    """
     pieces, begin = [], 0
-    for end in [*ends, len(text)]:
+    for end in [*_marks(text).ends, len(text)]:
         blank = _BLANK.match(text, begin, end)
-        start = blank.end() if blank else begin
+        start = begin if blank is None else blank.end()
         if said := text[start:end].strip():
+            if len(said) > MOST_CHARACTERS:
+                raise SqlFault("54000", f"a statement has more than {MOST_CHARACTERS:,} characters")
             pieces.append(StatementPiece(said, start))
         begin = end + 1
     return tuple(pieces)
 
 
-@lru_cache(_REMEMBERED)
+@_remembered
 def parameters_in(text: str) -> tuple[tuple[int, int, int], ...]:
     """Returns where each parameter begins and ends in a statement, and its number.
 
     Raises:
         SqlFault: A number is too large.
     """
-    found = tuple(
-        (one.start(), one.end(), int(one["number"]))
-        for one in _PIECES.finditer(text)
-        if one["number"]
-    )
+    found = _marks(text).parameters
     if any(not 1 <= number <= _MOST_PARAMETERS for _, _, number in found):
         raise SqlFault("54000", f"a parameter is not one of $1 to ${_MOST_PARAMETERS}")
     return found
 
 
 def bound(text: str, literals: Sequence[str]) -> str:
-    """Returns a statement with a literal in place of each parameter."""
+    """Returns a statement with a literal in place of each parameter.
+
+    A blank stands on both sides, so that no sign before it makes a comment of a negative number.
+    """
     found, at = [], 0
     for start, end, number in parameters_in(text):
-        found += [text[at:start], literals[number - 1]]
+        found += [text[at:start], " ", literals[number - 1], " "]
         at = end
     return "".join([*found, text[at:]])
+
+
+def apart(text: str) -> str:
+    """Returns a statement with a blank on both sides of each parameter, as parsers need it."""
+    numbers = [number for _, _, number in parameters_in(text)]
+    return bound(text, [f"${place}" for place in range(1, max(numbers, default=0) + 1)])
 
 
 def literal(value: Parameter, kind: str) -> str:
@@ -113,7 +195,15 @@ def literal(value: Parameter, kind: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-@lru_cache(_REMEMBERED)
+@_remembered
+def _parsed(text: str) -> Any:
+    """Returns the tree of a question, or why there is none."""
+    try:
+        return parsed(without_clauses(apart(text)))
+    except CatalogFault as fault:
+        return SqlFault(fault.state, fault.message)
+
+
 def tree_of(text: str) -> Any:
     """Returns the tree of a question in the grammar of Postgres, without our clauses at its end.
 
@@ -122,10 +212,16 @@ def tree_of(text: str) -> Any:
     Raises:
         SqlFault: It cannot be read.
     """
-    try:
-        return parsed(without_clauses(text))
-    except CatalogFault as fault:
-        raise SqlFault(fault.state, fault.message) from None
+    found = _parsed(text)
+    if isinstance(found, SqlFault):
+        raise SqlFault(found.state, found.message)
+    return found
+
+
+async def read_ahead(text: str) -> None:
+    """Parses a question in a thread if that takes long, so that what follows finds it."""
+    if len(text) > _QUICK:
+        await asyncio.to_thread(_parsed, text)
 
 
 def without_clauses(text: str) -> str:
