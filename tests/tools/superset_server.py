@@ -15,7 +15,7 @@ from tests.tools.conftest import ROOT
 from tests.waiting import until
 
 PROGRAM = ROOT / "build/tools/superset/bin/superset"
-PASSWORD = "only here"  # noqa: S105 - the server is gone after the test
+PASSWORD = "only here"
 _CONFIG = """
 SECRET_KEY = "of a server that is gone after the test"
 SQLALCHEMY_DATABASE_URI = "sqlite:///{folder}/superset.db"
