@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # Compiled modules are kept: hundreds of processes start in the tests, and each would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-daily test test-all test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-state bench-start bench-peers bench-questions lock-peers soak audit clean
+.PHONY: help demo demo-daily test test-all test-tools test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-state bench-start bench-peers bench-questions lock-peers soak audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -31,6 +31,9 @@ test: $(VENV)/dev.stamp  ## The tests to run before each commit, in about nine m
 
 test-all: $(VENV)/dev.stamp  ## Every test there is, in some 45 minutes
 	$(PYTEST)
+
+test-tools: $(VENV)/dev.stamp build/tools/superset.stamp build/tools/dbt.stamp  ## Superset in a browser, and dbt, through the gateway; not part of CI
+	$(BIN)/python -m pytest tests/tools
 
 test-share: $(VENV)/dev.stamp  ## One of twelve shares, SHARE=3/12, of what only test-all runs
 	$(PYTEST) -m slow --share $(SHARE)
@@ -136,6 +139,12 @@ build/peers/%.stamp: benchmarks/drivers/%.txt | $(BIN)/uv
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/peers/$*
 	@if VIRTUAL_ENV=build/peers/$* $(BIN)/uv pip install --quiet --require-hashes -r $<; \
 		then touch $@; else rm -rf build/peers/$* $@; fi
+
+build/tools/%.stamp: tests/tools/%.txt | $(BIN)/uv
+	@echo "Installing $*"
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/tools/$*
+	@VIRTUAL_ENV=build/tools/$* $(BIN)/uv pip install --quiet -r $<
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

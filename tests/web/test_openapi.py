@@ -117,7 +117,7 @@ def test_every_schema_is_one() -> None:
 
 def test_the_page_names_every_address() -> None:
     page = (Path(__file__).parents[2] / "docs/tools.md").read_text()
-    named = set(re.findall(r"^\| `(GET|POST|DELETE)`? ?(?:`?([\w/{}]*)`)?", page, re.MULTILINE))
+    named = set(re.findall(r"^- `(GET|POST|DELETE) ?([\w/{}]*)`", page, re.MULTILINE))
     start = "/api/v1/datasets"
     short = {"{dataset}": "NAME", "{query_id}": "QUERY_ID"}
     for one in OPERATIONS:

@@ -1,0 +1,1 @@
+SELECT * FROM {{ source('public', 'sales') }} WHERE paid
