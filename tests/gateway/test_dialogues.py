@@ -279,10 +279,10 @@ def test_a_client_that_leaves_gives_up_its_statement(
     monkeypatch.setattr("stream_dp.gateway.protocol.connection._LOOK_S", 0.05)
     gateway.world.sleep()
     try:
-        before = gateway.server.n_open
+        until(lambda: gateway.server.n_open == 0)  # those of other tests are gone
         with RawClient(gateway.port) as client:
             client.enter().send(query("SELECT COUNT(*) FROM flights WHERE delay < -20"))
-            until(lambda: gateway.server.n_open > before)
-        until(lambda: gateway.server.n_open <= before)
+            assert gateway.server.n_open == 1
+        until(lambda: gateway.server.n_open == 0)
     finally:
         gateway.wake()
