@@ -16,7 +16,7 @@ from psycopg.adapt import PyFormat, Transformer
 from psycopg.pq import Format
 
 from stream_dp.gateway.pg_types import NAMES, OIDS
-from stream_dp.gateway.protocol.field_values import as_binary, as_text, parameter
+from stream_dp.gateway.protocol.field_values import Parameter, as_binary, as_text, parameter
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
@@ -89,6 +89,23 @@ def test_any_bytes_are_a_value_or_a_fault(data: bytes, kind: str, binary: bool) 
 def test_what_is_no_value_is_refused_without_its_text(text: str, kind: str) -> None:
     with pytest.raises(SqlFault, match=f"^a parameter is not a value of type {kind}$"):
         parameter(text.encode(), kind, binary=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "read"),
+    [
+        ("2026-03-01", "date", "2026-03-01"),
+        ("2026-03-01 +00", "date", "2026-03-01"),
+        ("2026-03-01 10:00:00.5+05:30", "date", "2026-03-01"),
+        ("2026-03", "date", "2026-03"),
+        ("2026-03-01 +02", "timestamp", "2026-03-01 00:00:00"),
+        ("2026-03-01 10:00:00+02", "timestamp", "2026-03-01 10:00:00"),
+        ("2026-03-01T10:00:00+02", "timestamptz", "2026-03-01 08:00:00"),
+        ('{2026-03-01,"2026-03-02 +00"}', "_date", ["2026-03-01", "2026-03-02"]),
+    ],
+)
+def test_times_are_read_as_drivers_write_them(text: str, kind: str, read: Parameter) -> None:
+    assert parameter(text.encode(), kind, binary=False) == read
 
 
 def test_numbers_are_written_as_postgres_writes_them() -> None:

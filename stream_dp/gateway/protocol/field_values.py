@@ -27,6 +27,10 @@ _PACKED: Final = {
     "float8": "!d",
 }
 _TEXTS: Final = frozenset({"text", "varchar", "bpchar", "name", "char", "unknown", "json"})
+_TIMES: Final = frozenset({"date", "timestamp", "timestamptz"})
+_DATE_AND_MORE: Final = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)(?:[ T](?P<time>\d\d:\d\d[\d:.]*))? ?(?P<zone>[+-]\d\d(?::?\d\d)?|Z)?"
+)
 _LONGEST_NUMERIC: Final = 1_000
 _MOST_ITEMS: Final = 10_000
 _WHOLE: Final = frozenset({"int2", "int4", "int8", "oid"})
@@ -145,7 +149,21 @@ def _read_text(text: str, kind: str) -> Parameter:
         return number if kind == "numeric" else int(number) if kind in _WHOLE else float(number)
     if kind.startswith("_"):
         return [None if one is None else _read_text(one, kind[1:]) for one in array_items(text)]
-    return text
+    return _time_text(text.strip(), kind) if kind in _TIMES else text
+
+
+def _time_text(text: str, kind: str) -> str:
+    """Returns a time as a statement has it. JDBC writes a date as ``2026-03-01 +00``.
+
+    Other words, such as the name of a month, are left to whoever reads the statement.
+    """
+    if (found := _DATE_AND_MORE.fullmatch(text)) is None:
+        return text
+    if kind == "date":
+        return found["date"]
+    zone = (found["zone"] or "") if kind == "timestamptz" else ""
+    at = dt.datetime.fromisoformat(f"{found['date']} {found['time'] or '00:00'}{zone}")
+    return (at.astimezone(dt.UTC) if zone else at).replace(tzinfo=None).isoformat(" ")
 
 
 def _truth(text: str) -> bool:

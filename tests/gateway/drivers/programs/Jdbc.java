@@ -1,5 +1,7 @@
+import java.math.BigDecimal;
 import java.sql.Connection;
 import java.sql.DatabaseMetaData;
+import java.sql.Date;
 import java.sql.DriverManager;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
@@ -9,8 +11,11 @@ import java.sql.Statement;
 import java.time.LocalDate;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.StringJoiner;
 import java.util.Scanner;
+import java.util.StringJoiner;
+import java.util.stream.IntStream;
+import org.postgresql.PGConnection;
+import org.postgresql.jdbc.PreferQueryMode;
 import org.postgresql.util.PSQLException;
 
 /** Asks with pgjdbc; see test_programs.py. Usage: java -cp postgresql.jar Jdbc.java URL WRONG ROUNDS */
@@ -22,7 +27,7 @@ public class Jdbc {
     }
 
     static int[] all(ResultSet rows) throws SQLException {
-        return java.util.stream.IntStream.rangeClosed(1, rows.getMetaData().getColumnCount()).toArray();
+        return IntStream.rangeClosed(1, rows.getMetaData().getColumnCount()).toArray();
     }
 
     static void bind(Connection connection, PreparedStatement statement, int place, String given) throws SQLException {
@@ -30,9 +35,13 @@ public class Jdbc {
         switch (kind) {
             case "int" -> statement.setInt(place, Integer.parseInt(value));
             case "float" -> statement.setDouble(place, Double.parseDouble(value));
-            case "Decimal" -> statement.setBigDecimal(place, new java.math.BigDecimal(value));
+            case "Decimal" -> statement.setBigDecimal(place, new BigDecimal(value));
             case "bool" -> statement.setBoolean(place, Boolean.parseBoolean(value));
-            case "date" -> statement.setObject(place, LocalDate.parse(value));
+            case "date" -> { // the old class is sent with a zone, and without a type
+                boolean isSimple = connection.unwrap(PGConnection.class).getPreferQueryMode() == PreferQueryMode.SIMPLE;
+                if (place == 1 && !isSimple) statement.setDate(place, Date.valueOf(value));
+                else statement.setObject(place, LocalDate.parse(value));
+            }
             case "list" -> statement.setArray(place, connection.createArrayOf("text", value.split(",")));
             default -> statement.setString(place, value);
         }
