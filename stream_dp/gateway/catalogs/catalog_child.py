@@ -30,7 +30,7 @@ UNKNOWN_VIEW: Final = "unknown view"
 _MOST_VIEWS: Final = 16
 _OPEN: Final = 3
 
-_LONGEST_S = 60
+_LONGEST_S: Final = 60
 
 
 def framed(message: dict[str, Any]) -> bytes:
