@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeVar, cast
 from stream_dp.client.client_methods import ClientMethods
 from stream_dp.client.kafka.credentials import TokenSource
 from stream_dp.client.kafka.exchange import Exchange
-from stream_dp.client.kafka.mailbox import Reply
+from stream_dp.client.kafka.mailbox import CLOSED, Reply
 from stream_dp.client.kafka.session import Session
 from stream_dp.client.statements.written_query import AnswerT, Condition, Query, query_of
 from stream_dp.errors import StreamDPError
@@ -127,6 +127,9 @@ class AsyncClient(ClientMethods):
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():  # the client was closed before its turn came
+                raise StreamDPError(CLOSED) from None
             if undo is not None:
                 future.add_done_callback(partial(_undo, undo))
             raise

@@ -197,7 +197,7 @@ COUNTS = [50.0, 200.0, 120.0, 10.0, 70.0]
     [
         ("", ["Bonn", "Graz", "Lyon", "other", None]),
         ("ORDER BY n DESC", ["Graz", "Lyon", None, "Bonn", "other"]),
-        ("ORDER BY 1", [None, "Bonn", "Graz", "Lyon", "other"]),
+        ("ORDER BY 1", ["Bonn", "Graz", "Lyon", "other", None]),
         ("ORDER BY city NULLS LAST LIMIT 2", ["Bonn", "Graz"]),
         ("ORDER BY city DESC NULLS FIRST LIMIT 2", [None, "other"]),
         ("ORDER BY n LIMIT 2 OFFSET 1", ["Bonn", None]),

@@ -16,6 +16,7 @@ class Grammar(sqlglot.Dialect):  # type: ignore[misc]
     """
 
     STRICT_JSON_PATH_SYNTAX: ClassVar[bool] = False
+    NULL_ORDERING: ClassVar[str] = "nulls_are_last"
 
     class Tokenizer(sqlglot.Tokenizer):  # type: ignore[misc]
         """Reads names in double quotes, as the standard has them, and in backticks, as MySQL writes them."""
