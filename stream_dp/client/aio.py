@@ -128,7 +128,9 @@ class AsyncClient(ClientMethods):
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task is not None and not task.cancelling():  # the client was closed before its turn came
+            if (
+                task is not None and not task.cancelling()
+            ):  # the client was closed before its turn came
                 raise StreamDPError(CLOSED) from None
             if undo is not None:
                 future.add_done_callback(partial(_undo, undo))

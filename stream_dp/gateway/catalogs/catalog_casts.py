@@ -54,7 +54,7 @@ def cast(node: Any, kind: str | None, to: str, functions: ViewFunctions) -> Type
         functions: What knows the names of oids.
 
     Raises:
-        CatalogFault: The type does not exist, or a text is no value of it.
+        CatalogFault: The type does not exist, or it has no such value.
     """
     to = BASES.get(to, to)
     if to not in OIDS:

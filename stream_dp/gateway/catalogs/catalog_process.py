@@ -141,9 +141,7 @@ class CatalogProcess:
         except (asyncio.IncompleteReadError, ConnectionError):
             raise CatalogFault("53200", _TOO_MUCH) from None
         finally:
-            if (
-                reply is None
-            ):  # also if whoever asked is cancelled: the next reply must not be another's
+            if reply is None:  # also if a caller is cancelled: the next reply must not be another's
                 await self._end()
         if reply is None:
             raise CatalogFault("54000", "the answer is too long; add LIMIT")

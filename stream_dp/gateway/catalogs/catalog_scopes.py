@@ -1,4 +1,4 @@
-"""Which tables the parts of a statement see, and which columns these have."""
+"""The tables that the parts of a statement see, and their columns."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Typed = tuple[Any, str | None]
 
 
 def quoted(name: str) -> Any:
-    """Returns a name that is no keyword."""
+    """Returns a name in quotes, which a keyword needs."""
     return exp.to_identifier(name, quoted=True)
 
 

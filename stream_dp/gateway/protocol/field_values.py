@@ -155,7 +155,7 @@ def _read_text(text: str, kind: str) -> Parameter:
 def _time_text(text: str, kind: str) -> str:
     """Returns a time as a statement has it. JDBC writes a date as ``2026-03-01 +00``.
 
-    Other words, such as the name of a month, are left to whoever reads the statement.
+    Other words, such as the name of a month, stay as they are.
     """
     if (found := _DATE_AND_MORE.fullmatch(text)) is None:
         return text
