@@ -242,4 +242,11 @@ def _read(kind: type[Settings], given: dict[str, Any]) -> Settings:
     except InvalidInput as error:
         name = f"STREAM_DP_KAFKA_{error.field.upper()}"
         raise InvalidInput(name, error.problem, error.fix) from None
+    for field in ("identity_keys", "identity_issuer", "web_token_header"):
+        if settings.identity == "off" and getattr(settings, field, None) is not None:
+            raise InvalidInput(
+                f"STREAM_DP_{field.upper()}",
+                "it is set, but no query needs a token",
+                "set STREAM_DP_IDENTITY=required, or unset it",
+            )
     return settings

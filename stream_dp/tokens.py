@@ -314,13 +314,6 @@ def verifier_of(settings: ServerSettings) -> Verifier | None:
         InvalidInput: A setting is missing, means nothing without another one, or is not safe.
     """
     if settings.identity == "off":
-        for name in ("identity_keys", "identity_issuer", "web_token_header"):
-            if getattr(settings, name, None) is not None:
-                raise InvalidInput(
-                    f"STREAM_DP_{name.upper()}",
-                    "it is set, but no query needs a token",
-                    "set STREAM_DP_IDENTITY=required, or unset it",
-                )
         return None
     if settings.identity_keys is None:
         raise InvalidInput(

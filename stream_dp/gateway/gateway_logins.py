@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from stream_dp.client import AsyncClient
@@ -24,7 +24,9 @@ from stream_dp.gateway.protocol.client_messages import StartUp
 from stream_dp.gateway.protocol.login import ClientStart
 from stream_dp.gateway.protocol.sql_fault import SqlFault, wrong_password
 from stream_dp.messages.message_base import ID_PATTERN
-from stream_dp.tokens import Token, Verifier
+
+if TYPE_CHECKING:
+    from stream_dp.tokens import Token, Verifier
 
 _log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stream_dp.client import AsyncClient
 from stream_dp.errors import InvalidInput
@@ -17,7 +18,9 @@ from stream_dp.gateway.deployment import Deployment
 from stream_dp.gateway.gateway_logins import Admission, is_this_machine
 from stream_dp.gateway.gateway_server import GatewayServer
 from stream_dp.settings import GatewaySettings
-from stream_dp.tokens import verifier_of
+
+if TYPE_CHECKING:
+    from stream_dp.tokens import Verifier
 
 _ANALYST = "gateway"
 """The name of the client that reads. Those who ask have names of their own."""
@@ -32,7 +35,7 @@ async def running(settings: GatewaySettings) -> AsyncIterator[asyncio.Server]:
         ServerUnavailable: No broker answers, or the port is taken.
     """
     is_local = is_this_machine(settings.gateway_bind) or settings.gateway_open
-    tls, verifier = _tls(settings), verifier_of(settings)
+    tls, verifier = _tls(settings), _verifier(settings)
     accounts = None if settings.gateway_accounts is None else Path(settings.gateway_accounts)
     if accounts is not None:
         accounts_in(accounts)
@@ -69,6 +72,15 @@ async def running(settings: GatewaySettings) -> AsyncIterator[asyncio.Server]:
             with contextlib.suppress(asyncio.CancelledError):
                 await watching
         await deployment.close()
+
+
+def _verifier(settings: GatewaySettings) -> Verifier | None:
+    """Returns what verifies tokens. Where none are needed, what reads them is not loaded either."""
+    if settings.identity == "off":
+        return None
+    from stream_dp.tokens import verifier_of
+
+    return verifier_of(settings)
 
 
 def _tls(settings: GatewaySettings) -> ssl.SSLContext | None:
