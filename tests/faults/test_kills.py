@@ -34,13 +34,13 @@ POINTS = {
     CrashPoint.BEFORE_CHECKPOINT: 1,
     CrashPoint.AFTER_CHECKPOINT: 2,
     CrashPoint.BEFORE_TRUNCATION: 1,
-    CrashPoint.AFTER_TRUNCATION: 2,
+    CrashPoint.AFTER_TRUNCATION: 1,
 }
 ELSEWHERE = {CrashPoint.IN_ERASURE}
 """See ``test_persons_under_kills``."""
 CHAINS = 2
 """Lives that are lived at once; in each, one worker after the other dies, every one at another point."""
-ROUND_BYTES = 400_000
+ROUND_BYTES = 100_000
 """Some phases long."""
 
 
