@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ Run = Callable[..., Any]
 Write = Callable[..., Path]
 SMALL = ("--queries", 40, "--phases", 2)
 _events: list[tuple[str, str]] | None = None
+_others: set[int | None] = set()
 
 
 @pytest.fixture
@@ -39,17 +41,23 @@ def advise(run: Run, write: Write) -> Run:
 
 @pytest.fixture
 def opened() -> Iterator[list[tuple[str, str]]]:
-    """Every file that is opened and every address that is connected to, meanwhile."""
-    global _events
+    """Every file that is opened and every address that is connected to, meanwhile.
+
+    Threads that other tests have left do not count.
+    """
+    global _events, _others
     if _events is None:
         sys.addaudithook(_note)
     _events = []
+    _others = {each.ident for each in threading.enumerate()} - {threading.get_ident()}
     yield _events
     _events = []
 
 
 def _note(event: str, facts: tuple[object, ...]) -> None:
-    if _events is not None and event in {"open", "socket.connect"}:
+    if event not in {"open", "socket.connect"} or threading.get_ident() in _others:
+        return
+    if _events is not None:
         _events.append((event, str(facts[0] if event == "open" else facts[1])))
 
 

@@ -18,7 +18,7 @@ from kafka import KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 
 from stream_dp.messages import TOPICS
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.kafka
 
@@ -340,7 +340,7 @@ def test_a_source_is_tried_before_it_is_read(
     assert f"there is no topic {topic}" in served(*check).err
     with KafkaAdminClient(bootstrap_servers=servers) as admin:
         admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
-    assert "holds no records" in served(*check).err
+    until(lambda: "holds no records" in served(*check).err)
     producer = KafkaProducer(bootstrap_servers=servers)
     producer.send(topic, b"\0\0\0\0\7{}")
     for n in range(90):
