@@ -60,6 +60,13 @@ _OWN: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Our own settings: what they are at first, and what they may be."""
 
+_AT_FIRST: Final[Mapping[str, str]] = {
+    **{name.lower(): value for name, value in _REPORTED.items()},
+    **_OTHERS,
+    **{name: at_first for name, (at_first, _) in _OWN.items()},
+}
+"""All settings that there are, by their names in small letters."""
+
 _FIXED: Final = frozenset(
     {
         "server_version",
@@ -95,14 +102,11 @@ class SessionSettings:
     """
 
     def __init__(self, given: Mapping[str, str], user: str) -> None:
-        own = {name: at_first for name, (at_first, _) in _OWN.items()}
-        reported = {name.lower(): value for name, value in _REPORTED.items()}
-        self._first = {**reported, **_OTHERS, **own, "session_authorization": user}
-        self._values = dict(self._first)
+        self._values = {"session_authorization": user}
         self._before: dict[str, str] | None = None
         self._local = set[str]()
         for name, value in given.items():
-            if name in self._first and name not in _FIXED:
+            if name in _AT_FIRST and name not in _FIXED:
                 self.change(name, value)
         self._first = dict(self._values)
 
@@ -112,14 +116,15 @@ class SessionSettings:
         Raises:
             SqlFault: There is none of this name.
         """
-        if name not in self._values:
+        found = self._values.get(name, _AT_FIRST.get(name))
+        if found is None:
             raise SqlFault("42704", f'unrecognized configuration parameter "{name}"')
-        return self._values[name]
+        return found
 
     @property
     def values(self) -> Mapping[str, str]:
         """All settings by name."""
-        return self._values
+        return {**_AT_FIRST, **self._values}
 
     def begin(self) -> None:
         """Begins a transaction."""
@@ -128,12 +133,17 @@ class SessionSettings:
     def end(self, *, is_kept: bool) -> None:
         """Ends a transaction. What it set is kept, unless it was set for the transaction alone."""
         before = self._values if self._before is None else self._before
-        for name in self._local if is_kept else {*self._values}:
-            if name in before:
-                self._values[name] = before[name]
-            else:
-                del self._values[name]
+        if is_kept:
+            for name in self._local:
+                self._restore(name, before)
+        else:
+            self._values = dict(before)
         self._before, self._local = None, set()
+
+    def _restore(self, name: str, before: Mapping[str, str]) -> None:
+        self._values.pop(name, None)
+        if name in before:
+            self._values[name] = before[name]
 
     def change(self, name: str, value: str, *, is_local: bool = False) -> None:
         """Sets a setting. One that no server of ours reads is kept too, as tools set many.
@@ -162,7 +172,7 @@ class SessionSettings:
             raise SqlFault("54000", f"a setting is longer than {_LONGEST_VALUE:,} characters")
         if name in _FIXED:
             raise SqlFault("55P02", f'parameter "{name}" cannot be changed')
-        if name not in self._values and len(self._values) >= _MOST:
+        if len(self._values) >= _MOST and name not in self._values:
             raise SqlFault("54000", "there are too many settings")
         if is_local and self._before is None:
             return
@@ -173,42 +183,40 @@ class SessionSettings:
         """Sets one setting, or all, to what it was at first."""
         if name is None:
             self._values = dict(self._first)
-        elif name in self._first:
-            self._values[name] = self._first[name]
+        else:
+            self._restore(name, self._first)
 
     def reported(self) -> Iterator[tuple[str, str]]:
         """Yields the settings that drivers follow."""
         for name in _REPORTED:
-            yield name, self._values[name.lower()]
+            yield name, self[name.lower()]
 
     @property
     def has_bars(self) -> bool:
         """Whether columns of error bars follow the selected ones."""
-        return self._values["stream_dp.error_bars"] == "on"
+        return self["stream_dp.error_bars"] == "on"
 
     @property
     def has_notices(self) -> bool:
         """Whether prices and notes come along as notices."""
-        return self._values["stream_dp.notices"] == "on"
+        return self["stream_dp.notices"] == "on"
 
     @property
     def at_most(self) -> float | None:
         """The largest share of any phase's budget that one statement may take. None for no limit."""
-        said = self._values["stream_dp.at_most"]
+        said = self["stream_dp.at_most"]
         return float(said) if said else None
 
     @property
     def last_phases(self) -> int | None:
         """The number of latest phases that statements are about. None for all."""
-        said = self._values["stream_dp.last_phases"]
+        said = self["stream_dp.last_phases"]
         return int(said) if said else None
 
     @property
     def timeout_s(self) -> float:
         """The seconds after which a statement ends."""
-        found = re.fullmatch(
-            r"(\d+(?:\.\d+)?)\s*([a-z]*)", self._values["statement_timeout"].strip()
-        )
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", self["statement_timeout"].strip())
         if found is None or found[2] not in _SECONDS:
             return _DEFAULT_S
         return min(float(found[1]) * _SECONDS[found[2]], _LONGEST_S) or _DEFAULT_S
