@@ -173,9 +173,9 @@ class GatewaySettings(ServerSettings):
     Attributes:
         gateway_port: The port on which it speaks the Postgres protocol.
         gateway_bind: The address on which it does. Others than those of this machine need a certificate.
-        gateway_cert_file: PEM file with the certificate of the gateway, with which connections are encrypted.
+        gateway_cert_file: PEM file with the certificate that encrypts connections.
         gateway_key_file: PEM file with the key of that certificate.
-        gateway_accounts: The file of the accounts of tools that store one password for years.
+        gateway_accounts: The file of the accounts of tools that keep one password.
         gateway_open: Whether everybody who reaches the port may ask in any name, without encryption. It is
             for a container whose port is published on this machine alone.
     """

@@ -27,19 +27,17 @@ from stream_dp.messages.message_base import (
     Reply,
     Request,
 )
-from stream_dp.settings import WorkerSettings
+from stream_dp.settings import GatewaySettings, ServerSettings, WorkerSettings
 
 _DOCS = Path(__file__).parents[1] / "docs"
 
 
 def configuration() -> str:
-    """All settings of a worker: what they mean, what they accept, and their defaults."""
-    rows = []
-    for name, (meaning, default) in _meanings().items():
-        field = WorkerSettings.model_fields[name]
-        rows.append(
-            f"| `STREAM_DP_{name.upper()}` | {default or _default(field)} | {_accepted(field)} | {meaning} |"
-        )
+    """All settings of a worker and of a gateway: what they mean, what they accept, and their defaults."""
+    of_worker = _rows(WorkerSettings, WorkerSettings.model_fields)
+    of_gateway = _rows(
+        GatewaySettings, GatewaySettings.model_fields.keys() - ServerSettings.model_fields
+    )
     return f"""\
 # Configuration
 
@@ -52,7 +50,13 @@ This page is generated from the code by `make pages`.
 
 | variable | default | accepts | meaning |
 |---|---|---|---|
-{chr(10).join(rows)}
+{of_worker}
+
+`stream-dp gateway` reads those of Kafka, the topics and identity, and:
+
+| variable | default | accepts | meaning |
+|---|---|---|---|
+{of_gateway}
 
 The other [commands](commands.md) read `STREAM_DP_KAFKA_*` and the variables that match their own options:
 `STREAM_DP_BOOTSTRAP_SERVERS`, `STREAM_DP_REDIS_URL`, `STREAM_DP_TOPIC_PREFIX` and `STREAM_DP_STATE_DIR`.
@@ -62,12 +66,17 @@ Python's `Client()` and `AsyncClient()` read the same variables if you give them
 """
 
 
-def _meanings() -> dict[str, tuple[str, str]]:
-    """Reads the meaning and the default of each setting from the docstring."""
-    return {
-        name: (meaning.removesuffix("."), default)
-        for name, (meaning, default) in documented(WorkerSettings).items()
-    }
+def _rows(settings: type[ServerSettings], names: Collection[str]) -> str:
+    """The lines of a table of settings, whose meanings and defaults stand in docstrings."""
+    said = documented(settings)
+    rows = []
+    for name, field in settings.model_fields.items():
+        if name in names:
+            meaning, default = said[name]
+            shown = default or _default(field)
+            about = meaning.removesuffix(".")
+            rows.append(f"| `STREAM_DP_{name.upper()}` | {shown} | {_accepted(field)} | {about} |")
+    return "\n".join(rows)
 
 
 def _default(field: FieldInfo) -> str:
