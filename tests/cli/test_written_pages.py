@@ -12,7 +12,7 @@ import click
 import pytest
 
 from stream_dp.cli import root
-from stream_dp.settings import WorkerSettings
+from stream_dp.settings import GatewaySettings, WorkerSettings
 
 ROOT = Path(__file__).parents[2]
 PAGES = runpy.run_path(str(ROOT / "tools/pages.py"))["PAGES"]
@@ -28,7 +28,8 @@ def test_a_page_that_follows_from_the_code_is_what_make_pages_writes(name: str) 
 def test_the_configuration_says_defaults_bounds_and_choices() -> None:
     page = PAGES["configuration.md"]()
     rows = re.findall(r"^\| `STREAM_DP_(\w+)` \| (.*?) \| (.*?) \| (.+?) \|$", page, re.MULTILINE)
-    assert [name.lower() for name, *_ in rows] == list(WorkerSettings.model_fields)
+    fields = WorkerSettings.model_fields | GatewaySettings.model_fields
+    assert [name.lower() for name, *_ in rows] == list(fields)
     said = {name: (default, accepted) for name, default, accepted, _ in rows}
     assert said["SESSION_TIMEOUT_S"] == ("`10`", "a number, 1 to 90")
     assert said["STALL_TIMEOUT_S"] == ("`300`", "a number, at least 1")
