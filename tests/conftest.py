@@ -154,7 +154,8 @@ def _one_for_all_processes(
 ) -> Iterator[str]:
     """What ``start`` says of something that one process of this run starts, and all of them use.
 
-    The process that has started it waits in the end until no other one uses it.
+    The process that has started it waits in the end until no other one uses it. One that had no use for it so
+    far starts another one then.
     """
     folder = made.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -176,6 +177,7 @@ def _one_for_all_processes(
             fcntl.flock(said, fcntl.LOCK_UN)
             yield found
             fcntl.flock(users, fcntl.LOCK_EX)
+            said.truncate(0)  # a process that comes later starts it again
 
 
 @pytest.fixture(scope="session")
