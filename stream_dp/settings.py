@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -18,6 +19,14 @@ BLOCK_CACHE_MB: Final = 256
 _KEY_BYTES: Final = 32
 
 Settings = TypeVar("Settings", bound="ServerSettings")
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether only this machine can reach what is served on ``host``."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class ServerSettings(BaseSettings):

@@ -8,7 +8,6 @@ alike. Nothing here reads the clock to decide.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import logging
 import math
@@ -18,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
@@ -28,12 +27,10 @@ from jwt.api_jws import decode_complete, get_unverified_header
 
 from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable, StreamDPError
 from stream_dp.messages.message_base import ID_PATTERN
+from stream_dp.settings import ServerSettings, is_loopback
 
 HEADER: Final = "authorization"
 """The header of a record on ``queries``, and of a request to the HTTP API, that carries the token."""
-
-if TYPE_CHECKING:
-    from stream_dp.settings import ServerSettings
 
 _log = logging.getLogger(__name__)
 
@@ -374,18 +371,11 @@ def _is_safe_url(where: str) -> bool:
         host = parts.hostname or ""
     except ValueError:
         host = ""
-    if not host or not (parts.scheme == "https" or (parts.scheme == "http" and _is_local(host))):
+    if not host or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))):
         raise InvalidInput(
             _SETTING, "it is a URL that others could answer", "use https://, or the path of a file"
         )
     return True
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _state_of(path: Path) -> object:
@@ -423,7 +413,7 @@ class _NoRedirect(HTTPRedirectHandler):
 def _fetched(url: str) -> bytes:
     request = Request(url, headers={"Accept": "application/json"})  # noqa: S310 - it was checked
     handlers: list[Any] = [_NoRedirect]
-    if _is_local(urlsplit(url).hostname or ""):
+    if is_loopback(urlsplit(url).hostname or ""):
         handlers.append(
             ProxyHandler({})
         )  # a proxy is another machine, and could answer in its place

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import math
 import re
@@ -240,11 +239,3 @@ class LoginFailures:
 
 def _delay_s(failures: int) -> float:
     return min(_FIRST_DELAY_S * 2.0 ** min(failures, 10), _LONGEST_DELAY_S)
-
-
-def is_this_machine(host: str) -> bool:
-    """Returns whether an address is one of this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -15,9 +15,9 @@ from stream_dp.client import AsyncClient
 from stream_dp.errors import InvalidInput
 from stream_dp.gateway.accounts import accounts_in
 from stream_dp.gateway.deployment import Deployment
-from stream_dp.gateway.gateway_logins import Admission, is_this_machine
+from stream_dp.gateway.gateway_logins import Admission
 from stream_dp.gateway.gateway_server import GatewayServer
-from stream_dp.settings import GatewaySettings
+from stream_dp.settings import GatewaySettings, is_loopback
 
 if TYPE_CHECKING:
     from stream_dp.tokens import Verifier
@@ -34,7 +34,7 @@ async def running(settings: GatewaySettings) -> AsyncIterator[asyncio.Server]:
         InvalidInput: Others could read what clients send, or anybody could ask.
         ServerUnavailable: No broker answers, or the port is taken.
     """
-    is_local = is_this_machine(settings.gateway_bind) or settings.gateway_open
+    is_local = is_loopback(settings.gateway_bind) or settings.gateway_open
     tls, verifier = _tls(settings), _verifier(settings)
     accounts = None if settings.gateway_accounts is None else Path(settings.gateway_accounts)
     if accounts is not None:

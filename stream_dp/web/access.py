@@ -6,7 +6,6 @@ A role's token opens pages. An analyst's signed token opens the analysts' pages 
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import re
 import secrets
 import time
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from stream_dp.errors import InvalidInput, InvalidMessage
+from stream_dp.settings import is_loopback
 from stream_dp.tokens import NO_TOKEN, Token, Verifier
 
 Role = Literal["analyst", "operator"]
@@ -61,14 +61,6 @@ class Asker:
 _ASKER: Final = web.RequestKey("asker", Asker)
 _FAULT: Final = web.RequestKey("fault", InvalidMessage)
 """What is kept with a request that has a signed token: its ``Asker``, or the fault of the token."""
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether only this machine can reach pages that are served on ``host``."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class Access:

@@ -15,8 +15,8 @@ from stream_dp.broker import Broker
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Topics
 from stream_dp.pipeline.app import create_app
-from stream_dp.settings import WorkerSettings
-from stream_dp.web.access import Access, is_loopback
+from stream_dp.settings import WorkerSettings, is_loopback
+from stream_dp.web.access import Access
 from stream_dp.web.http_api.api import Api
 from stream_dp.web.http_api.openapi import openapi, operations_of
 from stream_dp.web.metrics_port import serve_metrics
