@@ -25,6 +25,7 @@ from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
     MOST_QUOTED,
     Answer,
+    Definition,
     QuotedAnswer,
     QuotedBundle,
     RefusedAnswer,
@@ -62,7 +63,11 @@ def _parsed(session: Session, dataset: str, text: str) -> dict[str, Any]:
 
 def schema_of(session: Session, dataset: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Returns the attributes of a data set, and whose rows it protects, as SQL is read with them."""
-    found = definition(session, dataset)
+    return schema_in(definition(session, dataset))
+
+
+def schema_in(found: Definition) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Returns the same of a definition."""
     unit = found.privacy.unit
     attributes = [attribute.model_dump() for attribute in found.attributes]
     return attributes, None if unit is None else unit.model_dump()

@@ -148,14 +148,15 @@ def _public_tables(session: Session, name: str, joined: Sequence[str]) -> list[D
 
 def _joined(session: Session) -> dict[str, Dimension]:
     """Returns the public tables as a plan joins them."""
-    from stream_dp.sql import Dimension
+    return {name: as_joined(table) for name, table in dimensions(session).items()}
 
-    return {
-        name: Dimension(
-            name, table.key, dict(zip(table.columns, table.types, strict=True)), table.lines()
-        )
-        for name, table in dimensions(session).items()
-    }
+
+def as_joined(table: DimensionTable) -> Dimension:
+    """Returns a public table as a plan joins it."""
+    from stream_dp.sql import Dimension  # sqlglot is slow to load
+
+    types = dict(zip(table.columns, table.types, strict=True))
+    return Dimension(table.dimension, table.key, types, table.lines())
 
 
 def ask_statements(

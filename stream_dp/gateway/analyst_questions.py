@@ -65,9 +65,8 @@ class AnalystQuestions:
         )
 
     async def describe(self, text: str, settings: SessionSettings) -> Columns:
-        await self._login.check()
-        facts = await self._facts(text)
-        if self._is_about_catalogs(text, facts):
+        facts, is_apart = await self._read(text)
+        if is_apart:
             catalogs = self._deployment.catalogs
             return await self._in_turn(
                 catalogs.describe(apart(text), self._view(facts), settings.values)
@@ -77,9 +76,8 @@ class AnalystQuestions:
         return columns_of(plan, has_bars=settings.has_bars)
 
     async def answer(self, text: str, settings: SessionSettings) -> StatementResult:
-        await self._login.check()
-        facts = await self._facts(text)
-        if self._is_about_catalogs(text, facts):
+        facts, is_apart = await self._read(text)
+        if is_apart:
             catalogs = self._deployment.catalogs
             found = await self._in_turn(catalogs.answer(text, self._view(facts), settings.values))
             return StatementResult(found.columns, found.rows)
@@ -98,9 +96,8 @@ class AnalystQuestions:
         return self._deployment.result(text, dataset, plan, answers, has_bars=settings.has_bars)
 
     async def price(self, text: str, settings: SessionSettings) -> Sequence[str]:
-        await self._login.check()
-        facts = await self._facts(text)
-        if self._is_about_catalogs(text, facts):
+        facts, is_apart = await self._read(text)
+        if is_apart:
             return ["Public tables alone  (cost=0.00..0.00 rows=1 width=8)", NOTHING_ASKED]
         dataset, plan = await self._deployment.plan(text, facts, self._login.seen)
         client = await self._client()
@@ -125,27 +122,27 @@ class AnalystQuestions:
 
     # ------------------------------------------------------------ pieces
 
-    async def _facts(self, text: str) -> PublishedFacts:
-        """Returns the facts: read again where the statement may be about what has just changed."""
+    async def _read(self, text: str) -> tuple[PublishedFacts, bool]:
+        """Reads a question. Returns the facts, and whether it is about catalogs and public tables alone.
+
+        The facts are read again where the question may be about what has just changed.
+        """
+        await self._login.check()
         reader = self._deployment.reader
         facts = reader.facts
         await read_ahead(text)
         tree = _tree(text)
         if tree is None:
-            return facts
+            return facts, False
         withs = {one.alias.lower() for one in tree.find_all(exp.CTE)}
         ages = [
             _age(table.db.lower(), table.name.lower(), facts)
             for table in tree.find_all(exp.Table)
             if table.db or table.name.lower() not in withs
         ]
-        return await reader.fresh(min(ages, default=math.inf))
-
-    def _is_about_catalogs(self, text: str, facts: PublishedFacts) -> bool:
-        tree = _tree(text)
-        return tree is not None and is_about_catalogs(
-            tree, self._deployment.tables(facts, self._login.seen)
-        )
+        facts = await reader.fresh(min(ages, default=math.inf))
+        tables = self._deployment.tables(facts, self._login.seen)
+        return facts, is_about_catalogs(tree, tables)
 
     def _view(self, facts: PublishedFacts) -> CatalogView:
         seen = self._login.seen

@@ -8,12 +8,14 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from sqlglot import exp
 
 from stream_dp import sql
 from stream_dp.client import AsyncClient
+from stream_dp.client.asked_queries import schema_in
+from stream_dp.client.asked_statements import as_joined
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.gateway.catalogs.catalog_process import CatalogProcess
 from stream_dp.gateway.catalogs.catalog_tables import CatalogTable
@@ -22,16 +24,13 @@ from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.gateway.protocol.statement_result import StatementResult
 from stream_dp.gateway.protocol.statement_texts import tree_of
 from stream_dp.gateway.published_facts import FactsReader, PublishedFacts
-from stream_dp.gateway.shared_answers import Answers, SharedAnswers
+from stream_dp.gateway.shared_answers import Answers, SharedAnswers, keep_latest
 from stream_dp.gateway.statement_rows import rows_of
 from stream_dp.gateway.waiting_rooms import WaitingRooms
 from stream_dp.messages import Definition, Event
-from stream_dp.sql import Dimension, StatementPlan
+from stream_dp.sql import StatementPlan
 
 _log = logging.getLogger(__name__)
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 _PLANS: Final = 1_000
 _RESULTS: Final = 1_000
@@ -149,7 +148,7 @@ class Deployment:
             return known.result
         found = rows_of(text, dataset, plan, answers, has_bars=has_bars)
         if answers and len(found.rows) * len(found.columns or ()) <= _MOST_VALUES:
-            _keep(self._results, key, _Shown(answers, plan, found), _RESULTS)
+            keep_latest(self._results, key, _Shown(answers, plan, found), _RESULTS)
         return found
 
     def tables(
@@ -158,7 +157,7 @@ class Deployment:
         """Returns all tables that somebody may see."""
         if (found := self._tables.get((facts.version, seen))) is None:
             found = facts.tables(seen)
-            _keep(self._tables, (facts.version, seen), found, _VIEWS)
+            keep_latest(self._tables, (facts.version, seen), found, _VIEWS)
         return found
 
     def phases(self, dataset: str) -> int:
@@ -176,7 +175,7 @@ class Deployment:
         key, known = (facts.version, text), facts.seen(seen)
         if (found := self._plans.get(key)) is None:
             found = await asyncio.to_thread(_planned, text, facts, known)
-            _keep(self._plans, key, found, _PLANS)
+            keep_latest(self._plans, key, found, _PLANS)
         if found[0] not in known:
             raise unknown_table(found[0])
         return found
@@ -191,14 +190,6 @@ class _Shown:
     result: StatementResult
 
 
-def _keep(known: OrderedDict[K, V], key: K, value: V, most: int) -> None:
-    """Keeps a value with the latest others."""
-    known[key] = value
-    known.move_to_end(key)
-    if len(known) > most:
-        known.popitem(last=False)
-
-
 def _planned(
     text: str, facts: PublishedFacts, known: Mapping[str, Definition]
 ) -> tuple[str, StatementPlan]:
@@ -207,22 +198,10 @@ def _planned(
     name = (names.dataset or "").lower()
     if name not in known:
         raise unknown_table(name)
-    definition = known[name]
-    unit = definition.privacy.unit
-    dimensions = {
-        one: Dimension(
-            one, table.key, dict(zip(table.columns, table.types, strict=True)), table.lines()
-        )
-        for one, table in facts.dimensions.items()
-        if one in {joined.lower() for joined in names.joined}
-    }
-    plan = sql.plan(
-        text,
-        [attribute.model_dump() for attribute in definition.attributes],
-        dataset=name,
-        unit=None if unit is None else unit.model_dump(),
-        dimensions=dimensions,
-    )
+    attributes, unit = schema_in(known[name])
+    joined = {each.lower() for each in names.joined} & facts.dimensions.keys()
+    dimensions = {each: as_joined(facts.dimensions[each]) for each in joined}
+    plan = sql.plan(text, attributes, dataset=name, unit=unit, dimensions=dimensions)
     return name, _with_names_of_postgres(text, plan)
 
 

@@ -7,13 +7,16 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from stream_dp.client import AsyncClient, Refusal, Rejection
 from stream_dp.client.statements.statement import Statement, statement_of
 from stream_dp.gateway.waiting_rooms import WaitingRooms
 from stream_dp.messages import NoisyAnswer
 from stream_dp.sql import StatementPlan
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 Answers: TypeAlias = tuple[NoisyAnswer, ...]
 """The answers to the queries of a statement, in their order."""
@@ -83,10 +86,10 @@ class SharedAnswers:
         async with self._rooms.of(analyst):
             (found,) = await client.ask_statements([asked], timeout_s=_TIMEOUT_S)
         if isinstance(found, Refusal | Rejection):
-            _keep(self._refused, base, self._refused.get(base, 0) + 1)
+            keep_latest(self._refused, base, self._refused.get(base, 0) + 1, _REMEMBERED)
             raise found
         if len(found.rows) * len(found.columns) <= _MOST_VALUES:
-            _keep(self._known, base, found.answers)
+            keep_latest(self._known, base, found.answers, _REMEMBERED)
         return found.answers
 
     def _ended(self, base: str, task: asyncio.Task[Answers]) -> None:
@@ -95,9 +98,11 @@ class SharedAnswers:
             task.exception()  # those who waited were told
 
 
-def _keep(known: OrderedDict[str, Any], key: str, value: object) -> None:
+def keep_latest(known: OrderedDict[K, V], key: K, value: V, most: int) -> None:
+    """Keeps a value with the latest others, at most ``most`` in all."""
     known[key] = value
-    if len(known) > _REMEMBERED:
+    known.move_to_end(key)
+    if len(known) > most:
         known.popitem(last=False)
 
 
