@@ -34,7 +34,9 @@ _DATE_AND_MORE: Final = re.compile(
 _LONGEST_NUMERIC: Final = 1_000
 _MOST_ITEMS: Final = 10_000
 _WHOLE: Final = frozenset({"int2", "int4", "int8", "oid"})
-_NUMBERS: Final = frozenset({"float4", "float8", "numeric"})
+NUMBERS: Final = frozenset({*_WHOLE, "float4", "float8", "numeric"})
+"""The types of numbers."""
+
 _WHOLE_FORM: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _NUMBER_FORM: Final = re.compile(
     r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?"
@@ -141,7 +143,7 @@ def _read_text(text: str, kind: str) -> Parameter:
         raise ValueError
     if kind == "bool":
         return _truth(text.strip().lower())
-    if kind in _WHOLE or kind in _NUMBERS:
+    if kind in NUMBERS:
         form, number = _WHOLE_FORM if kind in _WHOLE else _NUMBER_FORM, text.strip(_BLANKS)
         if form.fullmatch(number) is None:
             raise ValueError

@@ -17,7 +17,7 @@ from stream_dp.errors import InvalidQuery
 from stream_dp.gateway.catalogs.catalog_syntax import parsed
 from stream_dp.gateway.catalogs.catalog_tables import CatalogFault
 from stream_dp.gateway.pg_types import NAMES, OIDS, type_named
-from stream_dp.gateway.protocol.field_values import Parameter
+from stream_dp.gateway.protocol.field_values import NUMBERS, Parameter
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.precision_texts import read_clauses
 
@@ -31,12 +31,10 @@ MOST_CHARACTERS: Final = 20_000
 """The most characters of one statement."""
 
 _REMEMBERED: Final = 1_000
-_SHORT: Final = 20_000
 _QUICK: Final = 2_000
 _DIGITS: Final = 9
 _UNKNOWN: Final = (0, 705)
 _MOST_PARAMETERS: Final = 1_000
-_NUMBERS: Final = frozenset({"int2", "int4", "int8", "oid", "float4", "float8", "numeric"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ def _remembered(work: Callable[[str], T]) -> Callable[[str], T]:
 
     @wraps(work)
     def call(text: str) -> T:
-        return short(text) if len(text) <= _SHORT else work(text)
+        return short(text) if len(text) <= MOST_CHARACTERS else work(text)
 
     return call
 
@@ -190,7 +188,7 @@ def literal(value: Parameter, kind: str) -> str:
         return f"ARRAY[{', '.join(literal(one, inner) for one in value)}]"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
-    if isinstance(value, int | float) or kind in _NUMBERS:
+    if isinstance(value, int | float) or kind in NUMBERS:
         return str(value)
     return "'" + value.replace("'", "''") + "'"
 
