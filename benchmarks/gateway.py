@@ -1,4 +1,4 @@
-"""The Postgres port beside the client, and 50 busy connections beside 1,000 idle ones.
+"""Compares the Postgres port with the client, and times 50 busy connections beside 1,000 idle ones.
 
     python benchmarks/gateway.py [--statements 200] [--seconds 10]
 

@@ -18,7 +18,7 @@ PROGRAM = ROOT / "build/tools/dbt/bin/dbt"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the project, beside what dbt writes."""
+    """Returns a copy of the project, into which dbt may write."""
     return Path(shutil.copytree(Path(__file__).parent / "dbt", tmp_path / "dbt"))
 
 
