@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sqlglot
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_dp.gateway.pg_types import OIDS
@@ -44,6 +44,8 @@ def test_statements_end_at_semicolons_outside_of_texts(text: str, pieces: list[s
 
 
 @given(TEXTS | st.booleans() | st.none() | st.integers() | st.lists(TEXTS, min_size=1))
+@example("it's")
+@example(["it's"])
 def test_a_literal_is_read_back_as_it_was(value: Parameter) -> None:
     kind = "_text" if isinstance(value, list) else "text"
     written = bound("SELECT $1", [literal(value, kind)])
