@@ -45,9 +45,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import redis
-from look_processes import memory_mb, running_servers
 from rich.console import Console
 from rich.table import Table
+from system import memory_mb, running_servers
 
 from stream_dp.client.rows import frames
 from stream_dp.core.randomness.noise_sources import PooledNoise

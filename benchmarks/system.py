@@ -70,3 +70,21 @@ def running_system(console: Console) -> Iterator[System]:
             progress.step("Starting the worker")
             system.start_worker()
         yield system
+
+
+def memory_mb(field: str, process: int | str = "self") -> float:
+    """The memory of a process: now (``VmRSS``), or the most so far (``VmHWM``)."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(f"{field}:")]
+    return int(line.split()[1]) / 1024
+
+
+@contextmanager
+def running_servers(names: Topics, below: Path | None = None) -> Iterator[tuple[Path, Running]]:
+    """Servers in a temporary folder, gone afterwards, with topics of one partition."""
+    with (
+        tempfile.TemporaryDirectory(prefix="stream-dp-bench-", dir=below) as name,
+        Servers(Path(name), cache_folder(os.environ)) as addresses,
+    ):
+        create_topics(addresses.bootstrap_servers, names, partitions=1)
+        yield Path(name), addresses

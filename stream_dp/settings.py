@@ -116,8 +116,6 @@ class WorkerSettings(ServerSettings):
             of blocks.
         block_cache_mb: The memory for rows that looks have read, of all data sets of the worker, in units of
             2^20 bytes.
-        look_processes: The number of processes that count the blocks of a look for which ``block_cache_mb``
-            has no room, on Linux. 1 counts in the worker. Default: the number of cores, at most four.
         data_dir: Faust's own folder. It holds nothing that must be kept. Default: a temporary folder.
         crash_at: Kills the process at a named point, written as ``point:n``. It is meant for fault tests.
     """
@@ -139,7 +137,6 @@ class WorkerSettings(ServerSettings):
     audit_log: bool = False
     person_key_file: str | None = None
     block_cache_mb: Annotated[int, Field(ge=1)] = BLOCK_CACHE_MB
-    look_processes: Annotated[int | None, Field(ge=1)] = None
     data_dir: str | None = None
     crash_at: str | None = None
 

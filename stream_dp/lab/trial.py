@@ -240,7 +240,7 @@ def drawn_block(need: Need, rng: np.random.Generator, sample: Rows | None) -> Bl
     block = Block.seal(need.universe, rows)
     if need.privacy.unit is None:
         return block
-    return replace(block, n_rows=need.n_rows, of_persons=True)
+    return replace(block, n_rows=need.n_rows)
 
 
 def _mechanism(need: Need, name: Name) -> Mechanism | None:

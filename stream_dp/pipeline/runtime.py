@@ -29,8 +29,7 @@ from stream_dp.pipeline.kafka.servers import (
 )
 from stream_dp.pipeline.kafka.topic_log import KafkaInputReader, KafkaLog, KeyedTopic, end_of
 from stream_dp.pipeline.repair.witnesses import WITNESSES
-from stream_dp.pipeline.rows.block_cache import BlockCache
-from stream_dp.pipeline.rows.counting_processes import counting_in
+from stream_dp.pipeline.rows.column_cache import ColumnCache
 from stream_dp.pipeline.watch.health import Contact
 from stream_dp.pipeline.worker import Worker, WorkerRules, WorkerTopics
 from stream_dp.settings import WorkerSettings
@@ -111,9 +110,6 @@ class Runtime:
             self._opened.push_async_callback(found.close)
             return found
 
-        counting = counting_in(settings.look_processes)
-        if counting is not None:
-            self._opened.callback(counting.close)
         worker = Worker(
             view,
             self._noise,
@@ -129,7 +125,7 @@ class Runtime:
                 facts=facts,
                 key_file=settings.person_key(),
                 verifier=self.verifier,
-                cache=BlockCache(settings.block_cache_mb << 20, counting),
+                cache=ColumnCache(settings.block_cache_mb << 20),
                 batches_last_s=await batches_last_s(settings.broker, self.names),
             ),
             self.context,

@@ -47,7 +47,7 @@ from stream_dp.pipeline.journal.unsent import unsent
 from stream_dp.pipeline.kafka.topic_log import InputCut, InputReader, KeyedTopic, TopicLog
 from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS, Trying
-from stream_dp.pipeline.rows.block_cache import BlockCache
+from stream_dp.pipeline.rows.column_cache import ColumnCache
 from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.pipeline.watch.metrics import Figures
@@ -95,7 +95,7 @@ class WorkerRules:
     facts: Mapping[str, Any] = field(default_factory=dict)
     key_file: bytes | None = field(default=None, repr=False)
     verifier: Verifier | None = None
-    cache: BlockCache = field(default_factory=BlockCache)
+    cache: ColumnCache = field(default_factory=ColumnCache)
     often: Often = field(default_factory=Often)
     batches_last_s: float = 30 * 86_400.0
 

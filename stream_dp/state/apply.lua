@@ -5,11 +5,11 @@
 --   1 state        hash    head -> "number trail sum journal"; "table key" -> value
 --   2 answers      hash    "table key" -> value, of those since the last rotation
 --   3 answers-old  hash    those before it
---   4 kept         hash    name -> private value
+--   4 kept         hash    name of a private value, and the number of the part unless it is the first -> part
 -- ARGV
 --   1 "number trail" to start from; empty for any   2 "number trail" behind the commands
 --   3 ... the commands, each after the number of its words; one of them writes the head, unless it stays
---         RETAIN, key, names: drops all other fields of a hash
+--         RETAIN, key, names of 16 bytes: drops the fields of a hash that begin with none of them
 -- Returns 1, also if it stands behind them already | 0: refused, and nothing is written
 
 local head = redis.pcall('HGET', KEYS[1], 'head') or '0 ' .. string.rep('0', 64) .. ' '
@@ -25,7 +25,7 @@ while ARGV[at] do
     local stays = {}
     for word = at + 3, last do stays[ARGV[word]] = true end
     for _, name in ipairs(redis.call('HKEYS', key)) do
-      if not stays[name] then redis.call('HDEL', key, name) end
+      if not stays[string.sub(name, 1, 16)] then redis.call('HDEL', key, name) end
     end
   elseif command ~= 'RENAME' or redis.call('EXISTS', key) == 1 then
     redis.call(unpack(ARGV, at + 1, last))

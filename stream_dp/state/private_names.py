@@ -1,56 +1,43 @@
 """Private values on their topic: their names, their parts, and where these are.
 
-A value is a block of rows, a secret, or what persons have used. Its name is a digest of it and of 16 random
-bytes that lie in front of it. So a name tells nothing, no worker overwrites the value of another one, and
-a reader of a value can tell that it is the one that was meant.
-
-A value is cut into parts of limited size, which are pieces of it and nothing else. A part may be missing, or
-be of something else: what a reader has joined is the value that was meant if it has the name.
+A value is a secret, which is one part, or a slab: its index, and then each of its columns. Its name is
+a digest of the first part, in which 16 random bytes lie. So a name tells nothing, no worker overwrites the value
+of another one, and a reader can tell that a first part is the one that was meant. The index of a slab tells
+the same of its columns.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import sha256
 from secrets import token_bytes
 from typing import Final
 
 from stream_dp.core.encoding import IDENTITY_BYTES, Format, fields
 
-MOST_BYTES: Final = 256 << 20
-"""The most bytes of a value: half of what Redis and Valkey take as one argument, unless told otherwise."""
-
-PART_BYTES: Final = 2**22
-MOST_PARTS: Final = MOST_BYTES // PART_BYTES
-_SALT_BYTES: Final = 16
+MOST_PARTS: Final = 2**16
+SALT_BYTES: Final = 16
 _NAMED = Format("name of a kept value")
-"""Another way to cut values, which say no version of their own, needs another version of this."""
+
+
+def new_salt() -> bytes:
+    """Draws 16 random bytes of the operating system."""
+    return token_bytes(SALT_BYTES)
 
 
 def salted(value: bytes) -> bytes:
-    """What is kept of a value: 16 random bytes of the operating system, then the value. Private."""
-    return token_bytes(_SALT_BYTES) + value
+    """What is kept of a secret: 16 random bytes, then the secret. Private."""
+    return new_salt() + value
 
 
 def unsalted(kept: bytes) -> bytes:
-    """The value of what is kept. Private."""
-    return kept[_SALT_BYTES:]
+    """The secret of what is kept. Private."""
+    return kept[SALT_BYTES:]
 
 
-def name_of(kept: bytes) -> bytes:
-    """The name of what is kept, 16 bytes. It tells nothing of the value."""
-    return blake2b(kept, digest_size=IDENTITY_BYTES).digest()
-
-
-def cut(kept: bytes) -> list[bytes]:
-    """Cuts what is kept into parts. No part is empty, for a record without content erases.
-
-    Raises:
-        ValueError: It is larger than ``MOST_BYTES``.
-    """
-    if len(kept) > MOST_BYTES:
-        raise ValueError(f"a kept value has at most {MOST_BYTES:,} bytes")
-    return [kept[at : at + PART_BYTES] for at in range(0, len(kept), PART_BYTES)]
+def name_of(first: bytes) -> bytes:
+    """The name of a value with this first part, 16 bytes. It tells nothing of the value."""
+    return sha256(first).digest()[:IDENTITY_BYTES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +52,14 @@ class Named:
     name: bytes
     offsets: tuple[int, ...]
 
+    def fields(self) -> list[bytes]:
+        """The names of its parts in a view, in order."""
+        return [part_name(self.name, number) for number in range(len(self.offsets))]
+
     def to_bytes(self) -> bytes:
-        n_parts = len(self.offsets)
-        return _NAMED.pack(self.name, fields(f"<I{n_parts}Q", n_parts, *self.offsets))
+        runs = _runs(self.offsets)
+        said = (fields("<QI", run.start, len(run)) for run in runs)
+        return _NAMED.pack(self.name, fields("<I", len(runs)), *said)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Named:
@@ -78,8 +70,29 @@ class Named:
         """
         reader = _NAMED.read(data)
         name = reader.take(IDENTITY_BYTES)
-        (n_parts,) = reader.fields("<I")
-        reader.require(1 <= n_parts <= MOST_PARTS, "has a number of parts that it cannot have")
-        offsets = reader.fields(f"<{n_parts}Q")
+        (n_runs,) = reader.fields("<I")
+        offsets: list[int] = []
+        for _ in range(n_runs):
+            start, length = reader.fields("<QI")
+            fits = len(offsets) + length <= MOST_PARTS
+            reader.require(fits, "has a number of parts that it cannot have")
+            offsets += range(start, start + length)
+        reader.require(offsets, "has a number of parts that it cannot have")
         reader.end()
-        return cls(name, offsets)
+        return cls(name, tuple(offsets))
+
+
+def part_name(name: bytes, number: int) -> bytes:
+    """The name of a part in a view; that of the first one is that of the value."""
+    return name + number.to_bytes(4) if number else name
+
+
+def _runs(offsets: tuple[int, ...]) -> list[range]:
+    """Offsets as runs of neighbours: of parts that were put together all are."""
+    runs: list[range] = []
+    for offset in offsets:
+        if runs and offset == runs[-1].stop:
+            runs[-1] = range(runs[-1].start, offset + 1)
+        else:
+            runs.append(range(offset, offset + 1))
+    return runs

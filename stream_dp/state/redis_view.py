@@ -122,13 +122,20 @@ class RedisView:
                         found[pair] = value
         return found
 
-    async def kept(self, dataset: str, name: bytes) -> bytes | None:
-        found: list[bytes | None] = await self._send([("HGET", self._keys(dataset).kept, name)])
-        return found[0]
+    async def kept(self, dataset: str, names: Sequence[bytes]) -> list[bytes | None]:
+        key, some = self._keys(dataset).kept, range(0, len(names), _ITEMS)
+        found = await self._send([("HMGET", key, *names[at : at + _ITEMS]) for at in some])
+        parts: list[bytes | None] = []
+        for at, values in zip(some, found, strict=True):
+            parts += values or [None] * len(names[at : at + _ITEMS])
+        return parts
 
-    async def keep(self, dataset: str, name: bytes, value: bytes, place: tuple[int, bytes]) -> None:
+    async def keep(
+        self, dataset: str, parts: Mapping[bytes, bytes], place: tuple[int, bytes]
+    ) -> None:
         keys, at = self._keys(dataset), _place(*place)
-        await self._send([_step(keys, at, at, [("HSET", keys.kept, name, value)])])
+        put = [*_split("HSET", keys.kept, list(parts.items()))]
+        await self._send([_step(keys, at, at, put)])
 
     async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
         fields = [_field((StateTable.CURSOR, key.encode())) for key in keys]
@@ -197,7 +204,8 @@ def _commands(keys: _Keys, change: ViewChange) -> Iterator[_Command]:
         for key in where:
             yield from _split("HDEL", key, dropped)
     yield from _split("HSET", keys.kept, list(change.kept.items()))
-    yield from _split("HDEL", keys.kept, [(name,) for name in commit.erased()])
+    gone = chain.from_iterable(named.fields() for named in commit.erased())
+    yield from _split("HDEL", keys.kept, [(name,) for name in gone])
 
 
 def _split(command: str, key: str, items: Sequence[tuple[bytes, ...]]) -> Iterator[_Command]:

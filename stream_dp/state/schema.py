@@ -201,10 +201,10 @@ class Commit:
         """Whether it begins a generation of answers, which drops those of before the last rotation."""
         return ROTATED in self.pairs
 
-    def erased(self) -> list[bytes]:
-        """The names of the private values that nobody may keep after it."""
+    def erased(self) -> list[Named]:
+        """The private values that nobody may keep after it."""
         return [
-            bytes.fromhex(key.rpartition(b" ")[2].decode())
+            Named.from_bytes(value)
             for (table, key), value in self.pairs.items()
             if table is StateTable.KEPT and key.startswith(ERASED.encode()) and value is not None
         ]

@@ -24,7 +24,7 @@ class ViewChange:
     Attributes:
         commit: The commit.
         trail: The trail behind it.
-        kept: The private values that it names for the first time, by their names.
+        kept: The parts of private values that it names for the first time, by their names.
     """
 
     commit: Commit
@@ -78,11 +78,16 @@ class View(Protocol):
     async def contents(self, dataset: str) -> dict[Pair, bytes]:
         """All answers and outcomes. Unchecked."""
 
-    async def kept(self, dataset: str, name: bytes) -> bytes | None:
-        """A private value, if it is there. Unchecked."""
+    async def kept(self, dataset: str, names: Sequence[bytes]) -> list[bytes | None]:
+        """Parts of private values by their names, in order; None for what is not there. Unchecked."""
 
-    async def keep(self, dataset: str, name: bytes, value: bytes, place: tuple[int, bytes]) -> None:
-        """Keeps a private value, if the view stands at this number and trail: later, it may be erased."""
+    async def keep(
+        self, dataset: str, parts: Mapping[bytes, bytes], place: tuple[int, bytes]
+    ) -> None:
+        """Keeps parts of private values, if the view stands at this number and trail.
+
+        Later, they may be erased.
+        """
 
     async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
         """Cursors, those that are there. Unchecked: a hint for readers of sources."""

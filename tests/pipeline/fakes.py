@@ -161,28 +161,33 @@ class FakeKept(KeyedTopic):
         await self._world.processes[self._process].effect()
 
     async def put(
-        self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
+        self,
+        values: Sequence[tuple[bytes, Sequence[bytes]]],
+        *,
+        beat: Callable[[], None] = lambda: None,
     ) -> list[tuple[int, ...]]:
         del beat
-        return [(await self._put(key, value),) for key, value in values]
+        return [await self._put(key, tuple(parts)) for key, parts in values]
 
-    async def _put(self, key: bytes, value: bytes) -> int:
+    async def _put(self, key: bytes, parts: tuple[bytes, ...]) -> tuple[int, ...]:
         await self.effect()
         self._fuse("before put")
-        if self._world.holds(self._process, "put", key, value):
+        if self._world.holds(self._process, "put", key, parts):
             raise Crash("a value is under way")
-        offset = self._world.put(self._process, key, value)
+        offsets = self._world.put(self._process, key, parts)
         self._fuse("after put")
-        return offset
+        return offsets
 
-    async def fetch(self, key: bytes, offsets: Sequence[int]) -> bytes | None:
+    async def fetch(self, key: bytes, number: int, offset: int) -> bytes | None:
         await self.effect()
         self.fetched.append(key)
         if self._world.is_stale():
             self.ends_before()
             return None
-        is_there = key in self._world.kept and [*offsets] == [self._world.kept_at(key)]
-        return self._world.kept[key] if is_there else None
+        if key not in self._world.kept:
+            return None
+        is_there = dict(enumerate(self._world.kept_at(key))).get(number) == offset
+        return self._world.kept[key][number] if is_there else None
 
     def ends_before(self) -> None:
         """Says that not all of a reading was there."""
@@ -204,17 +209,16 @@ class FakeKept(KeyedTopic):
         self, dataset: str, start: int = 0, *, beat: Callable[[], None] = lambda: None
     ) -> tuple[dict[bytes, dict[int, int]], int]:
         beat()
-        offsets = {key: self._world.kept_at(key) for key in self._world.kept}
-        end = len(self._world.kept_log)
+        end = self._world.kept_end
         if end and self._world.is_stale():
             self.ends_before()
             end = self._world.random.randrange(end)
         found = {
-            key: {0: offset}
-            for key, offset in offsets.items()
-            if key.startswith(f"{dataset}/".encode()) and start <= offset < end
+            key: {n: at for n, at in enumerate(self._world.kept_at(key)) if start <= at < end}
+            for key in list(self._world.kept)
+            if key.startswith(f"{dataset}/".encode())
         }
-        return found, end
+        return {key: offsets for key, offsets in found.items() if offsets}, end
 
 
 class FakePublished(LocalLog):

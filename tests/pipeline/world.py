@@ -317,8 +317,8 @@ class World:
         self.shows_outputs = True
         self.stale_reads = 0.0
         self.expired: set[str] = set()
-        self.kept: dict[bytes, bytes] = {}
-        self.kept_log: list[tuple[bytes, bytes]] = []
+        self.kept: dict[bytes, tuple[bytes, ...]] = {}
+        self.kept_log: list[tuple[bytes, tuple[bytes, ...]]] = []
         self.kept_late: set[bytes] = set()  # by a worker after which another one has started
         self.dropped: set[bytes] = set()
         self.trail: list[Sent | Committed | Looked] = []
@@ -348,13 +348,19 @@ class World:
     def make_noise(self, number: int) -> NoiseSource:
         return RoundedNoise(number)
 
-    def kept_at(self, key: bytes) -> int:
-        """The offset of what is kept under a key: the last one at which it was put."""
+    def kept_at(self, key: bytes) -> tuple[int, ...]:
+        """The offsets of the parts of what is kept under a key: the last ones at which it was put."""
         newest = max((at for at, one in enumerate(self.kept_log) if one[0] == key), default=None)
         if newest is None:  # it came from elsewhere
             newest = len(self.kept_log)
             self.kept_log.append((key, self.kept[key]))
-        return newest
+        begins = sum(len(parts) for _, parts in self.kept_log[:newest])
+        return tuple(range(begins, begins + len(self.kept_log[newest][1])))
+
+    @property
+    def kept_end(self) -> int:
+        """The offset at which the topic of blocks ends."""
+        return sum(len(parts) for _, parts in self.kept_log)
 
     def expire(self, is_kept: Callable[[Record], bool] = lambda _: False) -> None:
         """Deletes all batches from their topics, but for some."""
@@ -393,13 +399,13 @@ class World:
         """Deletes entries of the journal."""
         self.forgotten[partition] = max(before, self.forgotten[partition])
 
-    def put(self, process: int, key: bytes, value: bytes) -> int:
-        """Keeps a private value; returns its offset."""
+    def put(self, process: int, key: bytes, parts: tuple[bytes, ...]) -> tuple[int, ...]:
+        """Keeps a private value; returns the offsets of its parts."""
         self.kept.pop(key, None)
-        self.kept[key] = value
+        self.kept[key] = parts
         if process < len(self.processes) - 1:
             self.kept_late.add(key)
-        self.kept_log.append((key, value))
+        self.kept_log.append((key, parts))
         return self.kept_at(key)
 
     def drop(self, key: bytes) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from hashlib import blake2b, sha256
@@ -32,6 +32,9 @@ Ranks: TypeAlias = npt.NDArray[np.uint64]
 DIGEST_BYTES: Final = 12
 """A person shares their digest with one of n others with probability n 2^-96, which is added to delta."""
 _BLANK: Final = bytes(DIGEST_BYTES)
+_DIGEST_WORDS: Final = DIGEST_BYTES // 4
+WHOSE_COLUMNS: Final = (*(f"digest {at}" for at in range(_DIGEST_WORDS)), "rank 0", "rank 1")
+"""The columns that say whose the rows in some slots are."""
 
 MAX_KEY_BYTES: Final = 64
 """Most bytes of a key as it is; a longer one is shortened to a hash."""
@@ -173,6 +176,23 @@ class Slots:
 
     digests: Digests = field(repr=False)
     ranks: Ranks = field(repr=False)
+
+    @property
+    def columns(self) -> dict[str, npt.NDArray[np.uint32]]:
+        """The same as columns of 32 bits, by ``WHOSE_COLUMNS``."""
+        words = (
+            np.ascontiguousarray(self.digests).view("<u4"),
+            self.ranks.view("<u4").reshape(-1, 2),
+        )
+        return dict(zip(WHOSE_COLUMNS, np.concatenate(words, axis=1).T, strict=True))
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, npt.NDArray[Any]]) -> Slots:
+        """Inverse of ``columns``."""
+        words = np.stack([columns[name] for name in WHOSE_COLUMNS], axis=1).astype("<u4")
+        digests = np.ascontiguousarray(words[:, :_DIGEST_WORDS]).view(np.uint8)
+        ranks = np.ascontiguousarray(words[:, _DIGEST_WORDS:]).view("<u8")
+        return cls(digests.reshape(-1, DIGEST_BYTES), ranks.reshape(-1))
 
     @classmethod
     def concat(cls, parts: Iterable[Slots]) -> Slots:

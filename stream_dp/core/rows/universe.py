@@ -18,15 +18,14 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from itertools import pairwise, product, repeat
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from stream_dp.attribute_dates import CYCLES, HOUR, Zone, calendar_of, label_of, labels_of
-from stream_dp.core.encoding import Format, Reader, array, fields, integers
 from stream_dp.core.rows.measured_values import MAX_MEASURED_ROWS, Measure, Offsets
-from stream_dp.core.rows.person_slots import DIGEST_BYTES, Persons, Slots
+from stream_dp.core.rows.person_slots import Persons, Slots
 from stream_dp.core.rows.row_moments import DAY, MONTH, TIME, DateColumn, from_texts, on_clocks
 from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
 
@@ -927,8 +926,6 @@ class Rows:
     measures: Mapping[int, Offsets] = field(default_factory=dict, repr=False)
     whose: Slots | None = field(default=None, repr=False)
 
-    _FORMAT: ClassVar[Format] = Format("set of rows")
-
     def __post_init__(self) -> None:
         assert self.whose is None or self.counts is None, "a person's rows come one by one"
 
@@ -969,43 +966,6 @@ class Rows:
         """Rows that each entry stands for, shape (n_entries,)."""
         return np.ones(self.n_entries, dtype=np.int64) if self.counts is None else self.counts
 
-    def to_bytes(self) -> bytes:
-        """Bytes whose length depends on the number of entries alone."""
-        whose, measured = self.whose, bytes(self.measures)
-        flags = self.counts is not None, whose is not None
-        return self._FORMAT.pack(
-            fields("<??QB", *flags, self.n_entries, len(measured)),
-            measured,
-            *(array(each) for each in self.measures.values()),
-            b"" if whose is None else array(whose.digests) + array(whose.ranks),
-            pack_columns(self.codes, self.counts),
-        )
-
-    @classmethod
-    def from_bytes(cls, universe: Universe, data: bytes) -> Self:
-        """Inverse of ``to_bytes``.
-
-        Raises:
-            CorruptState: An unknown version, a wrong length, or a code outside the universe.
-        """
-        reader = cls._FORMAT.read(data)
-        has_counts, of_persons, n_entries, n_measured = reader.fields("<??QB")
-        reader.require(list(reader.take(n_measured)) == list(universe.measured))
-        reader.require(not (has_counts and of_persons))
-        offsets = [reader.array(np.dtype(np.uint32), n_entries) for _ in universe.measured]
-        whose = None
-        if of_persons:
-            digests = reader.array(np.dtype(np.uint8), n_entries * DIGEST_BYTES)
-            ranks = reader.array(np.dtype(np.uint64), n_entries)
-            whose = Slots(digests.reshape(-1, DIGEST_BYTES), ranks)
-        codes, counts = unpack_columns(universe, reader, n_entries, has_counts=has_counts)
-        reader.end()
-        measures = dict(zip(universe.measured, offsets, strict=True))
-        each = np.ones(n_entries, dtype=np.int64)
-        for index, attribute in universe.measured.items():
-            reader.require(attribute.fits(codes[index], measures[index], each))
-        return cls(codes, counts, measures, whose)
-
 
 def _codes(attribute: Attribute, column: AnyColumn) -> Codes:
     if isinstance(column, Repeated):
@@ -1031,33 +991,6 @@ def _measured(attribute: Number, column: AnyColumn) -> tuple[Codes, Offsets]:
         return attribute.encode_measured(column)
     codes, offsets = attribute.encode_measured(column.values)
     return np.take(codes, column.indices), np.take(offsets, column.indices)
-
-
-def pack_columns(codes: tuple[Codes, ...], counts: Counts | None) -> bytes:
-    """Codes, then counts, each as a little-endian array. The length depends on their lengths alone."""
-    columns = [array(column) for column in codes]
-    return b"".join(columns if counts is None else [*columns, integers(counts)])
-
-
-def unpack_columns(
-    universe: Universe, reader: Reader, n_entries: int, *, has_counts: bool
-) -> tuple[tuple[Codes, ...], Counts | None]:
-    """Inverse of ``pack_columns`` for ``n_entries`` entries; the arrays are read-only.
-
-    Raises:
-        CorruptState: The columns are cut short, or a code or count is outside its range.
-    """
-    codes: list[Codes] = []
-    for attribute in universe.attributes:
-        column = reader.array(attribute.dtype, n_entries)
-        reader.require(not n_entries or int(column.max()) < attribute.size)
-        codes.append(column)
-    counts = None
-    if has_counts:
-        counts = reader.array(np.dtype(np.int64), n_entries)
-        in_range = not n_entries or (int(counts.min()) >= 0 and exact_sum(counts) <= MAX_ROWS)
-        reader.require(in_range, "has counts that are out of range")
-    return tuple(codes), counts
 
 
 def exact_sum(counts: Counts) -> int:

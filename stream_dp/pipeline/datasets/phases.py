@@ -18,6 +18,7 @@ from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.datasets.transcript import phase_entry
 from stream_dp.pipeline.rows.private_rows import PrivateRows
 from stream_dp.pipeline.rows.row_times import Gathering, TimeSpan
+from stream_dp.pipeline.rows.secret_order import secret_order
 from stream_dp.pipeline.spending.line_accounts import LineAccounts
 from stream_dp.pipeline.watch.crash_points import CrashPoint, Fuse
 from stream_dp.profiles.line_units import privacy_of
@@ -103,7 +104,7 @@ class Phases:
             self._draft.commit()
         if counted is not None:
             self._draft.passed(counted.key, counted.next)
-        waiting.join(batch, rows, self._accounts.in_hand.record)
+        await waiting.join(batch, rows, self._accounts.in_hand.record)
         self._set_times(times.with_batch(self.gathering, span))
         opens = times.phase.calendar is None and self._may_open
         outcome = waiting.store_outcome(
@@ -175,17 +176,17 @@ class Phases:
 
     async def _open(self, *, ended_by: TimeSpan | None = None) -> None:
         """Opens a phase of all rows that wait, and takes the looks that this asks for."""
-        block = await self._seal()
+        n_rows = await self._seal()
         gathering = self.gathering
         self._set_times(self._engine.times.after_phase(gathering, ended_by))
         self.spans.append(gathering.span)
-        self._draft.publish(phase_entry(block.n_rows, gathering.span))
+        self._draft.publish(phase_entry(n_rows, gathering.span))
         erased = erased_blocks(len(self.spans), self._engine.definition.kept_phases)
         self._rows.blocks.erase(erased)
-        self._announce(block.n_rows, erased, gathering.late)
+        self._announce(n_rows, erased, gathering.late)
         mechanism, looks, self._looks.releases = self._engine.mechanism, self._looks, 0
         with self._accounts.asked_by(None):
-            opening = mechanism.open_phase(block.n_rows)
+            opening = mechanism.open_phase(n_rows)
         if self._rows.blocks.data.erased:
             self._rows.drop_secrets()
         if opening:
@@ -201,22 +202,33 @@ class Phases:
             grown = mechanism.growth()
         await looks.grow(grown)
 
-    async def _seal(self) -> Block:
-        """Seals the rows that wait as the next block. It is kept before the commit that names it."""
+    async def _seal(self) -> int:
+        """Seals the rows that wait as the next block. It is kept before the commit that names it.
+
+        Returns:
+            The number of its rows.
+        """
         waiting, blocks, used = self._rows.waiting, self._rows.blocks, self._rows.used
-        rows, unit = waiting.together(), privacy_of(self._engine.definition).unit
-        marks, uses = used.counted(rows, unit)
-        in_order = self._engine.mechanism.in_order
-        block = Block.seal(self._engine.universe, rows, in_order, counted=marks)
+        n_rows, in_order = waiting.n_rows, self._engine.mechanism.in_order
         self._fuse(CrashPoint.BEFORE_KEEP)
-        await blocks.keep(block)
+        if waiting.lots:
+            await waiting.keep_lot()
+        unit = privacy_of(self._engine.definition).unit
+        marks, uses = used.counted(await waiting.whose(), unit)
+        if waiting.lots:
+            await blocks.keep_lots(waiting.lots, marks, in_order=bool(in_order))
+        else:
+            universe, rows = self._engine.universe, waiting.in_memory()
+            await blocks.keep(
+                Block.seal(universe, rows, in_order, counted=marks, order=secret_order)
+            )
         if uses is not None:
             await used.add(uses)
         self._fuse(CrashPoint.AFTER_KEEP)
-        blocks.append(block)
+        blocks.append(n_rows)
         self._accounts.open_line()
-        waiting.sealed()
-        return block
+        waiting.forget_all()
+        return n_rows
 
     def _announce(self, n_rows: int, erased: int, late: int) -> None:
         name, phase = self._draft.dataset, len(self.spans)

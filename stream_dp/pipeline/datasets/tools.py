@@ -9,7 +9,7 @@ from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.records import Releasable
 from stream_dp.pipeline.kafka.topic_log import InputReader
-from stream_dp.pipeline.rows.block_cache import BlockCache
+from stream_dp.pipeline.rows.column_cache import ColumnCache
 from stream_dp.pipeline.rows.private_values import Keeper
 
 Appended = Callable[[Releasable], Awaitable[None]]
@@ -38,4 +38,4 @@ class Tools:
     noise: Callable[[], NoiseSource]
     context: Context
     key_file: bytes | None = field(default=None, repr=False)
-    cache: BlockCache = field(default_factory=BlockCache)
+    cache: ColumnCache = field(default_factory=ColumnCache)

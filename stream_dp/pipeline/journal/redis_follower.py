@@ -19,6 +19,7 @@ from itertools import islice
 from time import monotonic
 from typing import Any, Final
 
+from stream_dp.core.encoding import IDENTITY_BYTES
 from stream_dp.errors import StoreError
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.records import Decided
@@ -86,7 +87,7 @@ class RedisFollower:
         self._wake_up()
 
     def keep(self, dataset: str, name: bytes, value: bytes) -> None:
-        """Takes a private value that Redis lacks. A look reads them faster than Redis takes them."""
+        """Takes a part of a private value that Redis lacks. Looks read them faster than Redis takes them."""
         if self.contact.away_since is None and self._values_bytes + len(value) <= _MOST_BYTES:
             self._values.append((dataset, name, value))
             self._values_bytes += len(value)
@@ -189,13 +190,16 @@ class RedisFollower:
         if state is not None and state.number != at[0]:
             return False  # if the commit that names one never gets onto the journal, nothing would erase it
         named = set() if state is None else state.kept()
+        parts: dict[bytes, bytes] = {}
         for _ in range(_AT_ONCE):
             if not self._values or self._values[0][0] != dataset:
                 break
             _, name, value = self._values.popleft()
             self._values_bytes -= len(value)
-            if name in named:
-                await self._view.keep(dataset, name, value, at)
+            if name[:IDENTITY_BYTES] in named:
+                parts[name] = value
+        if parts:
+            await self._view.keep(dataset, parts, at)
         return True
 
     async def _write_anew(self, name: str) -> None:
@@ -227,10 +231,13 @@ class RedisFollower:
         found: Mapping[Pair, bytes] | None = await self._asked(self._view.answers, dataset, pairs)
         return {} if found is None else found
 
-    async def kept(self, dataset: str, name: bytes) -> bytes | None:
-        """What Redis has under the name of a private value; None while it is away. Nobody has checked it."""
-        found: bytes | None = await self._asked(self._view.kept, dataset, name)
-        return found
+    async def kept(self, dataset: str, names: Sequence[bytes]) -> list[bytes | None]:
+        """What Redis has under the names of parts of private values. Nobody has checked it.
+
+        None stands for what it lacks, and for all of it while it is away.
+        """
+        found: list[bytes | None] | None = await self._asked(self._view.kept, dataset, names)
+        return [None] * len(names) if found is None else found
 
     async def _asked(self, read: Callable[..., Any], *arguments: object) -> Any:
         if self.contact.away_since is not None:

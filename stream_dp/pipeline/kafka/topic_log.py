@@ -32,7 +32,6 @@ from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import Record
 from stream_dp.pipeline.kafka.poll_loop import hang_up, until
 from stream_dp.pipeline.kafka.sender import too_large, translated
-from stream_dp.state.private_names import cut
 
 _log = logging.getLogger(__name__)
 
@@ -334,8 +333,8 @@ class KafkaInputReader:
 class KeyedTopic:
     """Values by key on a compacted topic. A key begins with the name of its data set and a slash.
 
-    A value is cut into parts. The key of a part is that of the value, with a slash and a number. Nothing here
-    tells whether parts are of one value: one who has fetched it does.
+    A value is some parts. The key of a part is that of the value, with a slash and a number. Nothing here
+    tells whether parts are of one value: one who has fetched them does.
 
     Args:
         log: The topic, with the partitions of the inputs. A value lies on the partition of its data set.
@@ -345,12 +344,16 @@ class KeyedTopic:
         self._log = log
 
     async def put(
-        self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
+        self,
+        values: Sequence[tuple[bytes, Sequence[bytes]]],
+        *,
+        beat: Callable[[], None] = lambda: None,
     ) -> list[tuple[int, ...]]:
         """Keeps values, in place of older ones under their keys.
 
         Args:
-            values: Keys, all of one data set, and values, of which none is empty.
+            values: Keys, all of one data set, and the parts of each value. No part is empty, for a record
+                without content erases.
             beat: Called whenever some megabytes are there.
 
         Returns:
@@ -358,7 +361,6 @@ class KeyedTopic:
 
         Raises:
             ServerUnavailable: The broker is gone; which of the values are there is unknown.
-            ValueError: A value is larger than ``kept.MOST_BYTES``.
         """
         offsets: list[list[int]] = [[] for _ in values]
         for some in _together(values):
@@ -374,8 +376,8 @@ class KeyedTopic:
         """Erases values. The broker's disk loses them when the topic is compacted.
 
         Args:
-            keys: Keys, all of one data set, and the number of parts that each can have: ``MOST_PARTS`` if
-                nobody knows. A part beyond it would stay.
+            keys: Keys, all of one data set, and the number of parts that each has. A part beyond it would
+                stay.
 
         Raises:
             ServerUnavailable: The broker is gone; which of the values are still there is unknown.
@@ -388,19 +390,16 @@ class KeyedTopic:
         if parts:
             await self._append(parts[0].key, parts)
 
-    async def fetch(self, key: bytes, offsets: Sequence[int]) -> bytes | None:
-        """Returns what is kept under a key, from the offsets of its parts. None if one of them is not there.
+    async def fetch(self, key: bytes, number: int, offset: int) -> bytes | None:
+        """Returns a part of what is kept under a key, from its offset. None if it is not there.
 
         Raises:
             ServerUnavailable: No broker answers.
         """
-        partition, parts = self._partition_of(key), []
-        for number, offset in enumerate(offsets):
-            entry = await self._record(partition, offset)
-            if entry is None or entry.key != _part_key(key, number) or not entry.value:
-                return None
-            parts.append(entry.value)
-        return b"".join(parts)
+        entry = await self._record(self._partition_of(key), offset)
+        if entry is None or entry.key != _part_key(key, number) or not entry.value:
+            return None
+        return entry.value
 
     async def _record(self, partition: int, offset: int) -> LogEntry | None:
         try:
@@ -606,12 +605,14 @@ def _runs(offsets: Sequence[int]) -> Iterator[list[int]]:
         yield run
 
 
-def _together(values: Sequence[tuple[bytes, bytes]]) -> Iterator[list[tuple[int, LogEntry]]]:
-    """Cuts values into parts. Yields as many at a time as fit into a batch, with the number of the value."""
+def _together(
+    values: Sequence[tuple[bytes, Sequence[bytes]]],
+) -> Iterator[list[tuple[int, LogEntry]]]:
+    """Yields as many parts at a time as fit into a batch, with the number of the value."""
     some: list[tuple[int, LogEntry]] = []
     n_bytes = 0
-    for number, (key, value) in enumerate(values):
-        for at, part in enumerate(cut(value)):  # a large one is nearly as large as a batch may be
+    for number, (key, parts) in enumerate(values):
+        for at, part in enumerate(parts):  # a large one is nearly as large as a batch may be
             entry = LogEntry(_part_key(key, at), part)
             if some and n_bytes + len(entry.value) > _TOGETHER_BYTES:
                 yield some

@@ -47,7 +47,7 @@ from stream_dp.pipeline.repair.write_off import Beginning, Inputs, outcome_pair
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.codec import OutboxRecord, answer_from_bytes, answer_to_bytes
 from stream_dp.state.ids import Ids
-from stream_dp.state.private_names import Named
+from stream_dp.state.private_names import Named, salted
 from stream_dp.state.schema import ROTATED, Checkpoint, Commit, Pair, State, StateTable
 
 _log = logging.getLogger(__name__)
@@ -419,7 +419,7 @@ class Repair:
             return None
         name = definition.dataset
         secret = PersonSecret.new(self._tools.noise(), name, self._tools.key_file)
-        ((named, _),) = await self._tools.keeper.keep(name, secret.to_bytes())
+        (named,) = await self._tools.keeper.keep(name, [[salted(secret.to_bytes())]])
         return named
 
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from secrets import token_hex
 from typing import Final
 
@@ -148,9 +150,10 @@ async def _write_kept(tools: Offline, state: State, folder: MovingFolder) -> Non
     for what, stored in state.table(StateTable.KEPT).items():
         if what.startswith(ERASED.encode()):
             continue
-        value, kind = await tools.keeper.find(name, Named.from_bytes(stored)), what.split()[0]
-        if value is not None:
-            folder.add("kept", value, what.decode())
+        parts, kind = await tools.keeper.whole(name, Named.from_bytes(stored)), what.split()[0]
+        if parts is not None:
+            for part in parts:
+                folder.add("kept", part, what.decode())
         elif kind == b"block":
             phase = int(what.split()[1])
             raise InvalidInput(
@@ -201,8 +204,8 @@ async def _begin(
     former = checkpoint.state
     name = former.dataset
     pairs = {pair: value for pair, value in former.pairs.items() if _goes(pair)}
-    for what, value in folder.contents("kept"):
-        ((named, _),) = await tools.keeper.keep(name, value)
+    for what, some in groupby(folder.contents("kept"), key=itemgetter(0)):
+        (named,) = await tools.keeper.keep(name, [[part for _, part in some]])
         pairs[StateTable.KEPT, what.encode()] = named.to_bytes()
     state = State(name, former.number, former.trail, sum_of(pairs), pairs)
     await restart(journal, owned, replace(checkpoint, state=state))

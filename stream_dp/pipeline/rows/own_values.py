@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from stream_dp.core.rows.slabs import Slab, SlabIndex
 from stream_dp.errors import CorruptState
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.intake.records import Releasable
 from stream_dp.pipeline.rows.private_values import LOOKED, Keeper, Looked
 from stream_dp.pipeline.watch.crash_points import CrashPoint, Fuse
-from stream_dp.state.private_names import Named
+from stream_dp.state.private_names import Named, new_salt, salted, unsalted
 from stream_dp.state.schema import ERASED, StateTable
 
 # What private values are kept for, see ``StateTable.KEPT``. Of those that are to be erased, the names stay
 # until they are.
-PERSON, WAITING, BLOCK, RUN, USED = "person", "waiting ", "block ", "run ", "used "
+PERSON, RUN, USED = "person", "run ", "used "
+WAITING, WHOSE, ARRIVED = "waiting ", "whose ", "arrived "
+BLOCK, WEIGHT, ORDERED = "block ", "weight ", "ordered "
 
 
 class OwnValues:
@@ -33,17 +36,33 @@ class OwnValues:
             for what, named in draft.state.table(StateTable.KEPT).items()
         }
 
-    async def keep(self, **values: bytes) -> None:
-        """Keeps values, and drafts their names. They may be read from then on."""
-        kept = await self._keeper.keep(self._draft.dataset, *values.values())
-        for what, (named, value) in zip(values, kept, strict=True):
+    async def keep(self, **secrets: bytes) -> None:
+        """Keeps secrets, and drafts their names. They may be read from then on."""
+        await self._keep({what: [salted(secret)] for what, secret in secrets.items()})
+
+    async def keep_slabs(self, slabs: Mapping[str, Slab]) -> list[Named]:
+        """Keeps slabs, and drafts their names. They may be read from then on."""
+        return await self._keep({what: slab.stored(new_salt()) for what, slab in slabs.items()})
+
+    async def _keep(self, values: Mapping[str, Sequence[bytes]]) -> list[Named]:
+        kept = await self._keeper.keep(self._draft.dataset, [*values.values()])
+        for (what, parts), named in zip(values.items(), kept, strict=True):
             self.discard(what)
             self._name(what, named)
-            self._draft.keep(named.name, value)
+            for field, part in zip(named.fields(), parts, strict=True):
+                self._draft.keep(field, part)
+        return kept
 
     def _name(self, what: str, named: Named) -> None:
         self._named[what] = named
         self._draft.put(StateTable.KEPT, what, named.to_bytes())
+
+    def rename(self, what: str, other: str) -> Named:
+        """Drafts that a value is kept for something else from now on."""
+        named = self._named.pop(what)
+        self._draft.put(StateTable.KEPT, what, None)
+        self._name(other, named)
+        return named
 
     def discard(self, what: str) -> None:
         """Drafts that a value is to be erased."""
@@ -67,26 +86,44 @@ class OwnValues:
         }
 
     async def find(self, what: str) -> bytes | None:
-        """Reads a value. None if it is nowhere, or was never kept. Private."""
+        """Reads a secret. None if it is nowhere, or was never kept. Private."""
         named = self._named.get(what)
-        return None if named is None else await self._keeper.find(self._draft.dataset, named)
+        if named is None:
+            return None
+        found = await self._keeper.find(self._draft.dataset, named)
+        return None if found is None else unsalted(found)
 
-    async def needed(self, what: str, said: str) -> bytes:
-        """Reads a value without which the data set cannot go on. Private.
+    async def index(self, what: str) -> SlabIndex | None:
+        """Reads the index of a slab. None if it is nowhere, or was never kept."""
+        named = self._named.get(what)
+        if named is None:
+            return None
+        found = await self._keeper.find(self._draft.dataset, named)
+        return None if found is None else SlabIndex.from_bytes(found)
+
+    async def slab(self, what: str) -> Slab | None:
+        """Reads a slab with all its columns. None if it is nowhere, or was never kept. Private."""
+        named = self._named.get(what)
+        parts = None
+        if named is not None:
+            parts = await self._keeper.whole(self._draft.dataset, named)
+        return None if parts is None else Slab.of_stored(parts)
+
+    async def parts(
+        self, places: Sequence[tuple[Named, int]], *, on_topic: bool = False
+    ) -> list[bytes | None]:
+        """Reads parts of values, see ``Keeper.parts``. Private."""
+        return await self._keeper.parts(self._draft.dataset, places, on_topic=on_topic)
+
+    def nowhere(self, said: str) -> CorruptState:
+        """The error for a value without which the data set cannot go on.
 
         Args:
-            what: What it is kept for.
-            said: The same in words, as the beginning of a sentence.
-
-        Raises:
-            CorruptState: It is nowhere.
+            said: What it is, as the beginning of a sentence.
         """
-        value = await self.find(what)
-        if value is None:
-            raise CorruptState(
-                f"{self._draft.dataset}: {said} on no topic any more. Restore the topic of blocks"
-            )
-        return value
+        return CorruptState(
+            f"{self._draft.dataset}: {said} on no topic any more. Restore the topic of blocks"
+        )
 
     async def drop(
         self, appended: Callable[[Releasable], Awaitable[None]], *, retired: bool

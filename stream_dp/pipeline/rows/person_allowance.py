@@ -12,20 +12,22 @@ of rows, which are public: a person who comes twice leaves an empty place.
 from __future__ import annotations
 
 from bisect import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.budget.parameters import Unit
-from stream_dp.core.encoding import Format, array, fields
 from stream_dp.core.rows.lifetime_slots import Numbers, allowances_of_slots
-from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests
-from stream_dp.core.rows.universe import Rows
+from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests, Slots
+from stream_dp.core.rows.slabs import Slab, parts_of
 from stream_dp.pipeline.rows.own_values import USED, OwnValues
 
-_USED = Format("units of persons")
-_DIGEST = np.dtype(f"S{DIGEST_BYTES}")
+_DIGEST: Final = np.dtype(f"S{DIGEST_BYTES}")
+_WORDS: Final = tuple(f"digest {word}" for word in range(DIGEST_BYTES // 4))
+_UNITS: Final = "units"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,27 +81,32 @@ class Used:
             self.n_places + later.n_places,
         )
 
-    def to_bytes(self) -> bytes:
-        """It as bytes, whose number follows from the number of places. Private."""
+    def slabs(self) -> list[Slab]:
+        """It as slabs, whose lengths follow from the number of places. Private."""
         digests = np.zeros(self.n_places, _DIGEST)
         units = np.zeros(self.n_places, np.uint16)
         digests[: len(self.keys)], units[: len(self.keys)] = self.keys, self.units
-        return _USED.pack(fields("<Q", self.n_places), digests.tobytes(), array(units))
+        words = digests.view("<u4").reshape(-1, len(_WORDS))
+        columns = {**dict(zip(_WORDS, words.T, strict=True)), _UNITS: units}
+        return [
+            Slab(n, n, {name: column[part] for name, column in columns.items()})
+            for part in parts_of(self.n_places)
+            for n in (part.stop - part.start,)
+        ]
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Used:
-        """Inverse of ``to_bytes``, without a copy: the event loop waits, and persons may be ten million.
-
-        Raises:
-            CorruptState: The bytes do not decode, or their version is unknown.
-        """
-        reader = _USED.read(data)
-        (n_places,) = reader.fields("<Q")
-        keys = reader.array(np.dtype(np.uint8), n_places * DIGEST_BYTES).view(_DIGEST)
-        units = reader.array(np.dtype(np.uint16), n_places)
-        reader.end()
-        n_persons = bisect(range(n_places), False, key=lambda place: keys[place] == b"")
-        return cls(keys[:n_persons], units[:n_persons], n_places)
+    def of_slabs(cls, slabs: Sequence[Slab]) -> Used:
+        """Inverse of ``slabs``."""
+        words = [
+            np.stack([slab.columns[word] for word in _WORDS], axis=1).astype("<u4")
+            for slab in slabs
+        ]
+        keys = np.concatenate([np.zeros((0, len(_WORDS)), "<u4"), *words]).view(_DIGEST).reshape(-1)
+        units = np.concatenate(
+            [np.zeros(0, np.uint16), *(slab.columns[_UNITS].astype(np.uint16) for slab in slabs)]
+        )
+        n_persons = bisect(range(len(keys)), False, key=lambda place: keys[place] == b"")
+        return cls(keys[:n_persons], units[:n_persons], len(keys))
 
 
 def _keys(digests: Digests) -> npt.NDArray[np.bytes_]:
@@ -123,37 +130,41 @@ class UsedUnits:
         Raises:
             CorruptState: It is nowhere any more.
         """
-        for key in sorted(self._values.named(USED), key=int):
-            used = await self._values.needed(USED + key, "what its persons have used for life is")
-            self._used[int(key)] = Used.from_bytes(used)
+        slabs: dict[int, list[Slab]] = {}
+        for key in sorted(self._values.named(USED), key=_number_and_slab):
+            slab = await self._values.slab(USED + key)
+            if slab is None:
+                raise self._values.nowhere("what its persons have used for life is")
+            slabs.setdefault(_number_and_slab(key)[0], []).append(slab)
+        self._used = {number: Used.of_slabs(some) for number, some in slabs.items()}
 
     def counted(
-        self, rows: Rows, unit: Unit | None
+        self, whose: Slots | None, unit: Unit | None
     ) -> tuple[npt.NDArray[np.bool_] | None, Used | None]:
-        """Marks the rows that count in the phase that is sealed next.
+        """Marks the slots that count in the phase that is sealed next.
 
         It follows from the rows, and from what each person had used before this phase. So an owner who
         repeats a seal that a crash cut short does the same.
 
         Args:
-            rows: The rows of the phase.
+            whose: Says whose the rows of the phase are; None where rows are protected.
             unit: The promise to a person; None where rows are protected.
 
         Returns:
-            A mark for each row, shape (n_rows,), or None where rows are protected; and what its persons use
+            A mark for each slot, shape (n_slots,), or None where rows are protected; and what its persons use
             in this phase, or None where the promise is not for life. Private.
         """
-        if unit is None:
+        if whose is None:
             return None, None
-        assert rows.whose is not None, "it was checked when they were accepted, or read"
+        assert unit is not None, "rows that say whose they are come with a promise"
         if not unit.lifetime:
-            return rows.whose.counted(unit.rows_per_phase), None
-        digests = rows.whose.digests
+            return whose.counted(unit.rows_per_phase), None
         before = sum(
-            (one.of(digests) for one in self._used.values()), np.zeros(len(digests), np.int64)
+            (one.of(whose.digests) for one in self._used.values()),
+            np.zeros(len(whose.digests), np.int64),
         )
-        allowed = allowances_of_slots(digests, before, unit)
-        return rows.whose.counted(allowed), Used.by(digests, allowed)
+        allowed = allowances_of_slots(whose.digests, before, unit)
+        return whose.counted(allowed), Used.by(whose.digests, allowed)
 
     async def add(self, used: Used) -> None:
         """Keeps what persons use in a phase, and merges what was kept of earlier ones.
@@ -163,10 +174,17 @@ class UsedUnits:
         number = max(self._used, default=0) + 1
         while self._used and self._used[last := max(self._used)].n_places <= 2 * used.n_places:
             used = self._used.pop(last).and_by(used)
-            self._values.discard(f"{USED}{last}")
+            for slab in self._values.named(f"{USED}{last} "):
+                self._values.discard(f"{USED}{last} {slab}")
         self._used[number] = used
-        await self._values.keep(**{f"{USED}{number}": used.to_bytes()})
+        slabs = enumerate(used.slabs())
+        await self._values.keep_slabs({f"{USED}{number} {at}": slab for at, slab in slabs})
 
     def forget(self) -> None:
         """Forgets what they have used, since no row of them counts any more."""
         self._used.clear()
+
+
+def _number_and_slab(key: str) -> tuple[int, int]:
+    number, _, slab = key.partition(" ")
+    return int(number), int(slab)

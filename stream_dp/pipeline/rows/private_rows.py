@@ -26,13 +26,7 @@ class PrivateRows:
         self._engine, self._draft = engine, draft
         self.values = OwnValues(draft, tools.keeper, tools.context.fuse)
         self.waiting = WaitingBatches(engine, draft, self.values, tools)
-        self.blocks = SealedBlocks(
-            draft.dataset,
-            engine,
-            self.values,
-            tools.cache,
-            lambda block: self.waiting.check_unit(of_persons=block.of_persons),
-        )
+        self.blocks = SealedBlocks(draft.dataset, engine, self.values, tools.cache)
         self.used = UsedUnits(self.values)
 
     def __repr__(self) -> str:
@@ -69,7 +63,7 @@ class PrivateRows:
     def erase_all(self) -> None:
         """Drafts that all rows are erased, and forgets them. The engine begins again before this."""
         self._draft.note(LOOKED, "")
-        self.waiting.forget_all()
+        self.waiting.retire()
         self.values.discard_all()
         self.used.forget()
         self.blocks.stored.forget()

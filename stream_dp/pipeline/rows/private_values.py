@@ -18,11 +18,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from stream_dp.core.rows.slabs import SlabIndex
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.kafka.topic_log import KeyedTopic
-from stream_dp.state.private_names import Named, name_of, salted, unsalted
+from stream_dp.state.private_names import Named, name_of, part_name
 
 LOOKED: Final = "kept looked"
 """The fact that says how far the topic was looked through. In another deployment it means nothing."""
@@ -71,36 +72,73 @@ class Keeper:
         # Offsets of parts, by key: of values that are not where they were.
         self._moved: dict[bytes, Sequence[int]] = {}
 
-    async def keep(self, dataset: str, *values: bytes) -> list[tuple[Named, bytes]]:
-        """Keeps values; returns, for each, how a commit names it, and what is kept. Private.
+    async def keep(self, dataset: str, values: Sequence[Sequence[bytes]]) -> list[Named]:
+        """Keeps values; returns how a commit names each.
 
         Args:
             dataset: The name of the data set.
-            values: The values. Private.
+            values: The parts of each value. Private.
         """
-        kept = [salted(value) for value in values]
-        names = [name_of(one) for one in kept]
         offsets: list[tuple[int, ...]] = []
-        keyed = [(_key(dataset, name), one) for name, one in zip(names, kept, strict=True)]
+        names = [name_of(parts[0]) for parts in values]
+        keyed = [(_key(dataset, name), parts) for name, parts in zip(names, values, strict=True)]
         for at in range(0, len(keyed), _AT_ONCE):
             put = partial(self._kept.put, keyed[at : at + _AT_ONCE], beat=self._heartbeat.beat)
             offsets += await patiently(put, _KEEPING)
-        named = map(Named, names, offsets)
-        return list(zip(named, kept, strict=True))
+        return [*map(Named, names, offsets)]
 
     async def find(self, dataset: str, named: Named) -> bytes | None:
-        """Returns a value. None if it is on the topic no more. Private."""
-        kept = None if self._view is None else await self._view.kept(dataset, named.name)
-        if kept is None or name_of(kept) != named.name:
-            kept = await self._on_topic(dataset, named)
-            if kept is not None and self._view is not None:
-                self._view.keep(dataset, named.name, kept)
-        return None if kept is None else unsalted(kept)
+        """Returns the first part of a value. None if it is on the topic no more. Private."""
+        for on_topic in (False, True):
+            (found,) = await self.parts(dataset, [(named, 0)], on_topic=on_topic)
+            if found is not None and name_of(found) == named.name:
+                return found
+        return None
 
-    async def _on_topic(self, dataset: str, named: Named) -> bytes | None:
+    async def whole(self, dataset: str, named: Named) -> list[bytes] | None:
+        """Returns all parts of a value. None if one of them is on the topic no more. Private."""
+        first = await self.find(dataset, named)
+        if first is None:
+            return None
+        found, index = [first], None
+        for number in range(1, len(named.offsets)):
+            index = index or SlabIndex.from_bytes(first)
+            for on_topic in (False, True):
+                (part,) = await self.parts(dataset, [(named, number)], on_topic=on_topic)
+                if part is not None and index.has(number, part):
+                    found.append(part)
+                    break
+            else:
+                return None
+        return found
+
+    async def parts(
+        self, dataset: str, places: Sequence[tuple[Named, int]], *, on_topic: bool = False
+    ) -> list[bytes | None]:
+        """Returns parts of values, in order; None for each that is on the topic no more. Private.
+
+        Nobody has compared them with the index of their value.
+
+        Args:
+            dataset: The name of the data set.
+            places: The value and the number of each part.
+            on_topic: Whether to read the topic alone, since what Redis has is not what was meant.
+        """
+        found: list[bytes | None] = [None] * len(places)
+        if self._view is not None and not on_topic:
+            names = [part_name(named.name, number) for named, number in places]
+            found = await self._view.kept(dataset, names)
+        for at, (named, number) in enumerate(places):
+            if found[at] is None:
+                part = found[at] = await self._on_topic(dataset, named, number)
+                if part is not None and self._view is not None:
+                    self._view.keep(dataset, part_name(named.name, number), part)
+        return found
+
+    async def _on_topic(self, dataset: str, named: Named, number: int) -> bytes | None:
         key = _key(dataset, named.name)
-        kept = await self._fetch(key, named.name, self._moved.get(key, named.offsets))
-        if kept is None:
+        part = await self._fetch(key, number, self._moved.get(key, named.offsets))
+        if part is None:
             # A topic that was restored from a copy has the same keys at other offsets.
             _log.warning(
                 "data set %s: a private value is not where it was on the topic of blocks, so all of its "
@@ -111,14 +149,15 @@ class Keeper:
             found, _ = await patiently(parts, _READING)
             self._moved |= {one: [at for _, at in sorted(of.items())] for one, of in found.items()}
             if key in found:
-                kept = await self._fetch(key, named.name, self._moved[key])
-        return kept
+                part = await self._fetch(key, number, self._moved[key])
+        return part
 
-    async def _fetch(self, key: bytes, name: bytes, offsets: Sequence[int]) -> bytes | None:
-        """Returns what is at these offsets, if it has this name."""
-        kept = await patiently(partial(self._kept.fetch, key, offsets), _READING)
+    async def _fetch(self, key: bytes, number: int, offsets: Sequence[int]) -> bytes | None:
+        if number >= len(offsets):
+            return None
+        part = await patiently(partial(self._kept.fetch, key, number, offsets[number]), _READING)
         self._heartbeat.beat()
-        return kept if kept is not None and name_of(kept) == name else None
+        return part
 
     async def drop(self, dataset: str, gone: Iterable[Named]) -> None:
         """Erases values."""

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 
-from stream_dp.core.rows.blocks import Block, BlockCounts, Blocks
-from stream_dp.errors import CorruptState, RowsGone
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.rows.blocks import MAX_ORDERED, Block, Blocks
+from stream_dp.core.rows.slabs import WEIGHT as WEIGHT_COLUMN
+from stream_dp.core.rows.slabs import Slab, merged, merges
+from stream_dp.core.rows.universe import check_total
 from stream_dp.pipeline.datasets.engine import Engine
-from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
-from stream_dp.pipeline.rows.own_values import BLOCK, OwnValues
+from stream_dp.pipeline.rows.column_cache import ColumnCache
+from stream_dp.pipeline.rows.own_values import BLOCK, ORDERED, WAITING, WEIGHT, OwnValues
+from stream_dp.pipeline.rows.stored_blocks import SlabKind, StoredBlocks
+from stream_dp.pipeline.rows.waiting_lots import WaitingLots
+from stream_dp.state.private_names import Named
 
 
 class SealedBlocks:
@@ -24,19 +34,10 @@ class SealedBlocks:
         engine: What follows from its definition.
         values: Its private values.
         cache: The cache that the data sets of the worker share.
-        check_unit: Raises CorruptState where a block says whose its rows are, against the definition.
     """
 
-    def __init__(
-        self,
-        dataset: str,
-        engine: Engine,
-        values: OwnValues,
-        cache: BlockCache,
-        check_unit: Callable[[Block | BlockCounts], None],
-    ) -> None:
-        self._dataset, self._engine, self._values = dataset, engine, values
-        self._cache, self._check_unit = cache, check_unit
+    def __init__(self, dataset: str, engine: Engine, values: OwnValues, cache: ColumnCache) -> None:
+        self._dataset, self._engine, self._values, self._cache = dataset, engine, values, cache
         self.restart()
 
     def restart(self, sizes: Sequence[int] = (), erased: int = 0, bare: int = 0) -> None:
@@ -47,12 +48,18 @@ class SealedBlocks:
             erased: The number of first blocks whose rows are erased, or lost.
             bare: How many of these are lost.
         """
+        self._slabs = {
+            BLOCK: _by_phase(self._values, BLOCK),
+            ORDERED: _by_phase(self._values, ORDERED),
+        }
         stored = self.stored = StoredBlocks(
-            self._cache, self._engine.universe, self._fetched, self._check, lambda: self.data.sizes
+            self._dataset,
+            self._engine.universe,
+            self._cache,
+            self._of_block,
+            self._values.parts,
         )
-        self.data = Blocks.elsewhere(
-            self._engine.universe, sizes, erased, stored.read, stored.ahead
-        )
+        self.data = Blocks.elsewhere(self._engine.universe, sizes, erased, stored)
         self.bare = bare
 
     def __len__(self) -> int:
@@ -62,32 +69,84 @@ class SealedBlocks:
         """Returns the number of rows in the blocks of ``window``."""
         return sum(self.data.sizes[window.start : window.stop])
 
-    async def keep(self, block: Block) -> None:
-        """Keeps the next block as a private value."""
-        await self._values.keep(**{f"{BLOCK}{len(self) + 1}": block.to_bytes()})
+    def _of_block(self, index: int, kind: SlabKind) -> list[tuple[Named, ...]]:
+        rows, weights, ordered = (self._slabs[of][index + 1] for of in (BLOCK, WEIGHT, ORDERED))
+        if kind == "ordered":
+            return [(slab,) for slab in ordered]
+        return [*zip(rows, weights, strict=True)] if weights else [(slab,) for slab in rows]
 
-    def append(self, block: Block) -> None:
+    async def keep(self, block: Block) -> None:
+        """Keeps the next block as private values."""
+        phase = len(self) + 1
+        for kind, slabs in ((BLOCK, block.slabs), (ORDERED, block.ordered)):
+            numbered = {f"{kind}{phase} {at}": slab for at, slab in enumerate(slabs)}
+            self._slabs[kind][phase] = await self._values.keep_slabs(numbered)
+
+    async def keep_lots(
+        self, lots: WaitingLots, marks: npt.NDArray[np.bool_] | None, *, in_order: bool
+    ) -> None:
+        """Keeps rows that wait as slabs as the next block.
+
+        Args:
+            lots: All rows that wait.
+            marks: Marks those that count, shape (n_slots,). None if all do.
+            in_order: Whether codes as they came go with the block.
+
+        Raises:
+            InvalidBatch: They are more rows than a block may have.
+            CorruptState: They are nowhere any more.
+        """
+        check_total(lots.n_rows, "batch", self._engine.universe.max_rows)
+        phase, weights = len(self) + 1, list[Slab]()
+        ends = np.cumsum([slab.n_slots for slab in lots])
+        if marks is not None:
+            parts = np.split(marks.astype(np.uint8), ends[:-1])
+            weights = [Slab(len(part), len(part), {WEIGHT_COLUMN: part}) for part in parts]
+        kept = self._slabs
+        if merges(self._engine.universe, lots.n_slots):
+            whole = await self._merged(lots, weights)
+            kept[BLOCK][phase] = await self._values.keep_slabs({f"{BLOCK}{phase} 0": whole})
+        else:
+            numbered = {f"{WEIGHT}{phase} {at}": weight for at, weight in enumerate(weights)}
+            kept[WEIGHT][phase] = await self._values.keep_slabs(numbered)
+            kept[BLOCK][phase] = [
+                self._values.rename(WAITING + slab.key, f"{BLOCK}{phase} {at}")
+                for at, slab in enumerate(lots)
+            ]
+        if in_order and lots.n_rows <= MAX_ORDERED:
+            kept[ORDERED][phase] = [
+                self._values.rename(what, f"{ORDERED}{phase} {at}")
+                for at, what in enumerate(lots.arrived())
+            ]
+
+    async def _merged(self, lots: WaitingLots, weights: Sequence[Slab]) -> Slab:
+        """The slab of all cells, in the memory of one slab more."""
+        found = merged(self._engine.universe, ())
+        for at, slab in enumerate(lots):
+            rows = await lots.rows(slab)
+            if weights:
+                rows = replace(rows, columns={**rows.columns, **weights[at].columns})
+            found = merged(self._engine.universe, (found, rows))
+        return found
+
+    def append(self, n_rows: int) -> None:
         """Adds the next block, which is kept by now."""
-        self.stored.keep(len(self), block)
-        self.data.append(block)
+        self.data.sealed(n_rows)
 
     def erase(self, n_blocks: int) -> None:
         """Drafts that the rows of the first blocks are erased."""
         self.data.erase(n_blocks)
-        self.stored.erase(n_blocks)
-        for phase in self._values.named(BLOCK):
-            if int(phase) <= n_blocks:
-                self._values.discard(BLOCK + phase)
+        for kind, slabs in self._slabs.items():
+            for phase in [phase for phase in slabs if phase <= n_blocks]:
+                self.stored.erase([slab.name for slab in slabs.pop(phase)])
+                for at in self._values.named(f"{kind}{phase} "):
+                    self._values.discard(f"{kind}{phase} {at}")
 
-    async def _fetched(self, index: int) -> bytes:
-        found = await self._values.find(f"{BLOCK}{index + 1}")
-        if found is None:
-            raise RowsGone(self._dataset, index + 1)
-        return found
 
-    def _check(self, index: int, block: Block | BlockCounts) -> None:
-        if block.n_rows != self.data.sizes[index]:
-            raise CorruptState(
-                f"{self._dataset}: block {index} is not the one that its transcript says"
-            )
-        self._check_unit(block)
+def _by_phase(values: OwnValues, kind: str) -> defaultdict[int, list[Named]]:
+    """The slabs of each phase, in order."""
+    found: defaultdict[int, list[Named]] = defaultdict(list)
+    numbered = {tuple(map(int, key.split(" "))): named for key, named in values.named(kind).items()}
+    for phase, at in sorted(numbered):
+        found[phase].append(numbered[phase, at])
+    return found

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stream_dp.core.randomness.noise_sources import NoiseSource
-from stream_dp.core.rows.person_slots import Persons, PersonSecret
+from stream_dp.core.rows.person_slots import Persons, PersonSecret, Slots
+from stream_dp.core.rows.slabs import fits
 from stream_dp.core.rows.universe import Rows
-from stream_dp.errors import CorruptState
 from stream_dp.messages import Batch, Event
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.tools import Tools
-from stream_dp.pipeline.rows.own_values import PERSON, WAITING, OwnValues
+from stream_dp.pipeline.rows.own_values import PERSON, OwnValues
+from stream_dp.pipeline.rows.waiting_lots import WaitingLots
 from stream_dp.pipeline.rows.waiting_rows import Waits, read_again, rows_of
 from stream_dp.state.schema import StateTable
 
@@ -21,17 +22,22 @@ class WaitingBatches:
     """Rows that were accepted and are not sealed yet, by the numbers of their batches. Private.
 
     Attributes:
-        n_rows: The number of these rows. It is public.
+        lots: Those that are kept as slabs. The others are in memory.
     """
 
     def __init__(self, engine: Engine, draft: Draft, values: OwnValues, tools: Tools) -> None:
         self._engine, self._draft, self._values, self._tools = engine, draft, values, tools
         self._pending: dict[int, Rows] = {}
         self._secret: bytes | None = None
-        self.n_rows = 0
+        self.lots = WaitingLots(values)
 
     def __repr__(self) -> str:
         return f"WaitingBatches({self.n_rows} rows)"
+
+    @property
+    def n_rows(self) -> int:
+        """The number of these rows. It is public."""
+        return self.lots.n_rows + sum(rows.n_rows for rows in self._pending.values())
 
     @property
     def _of_persons(self) -> bool:
@@ -55,23 +61,21 @@ class WaitingBatches:
         """
         name = self._draft.dataset
         if self._of_persons:
-            stored = await self._values.needed(PERSON, "the secret of its digests is")
+            stored = await self._values.find(PERSON)
+            if stored is None:
+                raise self._values.nowhere("the secret of its digests is")
             self._secret = PersonSecret.from_bytes(stored, name, self._tools.key_file).value
         found = await read_again(
             name, self._waits(), self._tools.rows, self._tools.partitions, self.rows_of
         )
-        for key in self._values.named(WAITING):
-            if (kept := await self._values.find(WAITING + key)) is not None:
-                found[int(key)] = Rows.from_bytes(self._engine.universe, kept)
-        for number in sorted(found):
-            self.check_unit(of_persons=found[number].whose is not None)
-            self._add(number, found[number])
+        self._pending = {number: found[number] for number in sorted(found)}
+        await self.lots.read()
 
     def forget_lost(self) -> int:
         """Drafts that batches do not wait that were not found again; returns how many these are."""
-        lost = [number for number in self._numbers() if number not in self._pending]
+        lost = [number for number in self._waits() if number not in self._pending]
         self._forget(lost)
-        return len(lost)
+        return len(lost) + self.lots.forget_lost()
 
     def rows_of(self, batch: Batch) -> Rows:
         """The rows of a batch, encoded.
@@ -85,29 +89,14 @@ class WaitingBatches:
             persons = Persons(unit.key, self._secret, batch.name)
         return rows_of(batch, self._engine.universe, persons, self._engine.mechanism.in_order)
 
-    def check_unit(self, *, of_persons: bool) -> None:
-        """Checks that rows say whose they are just when the definition protects persons.
-
-        Raises:
-            CorruptState: They are rows of another data set.
-        """
-        if of_persons is not self._of_persons:
-            raise CorruptState(
-                f"{self._draft.dataset}: its rows say whose they are, or do not, against its definition"
-            )
-
     def _waits(self) -> dict[int, Waits]:
         """The places of the batches that can be read again, by their numbers."""
         waiting = self._draft.state.table(StateTable.WAITING)
         return {int(number): Waits.from_bytes(stored) for number, stored in waiting.items()}
 
-    def _numbers(self) -> list[int]:
-        kept = self._values.named(WAITING)
-        return [*map(int, self._draft.state.table(StateTable.WAITING)), *map(int, kept)]
-
     # ------------------------------------------------------------ waiting
 
-    def join(self, batch: Batch, rows: Rows, record_id: str) -> None:
+    async def join(self, batch: Batch, rows: Rows, record_id: str) -> None:
         """Drafts that a batch waits.
 
         Args:
@@ -117,8 +106,12 @@ class WaitingBatches:
         """
         if not rows.n_rows:
             return
-        number = next(reversed(self._pending), -1) + 1
-        self._add(number, rows)
+        if self._n_slots and not fits(self._n_slots + rows.n_entries):
+            await self.keep_lot()
+        number = (
+            max([*map(int, self._draft.state.table(StateTable.WAITING)), *self._pending, -1]) + 1
+        )
+        self._pending[number] = rows
         place, _, offset = record_id.rpartition(":")
         waits = Waits(place, int(offset or 0), rows.n_rows, self._draft.dated_ms, batch.name)
         self._draft.put(StateTable.WAITING, number, waits.to_bytes())
@@ -135,41 +128,57 @@ class WaitingBatches:
         return outcome
 
     async def keep_apart(self, before_ms: float) -> None:
-        """Keeps rows as private values that wait since before a time: their batches may be deleted soon.
+        """Keeps the rows in memory as a lot if some wait since before a time: batches may be deleted soon.
 
         Args:
             before_ms: The time, in milliseconds since 1970. Batches without a time are kept as well.
         """
-        due = {
-            number: self._pending[number].to_bytes()
-            for number, one in self._waits().items()
-            if one.dated_ms < before_ms and number in self._pending  # in quarantine they may not be
-        }
-        if due:
-            await self._values.keep(**{f"{WAITING}{number}": rows for number, rows in due.items()})
-        for number in due:
-            self._draft.put(StateTable.WAITING, number, None)
+        waits = self._waits()  # in quarantine they are not in memory
+        if any(waits[number].dated_ms < before_ms for number in self._pending):
+            await self.keep_lot()
 
-    def together(self) -> Rows:
-        """All rows that wait, in the order in which they came. Private."""
+    async def keep_lot(self) -> None:
+        """Keeps the rows in memory as a lot, and drafts that their batches are not needed any more."""
+        if self._pending:
+            await self.lots.add(
+                self.in_memory(), len(self._pending), self._engine.mechanism.in_order
+            )
+            self._forget([*self._pending])
+
+    def in_memory(self) -> Rows:
+        """The rows in memory, of which there are some, in the order in which they came. Private."""
         return Rows.concat([*self._pending.values()])
 
-    def sealed(self) -> None:
-        """Drafts that no batch waits any more, since all have become a block."""
-        self._forget(self._pending)
+    async def whose(self) -> Slots | None:
+        """Says whose the rows are, those of lots first; None where rows are protected. Private.
+
+        Raises:
+            CorruptState: It is nowhere any more.
+        """
+        if not self._of_persons:
+            return None
+        owned = await self.lots.whose()
+        if self._pending:
+            in_memory = self.in_memory().whose
+            assert in_memory is not None, "it was checked when they were accepted, or read"
+            owned.append(in_memory)
+        return Slots.concat(owned)
 
     def forget_all(self) -> None:
+        """Drafts that no batch waits any more."""
+        self._forget([*self._waits(), *self._pending])
+        self.lots.discard()
+
+    def retire(self) -> None:
         """Drafts that no batch waits any more, and forgets the secret of the digests."""
-        self._forget(self._numbers())
+        self.forget_all()
         self._secret = None
 
-    def _add(self, number: int, rows: Rows) -> None:
-        self._pending[number] = rows
-        self.n_rows += rows.n_rows
+    @property
+    def _n_slots(self) -> int:
+        return sum(rows.n_entries for rows in self._pending.values())
 
     def _forget(self, numbers: Iterable[int]) -> None:
-        for number in list(numbers):
+        for number in numbers:
             self._draft.put(StateTable.WAITING, number, None)
-            self._values.discard(f"{WAITING}{number}")
             self._pending.pop(number, None)
-        self.n_rows = sum(rows.n_rows for rows in self._pending.values())

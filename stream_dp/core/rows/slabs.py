@@ -1,0 +1,318 @@
+"""Slabs: a million slots by column at most, and the index that tells its columns from others.
+
+A block is some slabs. Each slot holds one entry: a row, or rows that came counted. Slots lie in a secret order
+within their slab, so that a block does not show in which order its rows came. Nothing is compressed or left
+out: every length follows from the definition and the number of slots, which are public.
+
+| column | type | where |
+|---|---|---|
+| the index of an attribute | its least unsigned type | everywhere |
+| ``weight`` | 8 bits, 1 for a row that counts, else 0 | persons are protected |
+| ``entry 0``, ``entry 1`` | 32 bits, the digits of how many rows an entry is | rows came counted |
+| ``value`` and the index of an attribute | 32 bits, units above its lower end | it is measured |
+
+A merged slab has a slot for each cell of the universe instead: ``row 0`` and ``row 1``, the digits of how
+many rows are in it, and ``sum``, the index and the place, the digits of what these count for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.encoding import IDENTITY_BYTES, Format, array, fields, part
+from stream_dp.core.rows.slot_counts import Column, Counts, count_slots, digits_of, from_digits
+from stream_dp.core.rows.universe import Rows, Universe, exact_sum
+
+SLOTS: Final = 2**20
+"""Most slots of a slab. A column is then at most 4 MiB, as a record of the topic of blocks."""
+
+WEIGHT: Final = "weight"
+_ENTRY: Final = ("entry 0", "entry 1")
+_ROW: Final = ("row 0", "row 1")
+_SALT_BYTES: Final = 16
+
+Columns: TypeAlias = Mapping[str, Column]
+SecretOrder: TypeAlias = Callable[[int], npt.NDArray[np.intp]]
+"""Draws an order of some slots, each with equal probability."""
+
+
+@dataclass(frozen=True, eq=False)
+class Slab:
+    """Some slots by column.
+
+    Attributes:
+        n_rows: The number of rows in them; public.
+        n_slots: The number of slots; public.
+        columns: Name -> one value for each slot, shape (n_slots,). The names are public, the values private.
+    """
+
+    n_rows: int
+    n_slots: int
+    columns: Columns = field(repr=False)
+
+    @property
+    def n_bytes(self) -> int:
+        """The memory of its columns; public."""
+        return sum(column.nbytes for column in self.columns.values())
+
+    def split(self, names: Collection[str]) -> tuple[Self, Self]:
+        """Returns it without some columns, and these alone."""
+        ours = {name: of for name, of in self.columns.items() if name not in names}
+        theirs = {name: of for name, of in self.columns.items() if name in names}
+        return replace(self, columns=ours), replace(self, columns=theirs)
+
+    def stored(self, salt: bytes) -> list[bytes]:
+        """What is kept of it: its index, then each column. Their lengths are public, what they say is not.
+
+        Args:
+            salt: 16 random bytes, so that equal columns have different digests.
+        """
+        kept = {name: array(column) for name, column in self.columns.items()}
+        entries = tuple(
+            _Entry(name, self.columns[name].dtype.itemsize, _digest(salt, name, stored))
+            for name, stored in kept.items()
+        )
+        return [SlabIndex(salt, self.n_rows, self.n_slots, entries).to_bytes(), *kept.values()]
+
+    @classmethod
+    def of_stored(cls, parts: Sequence[bytes]) -> Self:
+        """Inverse of ``stored``, for parts that were compared with the index.
+
+        Raises:
+            CorruptState: The index does not decode.
+        """
+        index = SlabIndex.from_bytes(parts[0])
+        stored = zip(index.entries, parts[1:], strict=True)
+        columns = {entry.name: _column(entry, part) for entry, part in stored}
+        return cls(index.n_rows, index.n_slots, columns)
+
+
+class _Entry(NamedTuple):
+    name: str
+    itemsize: int
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class SlabIndex:
+    """The columns of a slab as they are stored, each with a digest. Private, but for all else than digests.
+
+    Attributes:
+        n_rows: The number of rows.
+        n_slots: The number of slots.
+        names: The names of the columns.
+    """
+
+    salt: bytes = field(repr=False)
+    n_rows: int
+    n_slots: int
+    entries: tuple[_Entry, ...] = field(repr=False)
+
+    _FORMAT: ClassVar[Format] = Format("slab")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(entry.name for entry in self.entries)
+
+    def place(self, name: str) -> int:
+        """Returns at which place a column is stored; the index itself is at 0."""
+        return self.names.index(name) + 1
+
+    def n_bytes(self, place: int) -> int:
+        """Returns the length of the column at a place; public."""
+        return self.n_slots * self.entries[place - 1].itemsize
+
+    def has(self, place: int, stored: bytes) -> bool:
+        """Whether these bytes are the ones that were kept of the column at a place."""
+        entry = self.entries[place - 1]
+        return _digest(self.salt, entry.name, stored) == entry.digest
+
+    def column(self, place: int, stored: bytes) -> Column:
+        """Returns the column at a place, without a copy, of bytes that it ``has``."""
+        return _column(self.entries[place - 1], stored)
+
+    def to_bytes(self) -> bytes:
+        return self._FORMAT.pack(
+            self.salt,
+            fields("<QIH", self.n_rows, self.n_slots, len(self.entries)),
+            *(
+                part(one.name.encode()) + fields("<B", one.itemsize) + one.digest
+                for one in self.entries
+            ),
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Inverse of ``to_bytes``.
+
+        Raises:
+            CorruptState: The bytes do not decode, or their version is unknown.
+        """
+        reader = cls._FORMAT.read(data)
+        salt = reader.take(_SALT_BYTES)
+        n_rows, n_slots, n_columns = reader.fields("<QIH")
+        reader.require(n_slots <= SLOTS)
+        entries = []
+        for _ in range(n_columns):
+            name, (itemsize,) = reader.required_text(), reader.fields("<B")
+            reader.require(itemsize in (1, 2, 4))
+            entries.append(_Entry(name, itemsize, reader.take(IDENTITY_BYTES)))
+        reader.end()
+        return cls(salt, n_rows, n_slots, tuple(entries))
+
+
+def _column(entry: _Entry, stored: bytes) -> Column:
+    return np.frombuffer(stored, np.dtype(f"<u{entry.itemsize}"))
+
+
+def _digest(salt: bytes, name: str, stored: bytes) -> bytes:
+    # Half of a digest of SHA-256: processors compute it, and it takes half the time of BLAKE2.
+    found = sha256(salt + part(name.encode()))
+    found.update(stored)
+    return found.digest()[:IDENTITY_BYTES]
+
+
+# ---------------------------------------------------------------- making slabs
+
+
+def slabs_of(
+    rows: Rows, order: SecretOrder | None = None, *, more: Columns | None = None
+) -> Iterator[Slab]:
+    """Yields the slabs of rows.
+
+    Args:
+        rows: The rows.
+        order: Draws the order of the slots of each slab. None leaves them as they came.
+        more: More columns, such as ``WEIGHT``, with one value for each entry.
+    """
+    columns: dict[str, Column] = {str(at): column for at, column in enumerate(rows.codes)}
+    if rows.counts is not None:
+        columns |= zip(_ENTRY, digits_of(rows.counts), strict=True)
+    columns |= {f"value {at}": offsets for at, offsets in rows.measures.items()}
+    columns |= more or {}
+    for part_of in parts_of(rows.n_entries):
+        here = {name: column[part_of] for name, column in columns.items()}
+        n_slots = part_of.stop - part_of.start
+        if order is not None:
+            placed = order(n_slots)
+            here = {name: column[placed] for name, column in here.items()}
+        n_rows = n_slots if rows.counts is None else exact_sum(rows.counts[part_of])
+        yield Slab(n_rows, n_slots, here)
+
+
+def slabs_in_order(rows: Rows, attributes: Collection[int]) -> Iterator[Slab]:
+    """Yields slabs of the codes of some attributes of every row, as they came."""
+    every = (
+        slice(None) if rows.counts is None else np.repeat(np.arange(rows.n_entries), rows.counts)
+    )
+    columns = {str(at): rows.codes[at][every] for at in sorted(attributes)}
+    for part_of in parts_of(rows.n_rows if columns else 0):
+        n_slots = part_of.stop - part_of.start
+        yield Slab(n_slots, n_slots, {name: column[part_of] for name, column in columns.items()})
+
+
+def parts_of(n_slots: int) -> Iterator[slice]:
+    """Yields the parts of some slots that slabs have."""
+    for start in range(0, n_slots, SLOTS):
+        yield slice(start, min(start + SLOTS, n_slots))
+
+
+def fits(n_slots: int) -> bool:
+    """Whether so many slots fit into one slab."""
+    return n_slots <= SLOTS
+
+
+def merges(universe: Universe, n_slots: int) -> bool:
+    """Whether equal rows of a block are merged: where cells are far fewer than slots. All of it is public."""
+    return 8 * universe.n_cells <= n_slots and universe.n_cells <= SLOTS
+
+
+def merged(universe: Universe, slabs: Iterable[Slab]) -> Slab:
+    """The slab that has a slot for each cell of the universe, of slabs that may be merged themselves."""
+    every = tuple(range(len(universe.shape)))
+    asked = [TableAsked(every, 0, measured) for measured in (None, *universe.measured)]
+    tables, n_rows = [zeros_of(universe, every) for _ in asked], 0
+    for slab in slabs:
+        n_rows += slab.n_rows
+        for table, one in zip(tables, asked, strict=True):
+            table += one.table(universe, slab)
+    columns: dict[str, Column] = {}
+    for table, one in zip(tables, asked, strict=True):
+        columns |= zip(one.merged_names, digits_of(table.reshape(-1)), strict=True)
+    return Slab(n_rows, universe.n_cells, columns)
+
+
+# ---------------------------------------------------------------- counting them
+
+
+class TableAsked(NamedTuple):
+    """A table of one block.
+
+    Attributes:
+        attributes: Its axes, ascending; () asks for one number.
+        block: The block, by its absolute index.
+        measured: The attribute whose values are added up. None to count rows.
+    """
+
+    attributes: tuple[int, ...]
+    block: int
+    measured: int | None = None
+
+    @property
+    def merged_names(self) -> tuple[str, str]:
+        """The columns that it needs of a merged slab."""
+        if self.measured is None:
+            return _ROW
+        return f"sum {self.measured} 0", f"sum {self.measured} 1"
+
+    def needs(self, names: Collection[str]) -> list[str]:
+        """Returns the columns that it needs of a slab that has these columns."""
+        if _ROW[0] in names:
+            return list(self.merged_names)
+        wanted = [str(attribute) for attribute in self.attributes]
+        wanted += [] if self.measured is None else [f"value {self.measured}"]
+        return wanted + [name for name in (*_ENTRY, WEIGHT) if name in names]
+
+    def table(self, universe: Universe, slab: Slab) -> Counts:
+        """Counts the rows of a slab in each cell, exactly, or adds up what they count for.
+
+        Args:
+            universe: The possible rows.
+            slab: The slab, or as much of it as ``needs`` says.
+
+        Returns:
+            int64, of the sizes of the attributes.
+        """
+        columns, shape = slab.columns, universe.shape
+        if self.merged_names[0] in columns:
+            others = tuple(a for a in range(len(shape)) if a not in self.attributes)
+            cells = from_digits(*map(columns.__getitem__, self.merged_names)).reshape(tuple(shape))
+            return np.asarray(cells.sum(axis=others), dtype=np.int64)
+        return count_slots(
+            [columns[str(a)] for a in self.attributes],
+            [shape[a] for a in self.attributes],
+            slab.n_slots,
+            weight=columns.get(WEIGHT),
+            digits=self._digits(columns),
+        )
+
+    def _digits(self, columns: Columns) -> Sequence[Column]:
+        """What each slot counts for, as ``count_slots`` takes it."""
+        entries = [columns[name] for name in _ENTRY if name in columns]
+        if self.measured is None:
+            return entries
+        values = columns[f"value {self.measured}"]
+        if not entries:
+            return (values,)
+        return digits_of(from_digits(*entries) * values.astype(np.int64))
+
+
+def zeros_of(universe: Universe, attributes: Sequence[int]) -> npt.NDArray[Any]:
+    """An empty table over some attributes, int64."""
+    return np.zeros(tuple(universe.shape[a] for a in attributes), dtype=np.int64)

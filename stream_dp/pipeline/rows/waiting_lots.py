@@ -1,0 +1,164 @@
+"""Rows that wait and are kept as slabs: their batches need not be read again.
+
+When as many rows wait in memory as a slab has slots, or when their batches may be deleted soon, they become a
+lot: slabs of these rows, of whose they are, and of some codes as they came. So a worker never has more of a
+phase in memory, and its slabs are there when it is sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Slots
+from stream_dp.core.rows.slabs import Slab, slabs_in_order, slabs_of
+from stream_dp.core.rows.universe import Rows
+from stream_dp.pipeline.rows.own_values import ARRIVED, WAITING, WHOSE, OwnValues
+from stream_dp.pipeline.rows.secret_order import secret_order
+
+
+@dataclass(frozen=True, slots=True)
+class LotSlab:
+    """A slab of a lot; all of it is public.
+
+    Attributes:
+        lot: The number of the lot.
+        at: The number of the slab in it.
+        n_batches: The number of batches of the lot.
+        n_rows: The number of rows of the slab.
+        n_slots: The number of its slots.
+    """
+
+    lot: int
+    at: int
+    n_batches: int
+    n_rows: int
+    n_slots: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.lot} {self.at} {self.n_batches}"
+
+
+class WaitingLots:
+    """The lots of one data set, in order.
+
+    Args:
+        values: The private values of the data set.
+    """
+
+    def __init__(self, values: OwnValues) -> None:
+        self._values = values
+        self._slabs: list[LotSlab] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._slabs)
+
+    def __iter__(self) -> Iterator[LotSlab]:
+        return iter(self._slabs)
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows; public."""
+        return sum(slab.n_rows for slab in self._slabs)
+
+    @property
+    def n_slots(self) -> int:
+        """The number of slots; public."""
+        return sum(slab.n_slots for slab in self._slabs)
+
+    async def read(self) -> None:
+        """Reads how many rows each has, as far as it is anywhere.
+
+        Raises:
+            CorruptState: An index does not decode.
+        """
+        lost: set[int] = set()
+        found: list[LotSlab] = []
+        for kind in _KINDS:
+            for lot, at, n_batches in self._keys(kind):
+                index = await self._values.index(f"{kind}{lot} {at} {n_batches}")
+                if index is None:
+                    lost.add(lot)
+                elif kind == WAITING:
+                    found.append(LotSlab(lot, at, n_batches, index.n_rows, index.n_slots))
+        self._slabs = [slab for slab in found if slab.lot not in lost]
+
+    def forget_lost(self) -> int:
+        """Drafts that lots do not wait that are nowhere any more; returns how many batches these are."""
+        found = {slab.lot for slab in self._slabs}
+        lost = {lot: n_batches for lot, _, n_batches in self._keys() if lot not in found}
+        self._discard(lost)
+        return sum(lost.values())
+
+    async def add(self, rows: Rows, n_batches: int, in_order: Collection[int]) -> None:
+        """Keeps rows as the next lot.
+
+        Args:
+            rows: The rows.
+            n_batches: The number of their batches.
+            in_order: The attributes whose codes are kept as they came, too.
+        """
+        lot = max((lot for lot, _, _ in self._keys()), default=0) + 1
+        whose = {} if rows.whose is None else rows.whose.columns
+        for at, slab in enumerate(slabs_of(rows, secret_order, more=whose)):
+            one = LotSlab(lot, at, n_batches, slab.n_rows, slab.n_slots)
+            content, of_persons = slab.split(WHOSE_COLUMNS)
+            await self._values.keep_slabs({WAITING + one.key: content})
+            if of_persons.columns:
+                await self._values.keep_slabs({WHOSE + one.key: of_persons})
+            self._slabs.append(one)
+        arrived = enumerate(slabs_in_order(rows, in_order))
+        await self._values.keep_slabs(
+            {f"{ARRIVED}{lot} {at} {n_batches}": slab for at, slab in arrived}
+        )
+
+    async def whose(self) -> list[Slots]:
+        """Reads whose the rows in the slots of each slab are. Private.
+
+        Raises:
+            CorruptState: It is nowhere any more.
+        """
+        return [
+            Slots.of_columns((await self._slab(WHOSE + slab.key)).columns) for slab in self._slabs
+        ]
+
+    async def rows(self, slab: LotSlab) -> Slab:
+        """Reads the rows of a slab. Private.
+
+        Raises:
+            CorruptState: They are nowhere any more.
+        """
+        return await self._slab(WAITING + slab.key)
+
+    async def _slab(self, what: str) -> Slab:
+        found = await self._values.slab(what)
+        if found is None:
+            raise self._values.nowhere("rows that wait are")
+        return found
+
+    def arrived(self) -> list[str]:
+        """What the slabs of codes as they came are kept for, in order."""
+        return [f"{ARRIVED}{lot} {at} {n}" for lot, at, n in self._keys(ARRIVED)]
+
+    def discard(self) -> None:
+        """Drafts that nothing of them is kept any more."""
+        self._discard({lot for kind in _KINDS for lot, _, _ in self._keys(kind)})
+
+    def _discard(self, lots: Collection[int]) -> None:
+        for kind in _KINDS:
+            for lot, at, n_batches in self._keys(kind):
+                if lot in lots:
+                    self._values.discard(f"{kind}{lot} {at} {n_batches}")
+        self._slabs = [slab for slab in self._slabs if slab.lot not in lots]
+
+    def _keys(self, kind: str = WAITING) -> list[tuple[int, int, int]]:
+        """The number of the lot, of the slab, and of the batches, of each value of a kind, in order."""
+        found = []
+        for key in self._values.named(kind):
+            lot, at, n_batches = map(int, key.split(" "))
+            found.append((lot, at, n_batches))
+        return sorted(found)
+
+
+_KINDS = (WAITING, WHOSE, ARRIVED)
