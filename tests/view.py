@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from stream_dp.core.encoding import IDENTITY_BYTES
 from stream_dp.errors import StoreUnavailable
 from stream_dp.state.schema import BY_ID, ROTATED, Pair, State, StateTable, sum_of
 from stream_dp.state.view import ViewChange
@@ -15,7 +16,7 @@ class MemoryView:
     Attributes:
         states: The state of each data set.
         generations: Answers and outcomes of each data set, since the last rotation and before it.
-        values: Private values of each data set, by their names.
+        values: Parts of private values of each data set, by their names.
         down: Whether it is out of reach.
     """
 
@@ -52,8 +53,9 @@ class MemoryView:
             **self.values.get(commit.dataset, {}),
             **change.kept,
         }
-        for name in commit.erased():
-            values.pop(name, None)
+        for named in commit.erased():
+            for name in named.fields():
+                values.pop(name, None)
         state.number, state.trail, state.sum = commit.number, trail, commit.sum
         self.states[commit.dataset] = state
         return True
@@ -65,7 +67,9 @@ class MemoryView:
             self._forget(state.dataset)
         self.states[state.dataset] = state.copied()
         values, named = self.values.get(state.dataset, {}), state.kept()
-        self.values[state.dataset] = {n: v for n, v in values.items() if n in named}
+        self.values[state.dataset] = {
+            n: v for n, v in values.items() if n[:IDENTITY_BYTES] in named
+        }
 
     def _forget(self, dataset: str) -> None:
         self.generations.pop(dataset, None)
@@ -90,15 +94,17 @@ class MemoryView:
         now, before = self.generations.get(dataset, ({}, {}))
         return before | now
 
-    async def kept(self, dataset: str, name: bytes) -> bytes | None:
+    async def kept(self, dataset: str, names: Sequence[bytes]) -> list[bytes | None]:
         self._reached()
-        return self.values.get(dataset, {}).get(name)
+        return [self.values.get(dataset, {}).get(name) for name in names]
 
-    async def keep(self, dataset: str, name: bytes, value: bytes, place: tuple[int, bytes]) -> None:
+    async def keep(
+        self, dataset: str, parts: Mapping[bytes, bytes], place: tuple[int, bytes]
+    ) -> None:
         self._reached()
         state = self.states.get(dataset, State(dataset))
         if (state.number, state.trail) == place:
-            self.values.setdefault(dataset, {})[name] = value
+            self.values.setdefault(dataset, {}).update(parts)
 
     async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
         self._reached()

@@ -7,6 +7,7 @@ import copy
 import os
 import random
 import traceback
+from collections import Counter
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -26,9 +27,10 @@ import redis
 import redis.asyncio
 from redis.crc import key_slot
 
+from stream_dp.core.encoding import IDENTITY_BYTES
 from stream_dp.errors import StoreError, StoreRefused, StoreUnavailable
 from stream_dp.state import redis_view
-from stream_dp.state.private_names import Named
+from stream_dp.state.private_names import Named, part_name
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import BY_ID, ORIGIN, ROTATED, Pair, Pairs, State, StateTable
 from stream_dp.state.view import Usage, View, ViewChange
@@ -39,6 +41,7 @@ PREFIX, JOURNAL = "test", "kQ3vJ0XmRz2aZ1b-c_dEfg"
 ANSWER = (StateTable.ANSWER, b"ann a1")
 OUTCOME = (StateTable.OUTCOME, b"b1")
 A, B, C = (bytes([number]) * 16 for number in (0, 7, 255))  # names of private values
+A_1, A_2, C_1 = part_name(A, 1), part_name(A, 2), part_name(C, 1)
 NAMES = ("state", "answers", "answers-old", "kept")
 
 
@@ -64,8 +67,8 @@ def named(what: str, name: bytes) -> Pair:
     return StateTable.KEPT, f"{what} {name.hex()}".encode()
 
 
-def naming(name: bytes) -> bytes:
-    return Named(name, (0,)).to_bytes()
+def naming(name: bytes, n_parts: int = 1) -> bytes:
+    return Named(name, tuple(range(n_parts))).to_bytes()
 
 
 class Owner:
@@ -87,16 +90,17 @@ class Owner:
         Args:
             pairs: What it puts.
             rotates: Whether it begins a generation of answers.
-            kept: The private values that it names for the first time.
+            kept: The parts of the private values that it names for the first time.
             gone: The names of those that it erases.
         """
         puts = dict(pairs or {})
         if rotates:
             puts[ROTATED] = b"%d" % self.state.number
-        for name in kept or ():
-            puts |= {named("block", name): naming(name), named("gone block", name): None}
+        for name, n_parts in Counter(part[:IDENTITY_BYTES] for part in kept or ()).items():
+            puts |= {named("block", name): naming(name, n_parts), named("gone block", name): None}
         for name in gone:
-            puts |= {named("block", name): None, named("gone block", name): naming(name)}
+            there = {**self.state.pairs, **puts}.get(named("block", name)) or naming(name)
+            puts |= {named("block", name): None, named("gone block", name): there}
         commit = self.state.drafted(puts)
         _, trail = commit.to_bytes()
         assert self.state.apply(commit, trail)
@@ -207,14 +211,14 @@ async def test_of_a_data_set_that_is_not_there_nothing_is_found(view: View) -> N
     assert await view.state("flights") is None
     assert await view.place(["flights"]) == {}
     assert await view.answers("flights", [ANSWER, OUTCOME]) == {}
-    assert await view.kept("flights", A) is None
+    assert await view.kept("flights", [A]) == [None]
     assert await view.cursors("flights", ["queries:0"]) == {}
     assert await view.place([]) == await view.answers("flights", []) == {}
     assert await applied(view, []) == []
     owner = Owner()
     owner.change()
-    await view.keep("flights", A, b"row", owner.place)
-    assert await view.kept("flights", A) is None
+    await view.keep("flights", {A: b"row"}, owner.place)
+    assert await view.kept("flights", [A]) == [None]
 
 
 async def test_a_state_comes_back_as_its_commits_add_it_up(view: View) -> None:
@@ -309,7 +313,7 @@ async def test_a_change_of_another_state_is_refused_and_leaves_no_trace(
     assert await applied(view, [change]) == [False]
     assert await view.state("flights") == known
     assert await view.answers("flights", [ANSWER]) == {}
-    assert [await view.kept("flights", name) for name in (A, B)] == [None, b"value"]
+    assert await view.kept("flights", [A, B]) == [None, b"value"]
 
 
 async def test_a_change_of_hundred_thousand_words_and_some_megabytes_is_put(view: View) -> None:
@@ -319,20 +323,21 @@ async def test_a_change_of_hundred_thousand_words_and_some_megabytes_is_put(view
     large: Pairs = {(StateTable.VERIFIED, b"%d" % n): bytes(3_000_000) for n in range(4)}
     kept = {b"%16d" % n: random.Random(n).randbytes(3_000_000) for n in range(4)}
     kept |= {b"%16d" % n: b"rows" for n in range(4, 5_000)}
+    kept |= {part_name(b"%16d" % 5_000, n): b"column" for n in range(5_000)}
     assert await applied(view, [owner.change({**facts, **answers, **large}, kept=kept)]) == [True]
     assert await view.state("flights") == owner.state
     assert len(await view.answers("flights", list(answers))) == 30_000
     await view.rewrite(owner.state)
     assert await view.state("flights") == owner.state
     assert len(await view.answers("flights", list(answers))) == 30_000
-    some = [*kept][:5] + [*kept][-5:]
-    assert [await view.kept("flights", name) for name in some] == [kept[name] for name in some]
-    dropped = owner.change(dict.fromkeys([*facts, *answers, *large]), gone=kept)
+    assert await view.kept("flights", [*kept]) == [*kept.values()]
+    names = {name[:16] for name in kept}
+    dropped = owner.change(dict.fromkeys([*facts, *answers, *large]), gone=names)
     assert await applied(view, [dropped]) == [True]
     assert await view.state("flights") == owner.state
     assert {table for table, _ in owner.state.pairs} == {StateTable.KEPT}
     assert await view.answers("flights", list(answers)) == {}
-    assert [await view.kept("flights", name) for name in some] == [None] * 10
+    assert await view.kept("flights", [*kept]) == [None] * len(kept)
 
 
 # What a repair reads ----------------------------------------------------------------------------
@@ -391,16 +396,18 @@ async def test_a_rewrite_puts_the_state_as_of_its_call(view: View) -> None:
 
 
 async def test_private_values_are_kept_by_name_until_they_are_erased(view: View) -> None:
-    owner, names = Owner(), [A, B, C]
-    values = [b"row", b"", bytes(range(256))]
+    owner, names = Owner(), [A, A_1, A_2, B, C]
+    values = [b"index", b"row", b"another", b"", bytes(range(256))]
     kept = dict(zip(names, values, strict=True))
     await applied(view, [owner.change(kept=kept)])
-    assert [await view.kept("flights", name) for name in names] == values
-    assert await view.kept("weather", A) is None
+    assert await view.kept("flights", names) == values
+    assert await view.kept("flights", [C, C_1, A_2, C]) == [values[4], None, values[2], values[4]]
+    assert await view.kept("weather", [A, B]) == [None, None]
+    assert await view.kept("flights", []) == []
     await applied(view, [owner.change(gone=[A, b"unknown".ljust(16)])])
-    assert [await view.kept("flights", name) for name in names] == [None, *values[1:]]
-    await applied(view, [owner.change(kept={A: b"in one commit"}, gone=[A])])
-    assert await view.kept("flights", A) is None
+    assert await view.kept("flights", names) == [None, None, None, *values[3:]], "all of its parts"
+    await applied(view, [owner.change(kept={A: b"in one commit", A_1: b"x"}, gone=[A])])
+    assert await view.kept("flights", [A, A_1]) == [None, None]
 
 
 async def test_a_private_value_is_kept_later_where_the_view_stands_and_nowhere_else(
@@ -409,15 +416,15 @@ async def test_a_private_value_is_kept_later_where_the_view_stands_and_nowhere_e
     owner = Owner()
     await applied(view, [owner.change(kept={A: b"row"})])
     former = owner.place
-    await view.keep("flights", B, b"late", former)
-    await view.keep("flights", A, b"again", former)
-    assert [await view.kept("flights", name) for name in (A, B)] == [b"again", b"late"]
+    await view.keep("flights", {B: b"late", A_1: b"its second part"}, former)
+    await view.keep("flights", {A: b"again"}, former)
+    assert await view.kept("flights", [A, A_1, B]) == [b"again", b"its second part", b"late"]
     assert await view.place(["flights"]) == {"flights": former}, "it stays where it is"
     await applied(view, [owner.change(gone=[A])])
     number, trail = owner.place
     for place in (former, (number, former[1]), (number + 1, trail), (number * 10, trail)):
-        await view.keep("flights", A, b"erased", place)
-        assert await view.kept("flights", A) is None
+        await view.keep("flights", {A: b"erased", B: b"of another place"}, place)
+        assert await view.kept("flights", [A, B]) == [None, b"late"]
     assert await view.state("flights") == owner.state
     assert await applied(view, [owner.change()]) == [True]
 
@@ -426,12 +433,15 @@ async def test_a_private_value_is_kept_later_where_the_view_stands_and_nowhere_e
 async def test_a_rewrite_erases_every_private_value_that_the_state_does_not_name(
     view: View, erased: Sequence[bytes]
 ) -> None:
-    owner, values = Owner(), {A: b"1", B: b"2", C: b"3"}
+    owner, values = (
+        Owner(),
+        {A: b"1", A_1: b"1, too", A_2: b"and 1", B: b"2", C: b"3", C_1: b"3, too"},
+    )
     await applied(view, [owner.change(kept=values)])
     owner.change(gone=erased)
     await view.rewrite(owner.state)
-    found = {name: await view.kept("flights", name) for name in values}
-    assert found == {name: None if name in erased else values[name] for name in values}
+    found = await view.kept("flights", [*values])
+    assert found == [None if name[:16] in erased else value for name, value in values.items()]
 
 
 async def test_the_first_commit_of_a_data_set_erases_what_is_left_of_a_former_one(
@@ -442,7 +452,7 @@ async def test_the_first_commit_of_a_data_set_erases_what_is_left_of_a_former_on
     await applied(view, [former.change({ANSWER: b"answer"}, kept={A: b"row"})])
     place.evict("flights")
     assert await applied(view, [owner.change(kept={B: b"new"})]) == [True]
-    assert [await view.kept("flights", name) for name in (A, B)] == [None, b"new"]
+    assert await view.kept("flights", [A, B]) == [None, b"new"]
     assert await view.contents("flights") == {}
 
 
@@ -552,8 +562,8 @@ async def test_a_view_that_is_out_of_reach_is_unavailable_in_every_call(make_ser
             one.state("flights"),
             one.place(["flights"]),
             one.answers("flights", [ANSWER]),
-            one.kept("flights", A),
-            one.keep("flights", A, b"value", owner.place),
+            one.kept("flights", [A]),
+            one.keep("flights", {A: b"value"}, owner.place),
             one.cursors("flights", ["queries:0"]),
             one.contents("flights"),
             one.usage(),
@@ -579,7 +589,7 @@ async def test_a_server_and_memory_say_the_same_of_any_series_of_calls(
     owners = [Owner(), Owner()]
     history: list[ViewChange] = []
     pairs: list[Pair] = [(t, b"%d" % n) for t in (StateTable.FACT, *BY_ID) for n in range(3)]
-    names = [A, B, C]
+    names = [A, A_1, B, C, C_1]
     said: dict[str, set[object]] = {}
 
     async def same(name: str, *arguments: Any) -> None:
@@ -595,8 +605,8 @@ async def test_a_server_and_memory_say_the_same_of_any_series_of_calls(
                 owner.change(
                     {p: draws.choice([b"x", b"y", None]) for p in draws.sample(pairs, 3)},
                     rotates=draws.random() < 0.2,
-                    kept=dict.fromkeys(draws.sample(names, 1), b"v"),
-                    gone=draws.sample(names, draws.randrange(2)),
+                    kept=dict.fromkeys(draws.choice([[A], [A, A_1], [B], [C, C_1]]), b"v"),
+                    gone=draws.sample([A, B, C], draws.randrange(2)),
                 )
                 for _ in range(draws.randrange(1, 3))
             ]
@@ -606,18 +616,20 @@ async def test_a_server_and_memory_say_the_same_of_any_series_of_calls(
         elif kind == "rewrite":
             await same("rewrite", owner.state)
         elif kind == "keep":
-            await same("keep", "flights", draws.choice(names), b"kept", owner.place)
+            some = dict.fromkeys(draws.sample(names, draws.randrange(3)), b"kept")
+            await same("keep", "flights", some, owner.place)
         elif kind == "follow":
             owners = [owner, copy.deepcopy(owner)]
         await same("state", "flights")
         await same("place", ["flights", "weather"])
         await same("answers", "flights", pairs[3:])
         await same("contents", "flights")
+        await same("kept", "flights", names)
         for name in names:
-            await same("kept", "flights", name)
+            await same("kept", "flights", [name])
     assert said["apply"] == {"set()", "{'flights'}"}
     assert min(len(said[name]) for name in ("state", "answers")) > 20
-    assert said["kept"] == {"None", "b'v'", "b'kept'"}
+    assert said["kept"] > {"[None]", "[b'v']", "[b'kept']"}
 
 
 # Servers: keys ----------------------------------------------------------------------------------
@@ -689,8 +701,8 @@ async def test_a_key_that_something_else_has_written_is_refused_and_then_rewritt
     await view.state("flights")
     await view.place(["flights"])
     await view.answers("flights", [ANSWER])
-    await view.kept("flights", A)
-    await view.keep("flights", C, b"late", owner.place)
+    await view.kept("flights", [A])
+    await view.keep("flights", {C: b"late"}, owner.place)
     await view.cursors("flights", ["queries:0"])
     pairs = {ANSWER: b"answer", (StateTable.FACT, b"a"): b"b"}
     change = owner.change(pairs, kept={B: b"new"})
@@ -701,7 +713,7 @@ async def test_a_key_that_something_else_has_written_is_refused_and_then_rewritt
     change = owner.change(pairs, rotates=True, kept={C: b"newer"}, gone=[A])
     assert await applied(view, [change]) == [True]
     assert await view.answers("flights", [ANSWER]) == {ANSWER: b"answer"}
-    assert [await view.kept("flights", name) for name in (A, C)] == [None, b"newer"]
+    assert await view.kept("flights", [A, C]) == [None, b"newer"]
 
 
 @pytest.mark.parametrize(
@@ -869,7 +881,7 @@ async def test_both_protocol_versions_and_a_cluster_work_alike(
         await view.rewrite(owner.state)
         assert await view.state(name) == owner.state
         assert await view.answers(name, [ANSWER]) == {ANSWER: b"answer"}
-        assert await view.kept(name, A) == b"value"
+        assert await view.kept(name, [A]) == [b"value"]
         assert await view.cursors(name, ["a"]) == {"a": 1}
     assert set(await view.place([owner.state.dataset for owner in owners])) == {
         "flights",
@@ -945,7 +957,7 @@ async def test_no_error_says_what_was_to_be_stored(
     change = owner.change({(StateTable.FACT, b"a"): SECRET, ANSWER: SECRET}, kept={A: SECRET})
     calls: list[Awaitable[object]] = [
         view.apply([change]),
-        view.keep("flights", A, SECRET, place),
+        view.keep("flights", {A: SECRET}, place),
     ]
     if words != "out of memory":  # a script that has dropped something may write something instead
         calls.append(view.rewrite(owner.state))
