@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -9,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dp.core.rows import slabs
 from stream_dp.core.rows.blocks import MAX_ORDERED, Block, Blocks
 from stream_dp.core.rows.measured_values import Measure
-from stream_dp.core.rows.person_slots import Persons
+from stream_dp.core.rows.person_slots import Persons, Slots
+from stream_dp.core.rows.slabs import TableAsked, slabs_of
 from stream_dp.core.rows.universe import MAX_ROWS, Boolean, Category, Number, Rows, Universe
-from stream_dp.errors import CorruptState, InvalidBatch
+from stream_dp.errors import InvalidBatch
+from tests.stored_slabs import block_again, block_lengths, drawn_order, slabs_again, stored_lengths
 
 FLIGHTS = Universe(
     (
@@ -62,8 +66,9 @@ def test_every_marginal_is_what_counting_row_by_row_gives(
         for b in batches
     ]
     sealed = [Block.seal(FLIGHTS, e) for e in encoded]
-    restored = [Block.from_bytes(FLIGHTS, b.to_bytes()) for b in sealed]
-    for blocks in (Blocks(FLIGHTS, sealed), Blocks(FLIGHTS, restored)):
+    mixed = [Block.seal(FLIGHTS, e, order=drawn_order(1)) for e in encoded]
+    for each in (sealed, mixed, [block_again(block) for block in mixed]):
+        blocks = Blocks(FLIGHTS, each)
         assert blocks.sizes == [e.n_rows for e in encoded]
         for attributes in ALL_SUBSETS:
             table = blocks.marginal(attributes, range(len(batches)))
@@ -106,10 +111,14 @@ def test_cells_are_told_apart_in_a_universe_of_more_cells_than_int64_can_number(
     distinct[1:50, -1] = range(49)  # rows that differ in the last attribute only
     repeated = distinct[rng.integers(0, 200, size=2000)]
     encoded = wide.encode_columns({f"a{i}": repeated[:, i].tolist() for i in range(20)})
-    block = Block.seal(wide, encoded)
-    sealed = {tuple(c): n for *c, n in np.column_stack([*block.codes, block.counts]).tolist()}
-    assert sealed == Counter(map(tuple, np.column_stack(encoded.codes).tolist()))
-    assert block.capacity == 2000
+    block = block_again(Block.seal(wide, encoded, order=drawn_order(2)))
+    (slab,) = block.slabs
+    sealed = np.column_stack([slab.columns[str(a)] for a in range(20)])
+    assert Counter(map(tuple, sealed.tolist())) == Counter(map(tuple, repeated.tolist()))
+    assert slab.n_slots == 2000
+    for attributes in ((0, 19), (18, 19)):
+        table = Blocks(wide, [block]).marginal(attributes, range(1))[0]
+        assert (table == counted(wide, encoded, attributes)).all()
 
 
 def test_a_window_reads_its_own_blocks_only() -> None:
@@ -135,19 +144,20 @@ def test_the_length_of_a_stored_block_shows_nothing_of_which_cells_are_occupied(
     mixed = [{"carrier": c, "arr_delay": d, "cancelled": x} for c in ("AA", "UA", "ZZ")
              for d in (-1, 0, 30, None) for x in (True, False)]  # fmt: skip
     assert len(mixed) == FLIGHTS.n_cells
-    few = alike[:3], mixed[:3]
-    many = alike, (mixed * 50)[:1000]
-    lengths = [
-        {len(Block.seal(FLIGHTS, FLIGHTS.encode_rows(r)).to_bytes()) for r in pair}
-        for pair in (few, many)
-    ]
-    assert [len(same) for same in lengths] == [1, 1]
+    few = [Block.seal(FLIGHTS, FLIGHTS.encode_rows(r)) for r in (alike[:3], mixed[:3])]
+    many = [Block.seal(FLIGHTS, FLIGHTS.encode_rows(r)) for r in (alike, (mixed * 50)[:1000])]
     zero = [{"carrier": "AA", "count": n} for n in (0, 0, 0)]
     some = [{"carrier": c, "count": n} for c, n in (("AA", 2**40), ("UA", 0), ("ZZ", 1))]
-    assert (
-        len({len(Block.seal(FLIGHTS, FLIGHTS.encode_cells(c)).to_bytes()) for c in (zero, some)})
-        == 1
-    )
+    cells = [Block.seal(FLIGHTS, FLIGHTS.encode_cells(c)) for c in (zero, some)]
+    codes, digits = [4 + 1 + 1 + 16] * 3, [2 * (4 + 7 + 1 + 16)]
+    for (one, other), columns in [
+        (few, [sum(codes), 3, 3, 3]),
+        (many, [2 * (4 + 5 + 1 + 16), 24 * 4, 24 * 4]),
+        (cells, [sum(codes + digits), 3, 3, 3, 3 * 4, 3 * 4]),
+    ]:
+        assert (
+            block_lengths(one) == block_lengths(other) == [[1 + 16 + 14 + columns[0], *columns[1:]]]
+        )
 
 
 def test_a_repr_shows_public_numbers_only() -> None:
@@ -155,8 +165,9 @@ def test_a_repr_shows_public_numbers_only() -> None:
         [{"carrier": "AA", "count": 31337}, {"carrier": "UA", "count": 2}]
     )
     block = Block.seal(FLIGHTS, encoded)
-    assert repr(block) == "Block(n_rows=31339, capacity=2)"
-    assert repr(Block.seal(FLIGHTS, encoded, ordered=[0])) == repr(block)
+    assert repr(block) == "Block(n_rows=31339, slabs=(Slab(n_rows=31339, n_slots=2),), ordered=())"
+    ordered = repr(Block.seal(FLIGHTS, encoded, ordered=[0]).ordered)
+    assert ordered == "(Slab(n_rows=31339, n_slots=31339),)"
     blocks = Blocks(FLIGHTS, [block])
     blocks.vault["offset"] = b"secret"
     assert repr(blocks) == "Blocks(1)"
@@ -164,7 +175,7 @@ def test_a_repr_shows_public_numbers_only() -> None:
 
 def test_blocks_can_be_asked_for_nothing_but_tables_totals_columns_and_public_sizes() -> None:
     asked = {n for n in dir(Blocks) if not n.startswith("_")}
-    public = {"append", "check", "elsewhere", "erase", "erased", "sizes"}
+    public = {"append", "check", "elsewhere", "erase", "erased", "sealed", "sizes"}
     assert asked == {"in_order", "marginal", "tables", "totals"} | public
 
 
@@ -175,7 +186,7 @@ def test_rows_that_are_erased_are_gone_and_their_number_stays() -> None:
     blocks.erase(1)
     blocks.erase(0)  # what is erased stays erased
     assert (len(blocks), blocks.erased, blocks.sizes) == (2, 1, [1, 1])
-    assert [*blocks._held.values()] == sealed[1:]
+    assert [*blocks._held.blocks.values()] == sealed[1:]
     for read in (
         lambda: blocks.marginal((0,), range(2)),
         lambda: blocks.marginal((), range(1)),
@@ -200,62 +211,77 @@ def test_no_other_block_answers_in_place_of_one_that_is_erased(
         blocks.marginal((0,), range(1))
 
 
+class Elsewhere:
+    """Reads blocks that are kept elsewhere, and notes what it was asked for."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self._blocks = Blocks(FLIGHTS, blocks)
+        self.read: list[tuple[str, int]] = []
+
+    def tables(self, asked: Sequence[TableAsked]) -> Iterator[np.ndarray]:
+        for one in asked:
+            self.read.append(("table", one.block))
+            yield from self._blocks.tables([(one.attributes, one.block)])
+
+    def in_order(self, attribute: int, block: int) -> np.ndarray:
+        self.read.append(("in order", block))
+        return self._blocks.in_order(attribute, block)
+
+
 def test_blocks_elsewhere_are_read_one_at_a_time_when_their_rows_are_needed() -> None:
     sealed = [
         Block.seal(FLIGHTS, FLIGHTS.encode_cells([{"carrier": "UA", "count": n}]), [0])
         for n in (5, 6, 7)
     ]
-    read: list[int] = []
-
-    def source(index: int) -> Block:
-        read.append(index)
-        return sealed[index]
-
-    blocks = Blocks.elsewhere(FLIGHTS, [5, 6], 1, source)
-    blocks.append(sealed[2])
+    reader = Elsewhere(sealed)
+    blocks = Blocks.elsewhere(FLIGHTS, [5, 6], 1, reader)
+    blocks.sealed(7)
     assert (len(blocks), blocks.erased, blocks.sizes) == (3, 1, [5, 6, 7])
     blocks.check(range(1, 3))
-    assert read == [], "what is public needs no rows"
+    tables = blocks.tables([((0,), 1), ((), 2)])
+    assert reader.read == [], "what is public needs no rows"
+    assert next(tables).tolist() == [0, 6, 0]
+    assert reader.read == [("table", 1)], "the memory of one table is enough"
+    assert [table.tolist() for table in tables] == [7]
     assert blocks.marginal((0,), range(1, 3)).tolist() == [[0, 6, 0], [0, 7, 0]]
     assert blocks.in_order(0, 2).tolist() == [1] * 7
-    assert read == [1, 2, 2]
-    with pytest.raises(ValueError, match="erased"):
-        blocks.marginal((0,), range(3))
+    before = [*reader.read]
+    assert before == [("table", 1), ("table", 2)] * 2 + [("in order", 2)]
+    for read in (
+        lambda: blocks.marginal((0,), range(3)),
+        lambda: blocks.tables([((0,), 1), ((0,), 0)]),
+        lambda: blocks.in_order(0, 0),
+    ):
+        with pytest.raises(ValueError, match="erased"):
+            read()
     blocks.erase(2)
     with pytest.raises(ValueError, match="erased"):
         blocks.in_order(0, 1)
-    assert read == [1, 2, 2]
+    assert reader.read == before
 
 
 def test_the_memory_that_a_block_counts_with_depends_on_public_sizes_alone() -> None:
     alike = [{"carrier": "AA", "arr_delay": 1, "cancelled": True}] * 24
     mixed = [{"carrier": c, "arr_delay": d, "cancelled": x} for c in ("AA", "UA", "ZZ")
              for d in (-1, 0, 30, None) for x in (True, False)]  # fmt: skip
-    for ordered in ((), (0,)):
+    for times, ordered in ((1, ()), (1, (0,)), (8, ()), (8, (0,))):
         one, other = (
-            Block.seal(FLIGHTS, FLIGHTS.encode_rows(rows), ordered) for rows in (alike, mixed)
+            Block.seal(FLIGHTS, FLIGHTS.encode_rows(rows * times), ordered)
+            for rows in (alike, mixed)
         )
-        assert len(one.counts) != len(other.counts)
-        again = Block.from_bytes(FLIGHTS, other.to_bytes())
-        assert one.most_bytes == other.most_bytes == again.most_bytes
-        held = [*again.codes, again.counts, *again.ordered.values()]
-        assert sum(column.nbytes for column in held) == again.most_bytes, "it is full"
-
-
-def test_a_stored_block_that_does_not_decode_is_refused() -> None:
-    data = Block.seal(FLIGHTS, FLIGHTS.encode_rows([{"carrier": "ZZ"}])).to_bytes()
-    narrower = Universe((Boolean("a"), Boolean("b"), Boolean("c")))
-    for universe, bad in [
-        (FLIGHTS, b""), (FLIGHTS, b"\x07" + data[1:]), (FLIGHTS, data[:4]), (FLIGHTS, data[:-1]),
-        (FLIGHTS, data + b"\x00"), (FLIGHTS, data[:-1] + b"\xff"), (narrower, data),
-    ]:  # fmt: skip
-        with pytest.raises(CorruptState):
-            Block.from_bytes(universe, bad)
+        again = block_again(other)
+        assert one.n_bytes == other.n_bytes == again.n_bytes
+        held = [
+            column for slab in (*again.slabs, *again.ordered) for column in slab.columns.values()
+        ]
+        assert sum(column.nbytes for column in held) == again.n_bytes, "it is full"
+        own = [len(column.base) for column in held if isinstance(column.base, bytes)]
+        assert sum(own) == again.n_bytes, "and nothing else is kept for it"
 
 
 def test_a_block_without_rows_counts_none() -> None:
-    block = Block.seal(FLIGHTS, FLIGHTS.encode_rows([]))
-    again = Block.from_bytes(FLIGHTS, block.to_bytes())
+    block = Block.seal(FLIGHTS, FLIGHTS.encode_rows([]), order=drawn_order(3))
+    again = block_again(block)
     assert (block.n_rows, again.n_rows) == (0, 0)
     assert not Blocks(FLIGHTS, [again]).marginal((0, 1), range(1)).any()
 
@@ -273,12 +299,13 @@ def test_a_kept_column_is_every_row_as_it_arrived(
     encoded = FLIGHTS.encode_cells([row | {"count": n} for row, n in entries])
     arrived = FLIGHTS.encode_rows([row for row, n in entries for _ in range(n)])
     for form in (encoded, arrived):
-        sealed = Block.seal(FLIGHTS, form, kept)
-        restored = Block.from_bytes(FLIGHTS, sealed.to_bytes())
-        for block in (sealed, restored):
-            assert list(block.ordered) == sorted(kept), "a public fact"
+        sealed = Block.seal(FLIGHTS, form, kept, order=drawn_order(4))
+        for block in (sealed, block_again(sealed)):
+            names = [*map(str, sorted(kept))]
+            there = bool(kept and arrived.n_rows)
+            assert [[*slab.columns] for slab in block.ordered] == [names] * there, "a public fact"
             blocks = Blocks(FLIGHTS, [block])
-            for attribute in kept:
+            for attribute in kept if there else ():
                 column = blocks.in_order(attribute, 0)
                 assert column.dtype == np.uint8
                 assert column.tolist() == arrived.codes[attribute].tolist()
@@ -300,9 +327,10 @@ def test_only_columns_that_are_kept_can_be_read_in_order() -> None:
 
 
 def test_a_block_of_too_many_rows_keeps_nothing_in_order() -> None:
-    for n_rows, kept in ((MAX_ORDERED, [0]), (MAX_ORDERED + 1, []), (MAX_ROWS, [])):
+    for n_rows, kept in ((MAX_ORDERED, MAX_ORDERED), (MAX_ORDERED + 1, 0), (MAX_ROWS, 0)):
         encoded = FLIGHTS.encode_cells([{"carrier": "UA", "count": n_rows}])
-        assert list(Block.seal(FLIGHTS, encoded, ordered=[0]).ordered) == kept
+        ordered = Block.seal(FLIGHTS, encoded, ordered=[0]).ordered
+        assert sum(slab.n_slots for slab in ordered) == kept
 
 
 def test_the_length_of_a_stored_column_shows_nothing_of_its_codes() -> None:
@@ -310,49 +338,27 @@ def test_the_length_of_a_stored_column_shows_nothing_of_its_codes() -> None:
     mixed = FLIGHTS.encode_rows(
         [{"carrier": c, "cancelled": x} for c in "abcde" for x in (0, 1)] * 2
     )
-    lengths = {len(Block.seal(FLIGHTS, e, ordered=[0, 2]).to_bytes()) for e in (alike, mixed)}
-    assert len(lengths) == 1
-    merged = {len(Block.seal(FLIGHTS, e).to_bytes()) for e in (alike, mixed)}
-    assert lengths == {length + 2 + 2 * 20 for length in merged}
+    for encoded in (alike, mixed):
+        ordered = Block.seal(FLIGHTS, encoded, ordered=[0, 2]).ordered
+        assert stored_lengths(ordered) == [[1 + 16 + 14 + 2 * (4 + 1 + 1 + 16), 20, 20]]
 
 
 def test_a_wide_attribute_is_kept_in_two_bytes() -> None:
     wide = Universe((Boolean("a"), Category("b", tuple(map(str, range(300))))))
     encoded = wide.encode_rows([{"a": True, "b": str(b)} for b in (299, 7, 256, 7)])
-    block = Block.from_bytes(wide, Block.seal(wide, encoded, ordered=[1]).to_bytes())
-    assert block.ordered[1].tolist() == [299, 7, 256, 7]
+    block = block_again(Block.seal(wide, encoded, ordered=[1]))
+    assert Blocks(wide, [block]).in_order(1, 0).tolist() == [299, 7, 256, 7]
+    assert block_lengths(block)[1][1:] == [2 * 4]
 
 
-def test_a_stored_column_that_does_not_decode_is_refused() -> None:
-    encoded = FLIGHTS.encode_rows([{"carrier": "ZZ"}, {"carrier": "AA"}, {"carrier": "ZZ"}])
-    data = Block.seal(FLIGHTS, encoded, ordered=[0, 2]).to_bytes()
-    head, merged = data[:19], Block.seal(FLIGHTS, encoded).to_bytes()
-    assert merged[:20] == head + b"\x00"
-    cells, columns = merged[20:], b"\x02\x00\x02\x00\x00\x00"
-
-    def stored(n_columns: int, names: bytes, columns: bytes) -> bytes:
-        return head + bytes([n_columns]) + names + cells + columns
-
-    assert stored(2, b"\x00\x02", columns) == data
-    for bad in [
-        *(data[:length] for length in range(1, len(data))),
-        data + b"\x00",
-        data[:1] + b"\xff" * 8 + data[9:],
-        data[:9] + b"\xff" * 8 + data[17:],
-        data[:17] + b"\x01" + data[18:],
-        stored(0, b"", columns),
-        stored(2, b"\x02\x00", columns[3:] + columns[:3]),
-        stored(2, b"\x00\x00", columns[:3] * 2),
-        stored(2, b"\x00\x03", columns),
-        stored(1, b"\x00", b"\x02\x00\x03"),
-        stored(1, b"\x00", b"\x02\x00\x00"),  # other rows than are counted
-    ]:
-        with pytest.raises(CorruptState):
-            Block.from_bytes(FLIGHTS, bad)
-    nothing = Block.seal(FLIGHTS, FLIGHTS.encode_rows([]), ordered=[0, 2]).to_bytes()
-    with pytest.raises(CorruptState):
-        Block.from_bytes(FLIGHTS, nothing[:-1])
-    assert Block.from_bytes(FLIGHTS, stored(1, b"\x00", b"\x00\x02\x02")).ordered.keys() == {0}
+def test_rows_of_cells_with_counts_stay_in_order_across_slabs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slabs, "SLOTS", 4)
+    cells = [{"carrier": c, "count": n} for c, n in (("ZZ", 3), ("AA", 0), ("UA", 6), ("AA", 2))]
+    block = block_again(Block.seal(FLIGHTS, FLIGHTS.encode_cells(cells), [0]))
+    assert [slab.n_slots for slab in block.ordered] == [4, 4, 3]
+    assert Blocks(FLIGHTS, [block]).in_order(0, 0).tolist() == [2] * 3 + [1] * 6 + [0] * 2
 
 
 # Where persons are protected ----------------------------------------------------------------------
@@ -377,16 +383,18 @@ def of_persons(universe: Universe, keys: list[object], values: list[object]) -> 
     return universe.encode_columns(columns, PERSONS)
 
 
+@pytest.mark.parametrize("times", [1, 40], ids=["slots", "merged"])
 @pytest.mark.parametrize("universe", [FLIGHTS, KEPT], ids=["cells", "values"])
-def test_only_rows_that_count_are_in_a_cell(universe: Universe) -> None:
-    rows = of_persons(universe, [*KEYS], [-5, -4, 10, 10, 40, 50, 7])
+def test_only_rows_that_count_are_in_a_cell(universe: Universe, times: int) -> None:
+    rows = of_persons(universe, [*KEYS] * times, [-5, -4, 10, 10, 40, 50, 7] * times)
     assert rows.whose is not None
     marks = rows.whose.counted(1)
     assert marks.sum() == 3
-    block = Block.seal(universe, rows, counted=marks)
-    for one in (block, Block.from_bytes(universe, block.to_bytes())):
+    block = Block.seal(universe, rows, counted=marks, order=drawn_order(5))
+    assert sum(slab.n_slots for slab in block.slabs) == (7 if times == 1 else universe.n_cells)
+    for one in (block, block_again(block)):
         blocks = Blocks(universe, [one])
-        assert blocks.sizes == [7], "the rows that waited are public"
+        assert blocks.sizes == [7 * times], "the rows that waited are public"
         assert blocks.marginal((), range(1)).tolist() == [3]
         chosen = replace(rows, codes=tuple(column[marks] for column in rows.codes), whose=None)
         chosen = replace(chosen, measures={a: each[marks] for a, each in rows.measures.items()})
@@ -399,20 +407,29 @@ def test_only_rows_that_count_are_in_a_cell(universe: Universe) -> None:
                 assert (sums == alone.totals(measured, attributes, range(1))).all()
 
 
+@pytest.mark.parametrize("times", [1, 40], ids=["slots", "merged"])
 @pytest.mark.parametrize("universe", [FLIGHTS, KEPT], ids=["cells", "values"])
-def test_stored_bytes_have_the_same_length_whosever_the_rows_are(universe: Universe) -> None:
-    lengths = set()
-    for keys in ([1] * 7, [None] * 7, [1, 2, 3, 4, 5, 6, 7], KEYS):
-        rows = of_persons(universe, [*keys], [-5, -4, 10, 10, 40, 50, 7])
-        again = Rows.from_bytes(universe, rows.to_bytes())
-        assert again.to_bytes() == rows.to_bytes()
-        assert rows.whose is not None
-        assert again.whose is not None
-        assert (again.whose.counted(2) == rows.whose.counted(2)).all()
-        block = Block.seal(universe, rows, counted=rows.whose.counted(1))
-        assert repr(block) == "Block(n_rows=7, capacity=7)"
-        lengths.add((len(rows.to_bytes()), len(block.to_bytes())))
-    assert len(lengths) == 1
+def test_stored_bytes_have_the_same_length_whosever_the_rows_are(
+    universe: Universe, times: int
+) -> None:
+    n, lengths, shown = 7 * times, [], set()
+    for keys in ([1] * n, [None] * n, [*range(n)], KEYS * times):
+        rows = of_persons(universe, [*keys], [-5, -4, 10, 10, 40, 50, 7] * times)
+        whose = rows.whose
+        assert whose is not None
+        waiting = [*slabs_of(rows, drawn_order(6), more=whose.columns)]
+        again = Slots.concat([Slots.of_columns(slab.columns) for slab in slabs_again(waiting)])
+        assert again.digests.shape == whose.digests.shape
+        assert sorted(zip(again.digests.tolist(), again.ranks.tolist(), strict=True)) == sorted(
+            zip(whose.digests.tolist(), whose.ranks.tolist(), strict=True)
+        )
+        assert again.counted(2).sum() == whose.counted(2).sum()
+        block = Block.seal(universe, rows, counted=whose.counted(1), order=drawn_order(7))
+        shown.add(repr(block))
+        lengths.append((stored_lengths(waiting), block_lengths(block)))
+    assert lengths == lengths[:1] * 4
+    n_slots = n if times == 1 else universe.n_cells
+    assert shown == {f"Block(n_rows={n}, slabs=(Slab(n_rows={n}, n_slots={n_slots}),), ordered=())"}
 
 
 def test_which_rows_count_is_said_just_where_persons_are_protected() -> None:
@@ -428,23 +445,11 @@ def test_which_rows_count_is_said_just_where_persons_are_protected() -> None:
             sealing()
 
 
-def test_a_block_that_counts_more_rows_than_were_sealed_is_refused() -> None:
-    rows = of_persons(FLIGHTS, [*KEYS], [None] * 7)
-    block = Block.seal(FLIGHTS, rows, counted=np.ones(7, dtype=np.bool_))
-    data = block.to_bytes()
-    assert data[1] == 7
-    fewer = data[:1] + b"\x06" + data[2:]
-    in_order = data[:19] + b"\x01\x00" + data[20:] + b"\x00" * 7
-    for bad in (fewer, in_order, data[:9], data[:5]):
-        with pytest.raises(CorruptState):
-            Block.from_bytes(FLIGHTS, bad)
-
-
 def test_a_block_without_keys_counts_none() -> None:
     for keys in ([], [None] * 5):
         rows = of_persons(FLIGHTS, [*keys], [7] * len(keys))
         assert rows.whose is not None
         block = Block.seal(FLIGHTS, rows, counted=rows.whose.counted(3))
-        again = Block.from_bytes(FLIGHTS, block.to_bytes())
+        again = block_again(block)
         assert again.n_rows == len(keys)
         assert not Blocks(FLIGHTS, [again]).marginal((0, 1), range(1)).any()

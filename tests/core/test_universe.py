@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream_dp.core.rows.slabs import slabs_of
+from stream_dp.core.rows.slot_counts import from_digits
 from stream_dp.core.rows.universe import (
     MAX_ROWS,
     MAX_SCALAR,
@@ -24,7 +26,8 @@ from stream_dp.core.rows.universe import (
     Universe,
     exact_sum,
 )
-from stream_dp.errors import CorruptState, InvalidBatch, InvalidDefinition, InvalidQuery
+from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
+from tests.stored_slabs import slabs_again, stored_lengths
 
 FLIGHTS = Universe(
     (
@@ -347,25 +350,18 @@ def test_stored_rows_are_read_back_and_their_length_shows_only_the_entries() -> 
     alike = wide.encode_rows([{"wide": 999}] * 5)
     mixed = wide.encode_rows([{"wide": i, "carrier": "UA"} for i in range(5)])
     counted = wide.encode_cells([{"wide": i, "count": i * 10**15} for i in range(5)])
-    assert len(alike.to_bytes()) == len(mixed.to_bytes()) < len(counted.to_bytes())
+    found = [stored_lengths(slabs_of(rows)) for rows in (alike, mixed, counted)]
+    assert found[0] == found[1]
+    assert [lengths[1:] for (lengths,) in found[1:]] == [[5, 5, 5, 10], [5, 5, 5, 10, 20, 20]]
     for rows in (alike, mixed, counted):
-        again = Rows.from_bytes(wide, rows.to_bytes())
-        assert again.to_bytes() == rows.to_bytes()
-        assert again.n_rows == rows.n_rows
-        assert [c.dtype for c in again.codes] == [np.uint8, np.uint8, np.uint8, np.uint16]
-
-
-def test_stored_rows_that_do_not_decode_are_refused() -> None:
-    data = FLIGHTS.encode_cells([{"carrier": "AA", "count": 1}]).to_bytes()
-    outside = FLIGHTS.encode_rows([{"carrier": "ZZ"}]).to_bytes()
-    negative = data[:-1] + b"\x80"
-    narrower = Universe((Boolean("a"), Boolean("b"), Boolean("c")))
-    for universe, bad in [
-        (FLIGHTS, b""), (FLIGHTS, b"\x02" + data[1:]), (FLIGHTS, data[:5]), (FLIGHTS, data[:-1]),
-        (FLIGHTS, data + b"\x00"), (FLIGHTS, negative), (narrower, outside),
-    ]:  # fmt: skip
-        with pytest.raises(CorruptState):
-            Rows.from_bytes(universe, bad)
+        (again,) = slabs_again(slabs_of(rows))
+        assert (again.n_rows, again.n_slots) == (rows.n_rows, 5)
+        columns = [again.columns[str(at)] for at in range(4)]
+        assert [c.dtype for c in columns] == [np.uint8, np.uint8, np.uint8, np.uint16]
+        assert [c.tolist() for c in columns] == [c.tolist() for c in rows.codes]
+        if rows.counts is not None:
+            digits = again.columns["entry 0"], again.columns["entry 1"]
+            assert from_digits(*digits).tolist() == rows.counts.tolist()
 
 
 @pytest.mark.parametrize("edge", [1.7e308, -1.7e308])
