@@ -17,7 +17,7 @@ import pathlib
 import pkgutil
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -78,9 +78,9 @@ from stream_dp.core.residual.looks.counted_rows import RowsRelease
 from stream_dp.core.residual.looks.sum_look import SumRelease
 from stream_dp.core.residual.looks.table_looks import CountsRelease, Part, TablesRelease
 from stream_dp.core.residual.plan.sum_price import SumShape
-from stream_dp.core.rows.blocks import Block
 from stream_dp.core.rows.measured_values import Measure
-from stream_dp.core.rows.person_slots import PersonSecret, Slots
+from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, PersonSecret, Slots
+from stream_dp.core.rows.slabs import WEIGHT, Slab, SlabIndex, merged, slabs_in_order, slabs_of
 from stream_dp.core.rows.universe import Boolean, Category, Number, Rows, Universe
 from stream_dp.core.sparse_vector.gates import CountRelease
 from stream_dp.errors import CorruptState
@@ -147,7 +147,42 @@ def of_persons(plain: Rows) -> Rows:
     return replace(plain, whose=Slots(digests, np.array([7, 2**63, 3], dtype=np.uint64)))
 
 
-COUNTED = np.array([True, False, False])
+WIDE = Universe((Category("carrier", tuple(map(str, range(300)))), Boolean("cancelled")))
+SALT = bytes(range(64, 80))
+COUNTED = {WEIGHT: np.array([1, 0, 1], np.uint8)}
+USED = Used(
+    np.array([bytes(range(12)), bytes(range(24, 36))]), np.array([2, 2**16 - 1], np.uint16), 3
+)
+
+
+def waits(rows: Rows) -> Slab:
+    """Rows of persons that wait, with whose they are."""
+    assert rows.whose is not None
+    return only(slabs_of(rows, more=rows.whose.columns))
+
+
+def only(slabs: Iterable[Slab]) -> Slab:
+    (slab,) = slabs
+    return slab
+
+
+SLABS = {
+    "slab-v1": only(slabs_of(rows(counted=False))),
+    "slab-v1-counted": only(slabs_of(rows(counted=True))),
+    "slab-v1-measured": only(slabs_of(measured_rows(counted=False))),
+    "slab-v1-measured-counted": only(slabs_of(measured_rows(counted=True))),
+    "slab-v1-two-bytes": only(
+        slabs_of(WIDE.encode_columns({"carrier": ["299", "x", "0"], "cancelled": [True, 0, 1]}))
+    ),
+    "slab-v1-of-persons": only(slabs_of(measured_rows(counted=False), more=COUNTED)),
+    "slab-v1-whose": waits(of_persons(rows(counted=False))).split(WHOSE_COLUMNS)[1],
+    "slab-v1-merged": merged(FLIGHTS, slabs_of(rows(counted=True))),
+    "slab-v1-merged-measured": merged(MEASURED, slabs_of(measured_rows(counted=True))),
+    "slab-v1-in-order": only(slabs_in_order(rows(counted=False), [CARRIER, CANCELLED])),
+    "slab-v1-units": only(USED.slabs()),
+    "slab-v1-empty": Slab(0, 0, {}),
+}
+"""Some slots of every kind. What their indexes say of their columns freezes these, too."""
 KEY_FILE = b"thirty-two random bytes, or more"
 
 
@@ -322,35 +357,11 @@ CHECKPOINT = Checkpoint(
     carried={(StateTable.ANSWER, b"ana q1"): b"answer\x00", (StateTable.OUTCOME, b"b1"): b""},
     ids=b"\x01index of ids",
 )
-USED = Used(
-    np.array([bytes(range(12)), bytes(range(24, 36))]), np.array([2, 2**16 - 1], np.uint16), 3
-)
-
 EXAMPLES = {
-    "set-of-rows-v1": Example(rows(counted=False), lambda data: Rows.from_bytes(FLIGHTS, data)),
-    "set-of-rows-v1-counted": Example(
-        rows(counted=True), lambda data: Rows.from_bytes(FLIGHTS, data)
-    ),
-    "set-of-rows-v1-measured": Example(
-        measured_rows(counted=False), lambda data: Rows.from_bytes(MEASURED, data)
-    ),
-    "set-of-rows-v1-measured-counted": Example(
-        measured_rows(counted=True), lambda data: Rows.from_bytes(MEASURED, data)
-    ),
-    "set-of-rows-v1-of-persons": Example(
-        of_persons(rows(counted=False)), lambda data: Rows.from_bytes(FLIGHTS, data)
-    ),
-    "set-of-rows-v1-of-persons-measured": Example(
-        of_persons(measured_rows(counted=False)), lambda data: Rows.from_bytes(MEASURED, data)
-    ),
-    "block-v1-of-persons": Example(
-        Block.seal(FLIGHTS, of_persons(rows(counted=False)), counted=COUNTED),
-        lambda data: Block.from_bytes(FLIGHTS, data),
-    ),
-    "block-v1-of-persons-measured": Example(
-        Block.seal(MEASURED, of_persons(measured_rows(counted=False)), counted=COUNTED),
-        lambda data: Block.from_bytes(MEASURED, data),
-    ),
+    **{
+        name: Example(SlabIndex.from_bytes(slab.stored(SALT)[0]), SlabIndex.from_bytes)
+        for name, slab in SLABS.items()
+    },
     "secret-of-persons-v1-drawn": Example(
         PersonSecret(bytes(range(32)), of_file=False),
         lambda data: PersonSecret.from_bytes(data, "flights", None),
@@ -358,21 +369,6 @@ EXAMPLES = {
     "secret-of-persons-v1-of-file": Example(
         PersonSecret.new(QuickNoise(1), "flights", KEY_FILE),
         lambda data: PersonSecret.from_bytes(data, "flights", KEY_FILE),
-    ),
-    "block-v1-measured": Example(
-        Block.seal(MEASURED, measured_rows(counted=True)),
-        lambda data: Block.from_bytes(MEASURED, data),
-    ),
-    "block-v1-measured-in-order": Example(
-        Block.seal(MEASURED, measured_rows(counted=False), [CARRIER, CANCELLED]),
-        lambda data: Block.from_bytes(MEASURED, data),
-    ),
-    "block-v1-padded": Example(
-        Block.seal(FLIGHTS, rows(counted=True)), lambda data: Block.from_bytes(FLIGHTS, data)
-    ),
-    "block-v1-in-order": Example(
-        Block.seal(FLIGHTS, rows(counted=False), [CARRIER, CANCELLED]),
-        lambda data: Block.from_bytes(FLIGHTS, data),
     ),
     "secret-v1": Example(Secret([0, -(2**62), 7]), lambda data: Secret.from_bytes(data, 3)),
     "predicate": Example(LATE, lambda data: Predicate.from_bytes(FLIGHTS, data)),
@@ -535,9 +531,8 @@ EXAMPLES = {
     "checkpoint-v1": Example(CHECKPOINT, Checkpoint.from_bytes),
     "checkpoint-v1-restart": Example(replace(CHECKPOINT, restarts=True), Checkpoint.from_bytes),
     "index-of-ids-v1": Example(index_of_ids(), Ids.from_bytes),
-    "units-of-persons-v1": Example(USED, Used.from_bytes),
     "name-of-a-kept-value-v1": Example(
-        private_names.Named(KEY, (2**40, 2**40 + 3)), private_names.Named.from_bytes
+        private_names.Named(KEY, (2**40, 2**40 + 1, 2**40 + 2, 7)), private_names.Named.from_bytes
     ),
 }
 
@@ -579,6 +574,29 @@ def test_the_frozen_example_is_read_and_written_back_alike(name: str) -> None:
     again = example.read(golden(name))
     assert type(again) is type(example.stored)
     assert contents(name, example.write(again)) == contents(name, golden(name))
+
+
+@pytest.mark.parametrize("name", SLABS)
+def test_the_columns_of_a_slab_are_those_that_the_frozen_index_says(name: str) -> None:
+    slab, index = SLABS[name], SlabIndex.from_bytes(golden(name))
+    assert (index.n_rows, index.n_slots) == (slab.n_rows, slab.n_slots)
+    parts = slab.stored(SALT)
+    assert index.names == tuple(slab.columns)
+    assert len(parts) == 1 + len(index.names)
+    for column, stored in zip(index.names, parts[1:], strict=True):
+        place = index.place(column)
+        assert index.has(place, stored)
+        assert index.n_bytes(place) == len(stored)
+        again = index.column(place, stored)
+        assert again.dtype == slab.columns[column].dtype
+        assert again.tolist() == slab.columns[column].tolist()
+
+
+def test_units_of_persons_come_back_from_their_slab() -> None:
+    again = Used.of_slabs([Slab.of_stored(SLABS["slab-v1-units"].stored(SALT))])
+    assert again.n_places == USED.n_places
+    assert (again.keys == USED.keys).all()
+    assert (again.units == USED.units).all()
 
 
 @cache

@@ -19,8 +19,10 @@ from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.encoding import fields, part
 from stream_dp.errors import CorruptState
 from stream_dp.state import schema
+from stream_dp.state.private_names import Named
 from stream_dp.state.schema import (
     BY_ID,
+    ERASED,
     NONCE_BYTES,
     ORIGIN,
     Checkpoint,
@@ -277,6 +279,30 @@ def test_the_bytes_of_a_state_are_known_without_counting_them_again() -> None:
     committed(state, {(FACT, b"a"): None, (FACT, b"gone"): None, (INTENT, b"3"): bytes(70)})
     assert state.n_bytes == State("flights", pairs=dict(state.pairs)).n_bytes
     assert 70 + sum(map(len, state.pairs.values())) > state.n_bytes - 16 * len(state.pairs) > 70
+
+
+# Private values that it names.
+
+
+def test_a_commit_says_which_private_values_nobody_may_keep_after_it_with_all_their_parts() -> None:
+    state = State("flights")
+    kept, other, gone = (Named(bytes([n]) * 16, tuple(range(n, 2 * n + 1))) for n in (1, 2, 3))
+    block, erased = (StateTable.KEPT, b"block 1 0"), (StateTable.KEPT, f"{ERASED}block".encode())
+    first = committed(
+        state,
+        {
+            block: kept.to_bytes(),
+            (StateTable.KEPT, b"block 2 0"): other.to_bytes(),
+            erased: gone.to_bytes(),
+            (FACT, ERASED.encode()): b"of another table",
+        },
+    )
+    assert first.erased() == [gone]
+    assert state.kept() == {kept.name, other.name}
+    second = committed(state, {block: None, erased: kept.to_bytes()})
+    assert second.erased() == [kept]
+    assert state.kept() == {other.name}
+    assert committed(state, {erased: None}).erased() == []
 
 
 # Sums.
