@@ -128,7 +128,8 @@ class Said:
         self.blocks = set(held.block_numbers)
         for key, named in self._table(StateTable.KEPT).items():
             if key.startswith(b"block "):
-                (self.blocks.discard if named is None else self.blocks.add)(int(key[6:]))
+                phase = int(key.split(b" ")[1])
+                (self.blocks.discard if named is None else self.blocks.add)(phase)
         self.charges = [
             charge
             for block, after in self._table(StateTable.SPENT).items()
@@ -250,6 +251,7 @@ class Held:
     phases: int = 0
     ever: dict[bytes, str] = field(default_factory=dict)
     _batches: dict[bytes, Waiting] = field(default_factory=dict)
+    _lots: dict[bytes, list[Waiting]] = field(default_factory=dict)
 
     def add(self, commit: Commit, trail: bytes) -> None:
         """Adds up the next commit."""
@@ -274,19 +276,27 @@ class Held:
                 self._batches[key] = _waiting(value)
             if value is not None and table is StateTable.KEPT:
                 self.ever.setdefault(Named.from_bytes(value).name, key.decode())
+                if key.startswith(b"waiting "):
+                    gone = [key for key in commit.pairs if key[0] is StateTable.WAITING]
+                    dropped = [
+                        number for pair in gone for number in pair[1:] if commit.pairs[pair] is None
+                    ]
+                    self._lots[key.split(b" ")[1]] = [self._batches[number] for number in dropped]
 
     def dropped(self, puts: Mapping[Pair, bytes | None]) -> list[tuple[str, str, Named | None]]:
         """The batches that waited and do so no more after a commit, as ``Said.given_up`` has them."""
         found = []
         for (table, key), value in puts.items():
-            number = key.removeprefix(b"waiting ")
-            if value is not None or table not in (StateTable.WAITING, StateTable.KEPT):
-                continue
-            if table is StateTable.KEPT and not key.startswith(b"waiting "):
-                continue
-            batch = self._batches[number]
-            named = Named.from_bytes(self.pairs[table, key]) if table is StateTable.KEPT else None
-            found.append((batch.batch_id, f"{batch.topic_partition}:{batch.offset}", named))
+            batches: list[Waiting] = []
+            named = None
+            if value is None and table is StateTable.WAITING:
+                batches = [self._batches[key]]
+            elif value is None and table is StateTable.KEPT and key.startswith(b"waiting "):
+                batches = self._lots[key.split(b" ")[1]]
+                named = Named.from_bytes(self.pairs[table, key])
+            for batch in batches:
+                record = f"{batch.topic_partition}:{batch.offset}"
+                found.append((batch.batch_id, record, named))
         return found
 
     def table(self, table: StateTable) -> dict[str, bytes]:
@@ -340,12 +350,9 @@ class Held:
 
     @property
     def waits(self) -> list[Waiting | Named]:
-        """All batches that wait, in order: where they are read again, or how their rows are kept."""
-        found: dict[int, Waiting | Named] = {
-            int(key): one for key, one in self.named("waiting ").items()
-        }
-        found |= {int(key): _waiting(one) for key, one in self.table(StateTable.WAITING).items()}
-        return [found[number] for number in sorted(found)]
+        """All rows that wait, in order: slabs that are kept, then batches that are read again."""
+        lots = {tuple(map(int, key.split())): one for key, one in self.named("waiting ").items()}
+        return [*(lots[key] for key in sorted(lots)), *self.waiting]
 
     @property
     def ledger(self) -> list[bytes]:
@@ -360,10 +367,14 @@ class Held:
             if key.startswith(kind)
         }
 
+    def parts(self, named: Named) -> tuple[bytes, ...] | None:
+        """A private value as it is on the topic, in parts. None if it is not there."""
+        return self.world.kept.get(f"{self.name}/{named.name.hex()}".encode())
+
     def private(self, named: Named) -> bytes | None:
-        """A private value as it is on the topic. None if it is not there."""
-        kept = self.world.kept.get(f"{self.name}/{named.name.hex()}".encode())
-        return None if kept is None else unsalted(kept)
+        """A secret as it is on the topic. None if it is not there."""
+        kept = self.parts(named)
+        return None if kept is None else unsalted(kept[0])
 
     @property
     def names(self) -> set[bytes]:
@@ -373,13 +384,16 @@ class Held:
     @property
     def block_numbers(self) -> set[int]:
         """The numbers of the phases whose rows are kept."""
-        return set(map(int, self.named("block ")))
+        return {int(key.split(" ")[0]) for key in self.named("block ")}
 
     @property
-    def blocks(self) -> list[bytes | None]:
-        """The blocks that are not erased, in order. None for one that is nowhere."""
-        found = self.named("block ")
-        return [self.private(found[key]) for key in sorted(found, key=int)]
+    def blocks(self) -> list[list[tuple[bytes, ...] | None]]:
+        """The slabs of the blocks that are not erased, in order. None for one that is nowhere."""
+        found: dict[int, list[tuple[bytes, ...] | None]] = defaultdict(list)
+        keyed = {tuple(map(int, k.split(" "))): one for k, one in self.named("block ").items()}
+        for phase, at in sorted(keyed):
+            found[phase].append(self.parts(keyed[phase, at]))
+        return [*found.values()]
 
     @property
     def vault(self) -> dict[str, bytes | None]:

@@ -22,17 +22,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.rows import slabs
 from stream_dp.errors import StoreUnavailable, StreamDPError
 from stream_dp.pipeline import worker as worker_module
-from stream_dp.pipeline.datasets import draft, holdings, paid_looks
+from stream_dp.pipeline.datasets import draft, holdings, paid_looks, phases
 from stream_dp.pipeline.journal import journal, redis_follower, releaser
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
-from stream_dp.pipeline.rows.block_cache import StoredBlocks
+from stream_dp.pipeline.rows import waiting_lots
+from stream_dp.pipeline.rows.stored_blocks import StoredBlocks
 from stream_dp.pipeline.worker import _Stopped
 from stream_dp.state import private_names, schema
 from tests.pipeline import scenarios
@@ -390,20 +396,31 @@ async def _complaints(seed: int, *, stale: bool, faults: Mapping[int, str] | Non
 
 
 _drawn = random.Random()
+
+
+def _order(n_slots: int) -> npt.NDArray[np.intp]:
+    return np.array(_drawn.sample(range(n_slots), n_slots), dtype=np.intp)
+
+
 _worlds: list[World] = []
 
 
 def alike(patch: Callable[[Any, str, Any], None] = setattr) -> None:
     """Takes out what would differ between two runs: real time and chance, and what threads do."""
 
-    def fetched(self: StoredBlocks, index: int) -> bytes:
+    def asked(self: StoredBlocks, places: Any, *, on_topic: bool = False) -> Future[Any]:
         if self._loop is None:
             raise StoreUnavailable("the look was given up")
         assert isinstance(self._loop, _Loop)
-        return self._loop.asked(self._read_here(index))
+        found: Future[Any] = Future()
+        found.set_result(self._loop.asked(self._read_here(places, on_topic=on_topic)))
+        return found
 
     watch_looks(patch, _worlds)
-    patch(StoredBlocks, "_fetched", fetched)
+    patch(StoredBlocks, "_asked", asked)
+    patch(waiting_lots, "secret_order", _order)
+    patch(phases, "secret_order", _order)
+    patch(slabs, "SLOTS", 6)  # so rows that wait become lots, and blocks have several slabs
     patch(paid_looks, "monotonic", lambda: 0.0)
     # A timer may ring a little early, and nothing would move the time on.
     patch(redis_follower, "monotonic", lambda: asyncio.get_running_loop().time() + 1e-6)

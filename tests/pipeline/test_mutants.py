@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stream_dp.pipeline.rows.block_cache import StoredBlocks
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.parameters import erased_blocks
@@ -30,7 +31,6 @@ from stream_dp.pipeline.journal.marks import Marks, said
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.queries.standing_runner import StandingRunner
-from stream_dp.pipeline.rows.block_cache import StoredBlocks
 from stream_dp.pipeline.rows.person_allowance import UsedUnits
 from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.pipeline.rows.row_times import Gathering, Times

@@ -9,11 +9,11 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
+from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
 
 from stream_dp.core.rows.blocks import Block
 from stream_dp.core.rows.universe import Category, Universe
 from stream_dp.errors import CorruptState, Fenced, StoreUnavailable
-from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
 from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.state.private_names import Named
 from tests.pipeline.scenarios import AA, LATE, asks, flights, phase

@@ -1,4 +1,4 @@
-"""Slabs: a million slots by column at most, and the index that tells its columns from others.
+"""Slabs: a million slots by column at most, and the index that knows their columns.
 
 A block is some slabs. Each slot holds one entry: a row, or rows that came counted. Slots lie in a secret order
 within their slab, so that a block does not show in which order its rows came. Nothing is compressed or left
@@ -208,11 +208,12 @@ def slabs_of(
 
 def slabs_in_order(rows: Rows, attributes: Collection[int]) -> Iterator[Slab]:
     """Yields slabs of the codes of some attributes of every row, as they came."""
-    every = (
-        slice(None) if rows.counts is None else np.repeat(np.arange(rows.n_entries), rows.counts)
-    )
-    columns = {str(at): rows.codes[at][every] for at in sorted(attributes)}
-    for part_of in parts_of(rows.n_rows if columns else 0):
+    if not attributes:
+        return
+    columns = {str(at): rows.codes[at] for at in sorted(attributes)}
+    if rows.counts is not None:
+        columns = {name: np.repeat(column, rows.counts) for name, column in columns.items()}
+    for part_of in parts_of(rows.n_rows):
         n_slots = part_of.stop - part_of.start
         yield Slab(n_slots, n_slots, {name: column[part_of] for name, column in columns.items()})
 

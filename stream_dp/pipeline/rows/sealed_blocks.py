@@ -48,10 +48,7 @@ class SealedBlocks:
             erased: The number of first blocks whose rows are erased, or lost.
             bare: How many of these are lost.
         """
-        self._slabs = {
-            BLOCK: _by_phase(self._values, BLOCK),
-            ORDERED: _by_phase(self._values, ORDERED),
-        }
+        self._slabs = {kind: _by_phase(self._values, kind) for kind in (BLOCK, WEIGHT, ORDERED)}
         stored = self.stored = StoredBlocks(
             self._dataset,
             self._engine.universe,

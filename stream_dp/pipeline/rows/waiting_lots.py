@@ -144,6 +144,7 @@ class WaitingLots:
     def discard(self) -> None:
         """Drafts that nothing of them is kept any more."""
         self._discard({lot for kind in _KINDS for lot, _, _ in self._keys(kind)})
+        self._slabs = []  # those of a block that was sealed were renamed
 
     def _discard(self, lots: Collection[int]) -> None:
         for kind in _KINDS:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import Future
 from itertools import count
 from typing import Any
 
@@ -21,7 +22,7 @@ from stream_dp.core.rows.blocks import Blocks
 from stream_dp.pipeline.datasets import draft
 from stream_dp.pipeline.journal import journal, redis_follower, releaser
 from stream_dp.pipeline.rows import private_values
-from stream_dp.pipeline.rows.block_cache import StoredBlocks
+from stream_dp.pipeline.rows.stored_blocks import StoredBlocks
 from stream_dp.state import private_names, schema
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script
@@ -67,15 +68,16 @@ def showing(
     async def at_once(step: Callable[..., Any], *arguments: Any) -> Any:
         return step(*arguments)
 
-    def read_at_once(blocks: StoredBlocks, index: int) -> bytes:
-        reading: Any = blocks._fetch(index)
+    def read_at_once(blocks: StoredBlocks, places: Any, *, on_topic: bool = False) -> Future[Any]:
+        reading: Any = blocks._parts([place[1:] for place in places], on_topic=on_topic)
         with pytest.raises(StopIteration) as done:  # topics in memory let nobody wait
             reading.send(None)
-        found: bytes = done.value.value
+        found: Future[Any] = Future()
+        found.set_result(done.value.value)
         return found
 
     monkeypatch.setattr(asyncio, "to_thread", at_once)
-    monkeypatch.setattr(StoredBlocks, "_fetched", read_at_once)
+    monkeypatch.setattr(StoredBlocks, "_asked", read_at_once)
 
     def told(take: Callable[..., Any]) -> Callable[..., Any]:
         def taken(look: Any, noise: Any, data: Blocks) -> Any:

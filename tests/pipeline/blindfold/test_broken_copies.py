@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
 
 from stream_dp.core.residual.looks.table_looks import CountsLook
 from stream_dp.core.rows.blocks import Block, Blocks
@@ -19,7 +20,6 @@ from stream_dp.pipeline.datasets.phases import Phases
 from stream_dp.pipeline.intake import decider
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.queries import reply
-from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
 from stream_dp.pipeline.rows.private_rows import PrivateRows
 from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
 from stream_dp.pipeline.watch.metrics import Metrics

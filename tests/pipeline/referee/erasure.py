@@ -55,7 +55,9 @@ def erased_elsewhere(world: World) -> Iterator[str]:
             yield f"P8: {name} has {len(to_erase)} private values that were never erased"
         looked = int(held.meta.get("kept looked", "0 0").split()[0])
         keys = {f"{name}/{one.hex()}".encode() for one in held.names}
-        for at, (key, _) in enumerate(world.kept_log):
+        begins = 0
+        for key, parts in world.kept_log:
+            at, begins = begins, begins + len(parts)
             if not key.startswith(f"{name}/".encode()) or key not in world.kept or key in keys:
                 continue
             was_named = bytes.fromhex(key.partition(b"/")[2].decode()) in held.ever

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from stream_dp.core.rows.blocks import Block
+import numpy as np
+
+from stream_dp.core.rows.slabs import Slab
 from stream_dp.core.rows.universe import Universe
-from stream_dp.errors import CorruptState
 from stream_dp.messages import Definition
 from stream_dp.pipeline.intake.records import Record
-from stream_dp.state.private_names import Named, unsalted
+from stream_dp.state.private_names import Named
 from stream_dp.state.schema import StateTable
 from tests.pipeline.held import Held, Said, batch_name
 from tests.pipeline.trail import Committed, Looked, Sent
@@ -130,10 +131,13 @@ def _key(name: str, named: Named) -> bytes:
     return f"{name}/{named.name.hex()}".encode()
 
 
-def every_block(world: World, name: str, universe: Universe) -> list[bytes]:
-    """The blocks of all phases in order, as they were when they were sealed, also if they are erased."""
-    found: dict[int, bytes] = {}
-    ever = dict(world.kept_log)
+def every_block(world: World, name: str) -> list[list[Slab]]:
+    """The slabs of all phases in order, as they were when they were sealed, also if they are erased.
+
+    Each with all its columns. Those of a phase of which one was never kept are empty.
+    """
+    found: dict[int, list[Slab]] = {}
+    ever, before = dict(world.kept_log), set[bytes]()
     for one in world.held(name).said:
         put = {
             key.decode(): Named.from_bytes(value)
@@ -141,23 +145,78 @@ def every_block(world: World, name: str, universe: Universe) -> list[bytes]:
             if table is StateTable.KEPT and value is not None
         }
         # One that is sealed and erased in the same commit is named as one to be erased, with other things.
-        erased = [n for what, n in put.items() if what.startswith("gone ")]
-        stored = (unsalted(ever.get(_key(name, n), b"")) for n in erased)
-        others = (block for block in stored if _is_block(universe, block))
+        erased = {
+            kind: [n for what, n in put.items() if what.startswith(f"gone {kind} ")]
+            for kind in ("block", "weight")
+        }
         for phase in one.phases:
-            named = put.get(f"block {phase}")
-            found[phase] = (
-                next(others, b"") if named is None else unsalted(ever.get(_key(name, named), b""))
-            )
+            layers = []
+            for kind in ("block", "weight"):
+                start = f"{kind} {phase} "
+                numbered = {
+                    int(what.removeprefix(start)): n
+                    for what, n in put.items()
+                    if what.startswith(start)
+                }
+                named = [numbered[at] for at in sorted(numbered)] or [
+                    n for n in erased[kind] if n.name not in before
+                ]
+                layers.append([ever.get(_key(name, n)) for n in named])
+            found[phase] = _slabs(*layers)
+        before |= {
+            named.name for what, named in put.items() if what.startswith(("block ", "gone "))
+        }
     return [found[phase] for phase in sorted(found)]
 
 
-def _is_block(universe: Universe, stored: bytes) -> bool:
-    try:
-        Block.from_bytes(universe, stored)
-    except (CorruptState, ValueError):
-        return False
-    return True
+def _slabs(
+    rows: list[tuple[bytes, ...] | None], weights: list[tuple[bytes, ...] | None]
+) -> list[Slab]:
+    if None in rows or None in weights:
+        return []
+    slabs = [Slab.of_stored(parts) for parts in rows if parts is not None]
+    for at, parts in enumerate(weights):
+        weight = Slab.of_stored(parts or ())
+        slabs[at] = replace(slabs[at], columns={**slabs[at].columns, **weight.columns})
+    return slabs
+
+
+Cells = Counter[tuple[int, ...]]
+
+
+def cells_of(universe: Universe, slabs: Iterable[Slab]) -> tuple[Cells, Cells]:
+    """The rows of each cell that count, and what they count for together, in Python's own integers."""
+    rows, values = Cells(), Cells()
+    n_attributes = len(universe.shape)
+    for slab in slabs:
+        of = {name: column.tolist() for name, column in slab.columns.items()}
+        merged = "row 0" in of
+        for slot in range(slab.n_slots):
+            if merged:
+                cell = tuple(map(int, np.unravel_index(slot, universe.shape)))
+                n_rows = of["row 0"][slot] + (of["row 1"][slot] << 32)
+            else:
+                cell = tuple(of[str(at)][slot] for at in range(n_attributes))
+                n_rows = of["entry 0"][slot] + (of["entry 1"][slot] << 32) if "entry 0" in of else 1
+                n_rows *= of["weight"][slot] if "weight" in of else 1
+            rows[cell] += n_rows
+            for measured in universe.measured:
+                if merged:
+                    low, high = (of[f"sum {measured} {place}"][slot] for place in (0, 1))
+                    values[cell] += low + (high << 32)
+                else:
+                    values[cell] += n_rows * of[f"value {measured}"][slot]
+    return +rows, +values
+
+
+def contents_of(slabs: Iterable[Slab]) -> Cells:
+    """How often each slot is there, by all of its columns: in whatever order slots are."""
+    found = Cells()
+    for slab in slabs:
+        found.update(
+            zip(*(slab.columns[name].tolist() for name in sorted(slab.columns)), strict=True)
+        )
+    return found
 
 
 def definition_of(held: Held) -> Any:

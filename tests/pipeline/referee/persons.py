@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.encoding import Reader
-from stream_dp.core.rows.blocks import Block
 from stream_dp.core.rows.person_slots import Persons, PersonSecret
+from stream_dp.core.rows.slabs import Slab, slabs_of
 from stream_dp.core.rows.universe import Rows, Universe
 from stream_dp.messages import UnitSpec
 from tests.pipeline.held import Held, batch_name
 from tests.pipeline.referee.evidence import (
+    cells_of,
+    contents_of,
     definition_of,
     every_block,
     first_batches,
@@ -26,7 +28,7 @@ from tests.pipeline.world import World
 
 
 def rows_of_persons_once(
-    world: World, held: Held, universe: Universe, waiting: Sequence[Rows]
+    world: World, held: Held, universe: Universe, waiting: Sequence[Slab]
 ) -> Iterator[str]:
     """P3 where persons are protected: the blocks are, byte for byte, those of the accepted batches in order.
 
@@ -55,16 +57,22 @@ def rows_of_persons_once(
             )
         return found
 
-    blocks: list[bytes] = []
+    blocks: list[list[Slab]] = []
     for batches in sealed:
         rows = Rows.concat(rows_of(batches))
-        marks = counted_row_by_row(rows, unit, used)
-        blocks.append(Block.seal(universe, rows, counted=marks).to_bytes())
-    if blocks != every_block(world, name, universe):
-        yield f"P3: {name} holds other blocks than those of its {len(blocks)} phases"
-    if [rows.to_bytes() for rows in rows_of(left) if rows.n_rows] != [
-        r.to_bytes() for r in waiting
+        weight = counted_row_by_row(rows, unit, used).astype(np.uint8)
+        blocks.append([*slabs_of(rows, more={"weight": weight})])
+    kept = every_block(world, name)
+    if [cells_of(universe, block) for block in blocks] != [
+        cells_of(universe, block) for block in kept
     ]:
+        yield f"P3: {name} holds other blocks than those of its {len(blocks)} phases"
+    for block, found in zip(blocks, kept, strict=False):
+        if "weight" in found[0].columns and contents_of(block) != contents_of(found):
+            yield f"P3: {name} holds other rows that do not count than those of its phases"
+    left_rows = [rows for rows in rows_of(left) if rows.whose is not None]
+    wait = chain.from_iterable(slabs_of(rows, more=_whose(rows)) for rows in left_rows)
+    if contents_of(wait) != contents_of(waiting):
         yield f"P3: {name} holds other rows than the {len(left)} batches that wait"
     if unit.lifetime:
         units = units_of(held)
@@ -85,15 +93,17 @@ def units_of(held: Held) -> Counter[bytes]:
     """What each person has used for life, by its digest, as it is kept."""
     units: Counter[bytes] = Counter()
     for named in held.named("used ").values():
-        reader = Reader((held.private(named) or bytes(9))[1:], "units of persons")
-        (count,) = reader.fields("<Q")
-        persons = [reader.take(12) for _ in range(count)]
-        for person, used in zip(
-            persons, reader.array(np.dtype("<u2"), count).tolist(), strict=True
-        ):
+        slab = Slab.of_stored(held.parts(named) or ())
+        words = [slab.columns[f"digest {at}"].astype("<u4") for at in range(3)]
+        for *person, used in zip(*words, slab.columns["units"].tolist(), strict=True):
             if any(person):
-                units[person] += used
+                units[b"".join(word.tobytes() for word in person)] += used
     return units
+
+
+def _whose(rows: Rows) -> dict[str, npt.NDArray[np.uint32]]:
+    assert rows.whose is not None, "persons are protected"
+    return rows.whose.columns
 
 
 def _batches_of_phases(world: World, name: str) -> list[list[str]]:

@@ -8,16 +8,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
-from stream_dp.core.rows.blocks import Block
 from stream_dp.core.rows.person_slots import Persons
+from stream_dp.core.rows.slabs import Slab, SlabIndex, slabs_of
 from stream_dp.core.rows.universe import Rows, Universe
 from stream_dp.profiles.builder import build
 from stream_dp.state import private_names
-from stream_dp.state.private_names import Named, unsalted
+from stream_dp.state.private_names import Named
 from tests.pipeline.held import Held, batch_name
 from tests.pipeline.referee.evidence import (
+    cells_of,
     definition_of,
     every_block,
     first_batches,
@@ -39,23 +42,14 @@ def rows_once(world: World) -> Iterator[str]:
             yield f"P3: {name} has no batch any more that waits: {error}"
             continue
         yield from _names_fit(world, held)
-        blocks = every_block(world, name, universe)
+        blocks = every_block(world, name)
         if not all(blocks):
             yield f"P3: {name} has named a block that was never kept"
             continue
         if definition_of(held).privacy.unit is not None:
             yield from rows_of_persons_once(world, held, universe, waiting)
             continue
-        found: Counter[tuple[int, ...]] = Counter()
-        values: Counter[tuple[int, ...]] = Counter()
-        for stored in blocks:
-            block = Block.from_bytes(universe, stored)
-            found += _histogram(block.codes, block.counts)
-            for totals in block.totals.values():
-                values += _histogram(block.codes, totals)
-        for rows in waiting:
-            found += _histogram(rows.codes, rows.entry_counts)
-            values += _values(rows)
+        found, values = cells_of(universe, chain(*blocks, waiting))
         expected: Counter[tuple[int, ...]] = Counter()
         sent: Counter[tuple[int, ...]] = Counter()
         told_of = [e for e in world.events("batch_accepted") if e["dataset"] == name]
@@ -64,8 +58,9 @@ def rows_once(world: World) -> Iterator[str]:
             if named not in accepted:
                 continue
             rows = encoded(universe, json.loads(record.value or b""))
-            expected += _histogram(rows.codes, rows.entry_counts)
-            sent += _values(rows)
+            cells, units = cells_of(universe, slabs_of(rows))
+            expected += cells
+            sent += units
         if found != expected:
             yield f"P3: {name} holds {found.total()} rows and accepted {expected.total()}"
         if values != sent:
@@ -87,8 +82,8 @@ def encoded(universe: Universe, document: Any, persons: Persons | None = None) -
     return universe.encode_columns(document["columns"], persons)
 
 
-def _waiting(world: World, held: Held, universe: Universe) -> Iterator[Rows]:
-    """The rows that wait, in order: each batch from where it is, and those that are kept by themselves.
+def _waiting(world: World, held: Held, universe: Universe) -> Iterator[Slab]:
+    """The rows that wait, in order: those that are kept as slabs, then each batch from where it is.
 
     What was lost since may be in Redis, or in memory. It waits until a commit gives it up.
 
@@ -96,10 +91,15 @@ def _waiting(world: World, held: Held, universe: Universe) -> Iterator[Rows]:
         LookupError: A batch is not where it is said to be.
     """
     unit, ever = definition_of(held).privacy.unit, dict(world.kept_log)
+    whose = {tuple(map(int, key.split())): one for key, one in held.named("whose ").items()}
+    owners = [whose[key] for key in sorted(whose)]
     for where in held.waits:
         if isinstance(where, Named):
-            stored = ever[f"{held.name}/{where.name.hex()}".encode()]
-            yield Rows.from_bytes(universe, unsalted(stored))
+            slab = Slab.of_stored(ever[f"{held.name}/{where.name.hex()}".encode()])
+            if unit:
+                of_whom = Slab.of_stored(ever[f"{held.name}/{owners.pop(0).name.hex()}".encode()])
+                slab = replace(slab, columns={**slab.columns, **of_whom.columns})
+            yield slab
             continue
         record = world.log[where.topic_partition][where.offset]
         document = json.loads(record.value or b"")
@@ -109,27 +109,20 @@ def _waiting(world: World, held: Held, universe: Universe) -> Iterator[Rows]:
         rows = encoded(universe, document, persons)
         if rows.n_rows != where.rows:
             raise LookupError(f"{where.batch_id} has {rows.n_rows} rows, and not {where.rows}")
-        yield rows
+        yield from slabs_of(rows, more=None if rows.whose is None else rows.whose.columns)
 
 
 def _names_fit(world: World, held: Held) -> Iterator[str]:
     for what, named in held.named().items():
-        stored = world.kept.get(f"{held.name}/{named.name.hex()}".encode())
-        if stored is not None and private_names.name_of(stored) != named.name:
+        stored = held.parts(named)
+        if stored is not None and not _is_whole(stored, named):
             yield f"P3: {held.name} has another {what} than the one that was named"
 
 
-def _values(rows: Rows) -> Counter[tuple[int, ...]]:
-    """What the rows of each cell count for together, in units above the lower ends."""
-    values: Counter[tuple[int, ...]] = Counter()
-    for offsets in rows.measures.values():
-        values += _histogram(rows.codes, offsets.astype("int64") * rows.entry_counts)
-    return values
-
-
-def _histogram(codes: Sequence[Any], counts: Any) -> Counter[tuple[int, ...]]:
-    """Rows of each cell, in Python's own integers."""
-    cells: Counter[tuple[int, ...]] = Counter()
-    for *cell, count in zip(*(column.tolist() for column in codes), counts.tolist(), strict=True):
-        cells[tuple(cell)] += count
-    return +cells
+def _is_whole(parts: Sequence[bytes], named: Named) -> bool:
+    if private_names.name_of(parts[0]) != named.name:
+        return False
+    if len(parts) == 1:
+        return True
+    index = SlabIndex.from_bytes(parts[0])
+    return all(index.has(at, part) for at, part in enumerate(parts[1:], 1))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from stream_dp.core.rows.slabs import SlabIndex
 from stream_dp.state import private_names
 from stream_dp.state.schema import BY_ID, Pair, State, weight
 from tests.pipeline.held import Held
@@ -30,15 +31,28 @@ def redis_follows(world: World) -> Iterator[str]:
             yield f"P17: Redis has another state of {name} than the journal"
         elif (state.number, state.trail, state.sum) != (held.seq, held.trail, held.sum):
             yield f"P17: Redis has the state of {name} as that of another commit"
-        for value_name, value in world.view.values.get(name, {}).items():
+        parts = world.view.values.get(name, {})
+        for field, part in parts.items():
+            value_name = field[:16]
             if value_name not in held.names:
                 yield f"P8: Redis has a private value of {name} that no commit names any more"
-            elif private_names.name_of(value) != value_name and name not in world.spoiled:
+            elif name not in world.spoiled and not _fits(parts, field, part, held):
                 yield f"P17: Redis has a private value of {name} that does not fit its name"
         if name not in world.spoiled and any(
             value not in _ever(held)[pair] for pair, value in _answers(world, name)
         ):
             yield f"P17: Redis has an answer of {name} that was never given"
+
+
+def _fits(parts: Mapping[bytes, bytes], field: bytes, part: bytes, held: Held) -> bool:
+    """Whether a part in Redis is the one that its name means."""
+    name, number = field[:16], int.from_bytes(field[16:])
+    if not number:
+        return private_names.name_of(part) == name
+    first = (
+        parts.get(name) or (held.world.kept.get(f"{held.name}/{name.hex()}".encode()) or [b""])[0]
+    )
+    return not first or SlabIndex.from_bytes(first).has(number, part)
 
 
 def _is_wrong(world: World, state: State) -> bool:
