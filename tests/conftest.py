@@ -366,8 +366,8 @@ class Deployment:
 
         return looked(self.bootstrap_servers, self.topics)
 
-    def private(self, dataset: str) -> dict[str, bytes]:
-        """The private values of a data set, such as ``block 0``, from their topic."""
+    def private(self, dataset: str) -> dict[str, list[bytes]]:
+        """The parts of the private values of a data set, such as ``block 1 0``, from their topic."""
         from tests.durable import private
 
         return private(self.bootstrap_servers, self.topics, self.durable().states[dataset])

@@ -82,16 +82,16 @@ async def _looked(broker: Broker, topics: Topics) -> Durable:
     return Durable(owned, states, frozenset(unsent))
 
 
-def private(bootstrap_servers: str, topics: Topics, state: State) -> dict[str, bytes]:
-    """The private values of a data set, read from their topic alone, by what they are."""
+def private(bootstrap_servers: str, topics: Topics, state: State) -> dict[str, list[bytes]]:
+    """The parts of the private values of a data set, read from their topic alone, by what they are."""
 
-    async def read(kept: KeyedTopic) -> dict[str, bytes]:
+    async def read(kept: KeyedTopic) -> dict[str, list[bytes]]:
         keeper = Keeper(kept, Context())
-        found: dict[str, bytes] = {}
+        found: dict[str, list[bytes]] = {}
         for what, named in state.table(StateTable.KEPT).items():
-            value = await keeper.find(state.dataset, Named.from_bytes(named))
-            assert value is not None, f"{state.dataset}: {what!r} is named and not kept"
-            found[what.decode()] = value
+            parts = await keeper.whole(state.dataset, Named.from_bytes(named))
+            assert parts is not None, f"{state.dataset}: {what!r} is named and not kept"
+            found[what.decode()] = parts
         return found
 
     return asyncio.run(_on_blocks(Broker(bootstrap_servers), topics, read))

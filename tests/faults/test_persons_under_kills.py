@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import redis
 
-from stream_dp.core.rows.blocks import Block
+from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.person_slots import Persons, PersonSecret
+from stream_dp.core.rows.slabs import Slab
 from stream_dp.messages import Definition
 from stream_dp.pipeline.rows.person_allowance import Used
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.profiles.builder import build
+from stream_dp.state.private_names import unsalted
 from tests.durable import keys_on_blocks
 from tests.pipeline.referee.persons import counted_row_by_row
 from tests.waiting import PATIENCE_S
@@ -69,21 +71,22 @@ def _live(client: Any, number: int) -> None:
         client.ask(NAME, query, query_id=f"{number}-{n}", timeout_s=PATIENCE_S)
 
 
-def _kept(deployment: Any) -> tuple[list[bytes], bytes, Counter[bytes]]:
-    """What is kept: the blocks, the secret, and the units of each person."""
+def _kept(deployment: Any) -> tuple[list[list[Slab]], bytes, Counter[bytes]]:
+    """What is kept: the slabs of each block, the secret, and the units of each person."""
     private = deployment.private(NAME)
-    blocks = [private[f"block {number + 1}"] for number in range(_count(private, "block "))]
+    slabs = {what: Slab.of_stored(value) for what, value in private.items() if what != "person"}
+    blocks: dict[int, list[Slab]] = {}
     used: Counter[bytes] = Counter()
-    for what, value in private.items():
-        if what.startswith("used "):
-            some = Used.from_bytes(value)
+    for what, slab in slabs.items():
+        kind, number, *_ = what.split(" ")
+        if kind == "block":
+            blocks.setdefault(int(number), []).append(slab)
+        elif kind == "used":
+            some = Used.of_slabs([slab])
             for key, units in zip(some.keys.view((np.uint8, 12)), some.units, strict=True):
                 used[key.tobytes()] += int(units)
-    return blocks, private["person"], used
-
-
-def _count(private: dict[str, bytes], start: str) -> int:
-    return sum(what.startswith(start) for what in private)
+    (secret,) = private["person"]
+    return [slabs for _, slabs in sorted(blocks.items())], unsalted(secret), used
 
 
 def _nothing_is_left(deployment: Any) -> bool:
@@ -95,21 +98,26 @@ def _nothing_is_left(deployment: Any) -> bool:
     return not in_redis and not on_topic
 
 
-def _complaints(blocks: list[bytes], secret: bytes, used: Counter[bytes], phases: int) -> list[str]:
+def _complaints(
+    blocks: list[list[Slab]], secret: bytes, used: Counter[bytes], phases: int
+) -> list[str]:
     """What is wrong with what is kept, by the batches that were sent, row by row."""
     definition = Definition.read(DEFINITION)
     unit, (universe, _) = definition.privacy.unit, build(definition)
     assert unit is not None
     value = PersonSecret.from_bytes(secret, NAME, None).value
-    wanted: list[bytes] = []
+    wanted: list[list[list[int]]] = []
     counted: Counter[bytes] = Counter()
     for number in range(1, phases + 1):
         persons = Persons(unit.key, value, f"batch-{number}")
         rows = universe.encode_columns(_columns(number), persons)
         marks = counted_row_by_row(rows, unit, counted)
-        wanted.append(Block.seal(universe, rows, counted=marks).to_bytes())
+        table = np.zeros(universe.shape, int)
+        np.add.at(table, rows.codes, marks)
+        wanted.append(table.tolist())
     said = []
-    if blocks != wanted:
+    data = Blocks(universe, [Block(sum(s.n_rows for s in slabs), tuple(slabs)) for slabs in blocks])
+    if data.marginal((0, 1), range(len(blocks))).tolist() != wanted:
         said.append(f"{len(blocks)} blocks are other ones than the {len(wanted)} of the batches")
     if used != counted:
         said.append(f"{sum(used.values())} units are kept, and {sum(counted.values())} were used")

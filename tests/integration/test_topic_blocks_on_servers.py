@@ -12,7 +12,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
 from stream_dp.client.kafka.deployment_topics import create_topics, describe_topics
-from stream_dp.state.private_names import Named
+from stream_dp.state.private_names import Named, part_name
 from stream_dp.state.schema import StateTable
 from tests.waiting import until
 
@@ -54,7 +54,7 @@ def forget_all(deployment: Any) -> None:
 
 
 def in_redis(deployment: Any) -> set[bytes]:
-    """The names of the private values that Redis has."""
+    """The names of the parts of private values that Redis has."""
     with redis.Redis.from_url(deployment.redis_url) as client:
         keys = client.scan_iter(f"*{deployment.prefix.rstrip('.')}*:kept")
         return {name for key in keys for name in client.hkeys(key)}
@@ -87,10 +87,12 @@ def test_rows_live_on_the_topic_whatever_becomes_of_redis(deployment: Any) -> No
         assert abs(first - exact) < 0.05
     assert worker.stop() == 0
     places = named(deployment)
-    assert places.keys() == {f"block {number}" for number in range(1, PHASES + 1)}
-    lengths = {len(value) for value in deployment.private("wide").values()}
-    assert len(lengths) == 1, "it tells nothing of the rows"
+    assert places.keys() == {f"block {number} 0" for number in range(1, PHASES + 1)}
+    lengths = [[*map(len, parts)] for parts in deployment.private("wide").values()]
+    assert [of[1:] for of in lengths] == [[ROWS] * N_ATTRIBUTES] * PHASES, "a byte a slot"
+    assert len({of[0] for of in lengths}) == 1, "it tells nothing of the rows"
 
+    wanted: set[bytes] = set()
     for number, forgets in enumerate((True, False)):
         if forgets:
             forget_all(deployment)
@@ -98,8 +100,10 @@ def test_rows_live_on_the_topic_whatever_becomes_of_redis(deployment: Any) -> No
         with deployment.client() as client:
             assert asked(client, "one", "a0") == first, "the same answer under its id"
             assert abs(asked(client, f"two-{number}", f"a{5 + number}") - exact) < 0.05
-        blocks = {one.name for one in places.values()}
-        worker.until(lambda blocks=blocks: in_redis(deployment) == blocks, alive=True)
+        wanted = (set() if forgets else wanted) | {
+            part_name(one.name, place) for one in places.values() for place in (0, 6 + number)
+        }
+        worker.until(lambda wanted=wanted: in_redis(deployment) == wanted, alive=True)
         assert worker.stop() == 0
     assert named(deployment) == places
     for record in deployment.read("events"):
@@ -116,9 +120,9 @@ def test_rows_that_are_gone_from_the_topic_are_given_up_unless_redis_has_them(
         client.define({**DEFINITION, "on_exhausted": "refuse"})
         for number in (1, 2):
             client.send("wide", batch_id=f"batch-{number}", columns=columns(number))
-    worker.until(lambda: len(in_redis(deployment)) == 2)
+    worker.until(lambda: len(in_redis(deployment)) == 2 * (1 + N_ATTRIBUTES))
     assert worker.stop() == 0
-    _delete_blocks(deployment, named(deployment)["block 2"].offsets[0])
+    _delete_blocks(deployment, named(deployment)["block 2 0"].offsets[0])
     worker = deployment.worker().wait_ready()
     with deployment.client() as client:
         exact = 3 / 20

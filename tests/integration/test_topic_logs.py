@@ -17,6 +17,7 @@ from aiokafka.protocol.produce import ProduceRequest
 
 from stream_dp.broker import Broker
 from stream_dp.client.kafka.deployment_topics import create_topics
+from stream_dp.core.rows.slabs import SLOTS
 from stream_dp.embedded import ports
 from stream_dp.embedded.kafka_server import KafkaServer
 from stream_dp.errors import ServerUnavailable, StreamDPError
@@ -32,7 +33,6 @@ from stream_dp.pipeline.kafka.topic_log import (
     KeyedTopic,
     LogEntry,
 )
-from stream_dp.state.private_names import PART_BYTES
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
@@ -325,7 +325,8 @@ async def test_single_records_are_read_again_where_they_are_still_there(
 # ---------------------------------------------------------------- values by their place
 
 
-LONG = bytes(range(256)) * (PART_BYTES // 256) + b"and more"
+LONG = bytes(range(256)) * (4 * SLOTS // 256)
+"""As long as the longest column of a slab."""
 
 
 async def test_values_are_fetched_from_their_places_over_one_connection(
@@ -338,17 +339,27 @@ async def test_values_are_fetched_from_their_places_over_one_connection(
         await start(self)
 
     kept = KeyedTopic(blocks)
-    values = {b"flights/%d/name/0" % number: LONG[number:] for number in range(1, 6)}
-    offsets = {key: (await kept.put([(key, value)]))[0] for key, value in values.items()}
+    values = {
+        b"flights/%d/name/0" % number: [b"index %d" % number, LONG, LONG[number:], b"weights"]
+        for number in range(1, 6)
+    }
+    some, more = [*values.items()][:3], [*values.items()][3:]
+    found = [*await kept.put(some), *await kept.put(more)]
+    offsets = dict(zip(values, found, strict=True))
+    assert [len(places) for places in found] == [4] * 5
+    places = [(key, number) for key in values for number in range(4)]
     monkeypatch.setattr(AIOKafkaConsumer, "start", counted)
-    for key in [*values, *reversed(values), *values]:
-        assert await kept.fetch(key, offsets[key]) == values[key]
+    for key, number in [*places, *reversed(places), *places]:
+        assert await kept.fetch(key, number, offsets[key][number]) == values[key][number]
     assert len(opened) == 1
     await blocks.close()
-    assert await kept.fetch(b"flights/1/name/0", offsets[b"flights/1/name/0"]) == LONG[1:]
+    one, other = [*values][:2]
+    assert await kept.fetch(one, 2, offsets[one][2]) == LONG[1:]
     assert len(opened) == 2
-    found, _ = await kept.parts("flights")
-    assert {key: (*map(parts.get, sorted(parts)),) for key, parts in found.items()} == offsets
+    for key, number in ((one, 1), (other, 2)):
+        assert await kept.fetch(key, number, offsets[one][2]) is None, "another part is there"
+    there, _ = await kept.parts("flights")
+    assert {key: (*map(parts.get, sorted(parts)),) for key, parts in there.items()} == offsets
 
 
 async def test_a_record_that_is_not_there_is_none(
@@ -380,14 +391,19 @@ async def test_compaction_leaves_a_value_in_its_place_and_takes_what_is_erased(
     await admin.alter_configs([topic])
     await admin.close()
     kept, erased, stays = KeyedTopic(blocks), b"flights/1/name/0", b"flights/2/name/0"
-    places = {key: (await kept.put([(key, b"rows of " + key)]))[0] for key in (erased, stays)}
-    assert await kept.fetch(erased, places[erased]) == b"rows of " + erased
-    await kept.drop({erased: 1})
+    parts = {key: [b"index of " + key, b"rows of " + key] for key in (erased, stays)}
+    places = {key: (await kept.put([(key, parts[key])]))[0] for key in parts}
+
+    async def found(key: bytes) -> list[bytes | None]:
+        return [await kept.fetch(key, *place) for place in enumerate(places[key])]
+
+    assert await found(erased) == parts[erased]
+    await kept.drop({erased: 2})
     async with asyncio.timeout(PATIENCE_S):
-        while await kept.fetch(erased, places[erased]) is not None:
+        while await found(erased) != [None, None]:
             await asyncio.sleep(0.5)  # only what is in an older segment is compacted
-            await kept.put([(b"flights/3/name/0", b"more")])
-    assert await kept.fetch(stays, places[stays]) == b"rows of " + stays
+            await kept.put([(b"flights/3/name/0", [b"more"])])
+    assert await found(stays) == parts[stays]
 
 
 async def test_a_fetch_that_is_given_up_spoils_no_later_one(blocks: KafkaLog) -> None:
