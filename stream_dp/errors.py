@@ -208,20 +208,36 @@ class StoreRefused(StoreError):
     code: ClassVar[str] = "store_refused"
 
 
-class WrongKeyFile(StreamDPError):
-    """The key file is not the one with which a data set was defined. Its persons could not be told apart."""
+class WrongSetting(StreamDPError):
+    """A worker's setting does not fit a data set, which it therefore does not serve."""
 
-    code: ClassVar[str] = "wrong_key_file"
+    setting: ClassVar[str]
+    problem: ClassVar[str]
 
     def __init__(self, dataset: str) -> None:
         self.dataset = dataset
         super().__init__(
-            f"STREAM_DP_PERSON_KEY_FILE: {dataset} was defined with another key file; give every worker the "
-            "right one"
+            f"{self.setting}: {dataset} {self.problem}; give every worker the right one"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.dataset,))
+
+
+class WrongKeyFile(WrongSetting):
+    """The key file is not the one with which a data set was defined. Its persons could not be told apart."""
+
+    code: ClassVar[str] = "wrong_key_file"
+    setting: ClassVar[str] = "STREAM_DP_PERSON_KEY_FILE"
+    problem: ClassVar[str] = "was defined with another key file"
+
+
+class WrongStore(WrongSetting):
+    """The folder or bucket is not the one that has the rows of a data set."""
+
+    code: ClassVar[str] = "wrong_store"
+    setting: ClassVar[str] = "STREAM_DP_ROWS"
+    problem: ClassVar[str] = "has rows in another folder or bucket"
 
 
 class ServerUnavailable(StreamDPError):

@@ -114,6 +114,11 @@ class WorkerSettings(ServerSettings):
             of persons are made. The topics alone then undo no digest. It applies to data sets that are
             defined with it; losing it ends them. Default: each data set has a secret of its own on the topic
             of blocks.
+        rows: A folder or a bucket for sealed rows: ``file:///folder``, which all workers see, or
+            ``s3://bucket/prefix``, with ``?region=`` and ``endpoint_override=`` where needed. Redis holds no
+            rows then. It needs ``stream-dp[arrow]``. Default: the topic of blocks, and Redis.
+        rows_key_file: A file of at least 32 random bytes, the same for all workers, with which files of rows
+            are sealed. Losing it loses them. Default: the disk or the bucket encrypts, or nothing does.
         block_cache_mb: The memory for rows that looks have read, of all data sets of the worker, in units of
             2^20 bytes.
         data_dir: Faust's own folder. It holds nothing that must be kept. Default: a temporary folder.
@@ -136,6 +141,8 @@ class WorkerSettings(ServerSettings):
     log_format: Literal["text", "json"] = "text"
     audit_log: bool = False
     person_key_file: str | None = None
+    rows: str | None = None
+    rows_key_file: str | None = None
     block_cache_mb: Annotated[int, Field(ge=1)] = BLOCK_CACHE_MB
     data_dir: str | None = None
     crash_at: str | None = None
@@ -153,24 +160,15 @@ class WorkerSettings(ServerSettings):
         Raises:
             InvalidInput: It cannot be read, or is too short.
         """
-        if self.person_key_file is None:
-            return None
-        name = "STREAM_DP_PERSON_KEY_FILE"
-        try:
-            key = Path(self.person_key_file).read_bytes()
-        except OSError as error:
-            raise InvalidInput(
-                name,
-                f"it cannot be read ({type(error).__name__})",
-                "name a file that the worker may read",
-            ) from None
-        if len(key) < _KEY_BYTES:
-            raise InvalidInput(
-                name,
-                f"it holds fewer than {_KEY_BYTES} bytes",
-                f"make one of random bytes: head -c {_KEY_BYTES} /dev/urandom > FILE",
-            )
-        return key
+        return _key_in(self.person_key_file, "STREAM_DP_PERSON_KEY_FILE")
+
+    def rows_key(self) -> bytes | None:
+        """Returns what the key file of rows holds; None without one.
+
+        Raises:
+            InvalidInput: It cannot be read, or is too short.
+        """
+        return _key_in(self.rows_key_file, "STREAM_DP_ROWS_KEY_FILE")
 
 
 class GatewaySettings(ServerSettings):
@@ -256,3 +254,24 @@ def _read(kind: type[Settings], given: dict[str, Any]) -> Settings:
                 "set STREAM_DP_IDENTITY=required, or unset it",
             )
     return settings
+
+
+def _key_in(file: str | None, setting: str) -> bytes | None:
+    """What a key file holds; None without one."""
+    if file is None:
+        return None
+    try:
+        key = Path(file).read_bytes()
+    except OSError as error:
+        raise InvalidInput(
+            setting,
+            f"it cannot be read ({type(error).__name__})",
+            "name a file that the worker may read",
+        ) from None
+    if len(key) < _KEY_BYTES:
+        raise InvalidInput(
+            setting,
+            f"it holds fewer than {_KEY_BYTES} bytes",
+            f"make one of random bytes: head -c {_KEY_BYTES} /dev/urandom > FILE",
+        )
+    return key

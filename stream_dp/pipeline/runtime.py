@@ -30,6 +30,7 @@ from stream_dp.pipeline.kafka.servers import (
 from stream_dp.pipeline.kafka.topic_log import KafkaInputReader, KafkaLog, KeyedTopic, end_of
 from stream_dp.pipeline.repair.witnesses import WITNESSES
 from stream_dp.pipeline.rows.column_cache import ColumnCache
+from stream_dp.pipeline.rows.slab_files import files_of
 from stream_dp.pipeline.watch.health import Contact
 from stream_dp.pipeline.worker import Worker, WorkerRules, WorkerTopics
 from stream_dp.settings import WorkerSettings
@@ -125,6 +126,7 @@ class Runtime:
                 facts=facts,
                 key_file=settings.person_key(),
                 verifier=self.verifier,
+                files=await asyncio.to_thread(files_of, settings),
                 cache=ColumnCache(settings.block_cache_mb << 20),
                 batches_last_s=await batches_last_s(settings.broker, self.names),
             ),

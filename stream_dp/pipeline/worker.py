@@ -49,6 +49,7 @@ from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS, Trying
 from stream_dp.pipeline.rows.column_cache import ColumnCache
 from stream_dp.pipeline.rows.private_values import Keeper
+from stream_dp.pipeline.rows.slab_files import SlabFiles
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.pipeline.watch.metrics import Figures
 from stream_dp.state.view import View
@@ -87,7 +88,8 @@ class WorkerRules:
         facts: What the journal is to say of the deployment.
         key_file: What the key file of persons holds; None without one.
         verifier: What verifies the tokens that queries carry. None where they need none.
-        cache: The memory for blocks that looks have read.
+        files: Where sealed rows are kept. None for the topic of blocks, and Redis.
+        cache: The memory for columns that looks have read.
         often: How often there are rounds of checkpoints.
         batches_last_s: How long batches stay on their topic, in seconds.
     """
@@ -95,6 +97,7 @@ class WorkerRules:
     facts: Mapping[str, Any] = field(default_factory=dict)
     key_file: bytes | None = field(default=None, repr=False)
     verifier: Verifier | None = None
+    files: SlabFiles | None = None
     cache: ColumnCache = field(default_factory=ColumnCache)
     often: Often = field(default_factory=Often)
     batches_last_s: float = 30 * 86_400.0
@@ -153,7 +156,7 @@ class Worker:
         repeating = StandingRunner(contents, context)
         self._trying = Trying(journal)
         tools = Tools(
-            Keeper(topics.kept, context, self.following),
+            Keeper(topics.kept, context, self.following, rules.files),
             topics.rows,
             topics.partitions,
             releaser.appended,

@@ -1,9 +1,9 @@
 """Private values on their topic: their names, their parts, and where these are.
 
-A value is a secret, which is one part, or a slab: its index, and then each of its columns. Its name is
-a digest of the first part, in which 16 random bytes lie. So a name tells nothing, no worker overwrites the value
-of another one, and a reader can tell that a first part is the one that was meant. The index of a slab tells
-the same of its columns.
+A value is a secret, which is one part, or a slab: its index, and then each of its columns. Its name is a
+digest of the first part, in which 16 random bytes lie. So a name tells nothing, no worker overwrites the
+value of another one, and a reader can tell that a first part is the one that was meant. The index of a slab
+tells the same of its columns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hashlib import sha256
 from secrets import token_bytes
 from typing import Final
 
-from stream_dp.core.encoding import IDENTITY_BYTES, Format, fields
+from stream_dp.core.encoding import IDENTITY_BYTES, Format, fields, part
 
 MOST_PARTS: Final = 2**16
 SALT_BYTES: Final = 16
@@ -46,20 +46,22 @@ class Named:
 
     Attributes:
         name: Its name, 16 bytes.
-        offsets: The offset of each of its parts, in order.
+        offsets: The offset of each of its parts on the topic, in order. Empty for a slab in a file.
+        store: The store of that file, 8 bytes; empty for what is on the topic.
     """
 
     name: bytes
     offsets: tuple[int, ...]
+    store: bytes = b""
 
     def fields(self) -> list[bytes]:
-        """The names of its parts in a view, in order."""
+        """The names of its parts in a view, in order. What is in a file is in no view."""
         return [part_name(self.name, number) for number in range(len(self.offsets))]
 
     def to_bytes(self) -> bytes:
         runs = _runs(self.offsets)
         said = (fields("<QI", run.start, len(run)) for run in runs)
-        return _NAMED.pack(self.name, fields("<I", len(runs)), *said)
+        return _NAMED.pack(self.name, part(self.store), fields("<I", len(runs)), *said)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Named:
@@ -69,17 +71,17 @@ class Named:
             CorruptState: The bytes do not decode, or their version is unknown.
         """
         reader = _NAMED.read(data)
-        name = reader.take(IDENTITY_BYTES)
+        name, store = reader.take(IDENTITY_BYTES), reader.required()
         (n_runs,) = reader.fields("<I")
         offsets: list[int] = []
         for _ in range(n_runs):
             start, length = reader.fields("<QI")
-            fits = len(offsets) + length <= MOST_PARTS
+            fits = 0 < length <= MOST_PARTS - len(offsets)
             reader.require(fits, "has a number of parts that it cannot have")
             offsets += range(start, start + length)
-        reader.require(offsets, "has a number of parts that it cannot have")
+        reader.require(bool(offsets) is not bool(store), "is in two places, or in none")
         reader.end()
-        return cls(name, tuple(offsets))
+        return cls(name, tuple(offsets), store)
 
 
 def part_name(name: bytes, number: int) -> bytes:

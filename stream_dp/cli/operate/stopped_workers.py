@@ -23,6 +23,7 @@ from stream_dp.pipeline.kafka.topic_log import KafkaInputReader, KafkaLog, Keyed
 from stream_dp.pipeline.repair.offline import Offline
 from stream_dp.pipeline.repair.witnesses import WITNESSES
 from stream_dp.pipeline.rows.private_values import Keeper
+from stream_dp.pipeline.rows.slab_files import files_of
 from stream_dp.settings import WorkerSettings, worker_settings
 
 _T = TypeVar("_T")
@@ -66,7 +67,7 @@ async def deployment(connection: GivenServers, *, idle: bool = True) -> AsyncIte
         yield Offline(
             log=log("journal"),
             rows=KafkaInputReader(broker, names),
-            keeper=Keeper(KeyedTopic(log("blocks")), context),
+            keeper=Keeper(KeyedTopic(log("blocks")), context, files=files_of(settings)),
             context=context,
             view=redis,
             outputs={role: log(role) for role in WITNESSES},

@@ -1,8 +1,8 @@
 """Slabs: a million slots by column at most, and the index that knows their columns.
 
-A block is some slabs. Each slot holds one entry: a row, or rows that came counted. Slots lie in a secret order
-within their slab, so that a block does not show in which order its rows came. Nothing is compressed or left
-out: every length follows from the definition and the number of slots, which are public.
+A block is some slabs. Each slot holds one entry: a row, or rows that came counted. Slots lie in a secret
+order within their slab, so that a block does not show in which order its rows came. Nothing is compressed or
+left out: every length follows from the definition and the number of slots, which are public.
 
 | column | type | where |
 |---|---|---|
@@ -124,9 +124,13 @@ class SlabIndex:
         """Returns at which place a column is stored; the index itself is at 0."""
         return self.names.index(name) + 1
 
+    def itemsize(self, place: int) -> int:
+        """Returns the bytes of a value of the column at a place; public."""
+        return self.entries[place - 1].itemsize
+
     def n_bytes(self, place: int) -> int:
         """Returns the length of the column at a place; public."""
-        return self.n_slots * self.entries[place - 1].itemsize
+        return self.n_slots * self.itemsize(place)
 
     def has(self, place: int, stored: bytes) -> bool:
         """Whether these bytes are the ones that were kept of the column at a place."""

@@ -13,7 +13,7 @@ from stream_dp.errors import (
     Fenced,
     InvalidDefinition,
     ServerUnavailable,
-    WrongKeyFile,
+    WrongSetting,
 )
 from stream_dp.messages import Definition, Event, Reason, standing_key
 from stream_dp.pipeline.datasets.dataset import Dataset
@@ -160,14 +160,14 @@ class Holdings:
         """Makes this worker the owner of a data set.
 
         Raises:
-            WrongKeyFile: It cannot be without the key file that it was defined with.
+            WrongSetting: It cannot be with this key file, or this store of rows.
         """
         cause = f"the take-over of {name}"
         owned = await self._journal.entered(self._journal.partition_of(name))
         attempts = await self._trying.begins(owned, cause)
         try:
             await self._load(owned, name, cause, is_deadly=attempts > MOST_ATTEMPTS)
-        except (asyncio.CancelledError, ServerUnavailable, Fenced, WrongKeyFile):
+        except (asyncio.CancelledError, ServerUnavailable, Fenced, WrongSetting):
             await self._trying.ends(cause)  # not its fault
             raise
         if attempts <= MOST_ATTEMPTS:
@@ -215,7 +215,7 @@ class Holdings:
             return
         try:
             await dataset.rows.waiting.read()
-        except (*_UNREADABLE, ServerUnavailable, WrongKeyFile) as error:
+        except (*_UNREADABLE, ServerUnavailable, WrongSetting) as error:
             _log.error(
                 "rows of data set %s that wait cannot be read, and may be gone when it is let out of "
                 "quarantine: %s",

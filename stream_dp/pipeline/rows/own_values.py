@@ -49,8 +49,9 @@ class OwnValues:
         for (what, parts), named in zip(values.items(), kept, strict=True):
             self.discard(what)
             self._name(what, named)
-            for field, part in zip(named.fields(), parts, strict=True):
-                self._draft.keep(field, part)
+            if not named.store:
+                for field, part in zip(named.fields(), parts, strict=True):
+                    self._draft.keep(field, part)
         return kept
 
     def _name(self, what: str, named: Named) -> None:
@@ -84,6 +85,10 @@ class OwnValues:
             for what, named in self._named.items()
             if what.startswith(prefix)
         }
+
+    async def check_store(self) -> None:
+        """Checks that they are where this worker looks for them, see ``Keeper.check_store``."""
+        await self._keeper.check_store(self._draft.dataset, self._named.values())
 
     async def find(self, what: str) -> bytes | None:
         """Reads a secret. None if it is nowhere, or was never kept. Private."""

@@ -40,7 +40,9 @@ class PrivateRows:
 
         Raises:
             CorruptState: The secret of its persons, or what they have used, is nowhere any more.
+            WrongSetting: It was defined with another key file, or its rows are in another store.
         """
+        await self.values.check_store()
         await self.waiting.read()
         lost = self.waiting.forget_lost()
         await self.used.read()

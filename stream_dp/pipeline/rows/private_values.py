@@ -13,16 +13,21 @@ Redis has the values too, to read them faster. A reader compares each with its n
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from stream_dp.core.rows.slabs import SlabIndex
+from stream_dp.errors import WrongStore
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.kafka.topic_log import KeyedTopic
+from stream_dp.pipeline.rows.slab_files import SlabFiles
 from stream_dp.state.private_names import Named, name_of, part_name
 
 LOOKED: Final = "kept looked"
@@ -31,28 +36,34 @@ _AT_ONCE: Final = 128
 """The number of values that are put, or erased, at once."""
 _KEEPING: Final = "keeping a block"
 _READING: Final = "reading a block"
+_FILES_AT_ONCE: Final = 16
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
 
 class Looked(NamedTuple):
-    """How far the topic was looked through for what no commit names. Offsets are public: they count records.
+    """How far it was looked through what no commit names. Offsets are public: they count records.
 
     Attributes:
-        start: The offset from which on to look the next time.
+        start: The offset of the topic from which on to look the next time.
         end: The offset at which the topic ended.
+        unnamed: The names of files that no commit named.
     """
 
     start: int = 0
     end: int = 0
+    unnamed: frozenset[bytes] = frozenset()
 
     def to_text(self) -> str:
-        return f"{self.start} {self.end}"
+        return " ".join((str(self.start), str(self.end), *sorted(map(bytes.hex, self.unnamed))))
 
     @classmethod
     def of(cls, facts: Mapping[str, str]) -> Looked:
         """What the public facts of a data set say; nothing was looked through if they say nothing."""
-        return cls(*map(int, facts.get(LOOKED, "").split()))
+        start, end, *unnamed = facts.get(LOOKED, "0 0").split() or ("0", "0")
+        return cls(int(start), int(end), frozenset(map(bytes.fromhex, unnamed)))
 
 
 class Keeper:
@@ -61,13 +72,21 @@ class Keeper:
     Args:
         kept: The private topic.
         view: Redis, which has the values too. None to read the topic alone.
+        files: Where slabs are kept instead. None to keep them on the topic.
     """
 
     def __init__(
-        self, kept: KeyedTopic, context: Context, view: RedisFollower | None = None
+        self,
+        kept: KeyedTopic,
+        context: Context,
+        view: RedisFollower | None = None,
+        files: SlabFiles | None = None,
     ) -> None:
         self._kept = kept
         self._view = view
+        self._files = files
+        # Not the threads of looks: these wait for what is read here.
+        self._threads = ThreadPoolExecutor(_FILES_AT_ONCE) if files is not None else None
         self._heartbeat = context.heartbeat
         # Offsets of parts, by key: of values that are not where they were.
         self._moved: dict[bytes, Sequence[int]] = {}
@@ -79,13 +98,36 @@ class Keeper:
             dataset: The name of the data set.
             values: The parts of each value. Private.
         """
-        offsets: list[tuple[int, ...]] = []
         names = [name_of(parts[0]) for parts in values]
+        if self._files is not None and all(len(parts) > 1 for parts in values):
+            for name, parts in zip(names, values, strict=True):
+                await self._with_files(_KEEPING, self._files.put, dataset, name, parts)
+            return [Named(name, (), self._files.id) for name in names]
+        offsets: list[tuple[int, ...]] = []
         keyed = [(_key(dataset, name), parts) for name, parts in zip(names, values, strict=True)]
         for at in range(0, len(keyed), _AT_ONCE):
             put = partial(self._kept.put, keyed[at : at + _AT_ONCE], beat=self._heartbeat.beat)
             offsets += await patiently(put, _KEEPING)
         return [*map(Named, names, offsets)]
+
+    async def check_store(self, dataset: str, values: Iterable[Named]) -> None:
+        """Checks that values are where this worker looks for them.
+
+        Raises:
+            WrongStore: They are in the files of another store.
+        """
+        for store in {named.store for named in values if named.store}:
+            if self._files is None or not await self._with_files(_READING, self._files.has, store):
+                raise WrongStore(dataset)
+
+    async def _with_files(self, again: str, step: Callable[..., _T], *arguments: object) -> _T:
+        """Does something with files in a thread, until their store answers."""
+        loop = asyncio.get_running_loop()
+        found = await patiently(
+            lambda: loop.run_in_executor(self._threads, partial(step, *arguments)), again
+        )
+        self._heartbeat.beat()
+        return found
 
     async def find(self, dataset: str, named: Named) -> bytes | None:
         """Returns the first part of a value. None if it is on the topic no more. Private."""
@@ -100,9 +142,10 @@ class Keeper:
         first = await self.find(dataset, named)
         if first is None:
             return None
-        found, index = [first], None
-        for number in range(1, len(named.offsets)):
-            index = index or SlabIndex.from_bytes(first)
+        found = [first]
+        index = SlabIndex.from_bytes(first) if named.store or len(named.offsets) > 1 else None
+        for number in range(1, 1 + len(index.names if index else ())):
+            assert index is not None, "a secret has one part"
             for on_topic in (False, True):
                 (part,) = await self.parts(dataset, [(named, number)], on_topic=on_topic)
                 if part is not None and index.has(number, part):
@@ -125,15 +168,47 @@ class Keeper:
             on_topic: Whether to read the topic alone, since what Redis has is not what was meant.
         """
         found: list[bytes | None] = [None] * len(places)
-        if self._view is not None and not on_topic:
-            names = [part_name(named.name, number) for named, number in places]
-            found = await self._view.kept(dataset, names)
-        for at, (named, number) in enumerate(places):
+        kept = [at for at, (named, _) in enumerate(places) if not named.store]
+        if self._view is not None and not on_topic and kept:
+            names = [part_name(places[at][0].name, places[at][1]) for at in kept]
+            for at, part in zip(kept, await self._view.kept(dataset, names), strict=True):
+                found[at] = part
+        for at in kept:
+            named, number = places[at]
             if found[at] is None:
                 part = found[at] = await self._on_topic(dataset, named, number)
                 if part is not None and self._view is not None:
                     self._view.keep(dataset, part_name(named.name, number), part)
+        for at, part in (await self._in_files(dataset, places)).items():
+            found[at] = part
         return found
+
+    async def _in_files(
+        self, dataset: str, places: Sequence[tuple[Named, int]]
+    ) -> dict[int, bytes | None]:
+        """Those parts that are in files, by the number of the place."""
+        of_file: defaultdict[bytes, list[tuple[int, int]]] = defaultdict(list)
+        for at, (named, number) in enumerate(places):
+            if named.store:
+                of_file[named.name].append((number, at))
+        if not of_file:
+            return {}
+        if self._files is None:
+            raise WrongStore(dataset)
+        asked = {name: sorted(numbers) for name, numbers in of_file.items()}
+        read = await asyncio.gather(
+            *(
+                self._with_files(
+                    _READING, self._files.parts, dataset, name, [number for number, _ in numbers]
+                )
+                for name, numbers in asked.items()
+            )
+        )
+        return {
+            at: part
+            for numbers, parts in zip(asked.values(), read, strict=True)
+            for (_, at), part in zip(numbers, parts, strict=True)
+        }
 
     async def _on_topic(self, dataset: str, named: Named, number: int) -> bytes | None:
         key = _key(dataset, named.name)
@@ -161,7 +236,15 @@ class Keeper:
 
     async def drop(self, dataset: str, gone: Iterable[Named]) -> None:
         """Erases values."""
-        await self._drop({_key(dataset, one.name): len(one.offsets) for one in gone})
+        gone = list(gone)
+        await self._drop({_key(dataset, one.name): len(one.offsets) for one in gone if one.offsets})
+        await self._drop_files(dataset, [one.name for one in gone if one.store])
+
+    async def _drop_files(self, dataset: str, names: Iterable[bytes]) -> None:
+        for name in names:
+            if self._files is None:
+                raise WrongStore(dataset)
+            await self._with_files(_KEEPING, self._files.drop, dataset, name)
 
     async def _drop(self, keys: Mapping[bytes, int]) -> None:
         """Erases values. With each key comes the number of parts that its value has at most."""
@@ -193,7 +276,7 @@ class Keeper:
         find = partial(self._kept.parts, dataset, beat=self._heartbeat.beat)
         found, end = await patiently(partial(find, looked.start), _READING)
         if end < looked.end:  # another topic, such as an older copy
-            looked = Looked()
+            looked = looked._replace(start=0, end=0)
             found, end = await patiently(find, _READING)
         left, over, stays = [end], dict[bytes, int](), {_key(dataset, name) for name in named}
         for key, parts in found.items():
@@ -204,7 +287,13 @@ class Keeper:
             else:
                 left.append(min(parts.values()))
         await self._drop(over)
-        return Looked(min(left), end)
+        unnamed: set[bytes] = set()
+        if self._files is not None:
+            unnamed = await self._with_files(_READING, self._files.names, dataset) - set(named)
+            gone = unnamed if at_once else unnamed & looked.unnamed
+            await self._drop_files(dataset, gone)
+            unnamed -= gone
+        return Looked(min(left), end, frozenset(unnamed))
 
 
 def _key(dataset: str, name: bytes) -> bytes:
