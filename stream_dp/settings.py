@@ -119,6 +119,12 @@ class WorkerSettings(ServerSettings):
             rows then. It needs ``stream-dp[arrow]``. Default: the topic of blocks, and Redis.
         rows_key_file: A file of at least 32 random bytes, the same for all workers, with which files of rows
             are sealed. Losing it loses them. Default: the disk or the bucket encrypts, or nothing does.
+        count_with: The scheduler of a Dask cluster that counts looks at more than 2^27 rows in files, as
+            ``tls://HOST:8786``. Its processes have the same ``rows`` and ``rows_key_file``. It needs
+            ``stream-dp[cluster]``. Default: the worker counts.
+        count_tls_ca: PEM file with the certificates that the scheduler is compared with.
+        count_tls_cert: PEM file with the certificate by which the scheduler knows this worker.
+        count_tls_key: PEM file with the key of that certificate.
         block_cache_mb: The memory for rows that looks have read, of all data sets of the worker, in units of
             2^20 bytes.
         data_dir: Faust's own folder. It holds nothing that must be kept. Default: a temporary folder.
@@ -143,6 +149,10 @@ class WorkerSettings(ServerSettings):
     person_key_file: str | None = None
     rows: str | None = None
     rows_key_file: str | None = None
+    count_with: str | None = None
+    count_tls_ca: str | None = None
+    count_tls_cert: str | None = None
+    count_tls_key: str | None = None
     block_cache_mb: Annotated[int, Field(ge=1)] = BLOCK_CACHE_MB
     data_dir: str | None = None
     crash_at: str | None = None

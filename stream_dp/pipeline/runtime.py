@@ -30,6 +30,7 @@ from stream_dp.pipeline.kafka.servers import (
 from stream_dp.pipeline.kafka.topic_log import KafkaInputReader, KafkaLog, KeyedTopic, end_of
 from stream_dp.pipeline.repair.witnesses import WITNESSES
 from stream_dp.pipeline.rows.column_cache import ColumnCache
+from stream_dp.pipeline.rows.counting_cluster import CountingCluster
 from stream_dp.pipeline.rows.slab_files import files_of
 from stream_dp.pipeline.watch.health import Contact
 from stream_dp.pipeline.worker import Worker, WorkerRules, WorkerTopics
@@ -127,6 +128,7 @@ class Runtime:
                 key_file=settings.person_key(),
                 verifier=self.verifier,
                 files=await asyncio.to_thread(files_of, settings),
+                cluster=self._cluster(),
                 cache=ColumnCache(settings.block_cache_mb << 20),
                 batches_last_s=await batches_last_s(settings.broker, self.names),
             ),
@@ -190,6 +192,16 @@ class Runtime:
             ends = await past_leftovers(self._settings.broker, starts)
             for topic_partition, end in ends.items():
                 await self.worker.pass_over(topic_partition, starts[topic_partition], end)
+
+    def _cluster(self) -> CountingCluster | None:
+        """The Dask cluster that the settings name. None if looks are counted here."""
+        settings = self._settings
+        if settings.count_with is None:
+            return None
+        tls = settings.count_tls_ca, settings.count_tls_cert, settings.count_tls_key
+        found = CountingCluster(settings.count_with, tls, self.context.heartbeat.beat)
+        self._opened.callback(found.close)
+        return found
 
     async def _connected(self) -> Sender:
         """A connection to the broker for sending."""

@@ -48,6 +48,7 @@ from stream_dp.pipeline.kafka.topic_log import InputCut, InputReader, KeyedTopic
 from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS, Trying
 from stream_dp.pipeline.rows.column_cache import ColumnCache
+from stream_dp.pipeline.rows.counting_cluster import CountingCluster
 from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.pipeline.rows.slab_files import SlabFiles
 from stream_dp.pipeline.watch.crash_points import CrashPoint
@@ -90,6 +91,7 @@ class WorkerRules:
         verifier: What verifies the tokens that queries carry. None where they need none.
         files: Where sealed rows are kept. None for the topic of blocks, and Redis.
         cache: The memory for columns that looks have read.
+        cluster: Counts large looks. None to count all of them in the worker.
         often: How often there are rounds of checkpoints.
         batches_last_s: How long batches stay on their topic, in seconds.
     """
@@ -99,6 +101,7 @@ class WorkerRules:
     verifier: Verifier | None = None
     files: SlabFiles | None = None
     cache: ColumnCache = field(default_factory=ColumnCache)
+    cluster: CountingCluster | None = None
     often: Often = field(default_factory=Often)
     batches_last_s: float = 30 * 86_400.0
 
@@ -164,6 +167,7 @@ class Worker:
             context,
             rules.key_file,
             rules.cache,
+            rules.cluster,
         )
         holdings = self._holdings = Holdings(
             ownership, releaser, journal, repeating, self._trying, self.following, tools

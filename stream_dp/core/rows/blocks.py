@@ -114,9 +114,9 @@ class _Held:
 
     def tables(self, asked: Sequence[TableAsked]) -> Iterator[Counts]:
         for one in asked:
-            table = zeros_of(self._universe, one.attributes)
+            table = zeros_of(self._universe.shape, one.attributes)
             for slab in self.blocks[one.block].slabs:
-                table += one.table(self._universe, slab)
+                table += one.table(self._universe.shape, slab)
             yield table
 
     def in_order(self, attribute: int, block: int) -> Codes | None:

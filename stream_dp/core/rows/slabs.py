@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,12 @@ class Slab:
     def n_bytes(self) -> int:
         """The memory of its columns; public."""
         return sum(column.nbytes for column in self.columns.values())
+
+    @property
+    def n_out(self) -> int:
+        """The number of slots that are in no cell, since they do not count. Private."""
+        weight = self.columns.get(WEIGHT)
+        return 0 if weight is None else self.n_slots - int(np.count_nonzero(weight))
 
     def split(self, names: Collection[str]) -> tuple[Self, Self]:
         """Returns it without some columns, and these alone."""
@@ -242,11 +248,11 @@ def merged(universe: Universe, slabs: Iterable[Slab]) -> Slab:
     """The slab that has a slot for each cell of the universe, of slabs that may be merged themselves."""
     every = tuple(range(len(universe.shape)))
     asked = [TableAsked(every, 0, measured) for measured in (None, *universe.measured)]
-    tables, n_rows = [zeros_of(universe, every) for _ in asked], 0
+    tables, n_rows = [zeros_of(universe.shape, every) for _ in asked], 0
     for slab in slabs:
         n_rows += slab.n_rows
         for table, one in zip(tables, asked, strict=True):
-            table += one.table(universe, slab)
+            table += one.table(universe.shape, slab)
     columns: dict[str, Column] = {}
     for table, one in zip(tables, asked, strict=True):
         columns |= zip(one.merged_names, digits_of(table.reshape(-1)), strict=True)
@@ -284,17 +290,17 @@ class TableAsked(NamedTuple):
         wanted += [] if self.measured is None else [f"value {self.measured}"]
         return wanted + [name for name in (*_ENTRY, WEIGHT) if name in names]
 
-    def table(self, universe: Universe, slab: Slab) -> Counts:
+    def table(self, shape: Sequence[int], slab: Slab) -> Counts:
         """Counts the rows of a slab in each cell, exactly, or adds up what they count for.
 
         Args:
-            universe: The possible rows.
+            shape: The sizes of all attributes.
             slab: The slab, or as much of it as ``needs`` says.
 
         Returns:
             int64, of the sizes of the attributes.
         """
-        columns, shape = slab.columns, universe.shape
+        columns = slab.columns
         if self.merged_names[0] in columns:
             others = tuple(a for a in range(len(shape)) if a not in self.attributes)
             cells = from_digits(*map(columns.__getitem__, self.merged_names)).reshape(tuple(shape))
@@ -318,6 +324,11 @@ class TableAsked(NamedTuple):
         return digits_of(from_digits(*entries) * values.astype(np.int64))
 
 
-def zeros_of(universe: Universe, attributes: Sequence[int]) -> npt.NDArray[Any]:
-    """An empty table over some attributes, int64."""
-    return np.zeros(tuple(universe.shape[a] for a in attributes), dtype=np.int64)
+def zeros_of(shape: Sequence[int], attributes: Sequence[int]) -> Counts:
+    """An empty table over some attributes, int64.
+
+    Args:
+        shape: The sizes of all attributes.
+        attributes: The indices of some.
+    """
+    return np.zeros(tuple(shape[a] for a in attributes), dtype=np.int64)

@@ -10,6 +10,7 @@ from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.records import Releasable
 from stream_dp.pipeline.kafka.topic_log import InputReader
 from stream_dp.pipeline.rows.column_cache import ColumnCache
+from stream_dp.pipeline.rows.counting_cluster import CountingCluster
 from stream_dp.pipeline.rows.private_values import Keeper
 
 Appended = Callable[[Releasable], Awaitable[None]]
@@ -28,7 +29,8 @@ class Tools:
         noise: Makes the source of noise of a data set. Several may be in hand at the same time.
         context: What the parts of the worker have in common.
         key_file: What the key file of persons holds; None without one.
-        cache: The cache of blocks that the data sets share.
+        cache: The cache of columns that the data sets share.
+        cluster: Counts large looks. None to count all of them in the worker.
     """
 
     keeper: Keeper
@@ -39,3 +41,4 @@ class Tools:
     context: Context
     key_file: bytes | None = field(default=None, repr=False)
     cache: ColumnCache = field(default_factory=ColumnCache)
+    cluster: CountingCluster | None = None

@@ -26,7 +26,7 @@ class PrivateRows:
         self._engine, self._draft = engine, draft
         self.values = OwnValues(draft, tools.keeper, tools.context.fuse)
         self.waiting = WaitingBatches(engine, draft, self.values, tools)
-        self.blocks = SealedBlocks(draft.dataset, engine, self.values, tools.cache)
+        self.blocks = SealedBlocks(draft.dataset, engine, self.values, tools.cache, tools.cluster)
         self.used = UsedUnits(self.values)
 
     def __repr__(self) -> str:

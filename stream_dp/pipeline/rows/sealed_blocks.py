@@ -15,6 +15,7 @@ from stream_dp.core.rows.slabs import Slab, merged, merges
 from stream_dp.core.rows.universe import check_total
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.rows.column_cache import ColumnCache
+from stream_dp.pipeline.rows.counting_cluster import CountingCluster
 from stream_dp.pipeline.rows.own_values import BLOCK, ORDERED, WAITING, WEIGHT, OwnValues
 from stream_dp.pipeline.rows.stored_blocks import SlabKind, StoredBlocks
 from stream_dp.pipeline.rows.waiting_lots import WaitingLots
@@ -34,10 +35,19 @@ class SealedBlocks:
         engine: What follows from its definition.
         values: Its private values.
         cache: The cache that the data sets of the worker share.
+        cluster: Counts large looks. None to count all of them in the worker.
     """
 
-    def __init__(self, dataset: str, engine: Engine, values: OwnValues, cache: ColumnCache) -> None:
-        self._dataset, self._engine, self._values, self._cache = dataset, engine, values, cache
+    def __init__(
+        self,
+        dataset: str,
+        engine: Engine,
+        values: OwnValues,
+        cache: ColumnCache,
+        cluster: CountingCluster | None = None,
+    ) -> None:
+        self._dataset, self._engine, self._values = dataset, engine, values
+        self._cache, self._cluster = cache, cluster
         self.restart()
 
     def restart(self, sizes: Sequence[int] = (), erased: int = 0, bare: int = 0) -> None:
@@ -55,6 +65,8 @@ class SealedBlocks:
             self._cache,
             self._of_block,
             self._values.parts,
+            lambda: self.data.sizes,
+            self._cluster,
         )
         self.data = Blocks.elsewhere(self._engine.universe, sizes, erased, stored)
         self.bare = bare

@@ -254,7 +254,8 @@ class SlabFiles:
         """The content of what is stored. None if it is not what was sealed."""
         if self._sealing is None or stored is None:
             return stored
-        nonce, content = bytes(stored[:_NONCE_BYTES]), stored[_NONCE_BYTES:]
+        read = memoryview(stored).cast("B")  # of Arrow it is one of signed bytes
+        nonce, content = read[:_NONCE_BYTES], read[_NONCE_BYTES:]
         try:
             return self._sealing.decrypt(nonce, content, _said(name, number))
         except InvalidTag:

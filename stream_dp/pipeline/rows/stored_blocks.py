@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -22,7 +23,10 @@ from stream_dp.core.rows.slot_counts import Column
 from stream_dp.core.rows.universe import Codes, Counts, Universe
 from stream_dp.errors import RowsGone, StoreUnavailable
 from stream_dp.pipeline.rows.column_cache import ColumnCache, ColumnKey
+from stream_dp.pipeline.rows.counting_cluster import TASK_SLABS, CountingCluster, SlabStep
 from stream_dp.state.private_names import Named, name_of
+
+_log = logging.getLogger(__name__)
 
 _GIVEN_UP = "nobody waits for this look any more, so it reads nothing further"
 
@@ -104,6 +108,8 @@ class StoredBlocks:
         _slabs: Returns the slabs of a block, by its absolute index, each as its layers: of its rows, or of
             its codes in order of arrival.
         _parts: Reads parts of slabs.
+        _sizes: Returns the number of rows of each block, which is public.
+        _cluster: Counts large looks. None to count all of them here.
     """
 
     dataset: str
@@ -111,6 +117,8 @@ class StoredBlocks:
     _cache: ColumnCache
     _slabs: Callable[[int, SlabKind], Sequence[Layers]]
     _parts: ReadsParts
+    _sizes: Callable[[], Sequence[int]] = list
+    _cluster: CountingCluster | None = None
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
     _under_way: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
     _forgotten: bool = field(default=False, init=False)
@@ -140,20 +148,48 @@ class StoredBlocks:
             RowsGone: A column is nowhere any more.
         """
         slabs = {one.block: self._slabs(one.block, "rows") for one in asked}
-        indexes = self._indexes(slabs)
+        elsewhere = self._counted_elsewhere(asked, slabs)
+        here = [one for number, one in enumerate(asked) if number not in elsewhere]
+        indexes = self._indexes({one.block: slabs[one.block] for one in here})
         steps = [
             _Step.of(table, one, layers, indexes)
             for table, one in enumerate(asked)
+            if table not in elsewhere
             for layers in slabs[one.block]
         ]
         counted = self._counted(steps)
         found = next(counted, None)
         for number, one in enumerate(asked):
-            table = zeros_of(self._universe, one.attributes)
+            if number in elsewhere:
+                yield elsewhere[number]
+                continue
+            table = zeros_of(self._universe.shape, one.attributes)
             while found is not None and found[0] == number:
                 table += found[1]
                 found = next(counted, None)
             yield table
+
+    def _counted_elsewhere(
+        self, asked: Sequence[TableAsked], slabs: Mapping[int, Sequence[Layers]]
+    ) -> dict[int, Counts]:
+        """The tables that the cluster has counted, by their numbers: of a large look at files alone."""
+        steps = [
+            SlabStep(number, one, tuple(layer.name for layer in layers))
+            for number, one in enumerate(asked)
+            for layers in slabs[one.block]
+        ]
+        in_files = all(
+            layer.store for some in slabs.values() for layers in some for layer in layers
+        )
+        if self._cluster is None or not in_files or len(steps) <= TASK_SLABS:
+            return {}
+        found = {}
+        for number, one in self._cluster.tables(self.dataset, self._universe.shape, steps).items():
+            if one.n_rows == self._sizes()[asked[number].block]:
+                found[number] = one.counts
+            else:
+                _log.error("the Dask cluster has counted other rows than a block has")
+        return found
 
     def _counted(self, steps: Sequence[_Step]) -> Iterator[tuple[int, Counts]]:
         """Yields the number of the table and the counts of each step."""
@@ -165,7 +201,7 @@ class StoredBlocks:
             if at + 1 < len(groups):
                 ahead = self._begun(groups[at + 1])
             for step in group:
-                yield step.table, step.asked.table(self._universe, step.slab(columns))
+                yield step.table, step.asked.table(self._universe.shape, step.slab(columns))
 
     def in_order(self, attribute: int, block: int) -> Codes | None:
         """Returns the code of every row of a block in order of arrival, see ``BlockReader``.
