@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -137,7 +138,7 @@ def every_block(world: World, name: str) -> list[list[Slab]]:
     Each with all its columns. Those of a phase of which one was never kept are empty.
     """
     found: dict[int, list[Slab]] = {}
-    ever, before = dict(world.kept_log), set[bytes]()
+    kept, before = _Kept(world, name), set[bytes]()
     for one in world.held(name).said:
         put = {
             key.decode(): Named.from_bytes(value)
@@ -145,40 +146,74 @@ def every_block(world: World, name: str) -> list[list[Slab]]:
             if table is StateTable.KEPT and value is not None
         }
         # One that is sealed and erased in the same commit is named as one to be erased, with other things.
-        erased = {
-            kind: [n for what, n in put.items() if what.startswith(f"gone {kind} ")]
+        blocks, weights = (
+            iter(
+                kept.in_order(
+                    named
+                    for what, named in put.items()
+                    if what.startswith(f"gone {kind} ") and named.name not in before
+                )
+            )
             for kind in ("block", "weight")
-        }
+        )
+        sizes = {event["phase"]: event["rows"] for event in one.events("phase_opened")}
         for phase in one.phases:
-            layers = []
-            for kind in ("block", "weight"):
-                start = f"{kind} {phase} "
-                numbered = {
-                    int(what.removeprefix(start)): n
-                    for what, n in put.items()
-                    if what.startswith(start)
-                }
-                named = [numbered[at] for at in sorted(numbered)] or [
-                    n for n in erased[kind] if n.name not in before
-                ]
-                layers.append([ever.get(_key(name, n)) for n in named])
-            found[phase] = _slabs(*layers)
+            named = _numbered(put, f"block {phase} ")
+            slabs = kept.slabs(named) if named else kept.slabs(blocks, sizes[phase])
+            of_each = _numbered(put, f"weight {phase} ")
+            found[phase] = kept.weighed(slabs, iter(of_each) if named else weights)
         before |= {
-            named.name for what, named in put.items() if what.startswith(("block ", "gone "))
+            named.name
+            for what, named in put.items()
+            if what.startswith(("block ", "weight ", "gone "))
         }
     return [found[phase] for phase in sorted(found)]
 
 
-def _slabs(
-    rows: list[tuple[bytes, ...] | None], weights: list[tuple[bytes, ...] | None]
-) -> list[Slab]:
-    if None in rows or None in weights:
-        return []
-    slabs = [Slab.of_stored(parts) for parts in rows if parts is not None]
-    for at, parts in enumerate(weights):
-        weight = Slab.of_stored(parts or ())
-        slabs[at] = replace(slabs[at], columns={**slabs[at].columns, **weight.columns})
-    return slabs
+def _numbered(put: Mapping[str, Named], start: str) -> list[Named]:
+    """The values whose purpose begins so, in the order of the numbers behind that."""
+    found = {int(w.removeprefix(start)): named for w, named in put.items() if w.startswith(start)}
+    return [found[at] for at in sorted(found)]
+
+
+class _Kept:
+    """All that was ever kept of a data set."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._name, self._ever = name, dict(world.kept_log)
+        self._order = {key: at for at, (key, _) in enumerate(world.kept_log)}
+        self._of_persons = definition_of(world.held(name)).privacy.unit is not None
+
+    def in_order(self, named: Iterable[Named]) -> list[Named]:
+        """Values in the order in which they were kept."""
+        return sorted(named, key=lambda one: self._order.get(_key(self._name, one), -1))
+
+    def slabs(self, named: Iterable[Named], n_rows: float = math.inf) -> list[Slab]:
+        """Slabs, as many of the first ones as have so many rows; none if one of them was never kept."""
+        found: list[Slab] = []
+        for one in named:
+            parts = self._ever.get(_key(self._name, one))
+            if parts is None:
+                return []
+            found.append(Slab.of_stored(parts))
+            if sum(slab.n_rows for slab in found) >= n_rows:
+                break
+        return found
+
+    def weighed(self, slabs: list[Slab], weights: Iterator[Named]) -> list[Slab]:
+        """Slabs with their weights, which those of lots have beside them."""
+        found: list[Slab] = []
+        for slab in slabs:
+            whole = slab
+            if self._of_persons and not {"weight", "row 0"} & slab.columns.keys():
+                weight = next(weights, None)
+                parts = None if weight is None else self._ever.get(_key(self._name, weight))
+                if parts is None:
+                    return []
+                columns = {**slab.columns, **Slab.of_stored(parts).columns}
+                whole = replace(slab, columns=columns)
+            found.append(whole)
+        return found
 
 
 Cells = Counter[tuple[int, ...]]
