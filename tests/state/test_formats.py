@@ -534,6 +534,9 @@ EXAMPLES = {
     "name-of-a-kept-value-v1": Example(
         private_names.Named(KEY, (2**40, 2**40 + 1, 2**40 + 2, 7)), private_names.Named.from_bytes
     ),
+    "name-of-a-kept-value-v1-in-a-file": Example(
+        private_names.Named(KEY, (), OTHER_KEY[:8]), private_names.Named.from_bytes
+    ),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.core.encoding import fields
+from stream_dp.core.encoding import fields, part
 from stream_dp.errors import CorruptState
 from stream_dp.state import private_names
 from stream_dp.state.private_names import (
@@ -81,7 +81,14 @@ def test_a_name_and_offsets_come_back_as_runs_of_neighbours(
 ) -> None:
     named = Named(NAME, offsets)
     assert Named.from_bytes(named.to_bytes()) == named
-    assert len(named.to_bytes()) == 1 + 16 + 4 + 12 * n_runs
+    assert len(named.to_bytes()) == 1 + 16 + 4 + 4 + 12 * n_runs
+
+
+def test_a_slab_in_a_file_is_named_with_its_store_and_is_in_no_view() -> None:
+    named = Named(NAME, (), b"8 bytes.")
+    assert Named.from_bytes(named.to_bytes()) == named
+    assert named.fields() == []
+    assert len(named.to_bytes()) == 1 + 16 + 4 + 8 + 4
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=12))
@@ -96,23 +103,28 @@ def test_what_a_commit_says_is_as_long_for_every_content_and_every_place() -> No
             Named(name, tuple(range(start, start + n_parts)))
             for name, start in ((NAME, 0), (bytes(16), 2**60))
         )
-        assert len(one.to_bytes()) == len(other.to_bytes()) == 33
+        assert len(one.to_bytes()) == len(other.to_bytes()) == 37
 
 
 @pytest.mark.parametrize(
-    "runs",
+    ("runs", "store", "why"),
     [
-        [],
-        [(5, 0)],
-        [(0, MOST_PARTS + 1)],
-        [(0, 1), (7, MOST_PARTS)],
-        [(0, 2**32 - 1)],
+        ([], b"", "is in two places, or in none"),
+        ([(5, 1)], b"8 bytes.", "is in two places, or in none"),
+        ([(5, 0)], b"", "has a number of parts"),
+        ([(5, 2), (9, 0)], b"", "has a number of parts"),
+        ([(0, MOST_PARTS + 1)], b"", "has a number of parts"),
+        ([(0, 1), (7, MOST_PARTS)], b"", "has a number of parts"),
+        ([(0, 2**32 - 1)], b"", "has a number of parts"),
+        ([(0, 1)], None, "lacks a part"),
     ],
 )
-def test_no_part_or_too_many_are_refused(runs: list[tuple[int, int]]) -> None:
+def test_a_value_that_is_nowhere_or_has_too_many_parts_is_refused(
+    runs: list[tuple[int, int]], store: bytes | None, why: str
+) -> None:
     said = b"".join(fields("<QI", *run) for run in runs)
-    stored = b"\x01" + NAME + fields("<I", len(runs)) + said
-    with pytest.raises(CorruptState, match="name of a kept value has a number of parts"):
+    stored = b"\x01" + NAME + part(store) + fields("<I", len(runs)) + said
+    with pytest.raises(CorruptState, match=f"name of a kept value {why}"):
         Named.from_bytes(stored)
 
 
