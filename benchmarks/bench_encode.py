@@ -1,4 +1,4 @@
-"""Rows a second from lists of Python values into a sealed block, beside a plain loop over the rows.
+"""Rows a second from lists of Python values into a sealed block and its tables, beside a plain loop.
 
 python benchmarks/bench_encode.py [N_ROWS]
 """
@@ -9,11 +9,15 @@ import random
 import sys
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import process_time
 
+import numpy as np
+
 from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.slabs import Slab, SlabIndex, slabs_of
 from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
+from stream_dp.pipeline.rows.secret_order import secret_order
 
 CARRIERS = tuple(f"{a}{b}" for a in "ADFU" for b in "ALVX")
 ORIGINS = ("EWR", "JFK", "LGA")
@@ -60,6 +64,16 @@ def plain_loop(columns: dict[str, list[object]]) -> Counter[tuple[int, ...]]:
     return cells
 
 
+def there_and_back(slabs: Iterable[Slab]) -> None:
+    """What keeping slabs takes, and what reading and comparing them does."""
+    for slab in slabs:
+        first, *columns = slab.stored(bytes(16))
+        index = SlabIndex.from_bytes(first)
+        for place, stored in enumerate(columns, start=1):
+            assert index.has(place, stored)
+            index.column(place, stored)
+
+
 def best_of(runs: int, work: Callable[[], object]) -> float:
     """Least of some runs, in CPU seconds, so that what else runs on the machine counts little."""
     times = []
@@ -76,11 +90,13 @@ def main() -> None:
     rows = FLIGHTS.encode_columns(columns)
     block = Block.seal(FLIGHTS, rows)
     tally = plain_loop(columns)
-    assert dict(zip(map(tuple, zip(*block.codes, strict=True)), block.counts, strict=True)) == tally
+    table = Blocks(FLIGHTS, [block]).marginal((0, 1, 2, 3, 4), range(1))[0]
+    assert {cell: n for cell, n in np.ndenumerate(table) if n} == tally
     records = [
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
     ]
-    blocks, data = Blocks(FLIGHTS, [block]), block.to_bytes()
+    slots = tuple(slabs_of(rows, secret_order))
+    cells, apart = Blocks(FLIGHTS, [block]), Blocks(FLIGHTS, [Block(n_rows, slots)])
 
     baseline = best_of(3, lambda: plain_loop(columns))
     print(f"{n_rows:,} rows, {len(FLIGHTS.attributes)} attributes, {FLIGHTS.n_cells:,} cells")
@@ -90,8 +106,10 @@ def main() -> None:
         ("encode_columns + seal", lambda: Block.seal(FLIGHTS, FLIGHTS.encode_columns(columns))),
         ("encode_rows + seal", lambda: Block.seal(FLIGHTS, FLIGHTS.encode_rows(records))),
         ("plain loop (encode + count)", None),
-        ("block to bytes and back", lambda: Block.from_bytes(FLIGHTS, data).to_bytes()),
-        ("marginal of three attributes", lambda: blocks.marginal((0, 2, 4), range(1))),
+        ("slots in a secret order", lambda: [*slabs_of(rows, secret_order)]),
+        ("slots to bytes and back", lambda: there_and_back(slots)),
+        ("marginal of three attributes", lambda: apart.marginal((0, 2, 4), range(1))),
+        ("the same where rows are merged", lambda: cells.marginal((0, 2, 4), range(1))),
     ]:
         seconds = baseline if work is None else best_of(5, work)
         print(

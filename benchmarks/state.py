@@ -252,7 +252,7 @@ class Life:
         body = {"batch_id": f"another-{self.offsets['batches']}", "rows": []}
         await self.take(self.batches(dataset, [body]))
         cache = self.worker._holdings._tools.cache  # noqa: SLF001
-        for owner in {owner for owner, _ in cache._blocks}:  # noqa: SLF001
+        for owner in {key.owner for key in cache._kept}:  # noqa: SLF001
             cache.forget(owner)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any, get_args
@@ -29,6 +29,8 @@ from stream_dp.core.queries.query import (
 )
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.slabs import TableAsked
+from stream_dp.core.rows.universe import Codes, Counts
 from stream_dp.core.synthetic import synthetic
 from stream_dp.errors import CorruptState
 from stream_dp.messages import FIELDS, Definition, KindsSpec, MechanismSpec
@@ -378,11 +380,15 @@ def test_a_look_says_its_facts_and_costs_each_block_once(case: Case, closed: Mak
 def _read_without_saying_so(case: Case, closed: Make, monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """Blocks whose rows some look of a case reads, and which are not among its ``reads``."""
     made, read, unsaid = closed(case), set[int](), set[int]()
-    block, take = Blocks._block, made.take
+    counted, in_order, take = Blocks._counted, Blocks.in_order, made.take
 
-    def watched(self: Blocks, index: int) -> Block:
-        read.add(index)
-        return block(self, index)
+    def watched(self: Blocks, asked: Sequence[TableAsked]) -> Iterator[Counts]:
+        read.update(one.block for one in asked)
+        return counted(self, asked)
+
+    def watched_in_order(self: Blocks, attribute: int, block: int) -> Codes:
+        read.add(block)
+        return in_order(self, attribute, block)
 
     def taken(look: Look) -> Release:
         read.clear()
@@ -390,7 +396,8 @@ def _read_without_saying_so(case: Case, closed: Make, monkeypatch: pytest.Monkey
         unsaid.update(read - set(look.reads))
         return release
 
-    monkeypatch.setattr(Blocks, "_block", watched)
+    monkeypatch.setattr(Blocks, "_counted", watched)
+    monkeypatch.setattr(Blocks, "in_order", watched_in_order)
     monkeypatch.setattr(made, "take", taken)
     for _ in range(1 if case.one_phase else 2):
         made.open(CELLS)
