@@ -231,12 +231,14 @@ class CountingCluster:
                 future = client.submit(count, task, key=key, pure=False, retries=_AGAIN)
                 numbers[future] = number
             pending = set(numbers)
-            while pending:
-                done, pending = wait(pending, timeout=_PATIENCE_S, return_when="FIRST_COMPLETED")
-                self._beat()
-                for future in done:
-                    if future.status == "finished":
-                        found[numbers[future]] = future.result(timeout=_PATIENCE_S)
+            with client.as_current():
+                while pending:
+                    first = "FIRST_COMPLETED"
+                    done, pending = wait(pending, timeout=_PATIENCE_S, return_when=first)
+                    self._beat()
+                    for future in done:
+                        if future.status == "finished":
+                            found[numbers[future]] = future.result(timeout=_PATIENCE_S)
         except Exception as error:  # noqa: BLE001 - whatever it is, this worker counts
             _log.warning("the Dask cluster does not count: %s", type(error).__name__)
             for future in numbers:
