@@ -88,6 +88,8 @@ class SlabFiles:
             ) from None
         try:
             files, root = fs.FileSystem.from_uri(place.url)
+            if not root.strip("/"):
+                raise ArrowInvalid("no bucket")
         except (ArrowInvalid, OSError) as error:
             why = f"it does not read as an address ({type(error).__name__})"
             raise InvalidInput(SETTING, why, "use file:///… or s3://bucket/prefix") from None
