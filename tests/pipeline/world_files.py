@@ -27,7 +27,11 @@ class WorldFiles(SlabFiles):
 
     @classmethod
     def of(cls, world: World, folder: Path, key: bytes | None = None) -> WorldFiles:
-        files = cls.opened(SlabPlace(folder.as_uri(), key))
+        return cls.at(world, folder.as_uri(), key)
+
+    @classmethod
+    def at(cls, world: World, url: str, key: bytes | None = None) -> WorldFiles:
+        files = cls.opened(SlabPlace(url, key))
         files.world, files.steps, files.happens = world, itertools.count(1), lambda *_: None
         return files
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from stream_dp.core.kinds.median_mode.stable_answerer import StableLook
 from stream_dp.core.kinds.prefix_batch.batch_answerer import BatchLook
 from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.core.rows.blocks import Blocks
+from stream_dp.pipeline.rows.column_cache import ColumnCache
 from tests.pipeline.blindfold.draws import Drawn, Ints, Script, Statistic, differ
 from tests.pipeline.blindfold.statistics_of_looks import STATISTICS
 
@@ -30,7 +32,7 @@ class Compensating:
     draws have their own law, on condition of what was published.
 
     Every release is the look's own, in both runs: one that publishes anything else than the first one did
-    ends the second run.
+    ends the second run. What it adds draws to is read aside: so it shows nowhere what was read for that.
     """
 
     def __init__(self, script: Script, *, first: bool) -> None:
@@ -43,6 +45,12 @@ class Compensating:
         self.told_apart: set[type] = set()
         """Looks of the second run that saw other rows than those of the first."""
         self._given: Iterator[Ints] = iter(())
+        self._world: Any = None
+
+    def play_in(self, world: Any) -> None:
+        """Becomes the noise of the workers of a world."""
+        self._world = world
+        world.make_noise = lambda _: self
 
     def gaussian(self, sigma: Fraction, size: int) -> Ints:
         return self._drawn(self._source.gaussian(sigma, size))
@@ -100,7 +108,26 @@ class Compensating:
                 return release
         raise AssertionError(f"the second run cannot publish what the first did: {type(look)}")
 
-    @staticmethod
-    def _statistics(look: Any, data: Blocks, drawn: Drawn) -> list[Statistic]:
+    def _statistics(self, look: Any, data: Blocks, drawn: Drawn) -> list[Statistic]:
         of = drawn if isinstance(look, StableLook) else drawn.release
-        return STATISTICS[type(look)](look, data, of)
+        return STATISTICS[type(look)](look, self._aside(data), of)
+
+    def _aside(self, data: Blocks) -> Blocks:
+        """The same blocks, read where they are kept: no cache or worker knows of it."""
+        reader: Any = data._reader
+        kept = self._world.kept
+
+        async def parts(places: Any, *, on_topic: bool = False) -> list[bytes | None]:
+            del on_topic
+            keyed = [(f"{reader.dataset}/{named.name.hex()}", at) for named, at in places]
+            return [kept[key.encode()][at] for key, at in keyed]
+
+        aside = Blocks.elsewhere(
+            data._universe,
+            data.sizes,
+            data.erased,
+            replace(reader, _cache=ColumnCache(), _parts=parts),
+        )
+        aside._reader._loop = reader._loop  # type: ignore[attr-defined]
+        aside.vault = data.vault
+        return aside

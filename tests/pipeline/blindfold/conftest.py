@@ -21,7 +21,7 @@ import pytest
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.pipeline.datasets import draft
 from stream_dp.pipeline.journal import journal, redis_follower, releaser
-from stream_dp.pipeline.rows import private_values
+from stream_dp.pipeline.rows import private_values, stored_blocks
 from stream_dp.pipeline.rows.stored_blocks import StoredBlocks
 from stream_dp.state import private_names, schema
 from tests.pipeline.blindfold.compensating_noise import Compensating
@@ -37,16 +37,17 @@ from tests.pipeline.blindfold.visible import Both, visible
 def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """``drawn_alike()``: what is drawn from now on, but for noise, is what was drawn after the last call.
 
-    A private value is named by its salt alone here. In earnest it is named by salt and value, and as nobody
-    sees the salt, the name looks drawn at random, whatever the value is.
+    A private value is named by its salt alone here, which is behind the version of an index. In earnest it is
+    named by salt and value, and as nobody sees the salt, the name looks drawn at random, whatever the value
+    is.
     """
 
     def draw() -> None:
         drawn = count()
         for module in (draft, journal, private_names, schema):
             monkeypatch.setattr(module, "token_bytes", lambda n: next(drawn).to_bytes(n))
-        for module in (private_values, private_names):
-            monkeypatch.setattr(module, "name_of", lambda value: value[:16])
+        for module in (private_values, private_names, stored_blocks):
+            monkeypatch.setattr(module, "name_of", lambda first: first[1:17])
         # How long a run lasts is not compared: nothing is done for want of other work.
         monkeypatch.setattr(releaser, "_IDLE_S", 3600.0)
         monkeypatch.setattr(redis_follower, "_ANSWER_S", 3600.0)
@@ -101,7 +102,7 @@ async def _run(
 ) -> dict[str, Any]:
     caplog.clear()
     caplog.set_level(logging.DEBUG)
-    world.make_noise = lambda _: noise
+    noise.play_in(world)
     for rounds in rounds_of(life, row):
         await world.run(rounds=rounds)
     return visible(world, caplog)

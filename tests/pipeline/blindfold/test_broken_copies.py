@@ -5,21 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from stream_dp.pipeline.rows.block_cache import BlockCache, StoredBlocks
 
 from stream_dp.core.residual.looks.table_looks import CountsLook
+from stream_dp.core.rows import slabs
 from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.slabs import Slab
+from stream_dp.core.rows.slot_counts import digits_of, from_digits
 from stream_dp.messages import Event
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.datasets.phases import Phases
 from stream_dp.pipeline.intake import decider
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.queries import reply
+from stream_dp.pipeline.rows.column_cache import ColumnCache, ColumnKey
 from stream_dp.pipeline.rows.private_rows import PrivateRows
 from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
 from stream_dp.pipeline.watch.metrics import Metrics
@@ -127,13 +132,13 @@ def synthetic_rows_are_noted_a_true_count(patch: pytest.MonkeyPatch) -> None:
 
 @broken("logged")
 def a_log_record_says_what_a_row_holds(patch: pytest.MonkeyPatch) -> None:
-    wait = WaitingBatches._add
+    join = WaitingBatches.join
 
-    def logging_it(self: WaitingBatches, number: int, rows: Any) -> None:
+    async def logging_it(self: WaitingBatches, batch: Any, rows: Any, record_id: str) -> None:
         logging.getLogger("stream_dp").debug("%s rows are of other carriers", _unlisted(rows))
-        wait(self, number, rows)
+        await join(self, batch, rows, record_id)
 
-    patch.setattr(WaitingBatches, "_add", logging_it)
+    patch.setattr(WaitingBatches, "join", logging_it)
 
 
 @broken("metrics")
@@ -149,37 +154,51 @@ def a_metric_shows_a_true_count(patch: pytest.MonkeyPatch) -> None:
 
 @broken("released")
 def rows_that_wait_are_counted_by_what_they_hold(patch: pytest.MonkeyPatch) -> None:
-    add = WaitingBatches._add
+    n_rows = vars(WaitingBatches)["n_rows"].fget
 
-    def counting(self: WaitingBatches, number: int, rows: Any) -> None:
-        add(self, number, rows)
-        self.n_rows += _unlisted(rows)
+    def counting(self: WaitingBatches) -> int:
+        return int(n_rows(self)) + sum(map(_unlisted, self._pending.values()))
 
-    patch.setattr(WaitingBatches, "_add", counting)
+    patch.setattr(WaitingBatches, "n_rows", property(counting))
 
 
 @broken("kept")
-def a_block_is_stored_without_padding(patch: pytest.MonkeyPatch) -> None:
+def columns_are_compressed(patch: pytest.MonkeyPatch) -> None:
+    array, column = slabs.array, slabs._column
+    patch.setattr(slabs, "array", lambda values: zlib.compress(array(values)))
+    patch.setattr(slabs, "_column", lambda entry, stored: column(entry, zlib.decompress(stored)))
+
+
+@broken("kept")
+def equal_rows_share_a_slot(patch: pytest.MonkeyPatch) -> None:
     seal = Block.seal
 
-    def short(*arguments: Any, **named: Any) -> Block:
+    def merging(*arguments: Any, **named: Any) -> Block:
         block = seal(*arguments, **named)
-        object.__setattr__(block, "capacity", len(block.counts))
-        return block
+        return replace(block, slabs=tuple(map(shared, block.slabs)))
 
-    patch.setattr(Block, "seal", short)
+    def shared(slab: Slab) -> Slab:
+        of = dict(slab.columns)
+        entries = from_digits(of.pop("entry 0"), of.pop("entry 1"))
+        rows, at = np.unique(np.stack([*of.values()]), axis=1, return_inverse=True)
+        counts = np.zeros(rows.shape[1], np.int64)
+        np.add.at(counts, at.reshape(-1), entries)
+        digits = zip(("entry 0", "entry 1"), digits_of(counts), strict=True)
+        return Slab(slab.n_rows, len(counts), {**dict(zip(of, rows, strict=True)), **dict(digits)})
+
+    patch.setattr(Block, "seal", merging)
 
 
 @broken("fetched")
-def a_block_is_kept_in_memory_if_a_count_is_even(patch: pytest.MonkeyPatch) -> None:
-    get = BlockCache.get
+def a_column_is_kept_in_memory_if_a_number_is_even(patch: pytest.MonkeyPatch) -> None:
+    get = ColumnCache.get
 
-    def choosy(self: BlockCache, owner: StoredBlocks, index: int) -> Block | None:
-        block = get(self, owner, index)
-        odd = block is not None and block.counts[block.codes[0] == 2].sum() % 2
-        return None if odd else block
+    def choosy(self: ColumnCache, key: ColumnKey) -> Any:
+        column = get(self, key)
+        odd = key.place and column is not None and int(column.sum()) % 2
+        return None if odd else column
 
-    patch.setattr(BlockCache, "get", choosy)
+    patch.setattr(ColumnCache, "get", choosy)
 
 
 @broken("steps")

@@ -108,7 +108,7 @@ async def test_two_topics_that_differ_in_a_message_are_counted_alike(
         noise = Compensating(script, first=first)
         showing(noise)
         world = make_world()
-        world.make_noise = lambda _, noise=noise: noise
+        noise.play_in(world)
         process = await _defined(world)
         brokers.append(await _read(monkeypatch, process, value, batch_rows))
         LIVES["calibrated"].ask(world, "flights", "q")

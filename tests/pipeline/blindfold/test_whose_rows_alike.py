@@ -78,7 +78,7 @@ def owned(
             caplog.clear()
             caplog.set_level(logging.DEBUG)
             world = make_world()
-            world.make_noise = lambda _, noise=noise: noise
+            noise.play_in(world)
             for rounds in _lived_by_persons(owners):
                 await world.run(rounds=rounds)
             found.seen.append(visible(world, caplog))

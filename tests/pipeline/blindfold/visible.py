@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from stream_dp.core.rows.slabs import SlabIndex
 from stream_dp.pipeline.watch.health import Health
 from stream_dp.web.page_data.published_state import READ, PublishedState
 from stream_dp.web.page_data.views import Views, health_document
@@ -32,7 +34,7 @@ def visible(world: Any, caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
             for entries in world.journal
             for entry in entries
         ],
-        "kept": [(key, len(value)) for key, value in world.kept_log],
+        "kept": [(key, _shown(parts)) for key, parts in world.kept_log],
         "left": list(world.kept),
         "redis": _in_redis(world.view),
         "fetched": [(process.kept.fetched, process.view.read) for process in world.processes],
@@ -40,8 +42,17 @@ def visible(world: Any, caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
     }
 
 
+def _shown(parts: Sequence[bytes]) -> tuple[list[int], list[tuple[str, int]]]:
+    """What shows of a private value: the lengths of its parts, and the names and types of its columns."""
+    columns: list[tuple[str, int]] = []
+    if len(parts) > 1:
+        index = SlabIndex.from_bytes(parts[0])
+        columns = [(name, index.itemsize(index.place(name))) for name in index.names]
+    return [*map(len, parts)], columns
+
+
 def _in_redis(view: Any) -> dict[str, Any]:
-    """What Redis has, of private values their names and lengths."""
+    """What Redis has, of parts of private values their names and lengths."""
     return {
         "states": view.states,
         "answers": view.generations,
