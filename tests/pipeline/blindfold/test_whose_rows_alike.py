@@ -27,7 +27,7 @@ WHOSE: Final[dict[str, Callable[[int], object]]] = {
 }
 
 
-def _lived_by_persons(whose: Callable[[int], object]) -> tuple[list[Callable[[Any], None]], ...]:
+def lived_by_persons(whose: Callable[[int], object]) -> tuple[list[Callable[[Any], None]], ...]:
     """Two phases, whose rows are the same but for whose they are, and a worker that takes over between."""
     unit = {"key": "user_id", "rows_per_phase": 2, "phases": 3}
 
@@ -79,7 +79,7 @@ def owned(
             caplog.set_level(logging.DEBUG)
             world = make_world()
             noise.play_in(world)
-            for rounds in _lived_by_persons(owners):
+            for rounds in lived_by_persons(owners):
                 await world.run(rounds=rounds)
             found.seen.append(visible(world, caplog))
             found.worlds.append(world)

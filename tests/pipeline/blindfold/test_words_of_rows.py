@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stream_dp.core.rows.slabs import Slab, SlabIndex
 from stream_dp.messages import Batch
 from tests.pipeline.blindfold.lives import LIVES
 from tests.pipeline.blindfold.rounds import rounds_of
@@ -48,6 +49,9 @@ async def test_no_repr_shows_what_is_private(world: Any) -> None:
         repr(record),
         repr(dataset),
         repr(dataset.rows.blocks.data),
+        repr(dataset.rows.blocks.stored),
+        repr(dataset.rows.waiting.lots),
+        repr(dataset._tools.cache),
         repr(dataset.rows.waiting._pending),
         repr(dataset.draft._chain),
     ]
@@ -59,7 +63,14 @@ async def test_no_repr_shows_what_is_private(world: Any) -> None:
     )
     everything = "".join(seen)
     assert CANARY not in everything
-    (block,) = world.held("flights").blocks
-    assert block.hex() not in everything
-    assert repr(block) not in everything
+    ((parts,),) = world.held("flights").blocks
+    slab = Slab.of_stored(parts)
+    everything += repr(slab) + repr(SlabIndex.from_bytes(parts[0]))
+    assert {len(part) for part in parts} >= {1, 4}, (
+        "a byte a code, and four for the digit of a count"
+    )
+    for part in (part for part in parts if len(part) >= 4):
+        assert part.hex() not in everything
+        assert repr(part) not in everything
+        assert str([*part]) not in everything
     await process.kill()

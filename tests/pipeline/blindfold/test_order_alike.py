@@ -1,0 +1,111 @@
+"""Two runs in which slots lie in other orders look the same, and publish the same.
+
+Nobody draws noise by the place of a row. So here the noise is the same, and nothing compensates anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream_dp.core.rows import blocks, slabs
+from stream_dp.core.rows.slabs import TableAsked
+from stream_dp.pipeline.datasets import phases
+from stream_dp.pipeline.rows import sealed_blocks, waiting_lots
+from stream_dp.pipeline.rows.waiting_lots import WaitingLots
+from tests.pipeline.blindfold.compensating_noise import Compensating
+from tests.pipeline.blindfold.draws import Script
+from tests.pipeline.blindfold.lives import LIVES
+from tests.pipeline.blindfold.rounds import rounds_of
+from tests.pipeline.blindfold.test_whose_rows_alike import lived_by_persons
+from tests.pipeline.blindfold.two_rows import THESE
+from tests.pipeline.blindfold.visible import Both, visible
+
+ORDERS: list[Callable[[int], Any]] = [
+    np.arange,
+    lambda n_slots: np.arange(n_slots)[::-1],
+    lambda n_slots: np.roll(np.arange(n_slots), 1),
+]
+
+Rounds = list[Callable[[Any], None]]
+
+LIVED: dict[str, Callable[[], tuple[Rounds, ...]]] = {
+    "rows": lambda: rounds_of(LIVES["calibrated"], THESE),
+    "values are kept": lambda: rounds_of(LIVES["calibrated, values are kept"], THESE),
+    "in order": lambda: rounds_of(LIVES["kind correlated_vector"], THESE),
+    "of persons": lambda: lived_by_persons(lambda n: n % 7_000),
+}
+
+
+@pytest.fixture
+def ordered(
+    make_world: Callable[..., Any],
+    showing: Callable[[Compensating], None],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., Any]:
+    """``await ordered(lived)``: what is seen of a life, with slots in each of several orders."""
+
+    async def run(lived: tuple[Rounds, ...]) -> Both:
+        script, found = Script(), Both([], [], [])
+        for order in ORDERS:
+            noise = Compensating(script, first=not found.noise)
+            showing(noise)
+            for module in (phases, waiting_lots):
+                monkeypatch.setattr(module, "secret_order", order)
+            caplog.clear()
+            world = make_world()
+            noise.play_in(world)
+            for rounds in lived:
+                await world.run(rounds=rounds)
+            found.seen.append(visible(world, caplog))
+            found.worlds.append(world)
+            found.noise.append(noise)
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize("waits", ["in memory", "in lots"])
+@pytest.mark.parametrize("name", LIVED)
+async def test_in_which_order_slots_lie_shows_nowhere(
+    ordered: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str, waits: str
+) -> None:
+    add, lots = WaitingLots.add, list[int]()
+
+    async def added(self: WaitingLots, *arguments: Any) -> None:
+        lots.append(1)
+        await add(self, *arguments)
+
+    monkeypatch.setattr(WaitingLots, "add", added)
+    if waits == "in lots":
+        monkeypatch.setattr(slabs, "SLOTS", 10_000 if name in ("in order", "of persons") else 3)
+    for module in (blocks, sealed_blocks):  # merged, they have no order
+        monkeypatch.setattr(module, "merges", lambda *_: False)
+    runs = await ordered(LIVED[name]())
+    assert bool(lots) == (waits == "in lots")
+    stored = [[parts for _, parts in world.kept_log] for world in runs.worlds]
+    assert stored[0] != stored[1] != stored[2], "there is something that could show"
+    for world, noise in zip(runs.worlds, runs.noise, strict=True):
+        assert world.complaints() == []
+        assert noise.told_apart == set(), "each look saw the same rows"
+    for seen in runs.seen[1:]:
+        for what in seen:
+            assert runs.seen[0][what] == seen[what], what
+
+
+async def test_a_copy_that_leaves_out_the_last_slot_of_a_slab_is_told_apart(
+    ordered: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = TableAsked.table
+
+    def short(self: TableAsked, shape: Any, slab: Any) -> Any:
+        columns = {name: column[:-1] for name, column in slab.columns.items()}
+        return table(self, shape, slabs.Slab(slab.n_rows, slab.n_slots - 1, columns))
+
+    monkeypatch.setattr(TableAsked, "table", short)
+    runs = await ordered(LIVED["rows"]())
+    assert all(noise.told_apart for noise in runs.noise[1:])
