@@ -62,6 +62,11 @@ class Slab:
         return sum(column.nbytes for column in self.columns.values())
 
     @property
+    def is_merged(self) -> bool:
+        """Whether it has a slot for each cell of the universe; public."""
+        return any(name.startswith(("row ", "sum ")) for name in self.columns)
+
+    @property
     def n_out(self) -> int:
         """The number of slots that are in no cell, since they do not count. Private."""
         weight = self.columns.get(WEIGHT)

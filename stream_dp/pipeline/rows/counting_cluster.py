@@ -122,8 +122,9 @@ def counted_in(files: SlabFiles, task: CountTask) -> dict[int, CountedTable]:
     found: dict[int, CountedTable] = {}
     for step, slab in zip(task.steps, _read_ahead(files, task), strict=True):
         counts = step.asked.table(task.shape, slab)
-        is_sum = step.asked.measured is not None
-        n_rows = slab.n_rows if is_sum else int(counts.sum()) + slab.n_out
+        # Of a slab of merged rows, and of sums, the index alone tells how many rows there are.
+        tells = step.asked.measured is None and not slab.is_merged
+        n_rows = int(counts.sum()) + slab.n_out if tells else slab.n_rows
         found[step.table] = CountedTable(counts, n_rows).and_in(found.get(step.table))
     return found
 
