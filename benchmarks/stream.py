@@ -10,7 +10,8 @@ Records are on their topics before a program starts, so that no load generator c
 number of results over the time from a worker's start to the last result, less the time of a start with
 nothing to do; that of an echo counts from its first result on. The CPU time for each result leaves out that
 of a start too, and needs Linux. Latency is measured at a quarter of the rate that single queries reached
-in the first round.
+in the first round. All programs are up then, and get a few seconds of load by turns, so that what else the
+machine does meets all alike.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import sysconfig
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, islice
@@ -52,8 +53,9 @@ from stream_dp.samples import FLIGHTS_DEFINITION, Flights, flights
 TOPICS = Topics()
 PHASES = 3
 PATIENCE_S = 180.0
-LATENCY_S = 15
 LOAD = 0.25
+TURNS = 6
+TURN_S = 3.0
 KEY = "customer"
 BATCHES = 120
 PER_MESSAGE = 100
@@ -61,13 +63,13 @@ REPEATED = 1000
 """Different questions of a data set, where they are repeated."""
 
 WORKER, FRESH, REPEATS = "one query a message", "100 a message, fresh", "100 a message, repeated"
-ROWS, KEYED = "rows in columnar batches", "the same with keys of persons"
+ROWS, KEYED = "rows in columnar batches", "rows with keys of persons"
 ECHOES = {
     "faust": "Faust's echo",
-    "record": "aiokafka's, by record",
-    "batch": "aiokafka's, by batch",
-    "journal": "a journal first",
-    "lanes": "the same in lanes",
+    "record": "aiokafka's echo, by record",
+    "batch": "aiokafka's echo, by batch",
+    "journal": "aiokafka with a journal",
+    "lanes": "aiokafka with a journal, in lanes",
 }
 
 
@@ -348,16 +350,28 @@ class Run:
         self._asked(self._n, PER_MESSAGE, 1000)
         self._asked(PARTITIONS * REPEATED, PER_MESSAGE, 1500)
 
-    def round(self, number: int) -> None:
-        """Measures everything once."""
+    def queries(self, number: int) -> None:
+        """A round of all that carries queries or messages."""
         n, many = self._n, 5 * self._n
         self._note(WORKER, self._asked(n, 1, 2000 + 10 * number))
         self._pace = self._pace or LOAD * self.found[WORKER, "rate"][0]
-        self._note_latencies(WORKER, TOPICS.name("queries"), TOPICS.name("answers"))
         self._note(FRESH, self._asked(many, PER_MESSAGE, 3000 + 10 * number))
         self._note(REPEATS, self._asked(many, PER_MESSAGE, 1500, REPEATED))
-        for way, what in ECHOES.items():
-            self._echo(way, what, f"{way}-{number}")
+        with ExitStack() as stack:
+            places = {WORKER: (TOPICS.name("queries"), TOPICS.name("answers"))}
+            for way, what in ECHOES.items():
+                name = f"{way}-{number}"
+                self._note(what, self._echoed(way, name, stack))
+                places[what] = f"{name}-in", f"{name}-out"
+            for turn in range(TURNS):
+                for what in [*places][:: 1 if turn % 2 else -1]:
+                    self._note_latencies(what, *places[what])
+        for what in places:
+            p50, p99 = (self.median(what, figure) for figure in ("p50", "p99"))
+            self._say(f"{what}: p50 {p50:.0f} ms, p99 {p99:.0f} ms")
+
+    def rows(self) -> None:
+        """A round of rows. It opens phases."""
         for what, persons in ((ROWS, False), (KEYED, True)):
             self._note(what, self._batches(persons=persons))
 
@@ -379,14 +393,12 @@ class Run:
         rate = worker_rate(self._system, "events", fill, lambda value: b'"batch_accepted"' in value)
         return replace(rate, results=rows)
 
-    def _echo(self, way: str, what: str, name: str) -> None:
-        """Measures a program of ``echo.py`` on topics of its own."""
+    def _echoed(self, way: str, name: str, stack: ExitStack) -> Rate:
+        """Starts a program of ``echo.py`` on topics of its own, and leaves it to the stack."""
         meter = Meter(self._system, f"{name}-out")
         self._load.put_raw(f"{name}-in", self._n, 200)
-        with echo_of(self._system, way, name) as process:
-            begun = begun_after(process)
-            self._note(what, meter.wait(self._n, partial(_cpu_s, process.pid, begun)))
-            self._note_latencies(what, f"{name}-in", f"{name}-out")
+        process = stack.enter_context(echo_of(self._system, way, name))
+        return meter.wait(self._n, partial(_cpu_s, process.pid, begun_after(process)))
 
     def _note(self, what: str, rate: Rate) -> None:
         self.found[what, "rate"].append(rate.per_second)
@@ -394,21 +406,18 @@ class Run:
         self._say(f"{what}: {rate.per_second:,.0f}/s, {rate.cpu_us:,.1f} us of CPU each")
 
     def _note_latencies(self, what: str, source: str, target: str) -> None:
-        count = int(LATENCY_S * self._pace) // PARTITIONS * PARTITIONS
+        count = int(TURN_S * self._pace) // PARTITIONS * PARTITIONS
         self._seed += 10
         queries = self._load.messages(count, self._seed)
         taken = asyncio.run(latencies(self._system, queries, self._pace, source, target))
-        p50, p99 = (taken[int(share * len(taken))] for share in (0.5, 0.99))
-        self.found[what, "p50"].append(p50)
-        self.found[what, "p99"].append(p99)
-        self._say(f"{what}: p50 {p50:.0f} ms, p99 {p99:.0f} ms at {self._pace:,.0f}/s")
+        self.found[what, "p50"].append(taken[len(taken) // 2])
+        self.found[what, "p99"].append(taken[int(0.99 * len(taken))])
 
     def figures(self) -> Table:
         """All that was measured."""
-        rounds = len(self.found[WORKER, "rate"])
         table = Table(
             *("what", "per second", "us of CPU each", "p50, ms", "p99, ms"),
-            title=f"medians of {rounds}; latency at {self._pace:,.0f}/s",
+            title=f"medians; latency at {self._pace:,.0f}/s",
         )
         for what in dict.fromkeys(what for what, _ in self.found):
             figures = [("rate", ",.0f"), ("cpu", ",.1f"), ("p50", ",.0f"), ("p99", ",.0f")]
@@ -469,7 +478,9 @@ def main() -> None:
         run = Run(system, load, arguments.messages, say)
         run.warm_up()
         for number in rounds:
-            run.round(number)
+            run.queries(number)
+        for _ in rounds:
+            run.rows()
     console.print(run.figures())
     console.print(run.aims())
 
