@@ -2,11 +2,11 @@
 
     python benchmarks/echo.py WAY SERVERS NAME FOLDER PORT
 
-It sends every record of the topic NAME-in on to NAME-out, and prints the CPU time that it took to come to
-the first one. The ways are ``faust``, a bare agent, and four with aiokafka. ``record`` sends each record by
-itself, ``batch`` those of a partition that came together as one batch. ``journal`` appends such a batch to
-NAME-journal first, and reads on when it has left. ``lanes`` does the same for each partition by itself. Not
-part of the product.
+It sends every record of the topic NAME-in on to NAME-out, and prints when it came to the first one, and the
+CPU time that it took until then. The ways are ``faust``, a bare agent, and four with aiokafka. ``record``
+sends each record by itself, ``batch`` those of a partition that came together as one batch. ``journal``
+appends such a batch to NAME-journal first, and reads on when it has left. ``lanes`` does the same for each
+partition by itself. Not part of the product.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 PARTITIONS = 4
-BEGUN = "begun after"
+BEGUN = "begun at"
 _MOST = 512  # records at a time
 _BATCH_BYTES = 2**19  # as the worker's
 
 
 def say_begun() -> None:
-    print(f"{BEGUN} {time.process_time()}", flush=True)
+    print(BEGUN, time.time(), time.process_time(), flush=True)
 
 
 def echo_with_faust(servers: str, name: str, folder: str, port: str) -> None:

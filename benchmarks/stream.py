@@ -8,7 +8,7 @@ what came to one topic, and send it on when the broker has it.
 
 Records are on their topics before a program starts, so that no load generator competes with it. A rate is the
 number of results over the time from a worker's start to the last result, less the time of a start with
-nothing to do; that of an echo counts from its first result on. The CPU time for each result leaves out that
+nothing to do; that of an echo counts from its first record on. The CPU time for each result leaves out that
 of a start too, and needs Linux. Latency is measured at a quarter of the rate that single queries reached
 in the first round. All programs are up then, and get a few seconds of load by turns, so that what else the
 machine does meets all alike.
@@ -90,7 +90,7 @@ class Rate:
 
 
 class Meter:
-    """Counts what arrives on a topic and when the first and the last did, by the broker's clock."""
+    """Counts what arrives on a topic, and when the last did, by the broker's clock."""
 
     def __init__(self, system: System, topic: str) -> None:
         self._consumer = KafkaConsumer(
@@ -106,7 +106,7 @@ class Meter:
         cpu_s: Callable[[], float],
         wanted: Callable[[bytes], bool] = lambda _: True,
         *,
-        since: float | None = None,
+        since: float,
     ) -> Rate:
         """Returns when so many wanted records are there.
 
@@ -114,7 +114,7 @@ class Meter:
             results: The number of records.
             cpu_s: The CPU time that counts, asked for when they are there.
             wanted: Whether a value is that of a wanted record.
-            since: The time from which on it counts, in seconds since 1970. None for that of the first record.
+            since: The time from which on it counts, in seconds since 1970.
         """
         deadline = time.monotonic() + PATIENCE_S
         while sum(self._ends().values()) - sum(self._starts.values()) < results:
@@ -129,8 +129,7 @@ class Meter:
             for records in self._consumer.poll(timeout_ms=1000).values():
                 times += [record.timestamp for record in records if wanted(record.value)]
         self._consumer.close()
-        begin = min(times) / 1000 if since is None else since
-        return Rate(results, max(times) / 1000 - begin, taken)
+        return Rate(results, max(times) / 1000 - since, taken)
 
     def _ends(self) -> dict[TopicPartition, int]:
         ends: dict[TopicPartition, int] = self._consumer.end_offsets(self._places)
@@ -253,11 +252,12 @@ def echo_of(system: System, way: str, name: str) -> Iterator[subprocess.Popen[st
         process.wait()
 
 
-def begun_after(process: subprocess.Popen[str]) -> float:
-    """The CPU time that an echo took to come to its first record."""
+def begun(process: subprocess.Popen[str]) -> tuple[float, float]:
+    """When an echo came to its first record, in seconds since 1970, and the CPU time that it took."""
     assert process.stdout is not None
     lines = (line.partition(BEGUN) for line in process.stdout)  # Faust says something as well
-    return next(float(found[2]) for found in lines if found[1])
+    at, cpu_s = next(found[2] for found in lines if found[1]).split()
+    return float(at), float(cpu_s)
 
 
 def worker_rate(
@@ -396,9 +396,11 @@ class Run:
     def _echoed(self, way: str, name: str, stack: ExitStack) -> Rate:
         """Starts a program of ``echo.py`` on topics of its own, and leaves it to the stack."""
         meter = Meter(self._system, f"{name}-out")
-        self._load.put_raw(f"{name}-in", self._n, 200)
+        count = self._n if way == "faust" else 5 * self._n
+        self._load.put_raw(f"{name}-in", count, 200)
         process = stack.enter_context(echo_of(self._system, way, name))
-        return meter.wait(self._n, partial(_cpu_s, process.pid, begun_after(process)))
+        at, cpu_s = begun(process)
+        return meter.wait(count, partial(_cpu_s, process.pid, cpu_s), since=at)
 
     def _note(self, what: str, rate: Rate) -> None:
         self.found[what, "rate"].append(rate.per_second)
@@ -438,13 +440,15 @@ class Run:
             (REPEATS, faust, "rate", 4.0),
             (KEYED, ROWS, "rate", 0.5),
         ]
-        table = Table("ratio", "found", "aim", "")
+        table = Table("ratio", "found", "by CPU", "aim", "")
         for what, base, figure, aim in aims:
             ratio = self.median(what, figure) / self.median(base, figure)
             is_rate = figure == "rate"
+            by_cpu = self.median(base, "cpu") / self.median(what, "cpu")
             table.add_row(
                 f"{figure}: {what} / {base}",
                 f"{ratio:.2f}",
+                f"{by_cpu:.2f}" if is_rate else "",
                 f"at {'least' if is_rate else 'most'} {aim:g}",
                 "reached" if (ratio >= aim if is_rate else ratio <= aim) else "not reached",
             )
