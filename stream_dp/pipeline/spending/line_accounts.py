@@ -47,6 +47,7 @@ class LineAccounts:
         limits: How fast analysts may ask and spend.
         unasked: What queries take that say neither an error nor a price.
         window_facts: What answers about a window said last to an analyst. Empty again with each change.
+        changes: How often anything has changed that replies follow from, see ``changed``.
     """
 
     def __init__(self, engine: Engine, draft: Draft) -> None:
@@ -65,6 +66,7 @@ class LineAccounts:
         self.limits = AnalystLimits(facts, draft.note)
         self.unasked = Unasked(aim_of(definition.accuracy), facts, draft.note)
         self.window_facts: dict[tuple[range, str], WindowFacts] = {}
+        self.changes = 0
 
     # ------------------------------------------------------------ what is left
 
@@ -147,7 +149,7 @@ class LineAccounts:
         """Drafts what is allowed to whom from now on. Nothing is drafted of what is so already."""
         if (rules.analysts, rules.owner) != (self.paying.analysts, self.paying.owner):
             self._draft.write_ledger("analysts", self.paying.change(rules))
-            self.window_facts.clear()
+            self.changed()
 
     # ------------------------------------------------------------ the record in hand
 
@@ -191,7 +193,7 @@ class LineAccounts:
         """Drafts the line of the next phase, of which nothing is spent."""
         self._draft.put(StateTable.SPENT, len(self.spent), b"0 0")
         self.spent.append((0, 0))
-        self.window_facts.clear()
+        self.changed()
 
     def charge(
         self, payer: Payer | None, charges: Sequence[Charge], *, asked: bool, unasked: bool
@@ -226,6 +228,14 @@ class LineAccounts:
         """Says that the journal has charges."""
         for block, units in self._with(charges).items():
             self.spent[block] = units
+        self.changed()
+
+    def changed(self) -> None:
+        """Says that what was said to analysts holds no more.
+
+        A phase opens, a look is charged, rows are erased, or other rules are in force.
+        """
+        self.changes += 1
         self.window_facts.clear()
 
     def _with(self, charges: Sequence[Charge]) -> dict[int, tuple[int, int]]:
