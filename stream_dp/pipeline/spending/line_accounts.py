@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TypedDict
 
@@ -124,13 +125,18 @@ class LineAccounts:
         """Returns whether charges would pass what their payer may spend now."""
         return self.paying.lacking(payer, summed(charges)) is not None
 
-    @contextlib.contextmanager
-    def asked_by(self, analyst: str | None) -> Iterator[None]:
+    def asked_by(self, analyst: str | None) -> AbstractContextManager[None]:
         """Has looks planned in this context within what may be spent, and may be spent unasked.
 
         Args:
             analyst: Who asks; None for what the data set measures on its own account.
         """
+        if not self.paying.bounds and self.unasked.aim is None:
+            return contextlib.nullcontext()
+        return self._within_rooms(analyst)
+
+    @contextlib.contextmanager
+    def _within_rooms(self, analyst: str | None) -> Iterator[None]:
         mechanism = self._engine.mechanism
         if self.paying.bounds:
             payer = OWN if analyst is None else Payer(analyst, analyst)

@@ -295,13 +295,20 @@ class Evidence:
         self._tables = tables
         self._opening = opening
         self._counts = counts
-        self.values, self.variances = self.by_tables()
-        if counts:
+        if counts:  # else both follow from the view, if they are needed
             self.values, self.variances = self._with_counts(), self.variances_by_block.sum(axis=1)
 
     @property
     def n_rows(self) -> float:
         return self.view.n_rows
+
+    @cached_property
+    def values(self) -> Floats:
+        return self.form.values(self.view)
+
+    @cached_property
+    def variances(self) -> Floats:
+        return self.view.variance(self.form.norms)
 
     @cached_property
     def package(self) -> Package:
@@ -412,7 +419,7 @@ class Evidence:
         return self.form.total(self.view.likely)
 
     def _with_counts(self) -> Floats:
-        values = self.values
+        values = self.form.values(self.view)
         for block, count in self._counts.items():
             here = range(block, block + 1)
             from_tables = self.form.values(self._tables.view(self.form.attributes, here))
