@@ -18,6 +18,8 @@ from stream_dp.messages.precision import RelativeError
 MOST_BYTES: Final = 2**22
 """The most bytes of replies and questions that are kept for one data set."""
 
+_MOST_ALIKE: Final = 1024
+
 _LARGEST: Final = 2**16
 """The most bytes of one reply that is kept."""
 
@@ -61,31 +63,41 @@ class KnownReply:
 
 
 class KnownReplies:
-    """The known replies of one data set, as of the last change of what is published, charged or allowed."""
+    """The known replies of one data set, as of the last change of what is published, charged or allowed.
+
+    Attributes:
+        alike: A count for each window, analyst, path and note. Others of these differ in the id and the
+            numbers alone.
+    """
 
     def __init__(self) -> None:
+        self.alike: dict[tuple[object, ...], NoisyAnswer] = {}
         self._as_of = -1
         self._known: dict[bytes, KnownReply] = {}
         self._n_bytes = 0
 
-    def find(self, words: bytes, as_of: int) -> KnownReply | None:
-        """The reply to a question, unless anything has changed since it was given.
+    def begin(self, as_of: int) -> None:
+        """Forgets all, if anything has changed since they were given.
 
         Args:
-            words: What ``words_of`` returns.
             as_of: The number of changes until now.
         """
-        return self._known.get(words) if as_of == self._as_of else None
+        if as_of != self._as_of or self._n_bytes > MOST_BYTES or len(self.alike) > _MOST_ALIKE:
+            self._known.clear()
+            self.alike.clear()
+            self._as_of, self._n_bytes = as_of, 0
+
+    def find(self, words: bytes, as_of: int) -> KnownReply | None:
+        """The reply to a question, which has the words that ``words_of`` returns, if it is known."""
+        self.begin(as_of)
+        return self._known.get(words)
 
     def keep(self, words: bytes, as_of: int, reply: KnownReply) -> None:
-        """Keeps a reply. If there is no room for it, or anything has changed, those before it are dropped."""
-        if len(reply) > _LARGEST:
-            return
-        self._n_bytes += len(words) + len(reply)
-        if as_of != self._as_of or self._n_bytes > MOST_BYTES:
-            self._known.clear()
-            self._as_of, self._n_bytes = as_of, len(words) + len(reply)
-        self._known[words] = reply
+        """Keeps a reply, for as long as nothing changes and there is room."""
+        if len(reply) <= _LARGEST:
+            self.begin(as_of)
+            self._known[words] = reply
+            self._n_bytes += len(words) + len(reply)
 
 
 def words_of(analyst: str, query: QueryFields) -> bytes | None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from stream_dp.core.budget.accountant import UNITS, Charge, summed
 from stream_dp.core.mechanism import Quote, dearest
 from stream_dp.core.outcome import (
+    Answered,
     Difficulty,
     Outcome,
     Path,
@@ -33,7 +34,7 @@ from stream_dp.messages import (
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.records import plain
 from stream_dp.pipeline.queries.usefulness import Precision, use_fields
-from stream_dp.profiles.answer_fields import Released
+from stream_dp.profiles.answer_fields import Released, fields_of_count
 
 _FELL_SHORT: Final = (
     "what the query may take did not suffice for the error that it asks for; the error bar says how far off "
@@ -116,6 +117,27 @@ class ReplyMaker:
         """
         if isinstance(outcome, Refused):
             return self.refused(outcome, asked)
+        plain = isinstance(outcome, Answered) and outcome.among is None and not (charges or growth)
+        if not plain or self.query.kind != "predicate" or self.dataset.accounts.unasked.aim:
+            return self._made(asked, outcome, charges, note, growth)
+        # All that it does not have in common with others is its id and its numbers.
+        known, changes = self.dataset.known_replies, self.dataset.accounts.changes
+        known.begin(changes)
+        of = asked.window, self.analyst, outcome.path, outcome.confidence, note
+        if (alike := known.alike.get(of)) is not None:
+            own = fields_of_count(outcome)
+            return alike.model_copy(update={"query_id": self.query.query_id, **own})
+        known.alike[of] = made = self._made(asked, outcome, charges, note, growth)
+        return made
+
+    def _made(
+        self,
+        asked: AnyQuery,
+        outcome: Outcome,
+        charges: tuple[Charge, ...],
+        note: str | None,
+        growth: tuple[Charge, ...],
+    ) -> NoisyAnswer:
         fell_short = _FELL_SHORT if _fell_short(asked, outcome.path, charges) else None
         of_persons = _PERSONS if self._counts_persons(asked) else None
         useful, why = self._use(asked, outcome)

@@ -78,7 +78,7 @@ class LearnedPlan:
             charges: What it has paid, or what it will.
             paid: Whether it has.
         """
-        if not self._grows or query.fresh:
+        if not (charges or self.is_growth_due) or not self._grows or query.fresh:
             return []
         bought, n_phases, looks = self._state.bought, len(self._state.belief), []
         open_ = {c.block: 0 if paid else c.rho for c in charges}
