@@ -282,7 +282,7 @@ class Mechanism(ABC):
 
     @property
     def repeats_alike(self) -> bool:
-        """Whether a repeat is the same again, and leads to nothing, until something is charged or published."""
+        """Whether a repeat is the same again, and leads to nothing, while nothing is charged or published."""
         return False
 
     def opening_units(self, n_rows: int) -> int | None:

@@ -1,7 +1,7 @@
 """Records with counts alone, which most queries are, decoded quickly.
 
-Whatever is not plainly valid is left to ``decoder``, which says what is wrong. So nothing is refused here, and
-all that is read here is read by ``decoder`` as well, with the same result.
+Whatever is not plainly valid is left to ``decoder``, which says what is wrong. So nothing is refused here.
+``decoder`` would read all that is read here as well, with the same result.
 """
 
 from __future__ import annotations

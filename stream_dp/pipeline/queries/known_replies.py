@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import marshal
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from pydantic_core import to_json
 
@@ -65,39 +65,37 @@ class KnownReply:
 class KnownReplies:
     """The known replies of one data set, as of the last change of what is published, charged or allowed.
 
-    Attributes:
-        alike: A count for each window, analyst, path and note. Others of these differ in the id and the
-            numbers alone.
+    Each method takes the number of changes until now, and forgets all if there are more than before.
     """
 
     def __init__(self) -> None:
-        self.alike: dict[tuple[object, ...], NoisyAnswer] = {}
         self._as_of = -1
         self._known: dict[bytes, KnownReply] = {}
         self._n_bytes = 0
-
-    def begin(self, as_of: int) -> None:
-        """Forgets all, if anything has changed since they were given.
-
-        Args:
-            as_of: The number of changes until now.
-        """
-        if as_of != self._as_of or self._n_bytes > MOST_BYTES or len(self.alike) > _MOST_ALIKE:
-            self._known.clear()
-            self.alike.clear()
-            self._as_of, self._n_bytes = as_of, 0
+        self._alike: dict[tuple[object, ...], NoisyAnswer] = {}
 
     def find(self, words: bytes, as_of: int) -> KnownReply | None:
         """The reply to a question, which has the words that ``words_of`` returns, if it is known."""
-        self.begin(as_of)
+        self._begin(as_of)
         return self._known.get(words)
 
     def keep(self, words: bytes, as_of: int, reply: KnownReply) -> None:
         """Keeps a reply, for as long as nothing changes and there is room."""
         if len(reply) <= _LARGEST:
-            self.begin(as_of)
+            self._begin(as_of)
             self._known[words] = reply
             self._n_bytes += len(words) + len(reply)
+
+    def alike(self, as_of: int) -> dict[tuple[object, ...], NoisyAnswer]:
+        """Counts by what makes them alike but for their ids and their numbers. The caller adds to them."""
+        self._begin(as_of)
+        return self._alike
+
+    def _begin(self, as_of: int) -> None:
+        if as_of != self._as_of or self._n_bytes > MOST_BYTES or len(self._alike) > _MOST_ALIKE:
+            self._known.clear()
+            self._alike.clear()
+            self._as_of, self._n_bytes = as_of, 0
 
 
 def words_of(analyst: str, query: QueryFields) -> bytes | None:
@@ -114,7 +112,7 @@ def words_of(analyst: str, query: QueryFields) -> bytes | None:
     ):
         return None
     error = query.error if query.error is None else repr(query.error)
-    asked = window and window.identity, error, query.at_most
+    asked: Any = window and window.identity, error, query.at_most
     # Version 0: equal bytes for equal trees.
     return marshal.dumps((analyst, query.kind, query.where, query.group_by, asked), 0)
 

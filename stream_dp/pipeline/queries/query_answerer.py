@@ -131,9 +131,7 @@ def released_again(dataset: str, name: str, stored: bytes) -> Outgoing:
     return outgoing_of(dataset, name, answer_from_bytes(stored).answer, is_stored=True)
 
 
-def repeated(
-    dataset: Dataset, analyst: str, query: QueryFields, asked_ms: int
-) -> bytes | None:
+def repeated(dataset: Dataset, analyst: str, query: QueryFields, asked_ms: int) -> bytes | None:
     """Drafts the answer to a question that was answered before, as ``answer`` would.
 
     Returns:
@@ -147,9 +145,7 @@ def repeated(
     value = known.to(query.query_id)
     name, stored = answer_name(analyst, query.query_id), answer_to_bytes(known.digest, value)
     dataset.draft.put(StateTable.ANSWER, name, stored)
-    dataset.draft.release(
-        outgoing_of(dataset.name, name, value, is_stored=True, asked_ms=asked_ms)
-    )
+    dataset.draft.release(outgoing_of(dataset.name, name, value, is_stored=True, asked_ms=asked_ms))
     return stored
 
 

@@ -117,27 +117,13 @@ class ReplyMaker:
         """
         if isinstance(outcome, Refused):
             return self.refused(outcome, asked)
-        plain = isinstance(outcome, Answered) and outcome.among is None and not (charges or growth)
-        if not plain or self.query.kind != "predicate" or self.dataset.accounts.unasked.aim:
-            return self._made(asked, outcome, charges, note, growth)
-        # All that it does not have in common with others is its id and its numbers.
-        known, changes = self.dataset.known_replies, self.dataset.accounts.changes
-        known.begin(changes)
-        of = asked.window, self.analyst, outcome.path, outcome.confidence, note
-        if (alike := known.alike.get(of)) is not None:
-            own = fields_of_count(outcome)
-            return alike.model_copy(update={"query_id": self.query.query_id, **own})
-        known.alike[of] = made = self._made(asked, outcome, charges, note, growth)
-        return made
-
-    def _made(
-        self,
-        asked: AnyQuery,
-        outcome: Outcome,
-        charges: tuple[Charge, ...],
-        note: str | None,
-        growth: tuple[Charge, ...],
-    ) -> NoisyAnswer:
+        alike, of = self.dataset.known_replies.alike(self.dataset.accounts.changes), None
+        if isinstance(outcome, Answered) and not charges and not growth and self._is_plain(outcome):
+            # It has all but its id and its numbers in common with others.
+            of = asked.window, self.analyst, outcome.path, outcome.confidence, note
+            if of in alike:
+                own = {"query_id": self.query.query_id, **fields_of_count(outcome)}
+                return alike[of].model_copy(update=own)
         fell_short = _FELL_SHORT if _fell_short(asked, outcome.path, charges) else None
         of_persons = _PERSONS if self._counts_persons(asked) else None
         useful, why = self._use(asked, outcome)
@@ -145,7 +131,15 @@ class ReplyMaker:
         facts = {**self._facts(asked, outcome.path, charges, note, growth), **useful}
         facts["least_cell"] = self.dataset.definition.least_cell
         released = Released(self.dataset.universe, self.query, facts)
-        return released.answer(answer_kind(self.query, asked), outcome)
+        made = released.answer(answer_kind(self.query, asked), outcome)
+        if of is not None:
+            alike[of] = made
+        return made
+
+    def _is_plain(self, outcome: Answered) -> bool:
+        """Whether it is a count in a data set where all rows count and that does not say what it aims at."""
+        aim = self.dataset.accounts.unasked.aim
+        return self.query.kind == "predicate" and outcome.among is None and aim is None
 
     def quoted(self, asked: AnyQuery, quote: Quote, note: str | None) -> Answer:
         """Makes a quote, or the refusal that an answer would be.

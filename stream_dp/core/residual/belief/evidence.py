@@ -295,20 +295,28 @@ class Evidence:
         self._tables = tables
         self._opening = opening
         self._counts = counts
-        if counts:  # else both follow from the view, if they are needed
-            self.values, self.variances = self._with_counts(), self.variances_by_block.sum(axis=1)
+        self._values: Floats | None = (
+            None  # without counts they follow from the view, if they are needed
+        )
+        self._variances: Floats | None = None
+        if counts:
+            self._values, self._variances = self._with_counts(), self.variances_by_block.sum(axis=1)
 
     @property
     def n_rows(self) -> float:
         return self.view.n_rows
 
-    @cached_property
+    @property
     def values(self) -> Floats:
-        return self.form.values(self.view)
+        if self._values is None:
+            self._values = self.form.values(self.view)
+        return self._values
 
-    @cached_property
+    @property
     def variances(self) -> Floats:
-        return self.view.variance(self.form.norms)
+        if self._variances is None:
+            self._variances = self.view.variance(self.form.norms)
+        return self._variances
 
     @cached_property
     def package(self) -> Package:
