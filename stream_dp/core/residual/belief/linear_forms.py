@@ -50,6 +50,9 @@ _NEGLIGIBLE = 1e-20
 _MOST_FORMS = 4096
 """Forms of conditions that are kept, because each is asked for several times."""
 
+_KEPT_CELLS = 4096
+"""The most cells of such a condition."""
+
 
 @cache
 def subsets(k: int) -> tuple[tuple[bool, ...], ...]:
@@ -426,11 +429,13 @@ def form_of(query: LinearQuery, shape: tuple[int, ...]) -> Form:
         shape: Sizes of all attributes of the universe.
     """
     predicate = query.predicate
-    conjunction = None if query.group_by else _conjunction_of(predicate, shape)
+    conjunction = None
+    if not query.group_by:
+        is_small = predicate.n_cells <= _KEPT_CELLS
+        conjunction = (_kept_conjunction_of if is_small else _conjunction_of)(predicate, shape)
     return conjunction or TableForm(predicate, query.group_by, shape)
 
 
-@lru_cache(_MOST_FORMS)
 def _conjunction_of(predicate: Predicate, shape: tuple[int, ...]) -> Conjunction | None:
     if predicate.factors is not None:
         return Conjunction(predicate.attributes, predicate.factors, shape=shape)
@@ -438,6 +443,9 @@ def _conjunction_of(predicate: Predicate, shape: tuple[int, ...]) -> Conjunction
     if outside is None:
         return None
     return Conjunction(predicate.attributes, outside, complement=True, shape=shape)
+
+
+_kept_conjunction_of = lru_cache(_MOST_FORMS)(_conjunction_of)
 
 
 @cache
