@@ -76,7 +76,7 @@ bench-persons: $(VENV)/dev.stamp  ## Workload W4 with persons as the protected u
 	$(BIN)/python benchmarks/persons.py $(SHARED)/data/nycflights13.csv.gz
 	$(BIN)/python benchmarks/persons.py $(SHARED)/data/nycflights13.csv.gz --exact-margins
 
-bench-stream: $(VENV)/dev.stamp  ## Throughput and latency beside a bare Faust echo
+bench-stream: $(VENV)/dev.stamp  ## Throughput and latency beside echoes with Faust and aiokafka
 	$(BIN)/python benchmarks/stream.py
 
 bench-gateway: $(VENV)/dev.stamp  ## The Postgres port beside the client, and 50 busy connections beside 1,000 idle ones

@@ -280,6 +280,11 @@ class Mechanism(ABC):
         """The constants behind the promise, JSON-ready, where the mechanism publishes them."""
         return None
 
+    @property
+    def repeats_alike(self) -> bool:
+        """Whether a repeat is the same again, and leads to nothing, while nothing is charged or published."""
+        return False
+
     def opening_units(self, n_rows: int) -> int | None:
         """Units of a new line that opening a phase of ``n_rows`` rows spends; None where it varies."""
         del n_rows

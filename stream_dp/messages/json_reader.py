@@ -12,7 +12,8 @@ from stream_dp.errors import InvalidMessage
 
 MAX_NESTING = 64
 
-_TOO_DEEP = b"\n" + b" " * (MAX_NESTING + 1)
+TOO_DEEP = b"\n" + b" " * (MAX_NESTING + 1)
+"""What a document that is nested too deeply has in it, if each level is indented by a space."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -80,7 +81,7 @@ def _read_quickly(value: bytes, *, private: bool) -> object:
     allowed = (
         b"\\u003" not in value  # an escaped colon would replace a lost one
         and value.count(b":") == again.count(b":")
-        and (private or (b"Infinity" not in again and _TOO_DEEP not in again))
+        and (private or (b"Infinity" not in again and TOO_DEEP not in again))
     )
     return found if allowed else None
 

@@ -108,11 +108,11 @@ def _columns(cells: Sequence[Fields]) -> Fields:
 
 
 def _of_count(_: Released, outcome: Answered) -> _Parts:
-    return _rows_that_count(outcome.among), [_count(outcome)]
+    return _rows_that_count(outcome.among), [fields_of_count(outcome)]
 
 
 def _of_table(released: Released, outcome: TableAnswered) -> _Parts:
-    cells = [_count(cell) for cell in outcome.cells]
+    cells = [fields_of_count(cell) for cell in outcome.cells]
     # Each of two counts is rounded by up to half a row.
     apart = None if outcome.apart is None else outcome.apart + 1.0
     fields = {
@@ -123,7 +123,7 @@ def _of_table(released: Released, outcome: TableAnswered) -> _Parts:
     return fields, cells
 
 
-def _count(outcome: Answered) -> Fields:
+def fields_of_count(outcome: Answered) -> Fields:
     """Returns the fields of a count, and of the share that it is."""
     rows = {"count": round(outcome.count), **_ends(outcome.ends)}
     if outcome.among is not None:

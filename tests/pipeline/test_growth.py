@@ -79,6 +79,21 @@ def growths(world: World) -> list[dict[str, Any]]:
     ]
 
 
+async def test_a_repeat_has_it_grow_like_any_other_query(world: World, process: Any) -> None:
+    await ran(process, define, open_phase)
+    first, *others = queries(150)
+    asked = [first, first, first]
+    for query in others:
+        asked += [query, first]
+    world.ask_many(
+        "many", [{**one, "query_id": f"{n}-{one['query_id']}"} for n, one in enumerate(asked)]
+    )
+    await process.run()
+    answers = world.released("answers")
+    said = [answer["query_id"] for answer in answers if "owner_pays" in answer]
+    assert any(name.endswith("-q0") for name in said)
+
+
 async def test_no_query_is_charged_for_it_and_one_says_so(world: World, process: Any) -> None:
     answers = await grown(world, process)
     entries = growths(world)

@@ -400,6 +400,7 @@ class LinearQuery:
     fresh: bool = False
     difference: tuple[range, range] | None = None
     rank: Rank | None = None
+    attributes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     key: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -422,6 +423,17 @@ class LinearQuery:
             rank = self.rank
             key = identity("quantile", key, self.group_by, rank.attribute, rank.share)
         object.__setattr__(self, "key", key)
+        object.__setattr__(self, "attributes", self._all_attributes())
+
+    def _all_attributes(self) -> tuple[int, ...]:
+        if self.key == self.predicate.key:  # it asks for one count
+            return self.predicate.attributes
+        added = () if self.total is None else self.total.attributes
+        counted = () if self.rows is None else self.rows.attributes
+        ranked = () if self.rank is None else (self.rank.attribute,)
+        return tuple(
+            sorted({*self.predicate.attributes, *self.group_by, *added, *counted, *ranked})
+        )
 
     @property
     def kind(self) -> str:
@@ -443,17 +455,6 @@ class LinearQuery:
         The number of rows is public, so the count of either says the count of the other.
         """
         return self.predicate.complement_key if self.kind == "predicate" else None
-
-    @cached_property
-    def attributes(self) -> tuple[int, ...]:
-        if self.key == self.predicate.key:  # it asks for one count
-            return self.predicate.attributes
-        added = () if self.total is None else self.total.attributes
-        counted = () if self.rows is None else self.rows.attributes
-        ranked = () if self.rank is None else (self.rank.attribute,)
-        return tuple(
-            sorted({*self.predicate.attributes, *self.group_by, *added, *counted, *ranked})
-        )
 
     @property
     def table(self) -> LinearQuery:

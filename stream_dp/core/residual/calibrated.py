@@ -146,6 +146,11 @@ class Calibrated(LinearMechanism):
         """The number of first blocks whose rows are erased, or lost. It is public."""
         return self.state.spending.allocator.erased
 
+    @property
+    def repeats_alike(self) -> bool:
+        # What may be taken unasked depends on the time, and any query may have the first phase grow.
+        return self.state.settings.aim is None and not self.openings.learned.is_growth_due
+
     def opening_units(self, n_rows: int) -> int:
         return self.openings.units(n_rows)
 

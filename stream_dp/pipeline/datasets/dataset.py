@@ -33,6 +33,7 @@ from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.datasets.transcript import PHASE, fold, opening
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.journal.chain import JournalChain
+from stream_dp.pipeline.queries.known_replies import KnownReplies
 from stream_dp.pipeline.queries.standing_queries import StandingQueries
 from stream_dp.pipeline.rows.lost_rows import ENTRY, GONE, Gone, given_up
 from stream_dp.pipeline.rows.private_rows import PrivateRows
@@ -59,6 +60,7 @@ class Dataset:
         looks: Takes looks at its rows.
         phases: Its phases.
         standing_queries: The queries that are answered again in each phase.
+        known_replies: Repeats that were given, for those who ask the same again.
         used_at: When a record of it was in hand last, by a clock that only goes forward, in seconds.
 
     Args:
@@ -81,6 +83,7 @@ class Dataset:
         looks = self.looks = PaidLooks(engine, draft, rows, accounts, tools)
         self.phases = Phases(engine, draft, rows, accounts, looks, tools.context.fuse)
         self.standing_queries = StandingQueries(self.name, draft.facts, draft.note)
+        self.known_replies = KnownReplies()
         self.used_at = monotonic()
         self._gone = Gone.from_text(draft.facts.get(GONE, ""))
 
@@ -229,7 +232,7 @@ class Dataset:
         self.engine.restart()
         self.rows.erase_all()
         self.phases.spans.clear()
-        self.accounts.window_facts.clear()
+        self.accounts.changed()
         self.draft.write_ledger("retired", {})
         self.draft.release(Outgoing("catalog", self.name, b""))
         for entry in list(self.standing_queries):

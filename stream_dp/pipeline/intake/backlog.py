@@ -142,6 +142,7 @@ def _step_of(
                 break
             part, queries, values = part + 1, queries + 1, values + wanted
         if part:
-            yield piece, replace(request, queries=request.queries[:part])
+            whole = part == len(request.queries)
+            yield piece, request if whole else replace(request, queries=request.queries[:part])
         if part < len(request.queries):
             return

@@ -350,11 +350,17 @@ class Decider:
             _refuse_in_quarantine(dataset)
             dataset.accounts.limits.admit()
             asked_ms = dataset.draft.dated_ms
-            reply, stored = await query_answerer.answer(dataset, analyst, query, asked_ms=asked_ms)
+            stored = query_answerer.repeated(dataset, analyst, query, asked_ms)
+            if stored is not None:
+                self._context.metrics.repeated(dataset.name)
+            else:
+                reply, stored = await query_answerer.answer(
+                    dataset, analyst, query, asked_ms=asked_ms
+                )
+                self._context.metrics.answer(reply)
             dataset.accounts.limits.count()
             if stored is not None:
                 known[name] = stored
-            self._context.metrics.answer(reply)
         elif not query_answerer.resend(dataset, analyst, query, known[name]):
             raise _ALREADY if query_answerer.is_adopted(known[name]) else _ID_REUSED
 

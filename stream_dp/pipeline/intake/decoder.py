@@ -27,6 +27,7 @@ from stream_dp.messages import (
     read_json,
 )
 from stream_dp.pipeline.intake.arrow import read_columns
+from stream_dp.pipeline.intake.plain_counts import read_counts
 from stream_dp.pipeline.intake.records import Record
 
 _ID: TypeAdapter[str] = TypeAdapter(Id)
@@ -153,6 +154,8 @@ def decode(record: Record, partitions: int) -> Request:
         request: Request = Retire(_name(record.key))
     elif record.role == "batches" and record.headers.get("content-type") == ARROW.encode():
         request = _arrow(record, limit)
+    elif record.role == "queries" and (counts := _counts(record.value, limit)) is not None:
+        request = counts
     else:
         document = read_json(record.value or b"", max_bytes=limit, private=record.role == "batches")
         request = _READERS[record.role](document)
@@ -206,6 +209,14 @@ def _ask(document: Mapping[str, Any]) -> Ask | QuoteTogether:
         assert envelope.query_id is not None, "the envelope was checked"
         return QuoteTogether(envelope.dataset, envelope.analyst, envelope.query_id, queries)
     return Ask(envelope.dataset, envelope.analyst, queries, envelope.at_most)
+
+
+def _counts(value: bytes | None, limit: int) -> Ask | None:
+    """The request of a record with counts alone; None where it is to be read with more care."""
+    if value is None or len(value) > limit:
+        return None
+    found = read_counts(value)
+    return None if found is None else Ask(*found)
 
 
 def _queries(items: list[Any]) -> Sequence[QueryFields | BadQuery]:

@@ -18,6 +18,7 @@ from stream_dp.messages import Answer, QueryFields
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.queries.compiler import Compiled, as_sent, compile_query, most_cells
+from stream_dp.pipeline.queries.known_replies import KnownReply, is_repeat, words_of
 from stream_dp.pipeline.queries.reply import ReplyMaker
 from stream_dp.pipeline.queries.two_windows import outcome_of_both, quote_of_both, sides_of
 from stream_dp.pipeline.queries.windows import parts_of, window_of, windows_of
@@ -130,6 +131,24 @@ def released_again(dataset: str, name: str, stored: bytes) -> Outgoing:
     return outgoing_of(dataset, name, answer_from_bytes(stored).answer, is_stored=True)
 
 
+def repeated(dataset: Dataset, analyst: str, query: QueryFields, asked_ms: int) -> bytes | None:
+    """Drafts the answer to a question that was answered before, as ``answer`` would.
+
+    Returns:
+        The bytes stored for its id. None where nothing is known of it, and ``answer`` is to be asked.
+    """
+    if not dataset.mechanism.repeats_alike or (words := words_of(analyst, query)) is None:
+        return None
+    known = dataset.known_replies.find(words, dataset.accounts.changes)
+    if known is None:
+        return None
+    value = known.to(query.query_id)
+    name, stored = answer_name(analyst, query.query_id), answer_to_bytes(known.digest, value)
+    dataset.draft.put(StateTable.ANSWER, name, stored)
+    dataset.draft.release(outgoing_of(dataset.name, name, value, is_stored=True, asked_ms=asked_ms))
+    return stored
+
+
 async def answer(
     dataset: Dataset, analyst: str, query: QueryFields, *, asked_ms: int = -1
 ) -> tuple[Answer, bytes | None]:
@@ -144,7 +163,7 @@ async def answer(
     Returns:
         The reply, and the bytes stored for its id; None for a quote, which is not stored.
     """
-    replying = ReplyMaker(dataset, analyst, query)
+    replying, as_of = ReplyMaker(dataset, analyst, query), dataset.accounts.changes
     try:
         compiled = compile_query(dataset, query)
         request, refusal = compiled.identity, refusal_of(dataset)
@@ -162,12 +181,21 @@ async def answer(
     name = answer_name(analyst, query.query_id)
     stored = None
     if not query.quote:
-        stored = answer_to_bytes(_digest(query, request), value)
+        digest = _digest(query, request)
+        stored = answer_to_bytes(digest, value)
         dataset.draft.put(StateTable.ANSWER, name, stored)
+        if is_repeat(reply) and as_of == dataset.accounts.changes:
+            _keep(dataset, analyst, query, KnownReply.of(digest, value, query.query_id))
     dataset.draft.release(
         outgoing_of(dataset.name, name, value, is_stored=not query.quote, asked_ms=asked_ms)
     )
     return reply, stored
+
+
+def _keep(dataset: Dataset, analyst: str, query: QueryFields, reply: KnownReply) -> None:
+    words = words_of(analyst, query)
+    if words is not None and dataset.mechanism.repeats_alike:
+        dataset.known_replies.keep(words, dataset.accounts.changes, reply)
 
 
 async def _reply(replying: ReplyMaker, compiled: Compiled) -> Answer:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from stream_dp.core.budget.accountant import UNITS, Charge, summed
 from stream_dp.core.mechanism import Quote, dearest
 from stream_dp.core.outcome import (
+    Answered,
     Difficulty,
     Outcome,
     Path,
@@ -33,7 +34,7 @@ from stream_dp.messages import (
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.records import plain
 from stream_dp.pipeline.queries.usefulness import Precision, use_fields
-from stream_dp.profiles.answer_fields import Released
+from stream_dp.profiles.answer_fields import Released, fields_of_count
 
 _FELL_SHORT: Final = (
     "what the query may take did not suffice for the error that it asks for; the error bar says how far off "
@@ -116,6 +117,13 @@ class ReplyMaker:
         """
         if isinstance(outcome, Refused):
             return self.refused(outcome, asked)
+        alike, of = self.dataset.known_replies.alike(self.dataset.accounts.changes), None
+        if isinstance(outcome, Answered) and not charges and not growth and self._is_plain(outcome):
+            # It has all but its id and its numbers in common with others.
+            of = asked.window, self.analyst, outcome.path, outcome.confidence, note
+            if of in alike:
+                own = {"query_id": self.query.query_id, **fields_of_count(outcome)}
+                return alike[of].model_copy(update=own)
         fell_short = _FELL_SHORT if _fell_short(asked, outcome.path, charges) else None
         of_persons = _PERSONS if self._counts_persons(asked) else None
         useful, why = self._use(asked, outcome)
@@ -123,7 +131,15 @@ class ReplyMaker:
         facts = {**self._facts(asked, outcome.path, charges, note, growth), **useful}
         facts["least_cell"] = self.dataset.definition.least_cell
         released = Released(self.dataset.universe, self.query, facts)
-        return released.answer(answer_kind(self.query, asked), outcome)
+        made = released.answer(answer_kind(self.query, asked), outcome)
+        if of is not None:
+            alike[of] = made
+        return made
+
+    def _is_plain(self, outcome: Answered) -> bool:
+        """Whether it is a count in a data set where all rows count and that does not say what it aims at."""
+        aim = self.dataset.accounts.unasked.aim
+        return self.query.kind == "predicate" and outcome.among is None and aim is None
 
     def quoted(self, asked: AnyQuery, quote: Quote, note: str | None) -> Answer:
         """Makes a quote, or the refusal that an answer would be.

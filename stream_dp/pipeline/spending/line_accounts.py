@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TypedDict
 
@@ -47,6 +48,7 @@ class LineAccounts:
         limits: How fast analysts may ask and spend.
         unasked: What queries take that say neither an error nor a price.
         window_facts: What answers about a window said last to an analyst. Empty again with each change.
+        changes: How often anything has changed that replies follow from, see ``changed``.
     """
 
     def __init__(self, engine: Engine, draft: Draft) -> None:
@@ -65,6 +67,7 @@ class LineAccounts:
         self.limits = AnalystLimits(facts, draft.note)
         self.unasked = Unasked(aim_of(definition.accuracy), facts, draft.note)
         self.window_facts: dict[tuple[range, str], WindowFacts] = {}
+        self.changes = 0
 
     # ------------------------------------------------------------ what is left
 
@@ -122,13 +125,18 @@ class LineAccounts:
         """Returns whether charges would pass what their payer may spend now."""
         return self.paying.lacking(payer, summed(charges)) is not None
 
-    @contextlib.contextmanager
-    def asked_by(self, analyst: str | None) -> Iterator[None]:
+    def asked_by(self, analyst: str | None) -> AbstractContextManager[None]:
         """Has looks planned in this context within what may be spent, and may be spent unasked.
 
         Args:
             analyst: Who asks; None for what the data set measures on its own account.
         """
+        if not self.paying.bounds and self.unasked.aim is None:
+            return contextlib.nullcontext()
+        return self._within_rooms(analyst)
+
+    @contextlib.contextmanager
+    def _within_rooms(self, analyst: str | None) -> Iterator[None]:
         mechanism = self._engine.mechanism
         if self.paying.bounds:
             payer = OWN if analyst is None else Payer(analyst, analyst)
@@ -147,7 +155,7 @@ class LineAccounts:
         """Drafts what is allowed to whom from now on. Nothing is drafted of what is so already."""
         if (rules.analysts, rules.owner) != (self.paying.analysts, self.paying.owner):
             self._draft.write_ledger("analysts", self.paying.change(rules))
-            self.window_facts.clear()
+            self.changed()
 
     # ------------------------------------------------------------ the record in hand
 
@@ -191,7 +199,7 @@ class LineAccounts:
         """Drafts the line of the next phase, of which nothing is spent."""
         self._draft.put(StateTable.SPENT, len(self.spent), b"0 0")
         self.spent.append((0, 0))
-        self.window_facts.clear()
+        self.changed()
 
     def charge(
         self, payer: Payer | None, charges: Sequence[Charge], *, asked: bool, unasked: bool
@@ -226,6 +234,14 @@ class LineAccounts:
         """Says that the journal has charges."""
         for block, units in self._with(charges).items():
             self.spent[block] = units
+        self.changed()
+
+    def changed(self) -> None:
+        """Says that what was said to analysts holds no more.
+
+        A phase opens, a look is charged, rows are erased, or other rules are in force.
+        """
+        self.changes += 1
         self.window_facts.clear()
 
     def _with(self, charges: Sequence[Charge]) -> dict[int, tuple[int, int]]:

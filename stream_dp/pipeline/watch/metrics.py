@@ -28,6 +28,7 @@ from prometheus_client.core import (
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.share_bounds import OWNER
+from stream_dp.core.outcome import Difficulty, Path
 from stream_dp.messages import INPUTS, Answer, NoisyAnswer, RefusedAnswer
 from stream_dp.pipeline.intake.records import Outgoing, Record
 from stream_dp.pipeline.watch.health import MOVED
@@ -136,6 +137,10 @@ class Metrics:
             self._refusals(reply.dataset, reply.reason.code).inc()
         elif isinstance(reply, NoisyAnswer):
             self._answers(reply.dataset, reply.difficulty, reply.path).inc()
+
+    def repeated(self, dataset: str) -> None:
+        """Counts an answer that is known from the one before."""
+        self._answers(dataset, Difficulty.EASY.value, Path.REPEAT.value).inc()
 
     def batch(self, dataset: str) -> None:
         """Counts a batch that was taken in or refused."""

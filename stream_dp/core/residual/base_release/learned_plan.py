@@ -78,7 +78,7 @@ class LearnedPlan:
             charges: What it has paid, or what it will.
             paid: Whether it has.
         """
-        if not self._grows or query.fresh:
+        if not (charges or self.is_growth_due) or not self._grows or query.fresh:
             return []
         bought, n_phases, looks = self._state.bought, len(self._state.belief), []
         open_ = {c.block: 0 if paid else c.rho for c in charges}
@@ -88,7 +88,7 @@ class LearnedPlan:
             for block in due:
                 tried = (self._grown(block, *one, open_[block]) for one in self._larger(block))
                 looks.append(next(filter(None, tried), None))
-        if not looks and n_phases == 1 and is_many(self.demand.total(1)):
+        if not looks and self.is_growth_due:
             # As if a phase opened, for nobody knows whether another one will.
             choice = self._choice_now()
             part = 0.0 if choice.scarce else PAID
@@ -112,6 +112,11 @@ class LearnedPlan:
         return _drawable(
             [self._grown(block, self._large(choice, block), 0.0, 0) for block in blocks]
         )
+
+    @property
+    def is_growth_due(self) -> bool:
+        """Whether it is to be looked at the next query, whatever it pays, what more to measure."""
+        return self._grows and len(self._state.belief) == 1 and is_many(self.demand.total(1))
 
     @property
     def _grows(self) -> bool:

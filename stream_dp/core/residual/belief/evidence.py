@@ -295,13 +295,28 @@ class Evidence:
         self._tables = tables
         self._opening = opening
         self._counts = counts
-        self.values, self.variances = self.by_tables()
+        self._values: Floats | None = (
+            None  # without counts they follow from the view, if they are needed
+        )
+        self._variances: Floats | None = None
         if counts:
-            self.values, self.variances = self._with_counts(), self.variances_by_block.sum(axis=1)
+            self._values, self._variances = self._with_counts(), self.variances_by_block.sum(axis=1)
 
     @property
     def n_rows(self) -> float:
         return self.view.n_rows
+
+    @property
+    def values(self) -> Floats:
+        if self._values is None:
+            self._values = self.form.values(self.view)
+        return self._values
+
+    @property
+    def variances(self) -> Floats:
+        if self._variances is None:
+            self._variances = self.view.variance(self.form.norms)
+        return self._variances
 
     @cached_property
     def package(self) -> Package:
@@ -412,7 +427,7 @@ class Evidence:
         return self.form.total(self.view.likely)
 
     def _with_counts(self) -> Floats:
-        values = self.values
+        values = self.form.values(self.view)
         for block, count in self._counts.items():
             here = range(block, block + 1)
             from_tables = self.form.values(self._tables.view(self.form.attributes, here))

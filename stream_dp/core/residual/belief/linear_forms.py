@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -46,6 +46,12 @@ MAX_SPECTRUM = 2**22
 """Most entries of a spectrum that is worth building: 32 MiB. Three attributes of 160 cells, or 13 of 2."""
 
 _NEGLIGIBLE = 1e-20
+
+_MOST_FORMS = 4096
+"""Forms of conditions that are kept, because each is asked for several times."""
+
+_KEPT_CELLS = 4096
+"""The most cells of such a condition."""
 
 
 @cache
@@ -423,13 +429,23 @@ def form_of(query: LinearQuery, shape: tuple[int, ...]) -> Form:
         shape: Sizes of all attributes of the universe.
     """
     predicate = query.predicate
+    conjunction = None
     if not query.group_by:
-        if predicate.factors is not None:
-            return Conjunction(predicate.attributes, predicate.factors, shape=shape)
-        outside = factors_of(~predicate.mask)
-        if outside is not None:
-            return Conjunction(predicate.attributes, outside, complement=True, shape=shape)
-    return TableForm(predicate, query.group_by, shape)
+        is_small = predicate.n_cells <= _KEPT_CELLS
+        conjunction = (_kept_conjunction_of if is_small else _conjunction_of)(predicate, shape)
+    return conjunction or TableForm(predicate, query.group_by, shape)
+
+
+def _conjunction_of(predicate: Predicate, shape: tuple[int, ...]) -> Conjunction | None:
+    if predicate.factors is not None:
+        return Conjunction(predicate.attributes, predicate.factors, shape=shape)
+    outside = factors_of(~predicate.mask)
+    if outside is None:
+        return None
+    return Conjunction(predicate.attributes, outside, complement=True, shape=shape)
+
+
+_kept_conjunction_of = lru_cache(_MOST_FORMS)(_conjunction_of)
 
 
 @cache
