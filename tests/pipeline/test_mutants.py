@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stream_dp.pipeline.rows.block_cache import StoredBlocks
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.parameters import erased_blocks
@@ -35,6 +34,7 @@ from stream_dp.pipeline.rows.person_allowance import UsedUnits
 from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.pipeline.rows.row_times import Gathering, Times
 from stream_dp.pipeline.rows.sealed_blocks import SealedBlocks
+from stream_dp.pipeline.rows.stored_blocks import StoredBlocks
 from stream_dp.pipeline.spending.payers import PayingAnalysts
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.pipeline.worker import Worker
@@ -295,7 +295,7 @@ def rows_are_erased_in_a_later_commit(patch: pytest.MonkeyPatch, world: Any) -> 
 def _nothing_is_known_to_be_erased(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BudgetAllocator, "erased", 0)
     patch.setattr(Blocks, "erase", lambda self, n_blocks: None)
-    patch.setattr(StoredBlocks, "erase", lambda self, n_blocks: None)
+    patch.setattr(StoredBlocks, "erase", lambda self, names: None)
 
 
 @mutant("P8", ERASED)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from stream_dp.core.rows.slabs import SlabIndex
 from stream_dp.errors import Fenced
 from stream_dp.pipeline.intake.records import Releasable
 from stream_dp.pipeline.journal import checkpoint_rounds, journal
@@ -23,10 +24,10 @@ from stream_dp.pipeline.journal.owned_partition import Owned, Superseded
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.kafka.topic_log import LogEntry
-from stream_dp.pipeline.rows import private_values
+from stream_dp.pipeline.rows import private_values, stored_blocks
 from stream_dp.pipeline.rows.private_values import Keeper
-from stream_dp.state import ids
-from stream_dp.state.private_names import Named, unsalted
+from stream_dp.state import ids, private_names
+from stream_dp.state.private_names import Named, name_of
 from stream_dp.state.schema import State
 from tests.pipeline import scenarios, simulator
 from tests.pipeline.fakes import FakeKept, FakeLog, FakeRows
@@ -264,42 +265,49 @@ def a_private_value_is_kept_after_its_commit(patch: pytest.MonkeyPatch) -> None:
             await put(self, values, **named)
 
         self.later = asyncio.create_task(slowly())  # type: ignore[attr-defined]
-        return [(0,) for _ in values]
+        return [tuple(range(len(parts))) for _, parts in values]
 
-    async def hasty(self: Keeper, dataset: str, *values: bytes) -> Any:
+    async def hasty(self: Keeper, dataset: str, values: Any) -> Any:
         with pytest.MonkeyPatch.context() as within:
             within.setattr(FakeKept, "put", later)
-            return await keep(self, dataset, *values)
+            return await keep(self, dataset, values)
 
     patch.setattr(Keeper, "keep", hasty)
 
 
 def a_private_value_is_believed_without_its_name(patch: pytest.MonkeyPatch) -> None:
     async def find(self: Keeper, dataset: str, named: Named) -> bytes | None:
-        assert self._view is not None
-        kept = await self._view.kept(dataset, named.name)
-        kept = await self._on_topic(dataset, named) if kept is None else kept
-        return None if kept is None else unsalted(kept)
+        (found,) = await self.parts(dataset, [(named, 0)])
+        return found
 
     patch.setattr(Keeper, "find", find)
+    patch.setattr(stored_blocks, "_is_named", lambda *_: True)
+
+
+class _Believing(SlabIndex):
+    def has(self, place: int, stored: bytes) -> bool:
+        del place, stored
+        return True
+
+
+def a_column_is_believed_without_its_digest(patch: pytest.MonkeyPatch) -> None:
+    for module in (private_values, stored_blocks):
+        patch.setattr(module, "SlabIndex", _Believing)
 
 
 def a_private_value_has_the_name_of_its_number(patch: pytest.MonkeyPatch) -> None:
     """As phases have: a worker that was followed puts another one under the same name."""
-    keep, numbers = Keeper.keep, dict[tuple[int, str], int]()
+    keep, numbers, names = Keeper.keep, dict[tuple[int, str], int](), dict[bytes, bytes]()
 
-    async def numbered(self: Keeper, dataset: str, *values: bytes) -> Any:
-        found = []
-        for value in values:
+    async def numbered(self: Keeper, dataset: str, values: Any) -> Any:
+        for first, *_ in values:
             number = numbers[id(self), dataset] = numbers.get((id(self), dataset), 0) + 1
-            name = number.to_bytes(16)
-            with pytest.MonkeyPatch.context() as within:
-                within.setattr(private_values, "name_of", lambda _, name=name: name)
-                found += await keep(self, dataset, value)
-        return found
+            names[first] = number.to_bytes(16)
+        return await keep(self, dataset, values)
 
     patch.setattr(Keeper, "keep", numbered)
-    a_private_value_is_believed_without_its_name(patch)
+    for module in (private_values, stored_blocks, private_names):
+        patch.setattr(module, "name_of", lambda first: names.get(first) or name_of(first))
 
 
 # ---------------------------------------------------------------- broken copies: rounds and cuts
@@ -451,7 +459,8 @@ def a_take_over_asks_for_the_end_of_the_journal_once(patch: pytest.MonkeyPatch) 
         (an_answer_of_redis_is_not_compared_with_its_digest, 6),
         (a_look_is_taken_before_its_charge_is_acknowledged, 1),
         (a_private_value_is_kept_after_its_commit, 1),
-        (a_private_value_is_believed_without_its_name, 20),
+        (a_private_value_is_believed_without_its_name, 51),
+        (a_column_is_believed_without_its_digest, 14),
         (a_private_value_has_the_name_of_its_number, 1),
         (it_is_cut_below_a_round_that_is_not_finished, 12),
         (it_is_cut_below_the_end_of_a_round, 1),
