@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # Compiled modules are kept: hundreds of processes start in the tests, and each would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-daily test test-all test-tools test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-state bench-start bench-peers bench-questions lock-peers soak audit clean
+.PHONY: help demo demo-daily test test-all test-tools test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-looks bench-state bench-start bench-peers bench-questions lock-peers soak audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -95,6 +95,9 @@ dashboard: $(VENV)/dev.stamp  ## Grafana's two, from deploy/grafana/generate.py
 bench-counters: $(VENV)/dev.stamp  ## Rows off a topic of yours, by one counter and by two
 	$(BIN)/python benchmarks/counters.py
 
+bench-looks: $(VENV)/dev.stamp  ## Looks at columns in Redis, in files and on a Dask cluster, beside DuckDB
+	$(BIN)/python benchmarks/looks.py
+
 bench-state: $(VENV)/dev.stamp  ## What rows, answers, phases and persons take in Kafka, Redis and the worker
 	$(BIN)/python benchmarks/state.py
 
@@ -111,7 +114,7 @@ audit: $(VENV)/dev.stamp  ## Lower bounds on epsilon, measured through the worke
 
 lock:  ## Pin the requirements again, with hashes
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) --all-extras --group test --group check --group docs -o requirements/dev.txt
-	$(BIN)/uv pip compile pyproject.toml $(LOCK) -c requirements/dev.txt -o requirements/worker.txt
+	$(BIN)/uv pip compile pyproject.toml $(LOCK) -c requirements/dev.txt --extra arrow --extra cluster --extra s3 -o requirements/worker.txt
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) -c requirements/dev.txt --extra embedded -o requirements/demo.txt
 	echo hatchling | $(BIN)/uv pip compile - $(LOCK) -c requirements/dev.txt -o requirements/build.txt
 
