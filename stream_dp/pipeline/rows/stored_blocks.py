@@ -337,10 +337,10 @@ def _is_named(name: bytes, stored: bytes) -> bool:
 def _groups(steps: Sequence[_Step]) -> list[list[_Step]]:
     """Steps that are read at once, in order."""
     groups: list[list[_Step]] = []
-    n_bytes = _AHEAD_BYTES
+    n_bytes = 0
     for step in steps:
         n_bytes += step.n_bytes
-        if n_bytes > _AHEAD_BYTES:
+        if n_bytes > _AHEAD_BYTES or not groups:
             groups.append([])
             n_bytes = step.n_bytes
         groups[-1].append(step)
