@@ -88,8 +88,8 @@ class Keeper:
         # Not the threads of looks: these wait for what is read here.
         self._threads = ThreadPoolExecutor(_FILES_AT_ONCE) if files is not None else None
         self._heartbeat = context.heartbeat
-        # Offsets of parts, by key: of values that are not where they were.
-        self._moved: dict[bytes, Sequence[int]] = {}
+        # Offsets of parts, by key and number: of values that are not where they were.
+        self._moved: dict[bytes, Mapping[int, int]] = {}
 
     async def keep(self, dataset: str, values: Sequence[Sequence[bytes]]) -> list[Named]:
         """Keeps values; returns how a commit names each.
@@ -133,7 +133,7 @@ class Keeper:
         """Returns the first part of a value. None if it is on the topic no more. Private."""
         for on_topic in (False, True):
             (found,) = await self.parts(dataset, [(named, 0)], on_topic=on_topic)
-            if found is not None and name_of(found) == named.name:
+            if found is None or name_of(found) == named.name:
                 return found
         return None
 
@@ -148,7 +148,9 @@ class Keeper:
             assert index is not None, "a secret has one part"
             for on_topic in (False, True):
                 (part,) = await self.parts(dataset, [(named, number)], on_topic=on_topic)
-                if part is not None and index.has(number, part):
+                if part is None:
+                    return None
+                if index.has(number, part):
                     found.append(part)
                     break
             else:
@@ -173,12 +175,18 @@ class Keeper:
             names = [part_name(places[at][0].name, places[at][1]) for at in kept]
             for at, part in zip(kept, await self._view.kept(dataset, names), strict=True):
                 found[at] = part
+        searched = False
         for at in kept:
             named, number = places[at]
             if found[at] is None:
-                part = found[at] = await self._on_topic(dataset, named, number)
+                part = await self._on_topic(dataset, named, number)
+                if part is None and not searched:
+                    searched = True
+                    await self._search(dataset)
+                    part = await self._on_topic(dataset, named, number)
                 if part is not None and self._view is not None:
                     self._view.keep(dataset, part_name(named.name, number), part)
+                found[at] = part
         for at, part in (await self._in_files(dataset, places)).items():
             found[at] = part
         return found
@@ -212,27 +220,23 @@ class Keeper:
 
     async def _on_topic(self, dataset: str, named: Named, number: int) -> bytes | None:
         key = _key(dataset, named.name)
-        part = await self._fetch(key, number, self._moved.get(key, named.offsets))
-        if part is None:
-            # A topic that was restored from a copy has the same keys at other offsets.
-            _log.warning(
-                "data set %s: a private value is not where it was on the topic of blocks, so all of its "
-                "partition is read",
-                dataset,
-            )
-            parts = partial(self._kept.parts, dataset, beat=self._heartbeat.beat)
-            found, _ = await patiently(parts, _READING)
-            self._moved |= {one: [at for _, at in sorted(of.items())] for one, of in found.items()}
-            if key in found:
-                part = await self._fetch(key, number, self._moved[key])
-        return part
-
-    async def _fetch(self, key: bytes, number: int, offsets: Sequence[int]) -> bytes | None:
-        if number >= len(offsets):
+        offset = self._moved.get(key, dict(enumerate(named.offsets))).get(number)
+        if offset is None:
             return None
-        part = await patiently(partial(self._kept.fetch, key, number, offsets[number]), _READING)
+        part = await patiently(partial(self._kept.fetch, key, number, offset), _READING)
         self._heartbeat.beat()
         return part
+
+    async def _search(self, dataset: str) -> None:
+        """Finds where all is: a topic that was restored from a copy has the same keys at other offsets."""
+        _log.warning(
+            "data set %s: a private value is not where it was on the topic of blocks, so all of its "
+            "partition is read",
+            dataset,
+        )
+        parts = partial(self._kept.parts, dataset, beat=self._heartbeat.beat)
+        found, _ = await patiently(parts, _READING)
+        self._moved |= found
 
     async def drop(self, dataset: str, gone: Iterable[Named]) -> None:
         """Erases values."""

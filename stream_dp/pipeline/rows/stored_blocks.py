@@ -281,12 +281,11 @@ class StoredBlocks:
 
     def _sure(self, place: _Place, stored: bytes | None, is_it: Callable[[bytes], bool]) -> bytes:
         """What was read, if it is what was meant; else what the topic has."""
-        if stored is not None and is_it(stored):
-            return stored
-        (again,) = self._fetched([place], on_topic=True)
-        if again is None or not is_it(again):
+        if stored is not None and not is_it(stored):
+            (stored,) = self._fetched([place], on_topic=True)
+        if stored is None or not is_it(stored):
             raise RowsGone(self.dataset, place.block + 1)
-        return again
+        return stored
 
     def _keep(self, key: ColumnKey, column: Any, n_bytes: int) -> None:
         self._cache.put(key, column, n_bytes)
