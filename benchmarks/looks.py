@@ -2,8 +2,8 @@
 
     python benchmarks/looks.py [--rows N] [--folder FOLDER] [--draw FILE]
 
-Rows have 64 attributes: 60 of 4 cells, 2 of 60 and 2 of 12. Every way reads from its store each time and gives
-the same tables. Times are the least of three rounds: CPU of this process with its threads, and wall time.
+Rows have 64 attributes: 60 of 4 cells, 2 of 60 and 2 of 12. Every way reads from its store each time, and
+gives the same tables. Times are the least of three rounds: CPU of this process with its threads, and wall time.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ LOOKS: Final[dict[str, tuple[tuple[int, ...], bool, int | None]]] = {
     "persons, 4 x 4": ((3, 7), True, None),
 }
 TWO: Final = "2, 4 x 4"
+NOBODY: Final[Any] = None
+"""The topic, which nobody reads here."""
 
 Layers = tuple[Named, ...]
 Took = tuple[float, float]
@@ -137,7 +139,7 @@ class Engine:
         )
         asked = [TableAsked(attributes, block, measured) for block in range(self._rows.n_blocks)]
         async with stored.readable():
-            return await asyncio.to_thread(lambda: sum(stored.tables(asked)))
+            return await asyncio.to_thread(lambda: np.sum(list(stored.tables(asked)), axis=0))
 
 
 class DuckDb:
@@ -186,7 +188,7 @@ async def in_redis(rows: Rows) -> AsyncIterator[tuple[Engine, Callable[[], float
         context = Context()
         view = RedisView(addresses.redis_url, prefix="bench", journal="journal")
         follower = RedisFollower(view, lambda _: None, context)
-        keeper = Keeper(None, context, follower)  # type: ignore[arg-type] - Redis has all of it
+        keeper = Keeper(NOBODY, context, follower)
         named: list[tuple[Layers, Layers]] = []
         for slabs in rows.slabs():
             layers = []
@@ -210,7 +212,7 @@ async def in_redis(rows: Rows) -> AsyncIterator[tuple[Engine, Callable[[], float
 async def in_files(folder: Path, rows: Rows) -> tuple[list[tuple[Layers, Layers]], Any]:
     """Puts blocks into files; returns their names and what reads them."""
     files = await asyncio.to_thread(SlabFiles.opened, SlabPlace(folder.as_uri()))
-    keeper = Keeper(None, Context(), files=files)  # type: ignore[arg-type] - files have all of it
+    keeper = Keeper(NOBODY, Context(), files=files)
     named: list[tuple[Layers, Layers]] = []
     began = time.perf_counter()
     for slabs in rows.slabs():
@@ -238,7 +240,7 @@ class Table:
 
     async def fill(self, way: str, engine: Any, looks: Sequence[str] = tuple(LOOKS)) -> None:
         for look in looks:
-            wall, cpu, counts = await least(lambda look=look: engine.table(look))
+            wall, cpu, counts = await least(partial(engine.table, look))
             truth = self._truth.setdefault(look, counts)
             assert np.array_equal(truth, counts), f"{way} counts otherwise: {look}"
             self.took[way, look] = wall, cpu
@@ -289,9 +291,8 @@ async def measured(asked: argparse.Namespace, folder: Path) -> None:
     named, parts = await in_files(folder, rows)
     await table.fill("files, one thread", Engine(named, parts, rows))
     with cluster_of(folder, 2) as cluster:
-        counting_cluster.TASK_SLABS = stored_blocks.TASK_SLABS = (
-            16  # so that few rows are many tasks
-        )
+        for module in (counting_cluster, stored_blocks):
+            setattr(module, "TASK_SLABS", 16)  # noqa: B010 - so that few rows are many tasks
         await table.fill("Dask, two processes", Engine(named, parts, rows, cluster))
     names = [str(folder / DATASET / f"{one.name.hex()}.arrow") for ((one,), _) in named]
     for threads in (1, 2):
