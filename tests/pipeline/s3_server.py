@@ -48,18 +48,27 @@ def gateway() -> Path:
 class S3Server:
     """A server with one bucket, which can be killed and started again.
 
+    Args:
+        folder: Where it keeps what it has.
+        versions: Where it keeps versions of files. None if it keeps none.
+
     Attributes:
         url: The address of the bucket, for ``STREAM_DP_ROWS``.
+        port: The port on which it answers.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, versions: Path | None = None) -> None:
         self._program, self._folder = gateway(), folder
+        self._versioning: list[str] = []
+        if versions is not None:
+            versions.mkdir()
+            self._versioning = ["--versioning-dir", str(versions)]
         (folder / BUCKET).mkdir(parents=True)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+            self.port = free.getsockname()[1]
         self.url = (
-            f"s3://{BUCKET}/of/tests?endpoint_override=127.0.0.1:{self._port}"
+            f"s3://{BUCKET}/of/tests?endpoint_override=127.0.0.1:{self.port}"
             "&scheme=http&region=us-east-1"
         )
         self.start()
@@ -68,8 +77,8 @@ class S3Server:
         """Starts it, and waits until it answers."""
         self._process = subprocess.Popen(
             [
-                *(str(self._program), "--port", f"127.0.0.1:{self._port}", "--quiet"),
-                *("posix", str(self._folder)),
+                *(str(self._program), "--port", f"127.0.0.1:{self.port}", "--quiet"),
+                *("posix", *self._versioning, str(self._folder)),
             ],
             env={
                 **os.environ,
@@ -82,7 +91,7 @@ class S3Server:
         until(self._answers, "the S3 server does not answer")
 
     def _answers(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
             return True
         return False
 

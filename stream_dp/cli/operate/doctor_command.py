@@ -6,8 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -15,6 +14,7 @@ from rich.markup import escape
 
 from stream_dp.audit import Report
 from stream_dp.broker import Broker
+from stream_dp.cli.operate.doctor_finding import Finding, bad, fault_of, good, note
 from stream_dp.cli.operate.ledger_command import published, reports
 from stream_dp.cli.server_options import GivenServers, connected, unreachable, without_password
 from stream_dp.cli.shared_options import json_option
@@ -72,29 +72,17 @@ _LOSES = {
 """setting of a topic -> what a wrong value does."""
 
 
-class _Finding(NamedTuple):
-    health: Literal["good", "note", "bad"]
-    finding: str
-    fix: str = ""
-
-
-_good, _note, _bad = (partial(_Finding, health) for health in ("good", "note", "bad"))
 _COLOURS = {"good": "green", "note": "yellow", "bad": "red"}
-
-
-def _fault(error: StreamDPError) -> _Finding:
-    """Splits the sentence of an error into the fault and its fix."""
-    fault, _, fix = str(error).partition("; ")
-    return _bad(fault, fix)
 
 
 @click.command()
 @connected(operator=True)
 @json_option("Print JSON, a line for each finding.")
 def command(connection: GivenServers, as_json: bool) -> None:
-    """Check broker, topics, Redis and data sets, and print a fix for each fault.
+    """Check broker, topics, Redis, rows in files and data sets, and print a fix for each fault.
 
-    The command changes nothing. The exit code is 1 if it finds a fault.
+    The command writes one file of its own where STREAM_DP_ROWS says, and deletes it. It changes nothing else.
+    The exit code is 1 if it finds a fault.
     """
     console = Console(highlight=False, soft_wrap=True)
     faults = 0
@@ -114,18 +102,19 @@ def command(connection: GivenServers, as_json: bool) -> None:
     sys.exit(1 if faults else 0)
 
 
-def _examine(connection: GivenServers) -> Iterator[_Finding]:
+def _examine(connection: GivenServers) -> Iterator[Finding]:
     settings = worker_settings(topic_prefix=connection.topic_prefix)
     try:
         servers = connection.broker
         brokers, version = describe_broker(servers)
         topics = describe_topics(servers, connection.topics)
     except StreamDPError as error:
-        yield _fault(error)
+        yield fault_of(error)
         return
-    yield _good(f"Kafka {version} answers at {servers}")
+    yield good(f"Kafka {version} answers at {servers}")
     yield from _topics(topics, brokers, connection.topics.creating())
     yield _workers(servers, settings)
+    yield from _rows(settings)
     states: dict[str, State] = {}
     counts = {topics[role].partitions for role in (*INPUTS, *PRIVATE)}
     if len(counts) == 1 and all(state.partitions for state in topics.values()):
@@ -134,15 +123,15 @@ def _examine(connection: GivenServers) -> Iterator[_Finding]:
         try:
             yield from _datasets(connection, topics["queries"], states)
         except StreamDPError as error:
-            yield _fault(error)
+            yield fault_of(error)
 
 
 # ---------------------------------------------------------------- Kafka
 
 
-def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> Iterator[_Finding]:
+def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> Iterator[Finding]:
     if missing := [state.name for state in topics.values() if state.partitions == 0]:
-        yield _bad(f"topics are missing: {', '.join(missing)}", creating)
+        yield bad(f"topics are missing: {', '.join(missing)}", creating)
     else:
         yield from _partitions(topics)
     for role, state in topics.items():
@@ -150,38 +139,38 @@ def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> It
     kept = (topics[role] for role in ("journal", "blocks", "ledger", "batches"))
     single = [state.name for state in kept if state.replicas == 1]
     if brokers > 1 and single:
-        yield _note(
+        yield note(
             f"{', '.join(single)} have one replica on {brokers} brokers: a lost disk loses them",
             "raise their replication with kafka-reassign-partitions.sh",
         )
 
 
-def _settings_of(role: str, state: TopicState, creating: str) -> Iterator[_Finding]:
+def _settings_of(role: str, state: TopicState, creating: str) -> Iterator[Finding]:
     for setting, (found, wanted) in state.wrong.items():
         text = f"{state.name} has {setting} {found}, not {wanted}"
         if setting in state.needed(role):
             stops = ", and no worker runs" if role in PRIVATE else ""
-            yield _bad(f"{text}: {_LOSES[setting]}{stops}", creating)
+            yield bad(f"{text}: {_LOSES[setting]}{stops}", creating)
         else:
-            kind = _bad if setting == "cleanup.policy" else _note
+            kind = bad if setting == "cleanup.policy" else note
             yield kind(text, _set(state, setting, wanted))
 
 
-def _partitions(topics: Mapping[str, TopicState]) -> Iterator[_Finding]:
+def _partitions(topics: Mapping[str, TopicState]) -> Iterator[Finding]:
     counts = {topics[role].name: topics[role].partitions for role in INPUTS}
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
-        yield _bad(
+        yield bad(
             f"the input topics differ in their number of partitions: {shown}",
             f"create them again {_ANOTHER}",
         )
         return
     count = topics["queries"].partitions
-    yield _good(f"all {len(topics)} topics exist; the inputs have {count} partitions each")
+    yield good(f"all {len(topics)} topics exist; the inputs have {count} partitions each")
     for state in (topics[role] for role in PRIVATE):
         if state.partitions != count:
             more = f"kafka-topics.sh --alter --topic {state.name} --partitions {count}"
-            yield _bad(
+            yield bad(
                 f"{state.name} has {state.partitions} partitions and the inputs have {count}, so no "
                 "worker serves them",
                 more if state.partitions < count else f"create the topics again {_ANOTHER}",
@@ -193,14 +182,21 @@ def _set(topic: TopicState, setting: str, value: object) -> str:
     return f"kafka-configs.sh --alter --topic {topic.name} --add-config {setting}={value}"
 
 
-def _workers(servers: Broker, settings: WorkerSettings) -> _Finding:
+def _rows(settings: WorkerSettings) -> Iterator[Finding]:
+    if settings.rows is not None or settings.count_with is not None:
+        from stream_dp.cli.operate import row_store
+
+        yield from row_store.findings(settings)
+
+
+def _workers(servers: Broker, settings: WorkerSettings) -> Finding:
     try:
         found = workers(servers, settings.group_id)
     except StreamDPError as error:
-        return _note(f"the broker does not say whether a worker runs: {error}")
+        return note(f"the broker does not say whether a worker runs: {error}")
     if found:
-        return _good(f"{many(len(found), 'worker')} in the group {settings.group_id}")
-    return _note(
+        return good(f"{many(len(found), 'worker')} in the group {settings.group_id}")
+    return note(
         f"no worker runs: nobody has joined the group {settings.group_id}",
         "run `stream-dp worker` or `stream-dp up`",
     )
@@ -211,7 +207,7 @@ def _workers(servers: Broker, settings: WorkerSettings) -> _Finding:
 
 def _inside(
     connection: GivenServers, settings: WorkerSettings, states: dict[str, State]
-) -> list[_Finding]:
+) -> list[Finding]:
     """Checks what operators alone may read: the journal and Redis. It only reads.
 
     Args:
@@ -221,7 +217,7 @@ def _inside(
     """
     from stream_dp.cli.operate.stopped_workers import deployment
 
-    findings: list[_Finding] = []  # what there is stays when time is up
+    findings: list[Finding] = []  # what there is stays when time is up
 
     async def read(url: str) -> None:
         async with deployment(connection, idle=False) as tools:
@@ -232,17 +228,17 @@ def _inside(
         url = connection.redis_url
     except StreamDPError:
         fix = "if you are an operator, pass --redis-url to check them"
-        return [_note("the journal and Redis were not checked", fix)]
+        return [note("the journal and Redis were not checked", fix)]
     try:
         asyncio.run(asyncio.wait_for(read(url), _READING_S))
     except TimeoutError:
         fault = f"the broker has not given the journal for {_READING_S:g} seconds"
-        findings.append(_bad(fault, _RESTART))
+        findings.append(bad(fault, _RESTART))
     except UnsafeTopics:
         fault = "the journal and Redis were not checked, for a setting of a topic is not safe"
-        findings.append(_note(fault))
+        findings.append(note(fault))
     except StreamDPError as error:
-        findings.append(_fault(error))
+        findings.append(fault_of(error))
     return findings
 
 
@@ -251,47 +247,47 @@ async def _redis(
     url: str,
     settings: WorkerSettings,
     states: Mapping[str, State],
-    findings: list[_Finding],
+    findings: list[Finding],
 ) -> None:
     try:
         async with asyncio.timeout(_PATIENCE_S):
             await redis.usage()
-            findings.append(_good(f"Redis answers at {without_password(url)}"))
+            findings.append(good(f"Redis answers at {without_password(url)}"))
             for name, state in sorted(states.items()):
                 if not state.fact("moved"):
                     findings.append(await _followed(redis, name, state))
     except TimeoutError:
         fault = f"Redis accepted the connection but has not answered for {_PATIENCE_S:g} seconds"
-        findings.append(_bad(fault, _RESTART))
+        findings.append(bad(fault, _RESTART))
     except StoreUnavailable:
         fault, fix = unreachable(url, cluster=settings.redis_cluster)
         fault = f"{fault}; workers go on, and read from the topics what they would read there"
-        findings.append(_bad(fault, fix))
+        findings.append(bad(fault, fix))
     except StreamDPError as error:
         fix = "fix its access rights, or pass another --redis-url"
-        findings.append(_bad(f"Redis refuses: {error}", fix))
+        findings.append(bad(f"Redis refuses: {error}", fix))
 
 
-async def _followed(opened: View, name: str, state: State) -> _Finding:
+async def _followed(opened: View, name: str, state: State) -> Finding:
     """Says how far Redis is behind the journal, and whether what it has is right."""
     place = (await opened.place([name])).get(name)
     if place is None:
-        return _note(f"{name}: Redis has nothing of it; a worker that serves it writes it there")
+        return note(f"{name}: Redis has nothing of it; a worker that serves it writes it there")
     if await opened.state(name) is None:
-        return _note(
+        return note(
             f"{name}: what Redis has of it is wrong, and a repair of the journal could not begin with it",
             "delete its key of that name, and a worker writes it again within a minute: redis-cli --scan "
             f"--pattern '*:{name}}}:state'",
         )
     if (behind := state.number - place[0]) > 0:
-        return _note(f"{name}: Redis is {behind:,} commits behind the journal")
-    return _good(f"{name}: Redis has the {state.number:,} commits of the journal")
+        return note(f"{name}: Redis is {behind:,} commits behind the journal")
+    return good(f"{name}: Redis has the {state.number:,} commits of the journal")
 
 
 # ---------------------------------------------------------------- the journal
 
 
-async def _journal(tools: Offline, states: dict[str, State], findings: list[_Finding]) -> None:
+async def _journal(tools: Offline, states: dict[str, State], findings: list[Finding]) -> None:
     """Reads the journal as it is now, and says what of it cannot be served."""
     from stream_dp.pipeline.journal.owned_partition import OtherTopics
 
@@ -300,15 +296,15 @@ async def _journal(tools: Offline, states: dict[str, State], findings: list[_Fin
         try:
             owned, cut, problems = await _looked(journal, partition, states)
         except OtherTopics as error:
-            findings.append(_bad(*str(error).split(". ", 1)))
+            findings.append(bad(*str(error).split(". ", 1)))
             return  # all partitions say the same
         if cut:
             fix = "put the topic back if you can, or stop all workers and run: stream-dp journal repair"
-            findings.append(_bad(cut, f"{fix} --partition {partition}"))
+            findings.append(bad(cut, f"{fix} --partition {partition}"))
         findings += _cut_inputs(owned)
         for name, why in problems.items():
             fault = f"the journal has {name}, and it is not whole: {why}"
-            findings.append(_bad(fault, _way_on(why)))
+            findings.append(bad(fault, _way_on(why)))
         findings.append(_length(owned))
 
 
@@ -338,16 +334,16 @@ async def _looked(
     return owned, cut, problems
 
 
-def _cut_inputs(owned: Owned) -> Iterator[_Finding]:
+def _cut_inputs(owned: Owned) -> Iterator[Finding]:
     for place, read in owned.marks.cut.items():
         way = f"stream-dp journal repair --input {place} --apply"
-        yield _bad(
+        yield bad(
             f"{place} was read to offset {read:,} and was cut, so no worker reads it; all others are served",
             f"put the topic back if you can, and run: {way} --restored; if you cannot, run: {way}",
         )
 
 
-def _length(owned: Owned) -> _Finding:
+def _length(owned: Owned) -> Finding:
     """Says how long a partition of the journal is, and what keeps it so long."""
     entries, tail = owned.expected - owned.first, owned.expected - max(owned.begin, owned.first)
     said = (
@@ -356,17 +352,17 @@ def _length(owned: Owned) -> _Finding:
     )
     kept = sum(chain.ids.below(owned.begin) for chain in owned.chains.values())
     if entries > _LONG and kept:
-        return _note(
+        return note(
             f"{said}. It is so long because {kept:,} answers and outcomes of batches are kept",
             "see docs/operations.md, 'The length of the journal'",
         )
-    return _good(said)
+    return good(said)
 
 
-def _stopped(name: str, why: str) -> _Finding:
+def _stopped(name: str, why: str) -> Finding:
     """Says why nobody serves a data set here. That is as it should be if it has moved away."""
     said = f"{name} is stopped: {why}"
-    return _note(said) if MOVED in why else _bad(said, _way_on(why))
+    return note(said) if MOVED in why else bad(said, _way_on(why))
 
 
 def _way_on(why: str) -> str:
@@ -381,7 +377,7 @@ def _way_on(why: str) -> str:
 
 def _datasets(
     connection: GivenServers, queries: TopicState, states: Mapping[str, State]
-) -> Iterator[_Finding]:
+) -> Iterator[Finding]:
     with connection.client() as client:
         catalog, entries = published(client)
         stopped = client.stopped()
@@ -399,51 +395,51 @@ def _datasets(
             yield _compared(entries[name], states[name])
 
 
-def _prices(report: Report) -> Iterator[_Finding]:
+def _prices(report: Report) -> Iterator[Finding]:
     name = report.dataset
     for finding in report.faults[:_MOST_SHOWN]:
-        yield _bad(
+        yield bad(
             f"{name}: the published ledger has a fault: {finding}",
             f"run `stream-dp ledger verify {name}`, which shows all, and find out who wrote to the topic",
         )
     for finding in report.notes[:_MOST_SHOWN]:
-        yield _note(f"{name}: {finding}")
+        yield note(f"{name}: {finding}")
 
 
-def _compared(on_topic: Sequence[bytes], state: State) -> _Finding:
+def _compared(on_topic: Sequence[bytes], state: State) -> Finding:
     """Compares what the journal says is spent, and how its ledger goes, with the ledger on the topic."""
     from stream_dp.pipeline.repair.write_off import lacking, unlike
 
     name = state.dataset
     if count := lacking(state, on_topic):
-        return _note(
+        return note(
             f"{name}: {count:,} entries of its ledger are not on the topic yet",
             "if that does not change, start its worker again, which sends them",
         )
     if why := unlike(state, on_topic):
-        return _bad(f"{name}: {why}", _REPAIR)
-    return _good(
+        return bad(f"{name}: {why}", _REPAIR)
+    return good(
         f"{name}: the sums on the journal match its ledger, which has every entry of the topic"
     )
 
 
-def _answers(name: str, definition: Definition, queries: TopicState) -> Iterator[_Finding]:
+def _answers(name: str, definition: Definition, queries: TopicState) -> Iterator[Finding]:
     days = definition.kept_answers_days
     found, _ = queries.wrong.get("retention.ms", (TOPICS["queries"].retention_ms, ""))
     if days is None or 0 <= int(found) <= days * _DAY_MS:
         return
     kept = "for ever" if int(found) < 0 else f"for {int(found) / _DAY_MS:g} days"
-    yield _note(
+    yield note(
         f"{name}: answers are stored for at least {days} days, and {queries.name} keeps queries {kept}: one "
         "that is read again from there may be a new query, and pay again",
         _set(queries, "retention.ms", days * _DAY_MS),
     )
 
 
-def _spent(name: str, entries: Sequence[bytes]) -> _Finding:
+def _spent(name: str, entries: Sequence[bytes]) -> Finding:
     odometer = Odometer.read([json.loads(entry) for entry in entries])
     phases, most = many(len(odometer.blocks), "phase"), share(odometer.most_spent)
-    return _good(
+    return good(
         f"{name}: {phases}, {odometer.rows:,} rows, at most {most} of a phase's budget spent; its ledger is "
         f"intact ({len(entries):,} entries), and every price is right"
     )

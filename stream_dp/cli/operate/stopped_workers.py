@@ -35,7 +35,7 @@ async def deployment(connection: GivenServers, *, idle: bool = True) -> AsyncIte
 
     Args:
         connection: Where it is.
-        idle: Whether no worker of it may run.
+        idle: Whether no worker of it may run. Otherwise the store of STREAM_DP_ROWS is not needed.
 
     Raises:
         InvalidInput: Workers run.
@@ -64,10 +64,11 @@ async def deployment(connection: GivenServers, *, idle: bool = True) -> AsyncIte
             return found
 
         context = Context()
+        files = await asyncio.to_thread(files_of, settings) if idle else None
         yield Offline(
             log=log("journal"),
             rows=KafkaInputReader(broker, names),
-            keeper=Keeper(KeyedTopic(log("blocks")), context, files=files_of(settings)),
+            keeper=Keeper(KeyedTopic(log("blocks")), context, files=files),
             context=context,
             view=redis,
             outputs={role: log(role) for role in WITNESSES},

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from stream_dp.core.rows.slabs import SLOTS, Slab, SlabIndex, TableAsked
 from stream_dp.core.rows.slot_counts import Counts
-from stream_dp.errors import CorruptState, InvalidInput
+from stream_dp.errors import CorruptState, InvalidInput, ServerUnavailable
 from stream_dp.pipeline.rows.slab_files import SlabFiles, files_of
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.private_names import name_of
@@ -246,6 +246,19 @@ class CountingCluster:
                 future.release()
             self.close()
         return found
+
+    def n_processes(self) -> int:
+        """Returns the number of processes that count.
+
+        Raises:
+            ServerUnavailable: The scheduler does not answer, or refuses the certificate.
+        """
+        try:
+            return len(self._connected().nthreads())
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody counts there
+            raise ServerUnavailable(
+                f"the scheduler of STREAM_DP_COUNT_WITH does not answer ({type(error).__name__})"
+            ) from None
 
     def _connected(self) -> Any:
         if self._client is None:
