@@ -3,7 +3,8 @@
     python benchmarks/looks.py [--rows N] [--folder FOLDER] [--draw FILE]
 
 Rows have 64 attributes: 60 of 4 cells, 2 of 60 and 2 of 12. Every way reads from its store each time, and
-gives the same tables. Times are the least of three rounds: CPU of this process with its threads, and wall time.
+gives the same tables. Times are the least of three rounds: CPU of this process with its threads, and on the
+clock.
 """
 
 from __future__ import annotations
