@@ -208,7 +208,9 @@ async def test_looks_during_which_processes_are_killed_count_the_same(
 async def test_many_looks_during_which_a_process_is_killed_count_the_same(
     store: Store, cluster: CountingCluster, local: tuple[LocalCluster, Security]
 ) -> None:
-    await looked_at_while_killing(store, cluster, local[0], looks=int(os.environ.get("LOOKS", "30")))
+    await looked_at_while_killing(
+        store, cluster, local[0], looks=int(os.environ.get("LOOKS", "30"))
+    )
 
 
 async def looked_at_while_killing(

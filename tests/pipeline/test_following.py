@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from random import randbytes
 from typing import Any
 
@@ -14,7 +14,7 @@ from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.records import Decided
 from stream_dp.pipeline.journal import redis_follower
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
-from stream_dp.state.private_names import Named, name_of, salted
+from stream_dp.state.private_names import Named, name_of, part_name, salted
 from stream_dp.state.schema import ROTATED, Pair, State, StateTable
 from stream_dp.state.view import ViewChange
 from tests.view import MemoryView
@@ -55,9 +55,16 @@ class Watched(MemoryView):
         self._called("place")
         return await super().place(datasets)
 
-    async def keep(self, dataset: str, name: bytes, value: bytes, place: tuple[int, bytes]) -> None:
+    async def keep(
+        self, dataset: str, parts: Mapping[bytes, bytes], place: tuple[int, bytes]
+    ) -> None:
         self._called("keep")
-        await super().keep(dataset, name, value, place)
+        await super().keep(dataset, parts, place)
+
+
+def parts_of(value: bytes) -> dict[bytes, bytes]:
+    """A value in Redis: what stands here, and a second part."""
+    return {name_of(value): value, part_name(name_of(value), 1): b"column of " + value}
 
 
 class Owner:
@@ -99,13 +106,18 @@ class Owner:
         for value, is_erased in ((keeps, False), (erases, True)):
             if value:
                 name = name_of(value)
-                named, of = Named(name, (0,)).to_bytes(), name.hex().encode()
+                named, of = Named(name, (0, 1)).to_bytes(), name.hex().encode()
                 pairs[StateTable.KEPT, b"block " + of] = None if is_erased else named
                 pairs[StateTable.KEPT, b"gone block " + of] = named if is_erased else None
         commit = self.state.drafted(pairs)
         stored, trail = commit.to_bytes()
         self.state.apply(commit, trail)
-        return Decided(commit, trail, stored, kept={name_of(keeps): keeps} if keeps else {})
+        return Decided(commit, trail, stored, kept=parts_of(keeps) if keeps else {})
+
+    def keep(self, value: bytes, *, dataset: str = "flights") -> None:
+        """Reads a value that Redis lacks."""
+        for name, part in parts_of(value).items():
+            self.following.keep(dataset, name, part)
 
     def begins(self) -> None:
         assert self.state is not None
@@ -180,7 +192,7 @@ async def test_values_come_with_their_commit_and_go_with_the_one_that_erases_the
     rows = salted(b"rows")
     owner.commit(2, keeps=rows)
     await owner.follows()
-    assert owner.view.values["flights"] == {name_of(rows): rows}
+    assert owner.view.values["flights"] == parts_of(rows)
     owner.commit(erases=rows)
     await owner.follows()
     assert owner.view.values["flights"] == {}
@@ -235,7 +247,7 @@ async def test_what_does_not_fit_the_next_commit_is_written_anew(
     owner.commit(3)
     await owner.follows()
     assert owner.is_followed
-    assert owner.view.values["flights"].keys() <= {name_of(rows)}
+    assert owner.view.values["flights"].keys() <= parts_of(rows).keys()
     owner.commit(2)
     await owner.follows()
     assert owner.is_followed
@@ -252,7 +264,7 @@ async def test_what_is_put_in_place_meanwhile_does_not_stay_for_longer_than_a_mi
     fault(owner.view)
     await owner.compares()
     assert owner.is_followed
-    assert owner.view.values["flights"].keys() <= {name_of(rows)}
+    assert owner.view.values["flights"].keys() <= parts_of(rows).keys()
 
 
 async def test_where_it_is_as_it_was_left_nothing_is_written(owner: Owner) -> None:
@@ -391,10 +403,12 @@ async def test_nothing_is_read_from_there_while_it_is_away(owner: Owner) -> None
     owner.commit(keeps=rows)
     await owner.follows()
     assert await owner.following.answers("flights", [pair]) == {pair: b"answer 0"}
-    assert await owner.following.kept("flights", name_of(rows)) == rows
+    names = [*reversed(parts_of(rows)), b"of nothing"]
+    found = [parts_of(rows).get(name) for name in names]
+    assert await owner.following.kept("flights", names) == found
     owner.view.down = True
     assert await owner.following.answers("flights", [pair]) == {}
-    assert await owner.following.kept("flights", name_of(rows)) is None
+    assert await owner.following.kept("flights", names) == [None] * 3
     owner.commit()
     await asyncio.sleep(0.01)
     owner.view.down = False
@@ -413,7 +427,7 @@ async def test_a_server_that_does_not_answer_in_time_is_not_waited_for(
     monkeypatch.setattr(owner.view, "kept", hangs)
     monkeypatch.setattr(owner.view, "answers", hangs)
     async with asyncio.timeout(5):
-        assert await owner.following.kept("flights", b"name") is None
+        assert await owner.following.kept("flights", [b"name", b"other"]) == [None, None]
         assert await owner.following.answers("flights", []) == {}
 
 
@@ -425,11 +439,12 @@ async def test_values_that_it_lacked_are_kept_while_they_are_named(owner: Owner)
     owner.commit(keeps=rows)
     await owner.follows()
     owner.view.values.clear()
-    owner.following.keep("flights", name_of(rows), rows)
-    owner.following.keep("flights", b"erased", b"rows")
-    owner.following.keep("trains", b"of others", b"rows")
+    owner.keep(rows)
+    owner.keep(b"erased")
+    owner.keep(b"of others", dataset="trains")
     await owner.follows()
-    assert owner.view.values == {"flights": {name_of(rows): rows}}
+    assert owner.view.values == {"flights": parts_of(rows)}
+    assert owner.view.calls.count("keep") == 1, "all parts in one round trip"
 
 
 async def test_a_value_waits_for_the_commit_that_names_it(owner: Owner) -> None:
@@ -438,12 +453,12 @@ async def test_a_value_waits_for_the_commit_that_names_it(owner: Owner) -> None:
     owner.commit()
     await owner.follows()
     decided = owner.decide(keeps=rows)
-    owner.following.keep("flights", name_of(rows), rows)
+    owner.keep(rows)
     await owner.follows()
     assert owner.view.values["flights"] == {}
     owner.following.follow([decided])
     await owner.follows()
-    assert owner.view.values["flights"] == {name_of(rows): rows}
+    assert owner.view.values["flights"] == parts_of(rows)
 
 
 @pytest.mark.parametrize("is_written", [True, False])
@@ -461,7 +476,7 @@ async def test_values_of_a_commit_that_a_rewrite_has_are_kept_after_it(
     owner.following.follow([decided])
     await owner.follows()
     assert owner.is_followed
-    assert owner.view.values["flights"] == {name_of(rows): rows}
+    assert owner.view.values["flights"] == parts_of(rows)
 
 
 async def test_no_more_values_wait_than_there_is_room_for(

@@ -904,7 +904,7 @@ def rows_of_an_old_phase_are_read(patch: pytest.MonkeyPatch) -> None:
         transcript = state.numbered(StateTable.TRANSCRIPT)
         at = next(at for at, entry in enumerate(transcript) if entry[:1] == ENTRY)
         return {
-            (StateTable.KEPT, b"block 1"): stored,
+            (StateTable.KEPT, b"block 1 0"): stored,
             (StateTable.TRANSCRIPT, b"%d" % at): ENTRY + b"0 1",
         }
 
