@@ -41,7 +41,7 @@ GROUPS = {
         "worker": "Run a worker against your own Kafka and Redis.",
         "gateway": "Let tools that know Postgres ask: psql, Superset, Grafana, JDBC.",
         "topics": "Create the topics.",
-        "doctor": "Find faults of broker, topics and Redis, and say how to fix them.",
+        "doctor": "Find faults of broker, topics, Redis and rows in files, and say how to fix them.",
         "ledger": "Show who charged what, and check every price.",
         "journal": "Go on after the journal or an input was cut.",
     },

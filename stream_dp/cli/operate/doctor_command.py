@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from stream_dp.audit import Report
 from stream_dp.broker import Broker
-from stream_dp.cli.operate.doctor_finding import Finding, bad, fault_of, good, note
+from stream_dp.cli.operate.doctor_finding import DoctorFinding, bad, fault_of, good, note
 from stream_dp.cli.operate.ledger_command import published, reports
 from stream_dp.cli.server_options import GivenServers, connected, unreachable, without_password
 from stream_dp.cli.shared_options import json_option
@@ -102,7 +102,7 @@ def command(connection: GivenServers, as_json: bool) -> None:
     sys.exit(1 if faults else 0)
 
 
-def _examine(connection: GivenServers) -> Iterator[Finding]:
+def _examine(connection: GivenServers) -> Iterator[DoctorFinding]:
     settings = worker_settings(topic_prefix=connection.topic_prefix)
     try:
         servers = connection.broker
@@ -129,7 +129,9 @@ def _examine(connection: GivenServers) -> Iterator[Finding]:
 # ---------------------------------------------------------------- Kafka
 
 
-def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> Iterator[Finding]:
+def _topics(
+    topics: Mapping[str, TopicState], brokers: int, creating: str
+) -> Iterator[DoctorFinding]:
     if missing := [state.name for state in topics.values() if state.partitions == 0]:
         yield bad(f"topics are missing: {', '.join(missing)}", creating)
     else:
@@ -145,7 +147,7 @@ def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> It
         )
 
 
-def _settings_of(role: str, state: TopicState, creating: str) -> Iterator[Finding]:
+def _settings_of(role: str, state: TopicState, creating: str) -> Iterator[DoctorFinding]:
     for setting, (found, wanted) in state.wrong.items():
         text = f"{state.name} has {setting} {found}, not {wanted}"
         if setting in state.needed(role):
@@ -156,7 +158,7 @@ def _settings_of(role: str, state: TopicState, creating: str) -> Iterator[Findin
             yield kind(text, _set(state, setting, wanted))
 
 
-def _partitions(topics: Mapping[str, TopicState]) -> Iterator[Finding]:
+def _partitions(topics: Mapping[str, TopicState]) -> Iterator[DoctorFinding]:
     counts = {topics[role].name: topics[role].partitions for role in INPUTS}
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
@@ -182,14 +184,14 @@ def _set(topic: TopicState, setting: str, value: object) -> str:
     return f"kafka-configs.sh --alter --topic {topic.name} --add-config {setting}={value}"
 
 
-def _rows(settings: WorkerSettings) -> Iterator[Finding]:
+def _rows(settings: WorkerSettings) -> Iterator[DoctorFinding]:
     if settings.rows is not None or settings.count_with is not None:
         from stream_dp.cli.operate import row_store
 
         yield from row_store.findings(settings)
 
 
-def _workers(servers: Broker, settings: WorkerSettings) -> Finding:
+def _workers(servers: Broker, settings: WorkerSettings) -> DoctorFinding:
     try:
         found = workers(servers, settings.group_id)
     except StreamDPError as error:
@@ -207,7 +209,7 @@ def _workers(servers: Broker, settings: WorkerSettings) -> Finding:
 
 def _inside(
     connection: GivenServers, settings: WorkerSettings, states: dict[str, State]
-) -> list[Finding]:
+) -> list[DoctorFinding]:
     """Checks what operators alone may read: the journal and Redis. It only reads.
 
     Args:
@@ -217,7 +219,7 @@ def _inside(
     """
     from stream_dp.cli.operate.stopped_workers import deployment
 
-    findings: list[Finding] = []  # what there is stays when time is up
+    findings: list[DoctorFinding] = []  # what there is stays when time is up
 
     async def read(url: str) -> None:
         async with deployment(connection, idle=False) as tools:
@@ -247,7 +249,7 @@ async def _redis(
     url: str,
     settings: WorkerSettings,
     states: Mapping[str, State],
-    findings: list[Finding],
+    findings: list[DoctorFinding],
 ) -> None:
     try:
         async with asyncio.timeout(_PATIENCE_S):
@@ -268,7 +270,7 @@ async def _redis(
         findings.append(bad(f"Redis refuses: {error}", fix))
 
 
-async def _followed(opened: View, name: str, state: State) -> Finding:
+async def _followed(opened: View, name: str, state: State) -> DoctorFinding:
     """Says how far Redis is behind the journal, and whether what it has is right."""
     place = (await opened.place([name])).get(name)
     if place is None:
@@ -287,7 +289,7 @@ async def _followed(opened: View, name: str, state: State) -> Finding:
 # ---------------------------------------------------------------- the journal
 
 
-async def _journal(tools: Offline, states: dict[str, State], findings: list[Finding]) -> None:
+async def _journal(tools: Offline, states: dict[str, State], findings: list[DoctorFinding]) -> None:
     """Reads the journal as it is now, and says what of it cannot be served."""
     from stream_dp.pipeline.journal.owned_partition import OtherTopics
 
@@ -334,7 +336,7 @@ async def _looked(
     return owned, cut, problems
 
 
-def _cut_inputs(owned: Owned) -> Iterator[Finding]:
+def _cut_inputs(owned: Owned) -> Iterator[DoctorFinding]:
     for place, read in owned.marks.cut.items():
         way = f"stream-dp journal repair --input {place} --apply"
         yield bad(
@@ -343,7 +345,7 @@ def _cut_inputs(owned: Owned) -> Iterator[Finding]:
         )
 
 
-def _length(owned: Owned) -> Finding:
+def _length(owned: Owned) -> DoctorFinding:
     """Says how long a partition of the journal is, and what keeps it so long."""
     entries, tail = owned.expected - owned.first, owned.expected - max(owned.begin, owned.first)
     said = (
@@ -359,7 +361,7 @@ def _length(owned: Owned) -> Finding:
     return good(said)
 
 
-def _stopped(name: str, why: str) -> Finding:
+def _stopped(name: str, why: str) -> DoctorFinding:
     """Says why nobody serves a data set here. That is as it should be if it has moved away."""
     said = f"{name} is stopped: {why}"
     return note(said) if MOVED in why else bad(said, _way_on(why))
@@ -377,7 +379,7 @@ def _way_on(why: str) -> str:
 
 def _datasets(
     connection: GivenServers, queries: TopicState, states: Mapping[str, State]
-) -> Iterator[Finding]:
+) -> Iterator[DoctorFinding]:
     with connection.client() as client:
         catalog, entries = published(client)
         stopped = client.stopped()
@@ -395,7 +397,7 @@ def _datasets(
             yield _compared(entries[name], states[name])
 
 
-def _prices(report: Report) -> Iterator[Finding]:
+def _prices(report: Report) -> Iterator[DoctorFinding]:
     name = report.dataset
     for finding in report.faults[:_MOST_SHOWN]:
         yield bad(
@@ -406,7 +408,7 @@ def _prices(report: Report) -> Iterator[Finding]:
         yield note(f"{name}: {finding}")
 
 
-def _compared(on_topic: Sequence[bytes], state: State) -> Finding:
+def _compared(on_topic: Sequence[bytes], state: State) -> DoctorFinding:
     """Compares what the journal says is spent, and how its ledger goes, with the ledger on the topic."""
     from stream_dp.pipeline.repair.write_off import lacking, unlike
 
@@ -423,7 +425,7 @@ def _compared(on_topic: Sequence[bytes], state: State) -> Finding:
     )
 
 
-def _answers(name: str, definition: Definition, queries: TopicState) -> Iterator[Finding]:
+def _answers(name: str, definition: Definition, queries: TopicState) -> Iterator[DoctorFinding]:
     days = definition.kept_answers_days
     found, _ = queries.wrong.get("retention.ms", (TOPICS["queries"].retention_ms, ""))
     if days is None or 0 <= int(found) <= days * _DAY_MS:
@@ -436,7 +438,7 @@ def _answers(name: str, definition: Definition, queries: TopicState) -> Iterator
     )
 
 
-def _spent(name: str, entries: Sequence[bytes]) -> Finding:
+def _spent(name: str, entries: Sequence[bytes]) -> DoctorFinding:
     odometer = Odometer.read([json.loads(entry) for entry in entries])
     phases, most = many(len(odometer.blocks), "phase"), share(odometer.most_spent)
     return good(

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from stream_dp.errors import StreamDPError
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """One finding, as it is printed.
 
     Attributes:
@@ -22,10 +22,10 @@ class Finding(NamedTuple):
     fix: str = ""
 
 
-good, note, bad = (partial(Finding, health) for health in ("good", "note", "bad"))
+good, note, bad = (partial(DoctorFinding, health) for health in ("good", "note", "bad"))
 
 
-def fault_of(error: StreamDPError) -> Finding:
+def fault_of(error: StreamDPError) -> DoctorFinding:
     """Splits the sentence of an error into the fault and its fix."""
     said, _, fix = str(error).partition("; ")
     return bad(said, fix)

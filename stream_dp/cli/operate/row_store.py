@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import numpy as np
 
-from stream_dp.cli.operate.doctor_finding import Finding, bad, fault_of, good, note
+from stream_dp.cli.operate.doctor_finding import DoctorFinding, bad, fault_of, good, note
 from stream_dp.core.rows.slabs import SLOTS, Slab, TableAsked
 from stream_dp.errors import CorruptState, InvalidInput, ServerUnavailable
 from stream_dp.pipeline.rows.counting_cluster import (
@@ -39,7 +39,7 @@ _SAME: Final = (
 )
 
 
-def findings(settings: WorkerSettings) -> Iterator[Finding]:
+def findings(settings: WorkerSettings) -> Iterator[DoctorFinding]:
     """Yields what is found in the store that the settings name, and of the cluster.
 
     Args:
@@ -84,7 +84,7 @@ def _own_slab(files: SlabFiles) -> Iterator[tuple[SlabStep, Counts]]:
         files.drop(_FOLDER, name)
 
 
-def _timed(files: SlabFiles, shown: str, step: SlabStep, truth: Counts) -> Finding:
+def _timed(files: SlabFiles, shown: str, step: SlabStep, truth: Counts) -> DoctorFinding:
     """Reads and counts a slab. The rate is a figure of this moment, and no promise."""
     began = time.perf_counter()
     try:
@@ -102,7 +102,7 @@ def _timed(files: SlabFiles, shown: str, step: SlabStep, truth: Counts) -> Findi
     )
 
 
-def _versions(address: SplitResult) -> Finding:
+def _versions(address: SplitResult) -> DoctorFinding:
     """Whether the bucket keeps what is deleted."""
     try:
         import boto3
@@ -149,7 +149,7 @@ def _place(address: SplitResult) -> str:
     return address.netloc.rpartition("@")[2]
 
 
-def _cluster(settings: WorkerSettings, step: SlabStep, truth: Counts) -> Finding:
+def _cluster(settings: WorkerSettings, step: SlabStep, truth: Counts) -> DoctorFinding:
     """Whether the cluster counts a slab of the store."""
     assert settings.count_with is not None, "somebody asks for it"
     tls = settings.count_tls_ca, settings.count_tls_cert, settings.count_tls_key
