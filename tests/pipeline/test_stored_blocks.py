@@ -96,7 +96,7 @@ class Stored:
         def of_block(index: int, kind: str) -> Sequence[Layers]:
             return (self.rows if kind == "rows" else self.ordered)[index]
 
-        return StoredBlocks("pages", PAGES, cache, of_block, self.parts)
+        return StoredBlocks("pages", PAGES, cache, of_block, self.parts, lambda: self.held.sizes)
 
     def columns(self) -> Counter[Part]:
         """How often each part was asked for, but for indexes, and forgets that."""
@@ -407,6 +407,27 @@ async def test_codes_in_order_of_arrival_that_are_nowhere_are_gone_with_their_ph
     reader = stored.reader(ColumnCache())
     with pytest.raises(RowsGone) as raised:
         await taken(reader, lambda: reader.in_order(2, 2))
+    assert raised.value.phase == 3
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("lacking", [[0], [4], [0, 1, 2, 3, 4]])
+@pytest.mark.parametrize("kind", ["rows", "ordered"])
+async def test_a_block_of_which_a_slab_is_missing_is_not_taken_for_a_smaller_one(
+    kind: str, lacking: list[int]
+) -> None:
+    stored = Stored(sealed(ordered=[2]))
+    of_kind = stored.rows if kind == "rows" else stored.ordered
+    assert len(of_kind[2]) == 5
+    of_kind[2] = [layers for at, layers in enumerate(of_kind[2]) if at not in lacking]
+    reader = stored.reader(ColumnCache())
+    if kind == "ordered" and len(lacking) == 5:
+        assert await taken(reader, lambda: reader.in_order(2, 2)) is None, "it is not kept"
+        return
+    with pytest.raises(RowsGone) as raised:
+        await taken(
+            reader, tables(reader, LOOK) if kind == "rows" else lambda: reader.in_order(2, 2)
+        )
     assert raised.value.phase == 3
 
 

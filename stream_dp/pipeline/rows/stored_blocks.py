@@ -117,7 +117,7 @@ class StoredBlocks:
     _cache: ColumnCache
     _slabs: Callable[[int, SlabKind], Sequence[Layers]]
     _parts: ReadsParts
-    _sizes: Callable[[], Sequence[int]] = list
+    _sizes: Callable[[], Sequence[int]]
     _cluster: CountingCluster | None = None
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
     _under_way: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
@@ -151,6 +151,8 @@ class StoredBlocks:
         elsewhere = self._counted_elsewhere(asked, slabs)
         here = [one for number, one in enumerate(asked) if number not in elsewhere]
         indexes = self._indexes({one.block: slabs[one.block] for one in here})
+        for block in {one.block for one in here}:
+            self._check_whole(block, slabs[block], indexes)
         steps = [
             _Step.of(table, one, layers, indexes)
             for table, one in enumerate(asked)
@@ -212,6 +214,8 @@ class StoredBlocks:
         """
         slabs = {block: self._slabs(block, "ordered")}
         indexes, name, steps = self._indexes(slabs), str(attribute), []
+        if slabs[block]:
+            self._check_whole(block, slabs[block], indexes)
         for (value,) in slabs[block]:
             index = indexes[value.name]
             if name not in index.names:
@@ -223,6 +227,13 @@ class StoredBlocks:
             columns = self._columns(group, *self._begun(group))
             found += [step.slab(columns).columns[name] for step in group]
         return np.concatenate(found) if found else None
+
+    def _check_whole(
+        self, block: int, slabs: Sequence[Layers], indexes: Mapping[bytes, SlabIndex]
+    ) -> None:
+        """Refuses a block of which a slab is missing: its rows are not to be taken for none."""
+        if sum(indexes[first.name].n_rows for first, *_ in slabs) != self._sizes()[block]:
+            raise RowsGone(self.dataset, block + 1)
 
     def _indexes(self, slabs: Mapping[int, Sequence[Layers]]) -> dict[bytes, SlabIndex]:
         """The indexes of the values of some blocks, by their names."""
