@@ -21,16 +21,14 @@ from stream_dp.cli.files.reading_options import FileReading
 from stream_dp.cli.files.row_files import RowFile
 from stream_dp.client.kafka.topic_documents import to_json
 from stream_dp.client.rows.frames import arrow_stream, frame_columns
-from stream_dp.core.rows.person_slots import Slots
+from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Slots
 from stream_dp.core.rows.universe import Rows, Universe
-from stream_dp.errors import CorruptState, WrongKeyFile
+from stream_dp.errors import CorruptState, RowsGone, WrongKeyFile
 from stream_dp.messages import Definition, SourceRange
 from stream_dp.pipeline.intake import sources
 from stream_dp.pipeline.intake.decoder import ARROW
 from stream_dp.pipeline.intake.sources import Packing, TopicSource, document_of, row_of
-from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.profiles.builder import build
-from stream_dp.state.private_names import Named
 from tests.pipeline.flights import BEFORE, LAST, asked, table, within
 from tests.pipeline.scenarios import PERSONS
 from tests.pipeline.world import definition
@@ -73,6 +71,11 @@ async def taken_over(process: Any) -> None:
 def waiting(world: Any, name: str = "clicks") -> list[Rows]:
     """The rows that wait for a phase, as the last worker has them."""
     return list(world.processes[-1].datasets[name].rows.waiting._pending.values())
+
+
+def words_of(digest: bytes) -> list[bytes]:
+    """A digest as columns have it."""
+    return [digest[at : at + 4] for at in range(0, len(digest), 4)]
 
 
 def digests(rows: Rows) -> list[bytes]:
@@ -205,14 +208,25 @@ async def test_no_key_is_stored_or_reaches_anyone(
     await process.worker.tidy()
     await process.settled()
     before = stored(world)
-    digest = digests(waiting(world)[0])[0]
-    assert digest in before
+    (lot,) = (process.worker.datasets["clicks"].rows.waiting.lots,)
+    assert [slab.n_rows for slab in lot] == [10]
+    (whose,) = await lot.whose()
+    digest = bytes(whose.digests[0])
+    assert [word in before for word in words_of(digest)] == [True] * 3, "each in its column"
     world.batch("clicks", "opens", rows=rows)
     world.ask("clicks", "all", error=0.5)
     await process.run()
     await process.settled()
     after = stored(world)
-    assert digest not in after, "the digests go with the seal"
+    assert not any(word in after for word in words_of(digest)), "the digests go with the seal"
+    names = {
+        name
+        for parts in (*world.kept.values(), [*world.view.values["clicks"].values()])
+        for part in parts
+        for name in WHOSE_COLUMNS
+        if name.encode() in part
+    }
+    assert names == set(), "and so do their columns"
     said = b"".join(
         e.outgoing.value + str(e.outgoing).encode() for e in world.trail if hasattr(e, "outgoing")
     )
@@ -316,41 +330,52 @@ async def read(process: Any) -> None:
         await asyncio.to_thread(dataset.rows.blocks.data.marginal, (), range(dataset.phase))
 
 
-@pytest.mark.parametrize("what", ["block 1", "waiting 0", "person"])
+@pytest.mark.parametrize("what", ["block 1 0", "waiting 1 0 1", "whose 1 0 1", "person"])
+@pytest.mark.parametrize("swapped", ["all of it", "but for its index"])
 async def test_rows_of_which_nobody_knows_whose_they_are_are_not_gone_on_from(
-    world: Any, monkeypatch: pytest.MonkeyPatch, what: str
+    world: Any, swapped: str, what: str
 ) -> None:
     """All of them would count otherwise, or each person would become another one."""
     process = await working(world, batches_last_s=-1e12)
     define(world, "rows", privacy={"epsilon": 1.0, "delta": 1e-9})
     await process.run()
     for name in ("clicks", "rows"):
-        more = {"user_id": 7} if name == "clicks" else {}
-        world.batch(name, "one", rows=[{"page": "a", **more}] * 1000)
-        world.batch(name, "two", rows=[{"page": "a", **more}] * 2)
+        row = {"page": "a", "user_id": 7} if name == "clicks" else {"page": "b"}
+        world.batch(name, "one", rows=[row] * 1000)
+        world.batch(name, "two", rows=[row] * 2)
     await process.run()
     await process.worker.tidy()
     await process.drained()
     await process.kill()
     of_persons, of_rows = (world.held(name) for name in ("clicks", "rows"))
-    mine = of_persons.named()[what]
-    theirs = of_rows.private(of_rows.named()["block 1" if what == "person" else what])
-    find = Keeper.find
-
-    async def mistaken(self: Keeper, dataset: str, named: Named) -> bytes | None:
-        return theirs if named == mine else await find(self, dataset, named)
-
+    assert of_persons.named().keys() == {"block 1 0", "waiting 1 0 1", "whose 1 0 1", "person"}
+    mine = f"clicks/{of_persons.named()[what].name.hex()}".encode()
+    like = what if what in of_rows.named() else "block 1 0"
+    theirs = of_rows.parts(of_rows.named()[like])
+    assert theirs is not None
     process = world.process()
     await read(process)
     await process.kill()
-    monkeypatch.setattr(Keeper, "find", mistaken)
+    first = theirs[0] if swapped == "all of it" or what == "person" else world.kept[mine][0]
+    world.kept[mine] = (first, *theirs[1:])
+    world.view = MemoryView()
     process = world.process()
-    if what == "block 1":
-        with pytest.raises(CorruptState, match="clicks: its rows"):
+    if what == "block 1 0":
+        with pytest.raises(RowsGone):
             await read(process)
-    else:
+    elif what == "person":
         await taken_over(process)
         assert process.worker.stopped.keys() == {"clicks"}
+    elif swapped == "all of it":
+        await taken_over(process)
+        assert process.worker.datasets["clicks"].rows.waiting.n_rows == 0
+        assert [event["batches"] for event in world.events("rows_lost")] == [1]
+    else:
+        await taken_over(process)
+        world.batch("clicks", "three", rows=[{"page": "a", "user_id": 8}] * 998)
+        with pytest.raises(CorruptState, match="clicks: rows that wait are on no topic any more"):
+            await process.run()
+        assert len(world.events("phase_opened")) == 2
     await process.kill()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.core.budget.parameters import Unit
+from stream_dp.core.rows import slabs
 from stream_dp.core.rows.lifetime_slots import allowances_of_slots
 from stream_dp.core.rows.person_slots import DIGEST_BYTES
-from stream_dp.errors import CorruptState, Fenced
+from stream_dp.errors import Fenced
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.rows.person_allowance import Used, UsedUnits
 from stream_dp.pipeline.watch.crash_points import CrashPoint
@@ -25,6 +26,7 @@ from tests.pipeline.conftest import Die
 from tests.pipeline.flights import judged, ran
 from tests.pipeline.referee.persons import units_of
 from tests.pipeline.world import World
+from tests.stored_slabs import SALT, slabs_again
 from tests.view import MemoryView
 
 pytestmark = judged
@@ -53,6 +55,16 @@ def sealed(log: Sequence[Slots]) -> tuple[list[dict[int, int]], Used]:
     return blocks, used
 
 
+def stored(used: Used) -> list[list[bytes]]:
+    """What is kept of it."""
+    return [slab.stored(SALT) for slab in used.slabs()]
+
+
+def again(used: Used) -> Used:
+    """What comes back of what is kept."""
+    return Used.of_slabs(slabs_again(used.slabs()))
+
+
 def units(used: Used, who: Slots) -> dict[int, int]:
     return dict(zip(who, used.of(digests(who)).tolist(), strict=True))
 
@@ -69,9 +81,11 @@ def test_persons_count_until_their_units_are_used() -> None:
 PERSONS = st.dictionaries(st.integers(1, 12), st.integers(1, 9), max_size=8)
 
 
-@given(st.lists(st.tuples(PERSONS, st.integers(0, 3)), max_size=6), st.booleans())
+@given(
+    st.lists(st.tuples(PERSONS, st.integers(0, 3)), max_size=6), st.booleans(), st.integers(1, 9)
+)
 def test_units_add_up_in_any_order_and_take_a_place_for_each_that_came(
-    phases: list[tuple[dict[int, int], int]], backwards: bool
+    phases: list[tuple[dict[int, int], int]], backwards: bool, slots: int
 ) -> None:
     """Digests that end with zero bytes or begin with them come as well, as few do."""
 
@@ -84,13 +98,16 @@ def test_units_add_up_in_any_order_and_take_a_place_for_each_that_came(
     ]
     whole, wanted = NOTHING, Counter[int]()
     for part, (rows, _) in zip(parts, phases, strict=True):
-        before = whole.to_bytes(), part.to_bytes()
+        before = stored(whole), stored(part)
         merged = part.and_by(whole) if backwards else whole.and_by(part)
-        assert before == (whole.to_bytes(), part.to_bytes()), "neither part is changed"
+        assert before == (stored(whole), stored(part)), "neither part is changed"
         whole = merged
         wanted.update({who: n * n for who, n in rows.items()})
     everybody = [*range(1, 14)]
-    for one in (whole, Used.from_bytes(whole.to_bytes())):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slabs, "SLOTS", slots)
+        read = again(whole)
+    for one in (whole, read):
         assert one.of(of(everybody)).tolist() == [wanted[number] for number in everybody]
         assert one.n_places == sum(len(rows) + empty for rows, empty in phases)
 
@@ -100,7 +117,7 @@ def test_the_most_units_that_a_person_may_have_are_told_apart_from_none() -> Non
     assert units(used, [7, 8]) == {7: 65_025, 8: 0}
     more = used.and_by(Used.by(digests([7] * 22), np.full(22, 22)))
     assert units(more, [7]) == {7: 65_025 + 484}
-    assert units(Used.from_bytes(more.to_bytes()), [7]) == {7: 65_509}
+    assert units(again(more), [7]) == {7: 65_509}
 
 
 LOGS: dict[str, Slots] = {
@@ -112,36 +129,36 @@ LOGS: dict[str, Slots] = {
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_the_length_follows_from_the_number_of_slots_alone(name: str) -> None:
+def test_the_length_follows_from_the_number_of_slots_alone(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     _, used = sealed([LOGS[name], LOGS[name], LOGS["some"]])
     assert used.n_places == 1_500
-    assert len(used.to_bytes()) == 1 + 8 + 1_500 * 14
+    monkeypatch.setattr(slabs, "SLOTS", 400)
+    lengths = [[*map(len, parts)] for parts in stored(used)]
+    index = lengths[0][0]
+    assert lengths == [[index, *[4 * n] * 3, 2 * n] for n in (400, 400, 400, 300)]
+    assert {name for slab in used.slabs() for name in slab.columns} == {
+        "digest 0",
+        "digest 1",
+        "digest 2",
+        "units",
+    }
     assert repr(used) == "Used(n_places=1500)"
-    again = Used.from_bytes(used.to_bytes())
-    assert again.n_places == 1_500
+    read = again(used)
+    assert read.n_places == 1_500
     who = range(502)
-    assert units(again, who) == units(used, who)
-
-
-def test_what_was_used_is_read_without_a_copy() -> None:
-    """The event loop waits meanwhile, and there may be ten million persons."""
-    _, used = sealed([LOGS["each another one"], LOGS["some"]])
-    stored = used.to_bytes()
-    again, begin = Used.from_bytes(stored), np.frombuffer(stored, np.uint8)
-    assert np.shares_memory(again.keys, begin)
-    assert np.shares_memory(again.units, begin)
-    assert again.keys.tolist() == used.keys.tolist()
+    assert units(read, who) == units(used, who)
 
 
 def test_what_does_not_decode_is_not_taken_for_no_use() -> None:
-    stored = Used.by(digests([1, 2]), np.array([1, 1])).to_bytes()
-    for wrong in (
-        stored[:-1],
-        stored + b"\0",
-        b"\x07" + stored[1:],
-    ):  # short, long, a later version
-        with pytest.raises(CorruptState):
-            Used.from_bytes(wrong)
+    """As where it is of another kind, or lacks a slab."""
+    used = Used.by(digests([1, 2]), np.array([1, 1]))
+    (slab,) = used.slabs()
+    for name in slab.columns:
+        lacking, _ = slab.split([name])
+        with pytest.raises(LookupError):
+            Used.of_slabs([lacking])
 
 
 # ---------------------------------------------------------------- of a data set
@@ -228,8 +245,10 @@ async def test_what_is_kept_of_phases_is_merged_now_and_then(world: World) -> No
         await process.run()
         held = world.held("visits")
         kept = held.named("used ")
-        keys = [f"visits/{kept[key].name.hex()}".encode() for key in sorted(kept, key=int)]
-        lengths = [len(world.kept[key]) // 14 for key in keys]
+        assert all(key.endswith(" 0") for key in kept), "each is one slab"
+        in_order = sorted(kept, key=lambda key: int(key.split(" ")[0]))
+        parts = [world.kept[f"visits/{kept[key].name.hex()}".encode()] for key in in_order]
+        lengths = [sum(map(len, columns)) // 14 for _, *columns in parts]
         assert all(2 * later < earlier for earlier, later in pairwise(lengths))
         assert 40 * (number + 1) <= sum(lengths) <= 40 * (number + 1) + 2 * len(lengths)
         most = max(most, len(kept))
@@ -240,6 +259,26 @@ async def test_what_is_kept_of_phases_is_merged_now_and_then(world: World) -> No
     assert used_by(await owner(world)) == units_of(world.held("visits"))
 
 
+async def test_what_persons_have_used_may_be_several_slabs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slabs, "SLOTS", 25)
+    await ran(world, *PHASES)
+    held = world.held("visits")
+    assert {key.split(" ")[1] for key in held.named("used ")} > {"0", "1"}
+    assert used_by(await owner(world)) == units_of(held)
+    lost = f"visits/{held.named('used ')[max(held.named('used '))].name.hex()}".encode()
+    kept = world.kept.pop(lost)
+    world.view = MemoryView()
+    process = world.process()
+    await process.assign()
+    await process.run()
+    assert "visits" in process.worker.stopped, "one of them is nowhere"
+    await process.kill()
+    world.kept[lost] = kept
+    assert used_by(await owner(world)) == units_of(held)
+
+
 async def test_what_is_put_and_when_depends_on_numbers_of_rows_alone(
     make_world: Callable[..., World],
 ) -> None:
@@ -247,7 +286,7 @@ async def test_what_is_put_and_when_depends_on_numbers_of_rows_alone(
     for persons in ([None] * 40, ["ana"] * 40, [f"p{n}" for n in range(40)]):
         world = make_world()
         await world.run(rounds=[define, *[lambda w, p=persons: phase(w, p)] * 6])
-        seen.append([len(value) for _, value in world.kept_log])
+        seen.append([[*map(len, parts)] for _, parts in world.kept_log])
         assert world.complaints() == []
     assert seen[0] == seen[1] == seen[2]
     assert len(seen[0]) > 12
@@ -366,15 +405,22 @@ async def test_what_is_nowhere_stops_the_data_set(world: World) -> None:
     await world.run()
 
 
+def shows(who: bytes, values: Iterable[Sequence[bytes]]) -> bool:
+    """Whether the words of a digest are in values, each in a column."""
+    everything = [part for parts in values for part in parts]
+    return all(any(who[at : at + 4] in part for part in everything) for at in (0, 4, 8))
+
+
 async def test_the_persons_of_a_retired_data_set_are_erased(world: World) -> None:
     await ran(world, *PHASES)
     persons = [*units_of(world.held("visits"))]
-    assert any(persons[0] in value for value in world.kept.values())
+    assert shows(persons[0], world.kept.values())
     world.produce("datasets", None, key="visits")
     await world.run()
     assert world.held("visits").named() == {}
-    stored = [*world.kept.values(), *world.view.values["visits"].values()]
-    assert not [who for who in persons if any(who in value for value in stored)]
+    left = [*world.kept.values(), [*world.view.values["visits"].values()]]
+    assert left == [[]]
+    assert not [who for who in persons if shows(who, left)]
     assert (await owner(world)).rows.used._used == {}
 
 
@@ -392,9 +438,9 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         self._used[len(self._used)] = used
 
     async def last_alone(self: UsedUnits, used: Used) -> None:
-        for number in self._values.named("used "):
-            self._values.discard(f"used {number}")
-        await self._values.keep(**{"used 1": used.to_bytes()})
+        for key in self._values.named("used "):
+            self._values.discard(f"used {key}")
+        await self._values.keep_slabs({"used 1 0": used.slabs()[0]})
 
     def breaks(how: str) -> None:
         if how == "units are not looked up":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from stream_dp.audit import verify
 from stream_dp.core.residual.plan.planner import BudgetAllocator
 from stream_dp.core.rows.blocks import Blocks
+from stream_dp.core.rows.slabs import SlabIndex, TableAsked
 from stream_dp.errors import Fenced, RowsGone
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.dataset import Dataset
@@ -67,9 +69,16 @@ def stored(world: World) -> bytes:
 
 def phases_kept(world: World) -> list[int]:
     """The phases whose rows are on the topic of blocks; 0 for each value that no commit names."""
-    names = {one.name.hex(): int(of) for of, one in world.held("flights").named("block ").items()}
+    named = world.held("flights").named("block ")
+    names = {one.name.hex(): int(of.split(" ")[0]) for of, one in named.items()}
     keys = [key.decode().partition("/")[2] for key in world.kept if key.startswith(b"flights/")]
     return sorted(names.get(key, 0) for key in keys)
+
+
+def counts_in(parts: Sequence[bytes]) -> bytes:
+    """The column of how many rows each entry is."""
+    index = SlabIndex.from_bytes(parts[0])
+    return parts[index.place("entry 0")]
 
 
 async def test_the_rows_are_gone_from_topics_redis_and_memory(world: Any, process: Any) -> None:
@@ -80,12 +89,21 @@ async def test_the_rows_are_gone_from_topics_redis_and_memory(world: Any, proces
         await process.run()
         await process.settled()
         held = world.held("flights")
-        sealed.append(held.blocks[-1])
-        kept = [block in stored(world) for block in sealed]
-        assert kept == [False] * (n - 1) + [True]
-        assert len(world.view.values["flights"]) == 1
-        held_in_memory = [block.to_bytes() for block in dataset._tools.cache._blocks.values()]
-        assert held_in_memory == held.blocks == sealed[-1:]
+        (parts,) = held.blocks[-1]
+        sealed.append(parts)
+        kept = [
+            [part in stored(world) for part in (parts[0], counts_in(parts))] for parts in sealed
+        ]
+        assert kept == [[False] * 2] * (n - 1) + [[True] * 2]
+        assert held.blocks == [[sealed[-1]]]
+        (named,) = held.named("block ").values()
+        assert world.view.values["flights"] == dict(zip(named.fields(), parts, strict=True))
+        memory = dataset._tools.cache
+        assert not memory._kept, "of a phase that nobody looked at, and of those before it"
+        reader, looks = dataset.rows.blocks.stored, [TableAsked((0,), n - 1)]
+        async with reader.readable():
+            await asyncio.to_thread(lambda r=reader, looks=looks: [*r.tables(looks)])
+        assert {key.name for key in memory._kept} == {named.name}
     assert (
         dataset.rows.blocks.data.erased,
         dataset.phase,
@@ -110,9 +128,9 @@ async def test_rows_leave_the_topic_when_the_journal_says_that_they_are_erased(
     process = world.process()
     await process.assign()
     await ran(process, phase, phase, phase)
-    assert dropped == [("block 1", False, False), ("block 2", False, False)]
+    assert dropped == [("block 1 0", False, False), ("block 2 0", False, False)]
     await ran(process, retire)
-    assert dropped[2:] == [("block 3", False, True)]
+    assert dropped[2:] == [("block 3 0", False, True)]
     await process.kill()
 
 
@@ -148,7 +166,7 @@ async def test_values_that_no_commit_names_go_with_the_second_erasure(world: Any
     await world.run(rounds=(phase, phase))
     await world.run()  # and notes what the last one has erased
     dead = world.process()
-    await keeper_of(dead).keep("flights", b"rows", b"more rows")
+    await keeper_of(dead).keep("flights", [[b"rows"], [b"index", b"more rows"]])
     await dead.kill()
     await world.run(rounds=(phase,))
     assert phases_kept(world) == [0, 0, 3], "they may be those of a worker that has taken over"
@@ -198,8 +216,8 @@ async def test_what_a_former_worker_writes_after_an_erasure_goes_with_those_to_c
     define(world)
     await world.run(rounds=(phase, phase, phase))
     await world.run()  # and notes what the last one has erased
-    await former.keep("flights", b"rows of the first phase")
-    await former.keep("flights", b"rows of the fourth phase")
+    await former.keep("flights", [[b"index", b"rows of the first phase"]])
+    await former.keep("flights", [[b"another", b"rows of the fourth phase"]])
     await world.run(rounds=(phase,))
     assert phases_kept(world) == [0, 0, 4]
     await world.run(rounds=(phase,))
@@ -208,7 +226,7 @@ async def test_what_a_former_worker_writes_after_an_erasure_goes_with_those_to_c
         await ran(world, retire)
         await world.run()
         assert not world.kept, "and to retire it once more is enough"
-        await former.keep("flights", b"rows of another phase")
+        await former.keep("flights", [[b"index", b"rows of another phase"]])
     await world.run()
     assert len(world.kept) == 1
     assert world.complaints() == []
@@ -221,7 +239,7 @@ async def test_what_a_worker_that_died_has_left_goes_when_the_data_set_is_retire
     """No commit has named a value of the data set by then, and rows may be there all the same."""
     define(world)
     await world.run()
-    await keeper_of(world.process()).keep("flights", b"rows that no commit names")
+    await keeper_of(world.process()).keep("flights", [[b"index", b"rows that no commit names"]])
     await world.run()
     assert len(world.kept) == 1
     await ran(world, retire)

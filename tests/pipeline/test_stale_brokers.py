@@ -213,22 +213,23 @@ class StaleLog(LocalLog):
 async def test_a_block_is_not_taken_for_lost() -> None:
     log = StaleLog(1)
     kept, key = KeyedTopic(log), b"flights/0123"
-    (offsets,) = await kept.put([(key, ROWS)])
+    (offsets,) = await kept.put([(key, [ROWS, ROWS[::-1]])])
     log.known = 0
-    for asked in (kept.parts("flights"), kept.fetch(key, offsets)):
+    for asked in (kept.parts("flights"), *(kept.fetch(key, *one) for one in enumerate(offsets))):
         with pytest.raises(EndsBefore):
             await asked
     log.known = None
-    assert (await kept.parts("flights"))[0] == {key: {0: 0}}
-    assert await kept.fetch(key, offsets) == ROWS
+    assert (await kept.parts("flights"))[0] == {key: {0: 0, 1: 1}}
+    found = [await kept.fetch(key, *one) for one in enumerate(offsets)]
+    assert found == [ROWS, ROWS[::-1]]
 
 
 async def test_a_block_that_a_topic_does_not_have_is_lost() -> None:
     """An append tells: it lands where the topic ends, which is before the place of the block."""
     kept, key = KeyedTopic(StaleLog(1)), b"flights/0123"
     for _ in range(3):
-        (offsets,) = await kept.put([(key, ROWS)])
-    assert await KeyedTopic(StaleLog(1)).fetch(key, offsets) is None
+        ((offset,),) = await kept.put([(key, [ROWS])])
+    assert await KeyedTopic(StaleLog(1)).fetch(key, 0, offset) is None
 
 
 # ---------------------------------------------------------------- the journal
