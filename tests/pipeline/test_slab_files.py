@@ -287,3 +287,21 @@ async def test_rows_whose_file_is_gone_are_given_up_as_those_of_a_topic_are(
         await world.lives(ask, files=files)
     await world.lives(files=files)
     assert [event["phases"] for event in world.events("rows_lost")] == [[1, 1]]
+
+
+async def test_a_file_that_no_commit_names_goes_with_the_second_erasure_after_it(
+    make_world: Callable[..., World], tmp_path: Path
+) -> None:
+    world, files = make_world(), WorldFiles.of(make_world(), tmp_path)
+    files.world, files.happens = world, dies_at(2)
+    define, phase = rounds_of("ERASED")[:2]
+    with pytest.raises(Crash, match="after put, step 2"):
+        await world.lives(define, phase, files=files)
+    (left,) = files.names("flights")
+    there = []
+    for _ in range(5):
+        await world.lives(phase, goodbye=True, files=files)
+        there.append(left in files.names("flights"))
+    assert there == [True, True, False, False, False]
+    named = world.held("flights").named().values()
+    assert files.names("flights") == {one.name for one in named if one.store}

@@ -241,10 +241,13 @@ class SlabFiles:
 
     # ------------------------------------------------------------ sealing
 
-    def _stored(self, column: Any) -> Any:
+    def _stored(self, column: Any) -> bytes:
+        """The content of a column. It is a copy: Arrow's own keeps the memory of the whole file."""
         if self._sealing is None:
-            return column.buffers()[1][: len(column) * column.type.byte_width]
-        return column[0].as_buffer()
+            content = column.buffers()[1][: len(column) * column.type.byte_width]
+        else:
+            content = column[0].as_buffer()
+        return bytes(content.to_pybytes())
 
     def _sealed(self, content: bytes, name: bytes, number: int) -> bytes:
         if self._sealing is None:
