@@ -54,3 +54,26 @@ def what_a_view_does_not_need(flags: Mapping[str, str]) -> list[str]:
 def too_much_memory(most: float, limit: float) -> list[str]:
     """A store that reaches the container's limit is killed; one that reaches maxmemory drops keys."""
     return [] if 0 < most <= 0.75 * limit else [f"{most} of {limit}"]
+
+
+def what_a_cluster_shows(
+    role: str, words: Sequence[str], environment: Mapping[str, str], folder: str
+) -> list[str]:
+    """Traffic of a process of Dask without TLS, and pages that others than its own container could read.
+
+    Without an address its HTTP server listens everywhere, even if there is no dashboard.
+    """
+    files = {"ca-file": "tls.crt", "cert": "tls.crt", "key": "tls.key"}
+    needed = {
+        "--protocol=tls",
+        *(f"--tls-{flag}={folder}/{file}" for flag, file in files.items()),
+        "--no-dashboard",
+        "--dashboard-address=127.0.0.1:8787",
+    }
+    found = [] if words[0] == role else [words[0]]
+    found += [*sorted(needed - {*words}), *(word for word in words if "tcp:" in word)]
+    wanted = {
+        "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true",
+        f"DASK_DISTRIBUTED__{role.upper()}__HTTP__ROUTES": '["distributed.http.health"]',
+    }
+    return found + [name for name in wanted if environment.get(name) != wanted[name]]

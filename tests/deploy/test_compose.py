@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
+from distributed.security import Security
 from ruamel.yaml import YAML
 
+from stream_dp.cli.operate import row_store
+from stream_dp.embedded import ports
 from stream_dp.settings import GatewaySettings, WorkerSettings
 from tests.deploy.broken_copies import (
     Breaks,
@@ -19,13 +26,16 @@ from tests.deploy.broken_copies import (
     broken,
     flags_of,
     too_much_memory,
+    what_a_cluster_shows,
     what_a_view_does_not_need,
     with_breaks,
 )
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
-ONE_SHOT = {"topics"}
+ONE_SHOT = {"topics", "certificates"}
+DASK = ("dask-scheduler", "dask-worker")
 
 
 @pytest.fixture
@@ -64,6 +74,30 @@ def ways_of_the_gateway_to_rows(document: Document) -> list[str]:
     service = document["services"]["gateway"]
     found = [name for name in service["environment"] if "REDIS" in name]
     return found + [f"network {name}" for name in service.get("networks", ()) if name == "store"]
+
+
+def ways_to_the_cluster(document: Document) -> list[str]:
+    """The worker and the cluster share a network, which reaches nothing else, and speak TLS alone."""
+    services = document["services"]
+    found = [] if document["networks"]["counting"].get("internal") is True else ["outside"]
+    found += [
+        f"neighbour {name}"
+        for name, service in services.items()
+        if name not in {"worker", *DASK} and "counting" in service.get("networks", ())
+    ]
+    for name in DASK:
+        service = services[name]
+        found += [f"{name}: network {one}" for one in service["networks"] if one != "counting"]
+        found += [f"{name}: published {one}" for one in service.get("ports", ())]
+        found += [f"{name}: {one}" for one in service["environment"] if "REDIS" in one]
+        role, given = name.removeprefix("dask-"), service["environment"]
+        found += what_a_cluster_shows(role, service["command"], given, "/certificates")
+        if service.get("profiles") != ["cluster"]:
+            found.append(f"{name} starts unasked")
+    found += [one for one in services["dask-worker"]["volumes"] if not one.endswith(":ro")]
+    if services["certificates"].get("network_mode") != "none":
+        found.append("certificates are made on a network")
+    return found
 
 
 def ways_to_the_broker_for_what_only_looks(document: Document) -> list[str]:
@@ -165,8 +199,8 @@ def ways_the_worker_could_write(document: Document) -> list[str]:
             found.append(f"{name}: keeps capabilities")
         if service.get("user", "").startswith(("0", "root")):
             found.append(f"{name}: root")
-        if service.get("volumes"):
-            found.append(f"{name}: volumes")
+        kept = {"worker": ["rows:/rows", "certificates:/certificates:ro"]}.get(name, [])
+        found += [f"{name}: {one}" for one in service.get("volumes", ()) if one not in kept]
     return found
 
 
@@ -201,6 +235,24 @@ CHECKS: Breaks = {
     ways_of_the_gateway_to_rows: [
         ("services gateway environment STREAM_DP_REDIS_URL", "redis://redis:6379/0"),
         ("services gateway networks", ["default", "store"]),
+    ],
+    ways_to_the_cluster: [
+        ("networks counting", {}),
+        ("services gateway networks", ["default", "counting"]),
+        ("services dask-worker networks", ["counting", "store"]),
+        ("services dask-scheduler networks", ["counting", "default"]),
+        ("services dask-scheduler ports", ["127.0.0.1:8787:8787"]),
+        ("services dask-worker environment STREAM_DP_REDIS_URL", "redis://redis:6379/0"),
+        ("services dask-scheduler command 1", "--protocol=tcp"),
+        ("services dask-worker command 1", "tcp://dask-scheduler:8786"),
+        ("services dask-worker command 4", None),
+        ("services dask-scheduler command 6", None),
+        ("services dask-scheduler command 7", "--dashboard-address=:8787"),
+        ("services dask-scheduler environment DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES", None),
+        ("services dask-worker environment DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION", "false"),
+        ("services dask-worker profiles", None),
+        ("services dask-worker volumes +", "rows:/all"),
+        ("services certificates network_mode", None),
     ],
     ways_to_the_broker_for_what_only_looks: [
         ("services grafana networks", None),
@@ -238,19 +290,22 @@ CHECKS: Breaks = {
         ("services worker healthcheck", {"interval": "5s"}),
         *(
             (f"services {name} healthcheck", None)
-            for name in ("kafka", "redis", "prometheus", "grafana")
+            for name in ("kafka", "redis", "prometheus", "grafana", *DASK)
         ),
     ],
     services_started_too_early: [
         ("services worker depends_on redis", {"condition": "service_healthy"}),
         ("services worker depends_on topics", {"condition": "service_started"}),
         ("services worker depends_on kafka", None),
+        ("services dask-scheduler depends_on certificates", {"condition": "service_started"}),
     ],
     ways_the_worker_could_write: [
         ("services worker read_only", None),
         ("services topics cap_drop", None),
         ("services worker user", "root"),
         ("services worker volumes", ["redis-data:/data"]),
+        ("services worker volumes", ["rows:/rows", "certificates:/certificates"]),
+        ("services topics volumes", ["rows:/rows"]),
     ],
     tokens_that_a_log_would_have: [
         ("services worker environment STREAM_DP_WEB_OPERATOR_TOKEN", None),
@@ -378,3 +433,105 @@ def test_the_worker_image_does_not_run_as_root(compose: Document) -> None:
     users = [line.split()[1] for line in last_stage.splitlines() if line.startswith("USER ")]
     assert users == ["10001:10001"]
     assert last_stage.index("USER ") < last_stage.index("ENTRYPOINT")
+
+
+def test_the_image_has_what_files_buckets_and_the_cluster_need() -> None:
+    pinned = (ROOT / "requirements/worker.txt").read_text()
+    for package in ("boto3", "distributed", "pyarrow"):
+        assert re.search(rf"^{package}==", pinned, re.MULTILINE)
+
+
+class Cluster:
+    """The processes of the cluster as the compose file starts them, on free ports of this machine."""
+
+    def __init__(self, compose: Document, folder: Path) -> None:
+        self._services, self._folder = compose["services"], folder
+        self.ports = {name: ports.choose(name, None) for name in ("8786", "8789", "pages", "more")}
+        self.certificate = folder / "certificates"
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def _here(self, name: str, word: str) -> str:
+        """A word of a service as it is on this machine."""
+        page = self.ports["pages" if name == "dask-scheduler" else "more"]
+        changed = {
+            "=/tmp": f"={self._folder}",
+            "/certificates": str(self.certificate),
+            "dask-scheduler:8786": f"127.0.0.1:{self.ports['8786']}",
+            "127.0.0.1:8787": f"127.0.0.1:{page}",
+            "=8786": f"={self.ports['8786']}",
+            "=8789": f"={self.ports['8789']}",
+            "file:///rows": (self._folder / "rows").as_uri(),
+        }
+        for old, new in changed.items():
+            word = word.replace(old, new)
+        return word
+
+    def make_certificate(self) -> None:
+        self.certificate.mkdir()
+        (script,) = self._services["certificates"]["command"]
+        command = ["sh", "-c", self._here("", script)]
+        for _ in range(2):  # the second time there is one, which stays
+            subprocess.run(command, check=True, capture_output=True)
+
+    def start(self, name: str) -> None:
+        service = self._services[name]
+        command = [self._here(name, word) for word in service["command"]]
+        given = {name: self._here(name, word) for name, word in service["environment"].items()}
+        program = Path(sys.executable).parent / service["entrypoint"][0]
+        process = subprocess.Popen(
+            [program, *command],
+            env={**os.environ, **given, "HOME": str(self._folder)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._started.append(process)
+        _, _, flag, script = service["healthcheck"]["test"]
+        check = [sys.executable, flag, self._here(name, script)]
+        until(
+            lambda: subprocess.run(check, check=False, stderr=subprocess.DEVNULL).returncode == 0,
+            name,
+        )
+
+    def end(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def cluster(compose: Document, tmp_path: Path) -> Iterator[Cluster]:
+    found = Cluster(compose, tmp_path)
+    yield found
+    found.end()
+
+
+@pytest.mark.slow
+def test_the_cluster_counts_for_who_has_its_certificate_and_shows_nothing_else(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.make_certificate()
+    for name in DASK:
+        cluster.start(name)
+    mine, other = cluster.certificate, Security.temporary()
+    settings = WorkerSettings(
+        rows=(tmp_path / "rows").as_uri(),
+        count_with=f"tls://127.0.0.1:{cluster.ports['8786']}",
+        count_tls_ca=str(mine / "tls.crt"),
+        count_tls_cert=str(mine / "tls.crt"),
+        count_tls_key=str(mine / "tls.key"),
+    )
+    until(lambda: " 1 process," in str(list(row_store.findings(settings))), "no process counts")
+    assert [one.health for one in row_store.findings(settings)] == ["good", "good"]
+    stranger = {
+        "count_tls_ca": str(mine / "tls.crt"),
+        "count_tls_cert": other.tls_client_cert,
+        "count_tls_key": other.tls_client_key,
+    }
+    monkeypatch.setattr("stream_dp.pipeline.rows.counting_cluster._PATIENCE_S", 2)
+    *_, refused = row_store.findings(settings.model_copy(update=stranger))
+    assert refused.health == "bad"
+    assert "does not answer" in refused.finding
+    for page in (cluster.ports["pages"], cluster.ports["more"]):
+        for path in ("status", "metrics", "info/main/workers.html", "json/counts.json"):
+            with pytest.raises(HTTPError, match="404"):
+                urlopen(f"http://127.0.0.1:{page}/{path}", timeout=5)

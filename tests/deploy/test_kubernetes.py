@@ -22,6 +22,7 @@ from tests.deploy.broken_copies import (
     broken,
     flags_of,
     too_much_memory,
+    what_a_cluster_shows,
     what_a_view_does_not_need,
     with_breaks,
 )
@@ -36,8 +37,21 @@ def manifests() -> list[Document]:
     return [document for path in files for document in YAML(typ="safe").load_all(path)]
 
 
-MANIFESTS = manifests()
-DOCUMENTS = {f"{one['kind']}/{one['metadata']['name']}": one for one in MANIFESTS}
+def worker_of_the_cluster() -> Document:
+    """The workers of the base, as the cluster's folder changes them."""
+    (patch,) = YAML(typ="safe").load(FOLDER / "cluster/kustomization.yaml")["patches"]
+    worker = NAMED["StatefulSet/worker"]
+    assert patch["target"] == {"kind": "StatefulSet", "name": "worker"}
+    for step in YAML(typ="safe").load(patch["patch"]):
+        assert step["op"] == "add"
+        place = step["path"].strip("/").replace("/", " ").replace("-", "+")
+        worker = broken(worker, place, step["value"])
+    worker["metadata"]["name"] = "worker-of-the-cluster"
+    return dict(worker)
+
+
+NAMED = {f"{one['kind']}/{one['metadata']['name']}": one for one in manifests()}
+DOCUMENTS = {**NAMED, "StatefulSet/worker-of-the-cluster": worker_of_the_cluster()}
 """By kind and name."""
 
 
@@ -99,6 +113,65 @@ def ways_of_the_gateway_to_rows(documents: Document) -> list[str]:
     return found + sorted(wanted - names) + sorted(names & {"STREAM_DP_GATEWAY_OPEN"})
 
 
+def ways_to_the_cluster(documents: Document) -> list[str]:
+    """Only workers ask the scheduler, by TLS alone; nobody else reaches it or the processes that count."""
+    ports = {"dask-scheduler": 8786, "dask-worker": 8789}
+    may = {"dask-scheduler": {"worker", "dask-worker"}, "dask-worker": {"dask-scheduler"}}
+    found = []
+    for name, port in ports.items():
+        for rule in documents[f"NetworkPolicy/{name}"]["spec"]["ingress"]:
+            for source in rule["from"]:
+                ((selector, labels),) = source.items()
+                asking = {*labels.get("matchExpressions", [{"values": []}])[0]["values"]}
+                if selector != "podSelector" or not asking or asking - may[name]:
+                    found.append(f"{name}: {source}")
+            found += [f"{name}: {one}" for one in rule["ports"] if one["port"] != port]
+        pod = _pod(documents, name)
+        (container,) = pod["containers"]
+        environment = {one["name"]: one["value"] for one in container["env"]}
+        role = name.removeprefix("dask-")
+        found += what_a_cluster_shows(role, container["args"], environment, "/etc/dask")
+        found += [f"{name}: {one}" for one in container["ports"] if one["containerPort"] != port]
+        secrets = {volume["name"]: volume.get("secret", {}) for volume in pod["volumes"]}
+        if secrets["dask"].get("secretName") != "dask":
+            found.append(f"{name} has no certificate")
+    service = documents["Service/dask-scheduler"]["spec"]["ports"]
+    return found + [str(one) for one in service if one["port"] != 8786]
+
+
+def rights_of_the_cluster_that_it_does_not_need(documents: Document) -> list[str]:
+    """The processes read rows, and write none; workers do both, and check who the scheduler is."""
+    found = []
+    for name, secrets in {
+        "dask-scheduler": set(),
+        "dask-worker": {"rows-reader"},
+        "worker-of-the-cluster": {"rows-writer", "stream-dp"},
+    }.items():
+        (container,) = _pod(documents, name)["containers"]
+        given = {
+            one["secretRef"]["name"] for one in container.get("envFrom", ()) if "secretRef" in one
+        }
+        found += [f"{name}: {secret}" for secret in given ^ secrets]
+        found += [
+            f"{name}: {one['name']}"
+            for one in container["env"]
+            if name != "worker-of-the-cluster" and "REDIS" in one["name"]
+        ]
+    pod = _pod(documents, "worker-of-the-cluster")
+    (container,) = pod["containers"]
+    environment = {one["name"]: one.get("value", "") for one in container["env"]}
+    wanted = {
+        "STREAM_DP_COUNT_WITH": "tls://dask-scheduler:8786",
+        "STREAM_DP_COUNT_TLS_CA": "/etc/dask/tls.crt",
+        "STREAM_DP_COUNT_TLS_CERT": "/etc/dask/tls.crt",
+        "STREAM_DP_COUNT_TLS_KEY": "/etc/dask/tls.key",
+    }
+    found += [name for name, value in wanted.items() if environment.get(name) != value]
+    if {"name": "dask", "secret": {"secretName": "dask"}} not in pod["volumes"]:
+        found.append("the worker has no certificate")
+    return found
+
+
 def ways_to_the_workers(documents: Document) -> list[str]:
     """Who monitors has the figures and no page; who looks at pages shows a token for the figures."""
     (container,) = _pod(documents, "worker")["containers"]
@@ -116,24 +189,37 @@ def ways_to_the_workers(documents: Document) -> list[str]:
 
 
 def ways_out(documents: Document) -> list[str]:
-    """Pods reach the store, the brokers by TLS, and names; the store reaches nothing."""
-    store = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "store"}}}
-    brokers = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kafka"}}}
+    """Pods reach what each of them needs, and names; the store reaches nothing."""
+
+    def labelled(name: str) -> Document:
+        return {"podSelector": {"matchLabels": {"app.kubernetes.io/name": name}}}
+
+    def of_namespace(name: str) -> Document:
+        return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
+
     names = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+        **of_namespace("kube-system"),
         "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+    }
+    everybody = {"worker", "counter", "topics", "gateway", "dask-scheduler", "dask-worker"}
+    known = {
+        53: (names, everybody),
+        443: (of_namespace("objects"), {"worker", "dask-worker"}),
+        6379: (labelled("store"), {"worker", "counter"}),
+        8786: (labelled("dask-scheduler"), {"worker", "dask-worker"}),
+        8789: (labelled("dask-worker"), {"dask-scheduler"}),
+        9093: (of_namespace("kafka"), {"worker", "counter", "topics", "gateway"}),
     }
     found = []
     for policy in documents.values():
         if policy["kind"] != "NetworkPolicy":
             continue
         spec = policy["spec"]
-        leaving = spec["podSelector"].get("matchExpressions", [{"values": []}])[0]["values"]
+        leaving = {*spec["podSelector"].get("matchExpressions", [{"values": []}])[0]["values"]}
         for rule in spec.get("egress", ()):
             ports = {port["port"] for port in rule.get("ports", ())}
-            known = {6379: store, 9093: brokers, 53: names}
-            wanted = [known[port] for port in sorted(ports & known.keys())]
-            if len(ports) != 1 or rule.get("to") != wanted or "store" in leaving or not leaving:
+            wanted, may = known[min(ports)] if ports & known.keys() else ({}, set())
+            if len(ports) != 1 or rule.get("to") != [wanted] or not leaving or leaving - may:
                 found.append(f"{policy['metadata']['name']}: {ports} of {rule.get('to')}")
     return found
 
@@ -223,12 +309,12 @@ def ways_to_run_two_releases_at_once(documents: Document) -> list[str]:
 def unknown_settings(documents: Document) -> list[str]:
     fields = WorkerSettings.model_fields | GatewaySettings.model_fields
     known = {f"STREAM_DP_{name.upper()}" for name in fields}
-    lines = (FOLDER / "base/settings.env").read_text().splitlines()
-    given = {line.partition("=")[0] for line in lines}
+    files = (FOLDER / "base/settings.env", FOLDER / "cluster/rows.env")
+    given = {line.partition("=")[0] for file in files for line in file.read_text().splitlines()}
     for _, pod in pods(documents):
         for container in pod["containers"]:
             given |= {variable["name"] for variable in container.get("env", ())}
-    return sorted(given - known)
+    return sorted(name for name in given - known if not name.startswith("DASK_"))
 
 
 def _pod(documents: Document, name: str) -> Document:
@@ -236,10 +322,18 @@ def _pod(documents: Document, name: str) -> Document:
 
 
 POD = "spec template spec"
-STORE, WORKER, GATEWAY = (
+STORE, WORKER, GATEWAY, SCHEDULER, COUNTING = (
     f"{kind} {POD} containers 0"
-    for kind in ("Deployment/store", "StatefulSet/worker", "Deployment/gateway")
+    for kind in (
+        "Deployment/store",
+        "StatefulSet/worker",
+        "Deployment/gateway",
+        "Deployment/dask-scheduler",
+        "Deployment/dask-worker",
+    )
 )
+OF_THE_CLUSTER = f"StatefulSet/worker-of-the-cluster {POD}"
+ASKING = "spec ingress 0 from 0 podSelector matchExpressions 0 values +"
 CHECKS: Breaks = {
     loose_containers: [
         (f"StatefulSet/worker {POD} securityContext", {}),
@@ -251,6 +345,29 @@ CHECKS: Breaks = {
             "topics",
         ),
         ("NetworkPolicy/nothing spec policyTypes", ["Ingress"]),
+    ],
+    ways_to_the_cluster: [
+        (f"NetworkPolicy/dask-scheduler {ASKING}", "gateway"),
+        (f"NetworkPolicy/dask-worker {ASKING}", "worker"),
+        ("NetworkPolicy/dask-worker spec ingress 0 from 0", {"namespaceSelector": {}}),
+        ("NetworkPolicy/dask-scheduler spec ingress 0 ports +", {"port": 8787}),
+        (f"{SCHEDULER} args 1", "--protocol=tcp"),
+        (f"{COUNTING} args 1", "tcp://dask-scheduler:8786"),
+        (f"{COUNTING} args 4", None),
+        (f"{SCHEDULER} args 6", "--dashboard"),
+        (f"{SCHEDULER} args 7", None),
+        (f"{COUNTING} env 0 value", "false"),
+        (f"{SCHEDULER} env 1", {"name": "DASK_DISTRIBUTED__SCHEDULER__HTTP", "value": ""}),
+        (f"{SCHEDULER} ports +", {"name": "dashboard", "containerPort": 8787}),
+        ("Service/dask-scheduler spec ports +", {"name": "dashboard", "port": 8787}),
+        (f"Deployment/dask-worker {POD} volumes 1", {"name": "dask", "emptyDir": {}}),
+    ],
+    rights_of_the_cluster_that_it_does_not_need: [
+        (f"{COUNTING} envFrom 1 secretRef name", "rows-writer"),
+        (f"{COUNTING} env +", {"name": "STREAM_DP_REDIS_URL", "value": "rediss://store"}),
+        (f"{SCHEDULER} envFrom", [{"secretRef": {"name": "stream-dp"}}]),
+        (f"{OF_THE_CLUSTER} containers 0 env 4 value", "tcp://dask-scheduler:8786"),
+        (f"{OF_THE_CLUSTER} volumes -1", None),
     ],
     ways_to_the_workers: [
         ("NetworkPolicy/worker spec ingress 1 ports +", {"port": 9464}),
@@ -275,6 +392,7 @@ CHECKS: Breaks = {
     ways_to_run_two_releases_at_once: [
         ("StatefulSet/worker spec updateStrategy", None),
         ("Deployment/counter spec strategy type", "RollingUpdate"),
+        ("Deployment/dask-worker spec strategy type", "RollingUpdate"),
     ],
     ways_out: [
         ("NetworkPolicy/to-the-brokers spec egress 0 to", None),
@@ -283,6 +401,12 @@ CHECKS: Breaks = {
             {"ports": [{"port": 443}], "to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]},
         ),
         ("NetworkPolicy/store spec egress", [{}]),
+        ("NetworkPolicy/to-the-store spec podSelector matchExpressions 0 values +", "dask-worker"),
+        ("NetworkPolicy/to-the-bucket spec podSelector matchExpressions 0 values +", "gateway"),
+        (
+            "NetworkPolicy/to-the-bucket spec egress 0 to",
+            [{"ipBlock": {"cidr": "0.0.0.0/0"}}],
+        ),
     ],
     unprotected_traffic: [
         (f"{STORE} args 12", "6380"),
@@ -318,7 +442,7 @@ def test_the_example_source_is_one() -> None:
     TopicSource.read(json.loads((FOLDER / "counter/source.json").read_text()))
 
 
-@pytest.mark.parametrize("overlay", ["base", "counter"])
+@pytest.mark.parametrize("overlay", ["base", "counter", "gateway", "cluster"])
 def test_kustomize_takes_every_file(overlay: str) -> None:
     folder = FOLDER / overlay
     listed = set(YAML(typ="safe").load(folder / "kustomization.yaml")["resources"])
@@ -334,3 +458,7 @@ def test_kustomize_takes_every_file(overlay: str) -> None:
     for document in documents:
         kubernetes_validate.validate(document, ANY_VERSION, strict=True)
     assert {d["metadata"].get("namespace", "stream-dp") for d in documents} == {"stream-dp"}
+    if overlay == "cluster":
+        (worker,) = (d for d in documents if d["kind"] == "StatefulSet")
+        pod = worker["spec"]["template"]["spec"]
+        assert pod["volumes"] == _pod(DOCUMENTS, "worker-of-the-cluster")["volumes"]
