@@ -100,8 +100,8 @@ class Said:
         phases: The numbers of the phases that it opens.
         blocks: The numbers of the phases whose rows are kept after it.
         bare: The number of first phases whose rows it gives up. 0 for none.
-        given_up: The batches that waited and that it gives up, each with its name, the id of its record, and
-            how its rows were named where they were kept by themselves.
+        given_up: The batches that waited and that it gives up, each with its name and the id of its record,
+            or with a slab of the lot that it is in.
         retires: Whether it retires the data set.
         charges: What it adds to what is spent.
         looks: The looks that it announces, in order.
@@ -251,11 +251,12 @@ class Held:
     phases: int = 0
     ever: dict[bytes, str] = field(default_factory=dict)
     _batches: dict[bytes, Waiting] = field(default_factory=dict)
-    _lots: dict[bytes, list[Waiting]] = field(default_factory=dict)
+    _lots: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, commit: Commit, trail: bytes) -> None:
         """Adds up the next commit."""
         one = Said(commit, self)
+        self._fill_lots(one)
         self.said.append(one)
         self.seq, self.sum, self.trail = commit.number, commit.sum, trail
         self.phases += len(one.phases)
@@ -276,27 +277,38 @@ class Held:
                 self._batches[key] = _waiting(value)
             if value is not None and table is StateTable.KEPT:
                 self.ever.setdefault(Named.from_bytes(value).name, key.decode())
-                if key.startswith(b"waiting "):
-                    gone = [key for key in commit.pairs if key[0] is StateTable.WAITING]
-                    dropped = [
-                        number for pair in gone for number in pair[1:] if commit.pairs[pair] is None
-                    ]
-                    self._lots[key.split(b" ")[1]] = [self._batches[number] for number in dropped]
+
+    def _fill_lots(self, one: Said) -> None:
+        """Notes which batches are in lots that a commit names first: those that wait, in order."""
+        queue, accepted = [batch.batch_id for batch in self.waiting], set(one.accepted)
+        for event in one.events():
+            if event["event"] == "phase_opened":
+                queue.clear()
+            elif event["event"] == "batch_accepted" and (name := batch_name(event)) in accepted:
+                accepted.remove(name)
+                queue += [name] if event["rows"] else []
+        keys = [
+            key.decode().split(" ")
+            for (table, key), value in one.puts.items()
+            if value is not None and table is StateTable.KEPT and key.startswith(b"waiting ")
+        ]
+        for lot, n_batches in sorted({(int(lot), int(n)) for _, lot, _, n in keys}):
+            self._lots[lot], queue = queue[:n_batches], queue[n_batches:]
 
     def dropped(self, puts: Mapping[Pair, bytes | None]) -> list[tuple[str, str, Named | None]]:
         """The batches that waited and do so no more after a commit, as ``Said.given_up`` has them."""
-        found = []
+        found: list[tuple[str, str, Named | None]] = []
         for (table, key), value in puts.items():
-            batches: list[Waiting] = []
-            named = None
-            if value is None and table is StateTable.WAITING:
-                batches = [self._batches[key]]
-            elif value is None and table is StateTable.KEPT and key.startswith(b"waiting "):
-                batches = self._lots[key.split(b" ")[1]]
-                named = Named.from_bytes(self.pairs[table, key])
-            for batch in batches:
+            if value is not None:
+                continue
+            kind, *numbers = key.decode("utf-8", "replace").split(" ")
+            if table is StateTable.WAITING:
+                batch = self._batches[key]
                 record = f"{batch.topic_partition}:{batch.offset}"
-                found.append((batch.batch_id, record, named))
+                found.append((batch.batch_id, record, None))
+            elif table is StateTable.KEPT and kind in ("waiting", "whose", "arrived"):
+                named = Named.from_bytes(self.pairs[table, key])
+                found += [(name, "", named) for name in self._lots[int(numbers[0])]]
         return found
 
     def table(self, table: StateTable) -> dict[str, bytes]:
