@@ -465,6 +465,7 @@ def test_a_table_needs_the_columns_that_public_names_say_and_no_others(
         slab = ROWS_OF[kind](seed)
         assert asked.needs(slab.columns.keys()) == needs
         _, needed = slab.split(needs)
+        assert needed.is_merged is slab.is_merged is (kind == "merged")
         assert list(needed.columns) == [name for name in slab.columns if name in needs]
         assert np.array_equal(asked.table(FLIGHTS.shape, needed), asked.table(FLIGHTS.shape, slab))
 
