@@ -115,15 +115,15 @@ class WorkerSettings(ServerSettings):
             defined with it; losing it ends them. Default: each data set has a secret of its own on the topic
             of blocks.
         rows: A folder or a bucket for sealed rows: ``file:///folder``, which all workers see, or
-            ``s3://bucket/prefix``, with ``?region=`` and ``endpoint_override=`` where needed. Redis holds no
-            rows then. It needs ``stream-dp[arrow]``. Default: the topic of blocks, and Redis.
+            ``s3://bucket/prefix``, with ``?region=`` and ``endpoint_override=`` where needed. It needs
+            ``stream-dp[arrow]``. Default: the topic of blocks, and Redis.
         rows_key_file: A file of at least 32 random bytes, the same for all workers, with which files of rows
-            are sealed. Losing it loses them. Default: the disk or the bucket encrypts, or nothing does.
+            are sealed. Losing it loses them. Default: files are not sealed.
         count_with: The scheduler of a Dask cluster that counts looks at more than 2^27 rows in files, as
-            ``tls://HOST:8786``. Its processes have the same ``rows`` and ``rows_key_file``. It needs
+            ``tls://HOST:8786``. Its processes need the same ``rows`` and ``rows_key_file``, and
             ``stream-dp[cluster]``. Default: the worker counts.
-        count_tls_ca: PEM file with the certificates that the scheduler is compared with.
-        count_tls_cert: PEM file with the certificate by which the scheduler knows this worker.
+        count_tls_ca: PEM file with the certificate authority of the cluster.
+        count_tls_cert: PEM file with our certificate for the cluster.
         count_tls_key: PEM file with the key of that certificate.
         block_cache_mb: The memory for rows that looks have read, of all data sets of the worker, in units of
             2^20 bytes.

@@ -168,8 +168,8 @@ def test_two_workers_that_begin_it_at_once_know_each_other(
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("/rows", "it is no folder or bucket; use file:///"),
-        ("gs://bucket/rows", "it is no folder or bucket"),
+        ("/rows", "it names neither a folder nor a bucket; use file:///"),
+        ("gs://bucket/rows", "it names neither a folder nor a bucket"),
         ("s3://", "it does not read as an address"),
         ("s3://key:hidden@bucket/rows?nothing=such", "it does not read as an address"),
     ],

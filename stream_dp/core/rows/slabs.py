@@ -79,7 +79,7 @@ class Slab:
         return replace(self, columns=ours), replace(self, columns=theirs)
 
     def stored(self, salt: bytes) -> list[bytes]:
-        """What is kept of it: its index, then each column. Their lengths are public, what they say is not.
+        """What is kept of it: its index, then each column. Their lengths are public, their contents private.
 
         Args:
             salt: 16 random bytes, so that equal columns have different digests.
@@ -240,7 +240,7 @@ def parts_of(n_slots: int) -> Iterator[slice]:
 
 
 def fits(n_slots: int) -> bool:
-    """Whether so many slots fit into one slab."""
+    """Whether a slab has room for some slots."""
     return n_slots <= SLOTS
 
 

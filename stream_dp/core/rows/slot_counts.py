@@ -25,7 +25,7 @@ _LARGE_CHUNK: Final = 2**20
 
 _LARGE_TABLE: Final = 2**15
 _FEW_CELLS: Final = 24
-"""Up to so many cells, to compare each slot with each cell is quicker, and its time shows no value."""
+"""Up to this number of cells it is quicker to compare each slot with each. Its time shows no value."""
 
 _PAIRED_CELLS: Final = 64
 _DIGIT_BITS: Final = 32

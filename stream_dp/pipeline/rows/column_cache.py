@@ -19,7 +19,7 @@ class ColumnKey(NamedTuple):
     """What is kept in memory.
 
     Attributes:
-        owner: Whose it is.
+        owner: The blocks of the data set that it belongs to.
         name: The name of the slab.
         place: The place of the column; 0 for the index of the slab.
     """

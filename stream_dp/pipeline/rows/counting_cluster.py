@@ -1,7 +1,7 @@
 """Counts large looks on a Dask cluster: a task is names of slabs, and gives exact tables to the worker alone.
 
 A look is decided and charged before, and noise is added after, in the worker. A task has no noise, no query,
-no secret and no address: whoever runs it has the settings of the store of its own. It has a random key, so no
+no secret and no address: the processes of the cluster have settings of their own. It has a random key, so no
 earlier result serves. One that is lost runs again and counts the same. What the cluster does not count, the
 worker counts itself.
 """
