@@ -189,14 +189,16 @@ class LedgerBroken(CorruptState):
 
 
 class RowsGone(CorruptState):
-    """The rows of a phase are not where the journal says that they are kept, nor elsewhere on that topic."""
+    """The rows of a phase are not where the journal says that they are kept, nor elsewhere there."""
 
     code: ClassVar[str] = "rows_gone"
 
     def __init__(self, dataset: str, phase: int) -> None:
         self.dataset = dataset
         self.phase = phase
-        super().__init__(f"{dataset}: the rows of phase {phase} are gone from the topic of blocks")
+        super().__init__(
+            f"{dataset}: the rows of phase {phase} are gone from the topic of blocks or the store of rows"
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.dataset, self.phase))

@@ -79,7 +79,9 @@ class SlabFiles:
             ServerUnavailable: It does not answer, or refuses.
         """
         if urlsplit(place.url).scheme not in ("file", "s3"):
-            raise InvalidInput(SETTING, "it names neither a folder nor a bucket", "use file:///… or s3://…")
+            raise InvalidInput(
+                SETTING, "it names neither a folder nor a bucket", "use file:///… or s3://…"
+            )
         try:
             from pyarrow import ArrowInvalid, fs
         except ImportError:
