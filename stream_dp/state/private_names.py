@@ -17,6 +17,7 @@ from stream_dp.core.encoding import IDENTITY_BYTES, Format, fields, part
 
 MOST_PARTS: Final = 2**16
 SALT_BYTES: Final = 16
+STORE_BYTES: Final = 8
 _NAMED = Format("name of a kept value")
 
 
@@ -47,7 +48,7 @@ class Named:
     Attributes:
         name: Its name, 16 bytes.
         offsets: The offset of each of its parts on the topic, in order. Empty for a slab in a file.
-        store: The store of that file, 8 bytes; empty for what is on the topic.
+        store: The store of that file, ``STORE_BYTES`` long; empty for what is on the topic.
     """
 
     name: bytes
@@ -79,6 +80,7 @@ class Named:
             fits = 0 < length <= MOST_PARTS - len(offsets)
             reader.require(fits, "has a number of parts that it cannot have")
             offsets += range(start, start + length)
+        reader.require(len(store) in (0, STORE_BYTES), "names a store that there cannot be")
         reader.require(bool(offsets) is not bool(store), "is in two places, or in none")
         reader.end()
         return cls(name, tuple(offsets), store)

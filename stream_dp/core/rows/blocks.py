@@ -38,8 +38,8 @@ class Block:
         n_rows: Rows sealed; public. Where rows are protected, they all count. Where persons are, some of them
             do, and how many is private.
         slabs: Its rows by column.
-        ordered: Slabs of the codes of some attributes in order of arrival. None where the block has more than
-            ``MAX_ORDERED`` rows.
+        ordered: Slabs of the codes of some attributes in order of arrival. There are none where the block has
+            more than ``MAX_ORDERED`` rows.
     """
 
     n_rows: int

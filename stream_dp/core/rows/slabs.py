@@ -39,7 +39,7 @@ _SALT_BYTES: Final = 16
 
 Columns: TypeAlias = Mapping[str, Column]
 SecretOrder: TypeAlias = Callable[[int], npt.NDArray[np.intp]]
-"""Draws an order of some slots, each with equal probability."""
+"""Draws an order of some slots, all as likely as far as anyone can tell."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +47,12 @@ class Slab:
     """Some slots by column.
 
     Attributes:
-        n_rows: The number of rows in them; public.
+        n_rows: The number of rows in them. Of a slab among others whose rows came counted it is private.
         n_slots: The number of slots; public.
         columns: Name -> one value for each slot, shape (n_slots,). The names are public, the values private.
     """
 
-    n_rows: int
+    n_rows: int = field(repr=False)
     n_slots: int
     columns: Columns = field(repr=False)
 
@@ -112,16 +112,16 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class SlabIndex:
-    """The columns of a slab as they are stored, each with a digest. Private, but for all else than digests.
+    """The columns of a slab as they are stored, each with a digest.
 
     Attributes:
-        n_rows: The number of rows.
-        n_slots: The number of slots.
-        names: The names of the columns.
+        n_rows: The number of rows, see ``Slab``.
+        n_slots: The number of slots; public.
+        names: The names of the columns; public.
     """
 
     salt: bytes = field(repr=False)
-    n_rows: int
+    n_rows: int = field(repr=False)
     n_slots: int
     entries: tuple[_Entry, ...] = field(repr=False)
 
@@ -178,6 +178,7 @@ class SlabIndex:
             name, (itemsize,) = reader.required_text(), reader.fields("<B")
             reader.require(itemsize in (1, 2, 4))
             entries.append(_Entry(name, itemsize, reader.take(IDENTITY_BYTES)))
+        reader.require(len({entry.name for entry in entries}) == n_columns)
         reader.end()
         return cls(salt, n_rows, n_slots, tuple(entries))
 

@@ -462,14 +462,6 @@ class Number(_Attribute):
         whole = (*self.edges, 1.0 if self.measure is None else self.measure.unit)
         return not self.integer and all(float(number).is_integer() for number in whole)
 
-    def fits(self, codes: Codes, offsets: Counts | Offsets, counts: Counts) -> bool:
-        """Whether sums of offsets are possible for rows of these cells; shape (n_entries,) each."""
-        lows, highs = self._offset_ends
-        found = offsets.astype(np.int64)
-        return bool(
-            (found >= lows[codes] * counts).all() and (found <= highs[codes] * counts).all()
-        )
-
     def numbers(self, codes: Codes, offsets: Offsets) -> list[float | None]:
         """A number for each row that has its cell and counts for its units. None stands for a missing one."""
         assert self.measure is not None, "the values are kept"

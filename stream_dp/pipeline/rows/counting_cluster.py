@@ -83,7 +83,7 @@ class CountedTable(NamedTuple):
         return CountedTable(self.counts + others.counts, self.n_rows + others.n_rows)
 
     def __repr__(self) -> str:
-        return f"CountedTable(n_rows={self.n_rows})"
+        return "CountedTable()"
 
 
 class CountFailed(Exception):

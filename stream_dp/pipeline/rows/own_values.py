@@ -127,7 +127,8 @@ class OwnValues:
             said: What it is, as the beginning of a sentence.
         """
         return CorruptState(
-            f"{self._draft.dataset}: {said} on no topic any more. Restore the topic of blocks, or the store of rows"
+            f"{self._draft.dataset}: {said} on no topic any more. Restore the topic of blocks, or the store "
+            "of rows"
         )
 
     async def drop(

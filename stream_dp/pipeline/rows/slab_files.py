@@ -26,13 +26,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from stream_dp.core.rows.slabs import SlabIndex
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.settings import WorkerSettings
+from stream_dp.state.private_names import STORE_BYTES
 
 if TYPE_CHECKING:
     from pyarrow import fs
 
 SETTING: Final = "STREAM_DP_ROWS"
 KEY_SETTING: Final = "STREAM_DP_ROWS_KEY_FILE"
-_ID_BYTES: Final = 8
 _NONCE_BYTES: Final = 12
 _INDEX: Final = b"stream-dp slab"
 _SUFFIX: Final = ".arrow"
@@ -101,7 +101,7 @@ class SlabFiles:
 
     def _begin(self) -> None:
         if not self._ids():
-            own = token_bytes(_ID_BYTES)
+            own = token_bytes(STORE_BYTES)
             self._write(self._path("ids", own.hex()), self._sealed(_CHECK, own, 0))
         self.id = min(self._ids())
 

@@ -8,7 +8,7 @@ phase in memory, and its slabs are there when it is sealed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Slots
 from stream_dp.core.rows.slabs import Slab, slabs_in_order, slabs_of
@@ -19,20 +19,20 @@ from stream_dp.pipeline.rows.secret_order import secret_order
 
 @dataclass(frozen=True, slots=True)
 class LotSlab:
-    """A slab of a lot; all of it is public.
+    """A slab of a lot; all of it but the number of rows is public.
 
     Attributes:
         lot: The number of the lot.
         at: The number of the slab in it.
         n_batches: The number of batches of the lot.
-        n_rows: The number of rows of the slab.
+        n_rows: The number of rows of the slab, see ``Slab``.
         n_slots: The number of its slots.
     """
 
     lot: int
     at: int
     n_batches: int
-    n_rows: int
+    n_rows: int = field(repr=False)
     n_slots: int
 
     @property
