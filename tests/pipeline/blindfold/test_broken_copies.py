@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -29,8 +30,10 @@ from stream_dp.pipeline.rows.private_rows import PrivateRows
 from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
 from stream_dp.pipeline.watch.metrics import Metrics
 from stream_dp.state.private_names import Named
+from tests.pipeline.blindfold.compensating_noise import Differs
 from tests.pipeline.blindfold.lives import LIVES
 from tests.pipeline.blindfold.statistics_of_looks import of_counts
+from tests.pipeline.blindfold.visible import Both
 
 BROKEN: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {}
 
@@ -239,5 +242,10 @@ async def test_a_broken_copy_is_told_apart(
 ) -> None:
     where, mutate = BROKEN[name]
     mutate(monkeypatch)
-    runs = await both(LIVES["calibrated"])
-    assert runs.seen[0][where] != runs.seen[1][where]
+    runs: Both | None = None
+    with contextlib.suppress(Differs):
+        runs = await both(LIVES["calibrated"])
+    if runs is None:
+        assert where == "released", "what was released before has led to something else"
+    else:
+        assert runs.seen[0][where] != runs.seen[1][where]
