@@ -467,7 +467,7 @@ async def weigh_persons(scale: Scale, life: Life, n_persons: int) -> None:
     value = arrow(1, n_persons, who=[f"person {number}" for number in range(n_persons)])
     columns = ("blocks", "Redis", "worker")
     what, records = "person, where the promise is for life", life.rows("persons", value, ["all"])
-    await scale.weigh(life, what, n_persons, "persons", records, columns=columns, parts=["state"])
+    await scale.weigh(life, what, n_persons, "persons", records, columns=columns)
     assert life.worker.datasets["persons"].phase == 1
 
 
