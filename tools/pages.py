@@ -48,13 +48,13 @@ The worker that `stream-dp up` itself starts reads none of them.
 To set one, run `stream-dp up --no-worker` and then `stream-dp worker`.
 This page is generated from the code by `make pages`.
 
-| variable | default | accepts | meaning |
+|variable|default|accepts|meaning|
 |---|---|---|---|
 {of_worker}
 
 `stream-dp gateway` reads those of Kafka, the topics and identity, and:
 
-| variable | default | accepts | meaning |
+|variable|default|accepts|meaning|
 |---|---|---|---|
 {of_gateway}
 
@@ -75,7 +75,7 @@ def _rows(settings: type[ServerSettings], names: Collection[str]) -> str:
             meaning, default = said[name]
             shown = default or _default(field)
             about = meaning.removesuffix(".")
-            rows.append(f"| `STREAM_DP_{name.upper()}` | {shown} | {_accepted(field)} | {about} |")
+            rows.append(f"|`STREAM_DP_{name.upper()}`|{shown}|{_accepted(field)}|{about}|")
     return "\n".join(rows)
 
 

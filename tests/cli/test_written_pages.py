@@ -27,7 +27,7 @@ def test_a_page_that_follows_from_the_code_is_what_make_pages_writes(name: str) 
 
 def test_the_configuration_says_defaults_bounds_and_choices() -> None:
     page = PAGES["configuration.md"]()
-    rows = re.findall(r"^\| `STREAM_DP_(\w+)` \| (.*?) \| (.*?) \| (.+?) \|$", page, re.MULTILINE)
+    rows = re.findall(r"^\|`STREAM_DP_(\w+)`\|(.*?)\|(.*?)\|(.+?)\|$", page, re.MULTILINE)
     fields = WorkerSettings.model_fields | GatewaySettings.model_fields
     assert [name.lower() for name, *_ in rows] == list(fields)
     said = {name: (default, accepted) for name, default, accepted, _ in rows}
