@@ -8,6 +8,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -211,6 +212,21 @@ def test_a_redis_that_says_nothing_is_bad_and_not_waited_for_for_ever(
         found = examine(redis_url=f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
     silence = "Redis accepted the connection but has not answered for 0.5 seconds"
     assert dict(found["bad"])[silence] == "find out what it is doing, then restart it"
+
+
+def test_the_store_of_rows_is_looked_at_and_the_journal_also_while_it_is_away(
+    examine: Examine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("STREAM_DP_ROWS", (tmp_path / "rows").as_uri())
+    found = examine()
+    assert found["bad"] == []
+    assert any("keeps, gives and deletes files" in text for text, _ in found["good"])
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("STREAM_DP_ROWS", (tmp_path / "file/rows").as_uri())
+    found = examine()
+    ((fault, _),) = found["bad"]
+    assert fault.startswith("the store of STREAM_DP_ROWS does not answer, or refuses (")
+    assert any("of the journal has" in text for text, _ in found["good"])
 
 
 def test_topics_with_more_partitions_than_the_journal_says_are_bad_before_a_worker_meets_them(
