@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from stream_dp.core.rows.slabs import Slab, SlabIndex
 from stream_dp.errors import InvalidInput, RowsGone, ServerUnavailable, WrongStore
+from stream_dp.messages.message_base import DATASET_PATTERN
 from stream_dp.pipeline.rows import slab_files
 from stream_dp.pipeline.rows.slab_files import SlabFiles, SlabPlace
 from stream_dp.state.private_names import name_of, new_salt
@@ -305,3 +307,11 @@ async def test_a_file_that_no_commit_names_goes_with_the_second_erasure_after_it
     assert there == [True, True, False, False, False]
     named = world.held("flights").named().values()
     assert files.names("flights") == {one.name for one in named if one.store}
+
+
+def test_a_data_set_of_any_name_has_a_folder_of_its_own(place: SlabPlace) -> None:
+    files = SlabFiles.opened(place)
+    for name in ("ids", "ids.", "0", "a" * 64):
+        files.put(name, name_of(b"one"), slab().stored(new_salt()))
+    assert SlabFiles.opened(place).id == files.id
+    assert re.fullmatch(DATASET_PATTERN, slab_files.IDS) is None

@@ -4,7 +4,7 @@ A file has a field for each column, one record batch, no compression, and the in
 metadata. With a key each column and the index are sealed with AES-256-GCM; then nothing but this module reads
 them, and who deletes the key erases backups too. A file lies in the folder of its data set, under its name.
 
-``ids`` has a file for the store itself, which a commit names with the slab. So a worker with another folder,
+``_ids`` has a file for the store itself, which a commit names with the slab. So a worker with another folder,
 another bucket or another key says so at once, and takes nothing for lost.
 """
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 SETTING: Final = "STREAM_DP_ROWS"
 KEY_SETTING: Final = "STREAM_DP_ROWS_KEY_FILE"
+IDS: Final = "_ids"
+"""The folder of the ids of the store. No data set has this name."""
+
 _NONCE_BYTES: Final = 12
 _INDEX: Final = b"stream-dp slab"
 _SUFFIX: Final = ".arrow"
@@ -102,7 +105,7 @@ class SlabFiles:
     def _begin(self) -> None:
         if not self._ids():
             own = token_bytes(STORE_BYTES)
-            self._write(self._path("ids", own.hex()), self._sealed(_CHECK, own, 0))
+            self._write(self._path(IDS, own.hex()), self._sealed(_CHECK, own, 0))
         self.id = min(self._ids())
 
     def _ids(self) -> set[bytes]:
@@ -111,9 +114,9 @@ class SlabFiles:
         Raises:
             InvalidInput: The key is another one.
         """
-        found = {bytes.fromhex(name) for name in self._names("ids")}
+        found = {bytes.fromhex(name) for name in self._names(IDS)}
         for one in found:
-            path = self._path("ids", one.hex())
+            path = self._path(IDS, one.hex())
             with _translated(), self._files.open_input_file(path) as file:
                 stored = file.read()
             if self._opened(stored, one, 0) != _CHECK:
