@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -111,9 +112,8 @@ def published_before_the_commit(patch: pytest.MonkeyPatch, world: Any) -> None:
 class _Taken:
     """A look that was taken before it was paid for."""
 
-    def __init__(self, look: Any, looks: PaidLooks) -> None:
-        self._look = look
-        self._release = look.take(looks.noise, looks._rows.blocks.data)
+    def __init__(self, look: Any, release: Any) -> None:
+        self._look, self._release = look, release
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._look, name)
@@ -127,7 +127,11 @@ def charged_after_the_look(patch: pytest.MonkeyPatch, world: Any) -> None:
     take = PaidLooks.take
 
     async def first(self: PaidLooks, looks: Any, *who: Any, **more: Any) -> Any:
-        taken: list[Any] = [_Taken(one, self) for one in looks]
+        taken, blocks = list[Any](), self._rows.blocks
+        for one in looks:
+            async with blocks.stored.readable():
+                release = await asyncio.to_thread(one.take, self.noise, blocks.data)
+            taken.append(_Taken(one, release))
         return await take(self, taken, *who, **more)
 
     patch.setattr(PaidLooks, "take", first)
@@ -306,7 +310,14 @@ def rows_are_never_erased(patch: pytest.MonkeyPatch, world: Any) -> None:
 
 @mutant("P8", ERASED)
 def rows_are_kept_in_memory_and_read(patch: pytest.MonkeyPatch, world: Any) -> None:
+    def erase(self: SealedBlocks, n_blocks: int) -> None:
+        for kind in self._slabs:
+            for phase in range(1, n_blocks + 1):
+                for at in self._values.named(f"{kind}{phase} "):
+                    self._values.discard(f"{kind}{phase} {at}")
+
     _nothing_is_known_to_be_erased(patch)
+    patch.setattr(SealedBlocks, "erase", erase)
 
 
 @mutant("P8", ERASED)
