@@ -356,7 +356,7 @@ class _Loop(asyncio.SelectorEventLoop):
             thread.put(None)
         super().close()
 
-    def asked(self, coroutine: Coroutine[Any, Any, bytes]) -> bytes:
+    def asked(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """What a coroutine gives, for a thread of this loop."""
         found = asyncio.run_coroutine_threadsafe(coroutine, self)
         goes_on = self._mine.goes_on

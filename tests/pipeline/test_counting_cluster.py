@@ -57,7 +57,7 @@ ASKED = [
 def content(block: int, at: int) -> tuple[Slab, Slab]:
     """A slab, and which of its slots count."""
     rng = np.random.default_rng([block, at])
-    columns = {
+    columns: dict[str, Any] = {
         "0": rng.integers(0, SHAPE[0], N_SLOTS).astype(np.uint8),
         "1": rng.integers(0, SHAPE[1], N_SLOTS).astype(np.uint8),
         "value 0": rng.integers(0, 2**20, N_SLOTS).astype(np.uint32),

@@ -102,7 +102,7 @@ async def test_the_rows_are_gone_from_topics_redis_and_memory(world: Any, proces
         assert not memory._kept, "of a phase that nobody looked at, and of those before it"
         reader, looks = dataset.rows.blocks.stored, [TableAsked((0,), n - 1)]
         async with reader.readable():
-            await asyncio.to_thread(lambda r=reader, looks=looks: [*r.tables(looks)])
+            await asyncio.to_thread(list, reader.tables(looks))
         assert {key.name for key in memory._kept} == {named.name}
     assert (
         dataset.rows.blocks.data.erased,

@@ -34,7 +34,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> SlabPlace:
 
 def slab(seed: int = 1, n_slots: int = 100) -> Slab:
     rng = np.random.default_rng(seed)
-    columns = {
+    columns: dict[str, Any] = {
         "0": rng.integers(0, 4, n_slots).astype(np.uint8),
         "1": rng.integers(0, 300, n_slots).astype(np.uint16),
         "value 1": rng.integers(0, 2**20, n_slots).astype(np.uint32),
@@ -131,7 +131,7 @@ def test_a_file_that_was_not_finished_has_no_name_and_is_found_by_who_clears_up(
     def full(_: int) -> None:
         raise OSError(28, "no space left")
 
-    monkeypatch.setattr(slab_files.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(ServerUnavailable, match=r"does not answer, or refuses \(OSError\)$"):
         kept(files)
     monkeypatch.undo()

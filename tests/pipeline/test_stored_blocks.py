@@ -9,6 +9,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -177,9 +178,9 @@ async def test_codes_come_in_order_of_arrival_from_all_slabs_of_a_block() -> Non
     stored = Stored(sealed(ordered=[2], order=lambda n: np.arange(n)[::-1]))
     reader = stored.reader(ColumnCache())
     for block, n in enumerate((20, 7, 33)):
-        found = await taken(reader, lambda block=block: reader.in_order(2, block))
+        found = await taken(reader, partial(reader.in_order, 2, block))
         assert found.tolist() == drawn("rows", n, block).codes[2].tolist()
-        assert await taken(reader, lambda block=block: reader.in_order(1, block)) is None
+        assert await taken(reader, partial(reader.in_order, 1, block)) is None
     plain = Stored(sealed()).reader(ColumnCache())
     assert await taken(plain, lambda: plain.in_order(2, 0)) is None
 
@@ -288,7 +289,7 @@ async def test_no_more_columns_are_in_memory_than_are_counted_at_a_time(
     class Tracked(np.ndarray[Any, Any]):
         """An array that a set can have."""
 
-        __hash__ = object.__hash__
+        __hash__ = object.__hash__  # type: ignore[assignment]
 
     def tracked(self: StoredBlocks, *arguments: Any) -> Any:
         found = column(self, *arguments).view(Tracked)
@@ -579,8 +580,8 @@ async def test_what_redis_had_wrong_or_lacked_it_is_given_back(world: World) -> 
     asks("one")(world)
     await process.run()
     await process.settled()
-    there = world.view.values["flights"]
-    read = {name for _, names in process.view.read for name in names}
+    there: dict[Any, Any] = world.view.values["flights"]
+    read: set[Any] = {name for _, names in process.view.read for name in names}
     assert {name: there[name] for name in read} == {name: right[name] for name in read}
     assert {name[:16] for name in read} == {one.name for one in blocks}
     assert world.answer("one")["status"] == "answered"

@@ -17,6 +17,8 @@ from stream_dp.core.rows import blocks as blocks_module
 from stream_dp.core.rows import slabs
 from stream_dp.core.rows.slabs import Slab
 from stream_dp.pipeline.rows import sealed_blocks, waiting_lots
+from stream_dp.pipeline.rows.own_values import OwnValues
+from stream_dp.pipeline.rows.secret_order import secret_order
 from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
 from stream_dp.pipeline.rows.waiting_lots import WaitingLots
 from stream_dp.profiles.builder import build
@@ -213,7 +215,7 @@ async def test_a_phase_of_several_lots_is_the_one_of_the_same_rows_in_memory(
     n_slots: int,
     alone: bool,
 ) -> None:
-    form, seen = FORMS[name], []
+    form, seen = FORMS[name], list[Any]()
     for slots in (2**20, n_slots):
         there, world = lots(slots), make_world()
         await lived(world, rounds_of(form), alone=alone)
@@ -248,7 +250,7 @@ async def test_lots_are_merged_where_cells_are_far_fewer_than_slots(
 ) -> None:
     for module in (blocks_module, sealed_blocks):
         monkeypatch.setattr(module, "merges", lambda *_: True)
-    form, seen = FORMS[name], []
+    form, seen = FORMS[name], list[Any]()
     for slots in (2**20, SLOTS):
         lots(slots)
         world = make_world()
@@ -500,12 +502,12 @@ def _batches_wait_in_their_lot_and_by_themselves(patch: pytest.MonkeyPatch) -> N
 
 
 def _a_lot_does_not_name_whose_rows_it_has(patch: pytest.MonkeyPatch) -> None:
-    keep = waiting_lots.OwnValues.keep_slabs
+    keep = OwnValues.keep_slabs
 
     async def unnamed(self: Any, kept: Any) -> Any:
         return await keep(self, {k: v for k, v in kept.items() if not k.startswith("whose ")})
 
-    patch.setattr(waiting_lots.OwnValues, "keep_slabs", unnamed)
+    patch.setattr(OwnValues, "keep_slabs", unnamed)
 
 
 def _whose_rows_they_are_stays_after_the_seal(patch: pytest.MonkeyPatch) -> None:
@@ -517,13 +519,13 @@ def _whose_rows_they_are_stays_after_the_seal(patch: pytest.MonkeyPatch) -> None
 
 def _weights_are_of_the_order_of_arrival(patch: pytest.MonkeyPatch) -> None:
     """Slots lie in another order than batches came in."""
-    order = waiting_lots.secret_order
+    order = secret_order
     patch.setattr(waiting_lots, "secret_order", lambda n: order(n)[::-1])
     whose = WaitingLots.whose
 
     async def sorted_ones(self: WaitingLots) -> Any:
         found = await whose(self)
-        return [type(one)(*(part[::-1] for part in (one.digests, one.ranks))) for one in found]
+        return [type(one)(one.digests[::-1], one.ranks[::-1]) for one in found]
 
     patch.setattr(WaitingLots, "whose", sorted_ones)
 

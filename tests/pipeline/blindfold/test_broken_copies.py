@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream_dp.core.encoding import array
 from stream_dp.core.residual.looks.table_looks import CountsLook
 from stream_dp.core.rows import slabs
 from stream_dp.core.rows.blocks import Block, Blocks
@@ -175,7 +176,7 @@ def rows_that_wait_are_counted_by_what_they_hold(patch: pytest.MonkeyPatch) -> N
 
 @broken("kept")
 def columns_are_compressed(patch: pytest.MonkeyPatch) -> None:
-    array, column = slabs.array, slabs._column
+    column = slabs._column
     patch.setattr(slabs, "array", lambda values: zlib.compress(array(values)))
     patch.setattr(slabs, "_column", lambda entry, stored: column(entry, zlib.decompress(stored)))
 
