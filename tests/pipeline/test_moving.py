@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from stream_dp.core.rows import slabs
+from stream_dp.core.rows.slabs import SLOTS
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken, RowsGone
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.repair.move import bring_in, take_out
@@ -27,6 +29,9 @@ from tests.pipeline.scenarios import (
 )
 from tests.pipeline.world import World
 from tests.view import MemoryView
+
+OF_LOTS = ("persons", "lives")
+"""Scenarios of which some rows wait, as lots where slabs are small."""
 
 
 async def out(
@@ -71,10 +76,17 @@ def private(world: World, state: State) -> dict[bytes, tuple[bytes, ...]]:
     }
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(
+    ("name", "slots"), [*((name, SLOTS) for name in EVERY), *((name, 6) for name in OF_LOTS)]
+)
 async def test_it_goes_on_with_all_that_it_had(
-    make_world: Callable[..., Any], tmp_path: Path, name: str
+    make_world: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
+    slots: int,
 ) -> None:
+    monkeypatch.setattr(slabs, "SLOTS", slots)
     here, new = make_world(), make_world(seed=2)
     before = states(await served(here, EVERY[name]))
     new.key_file = here.key_file
@@ -86,6 +98,8 @@ async def test_it_goes_on_with_all_that_it_had(
     for name in names:
         await out(here, tmp_path / name, name)
         assert await into(new, tmp_path / name) == name
+    kinds = {what.split()[0] for name in names for what in before[name].table(StateTable.KEPT)}
+    assert slots == SLOTS or kinds & {b"waiting", b"weight", b"ordered"}, "of lots"
     process = await served(new)
     assert process.worker.stopped == {}
     for name in names:
@@ -104,6 +118,35 @@ async def test_it_goes_on_with_all_that_it_had(
     for name in names:
         ledger = here.ledger(name)
         assert new.ledger(name)[: len(ledger)] == ledger
+
+
+@pytest.mark.parametrize("what", ["block 1 1", "weight 1 0", "waiting 1 0 1", "whose 1 0 1"])
+async def test_what_lacks_a_slab_does_not_leave(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
+) -> None:
+    monkeypatch.setattr(slabs, "SLOTS", 6)
+    world = make_world()
+    unit = {"key": "user_id", "rows_per_phase": 2, "phases": 2}
+    world.define(
+        "flights",
+        mechanism={"base_share": 0.0},
+        privacy={"epsilon": 1.0, "delta": 1e-9, "unit": unit},
+        phase={"min_rows": 10},
+    )
+    for number in range(4):
+        rows = [{"carrier": "AA", "user_id": n} for n in range(5)]
+        world.batch("flights", f"batch-{number}", rows=rows)
+    await served(world)
+    world.batch("flights", "more", rows=rows)
+    world.batch("flights", "again", rows=rows[:4])
+    await served(world)
+    state = world.held("flights")
+    del world.kept[f"flights/{state.named()[what].name.hex()}".encode()]
+    phases = what.startswith(("block", "weight"))
+    said = "lacks the rows of phase 1 of flights" if phases else "has given them up yet"
+    with pytest.raises(InvalidInput, match=said):
+        await out(world, tmp_path / "flights")
+    await is_served(world)
 
 
 REFUSED = {

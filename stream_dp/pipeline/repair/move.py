@@ -154,7 +154,7 @@ async def _write_kept(tools: Offline, state: State, folder: MovingFolder) -> Non
         if parts is not None:
             for part in parts:
                 folder.add("kept", part, what.decode())
-        elif kind == b"block":
+        elif kind in (b"block", b"weight", b"ordered"):
             phase = int(what.split()[1])
             raise InvalidInput(
                 "NAME",

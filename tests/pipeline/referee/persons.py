@@ -30,7 +30,7 @@ from tests.pipeline.world import World
 def rows_of_persons_once(
     world: World, held: Held, universe: Universe, waiting: Sequence[Slab]
 ) -> Iterator[str]:
-    """P3 where persons are protected: the blocks are, byte for byte, those of the accepted batches in order.
+    """P3 where persons are protected: the blocks are those of the accepted batches in order, slot for slot.
 
     Which rows count is decided here once more, row by row, from the log and the secret in the vault. P15:
     what persons have used for life, by what is kept, is what counts, and no more than is allowed.
