@@ -182,6 +182,10 @@ class WithKinds(Mechanism):
     def growth(self) -> Sequence[Look]:
         return self._counts.growth()
 
+    @property
+    def repeats_alike(self) -> bool:
+        return self._counts.repeats_alike
+
     def quote(self, query: AnyQuery) -> Quote:
         if isinstance(query, LinearQuery):
             return self._counts.quote(query)
