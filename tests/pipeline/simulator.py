@@ -240,7 +240,8 @@ class Simulation:
             case "Redis is back":
                 self.world.view_away = False
             case "rows lost":
-                lose_rows(self.world, *self._choice.choice(((True, True), (True, False))))
+                redis = self._choice.random() < 0.5
+                lose_rows(self.world, self._choice.choice(_LOST), redis=redis)
                 raise Crash(fault)
             case _:
                 self._redis.happens(fault)
@@ -279,11 +280,16 @@ class Simulation:
             await self._another(worker, partitions)
 
 
-def lose_rows(world: World, blocks: bool = True, redis: bool = True) -> None:
-    """Takes rows off the topics: blocks, if they are to go, and batches; and all that Redis has."""
-    for name, held in world.durable().items() if blocks else ():
-        for what in ("block ", "waiting "):
-            for named in held.named(what).values():
+_SLABS = ("block", "weight", "ordered", "waiting", "whose", "arrived")
+_LOST: Sequence[Sequence[str]] = (_SLABS, _SLABS, ("weight", "whose"), ("ordered", "arrived"))
+"""What is lost of rows: all, or what comes with them in slabs of its own."""
+
+
+def lose_rows(world: World, kinds: Sequence[str] = _SLABS, *, redis: bool = True) -> None:
+    """Takes rows off the topics: slabs of some kinds, and batches. Perhaps Redis loses all, too."""
+    for name, held in world.durable().items():
+        for what in kinds:
+            for named in held.named(f"{what} ").values():
                 world.kept.pop(f"{name}/{named.name.hex()}".encode(), None)
     if redis:
         world.view.values.clear()

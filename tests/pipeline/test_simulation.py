@@ -450,7 +450,7 @@ def a_take_over_asks_for_the_end_of_the_journal_once(patch: pytest.MonkeyPatch) 
     ("mutate", "seed"),
     [
         (what_follows_leaves_before_its_commit_is_there, 1),
-        (the_offset_is_not_compared, 3),
+        (the_offset_is_not_compared, 4),
         (the_journal_is_read_before_the_epoch_is_there, 6),
         (epochs_are_ignored, 17),
         (a_gap_that_was_cut_off_unread_is_taken_for_empty, 22),
