@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_dp.core.rows.blocks import Block, Blocks
@@ -69,6 +69,7 @@ values = (
 
 @pytest.mark.parametrize("measure", MEASURES, ids=repr)
 @given(column=st.lists(values, max_size=12))
+@example(column=[n / 8 for n in range(-40, 41)] + [n / 200 for n in range(-40, 41)])
 def test_a_value_is_rounded_to_the_nearest_unit_as_it_is_written(
     measure: Measure, column: list[object]
 ) -> None:
