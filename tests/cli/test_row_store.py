@@ -49,7 +49,7 @@ def test_a_good_store_is_called_good_and_keeps_nothing(
     )
     assert one.finding.endswith(" million a second")
     (left,) = files_in(tmp_path / "rows")
-    assert (tmp_path / "rows/ids" / left).exists(), "of the store itself, as with a worker"
+    assert (tmp_path / "rows/_ids" / left).exists(), "of the store itself, as with a worker"
 
 
 class Faulty(SlabFiles):
