@@ -24,7 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,11 +32,15 @@ import numpy.typing as npt
 from stream_dp.core.budget.accountant import Charge, summed
 from stream_dp.core.budget.share_bounds import Payers, Room
 from stream_dp.core.encoding import pack_window
-from stream_dp.core.outcome import Outcome, RefusalCode, Refused, widest_bar
+from stream_dp.core.outcome import Outcome, Recorded, RefusalCode, Refused, widest_bar
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Blocks
+from stream_dp.core.rows.schema import Schema
 from stream_dp.core.synthetic.basis import Basis
+
+if TYPE_CHECKING:
+    from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 
 
 class Release(Protocol):
@@ -247,6 +251,22 @@ class Mechanism(ABC):
     """
 
     spending: Spending = Spending()
+    takes_schemas: ClassVar[bool] = False
+    """Whether it goes on where the attributes change."""
+
+    def change_schema(self, schema: Schema, tiles: Sequence[PlannedTile]) -> None:
+        """Goes on with another version of the attributes.
+
+        Args:
+            schema: All versions. The newest one is of blocks that are not open yet.
+            tiles: The queries that the definition declares, about the newest version.
+        """
+        raise NotImplementedError(f"{self!r} has one version of its attributes")
+
+    def recorded(self, query: AnyQuery) -> Recorded | None:
+        """What older rows do not say of a query; None where all of them say all. It is public."""
+        del query
+        return None
 
     # ------------------------------------------------------------ public facts
 

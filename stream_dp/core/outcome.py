@@ -424,6 +424,20 @@ class Placed:
     code: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the rows of older phases do not say of a query, because their attributes were other ones.
+
+    Attributes:
+        since: The first block from which on all is recorded that the query asks. It may be the one after the
+            window.
+        at_most: How many more rows than are counted may satisfy the query, at the most: for each answer.
+    """
+
+    since: int
+    at_most: tuple[float, ...]
+
+
 class RefusalCode(StrEnum):
     """The reason why nothing is released. Every reason follows from public facts only."""
 
@@ -432,6 +446,7 @@ class RefusalCode(StrEnum):
     CUTS_BIN = "cuts_bin"
     TOO_MANY_CELLS = "too_many_cells"
     NO_PHASE = "no_phase"
+    NOT_RECORDED = "not_recorded"
     NOT_COMPLETE = "not_complete"
     BUDGET_EXHAUSTED = "budget_exhausted"
     SHARE_SPENT = "share_spent"

@@ -111,6 +111,7 @@ class Table(Reply):
     highs: tuple[int, ...] | None = None
     wider: float | None = None
     apart: float | None = None
+    unrecorded_at_most: tuple[int, ...] | None = None
 
 
 class FoundCell(Reply):
@@ -236,6 +237,8 @@ class NoisyAnswer(PricedAnswer):
         rough_price: The share of a line for one within ``rough``.
         suggestion: What to ask instead, in words.
         least_cell: The ``least_cell`` of the definition.
+        recorded_since: The phase from which on rows say all that is asked. Present where older ones do not,
+            because the schema was another one.
     """
 
     status: Literal["answered"] = "answered"
@@ -248,6 +251,7 @@ class NoisyAnswer(PricedAnswer):
     rough_price: float | None = None
     suggestion: str | None = None
     least_cell: int | None = None
+    recorded_since: int | None = None
 
 
 # ---------------------------------------------------------------- forms: what several kinds share
@@ -264,6 +268,8 @@ class CountAnswer(NoisyAnswer):
         error_bar_simultaneous: The half width for a query that was chosen after looking at answers.
         low: The fewest rows, wherever ``error_bar`` covers: never below 0.
         high: The most rows, wherever ``error_bar`` covers.
+        unrecorded_at_most: How many more rows may satisfy the condition, at the most, of phases before
+            ``recorded_since``.
     """
 
     value: float
@@ -273,6 +279,7 @@ class CountAnswer(NoisyAnswer):
     count_bar: float | None = None
     error_bar: float | None = None
     error_bar_simultaneous: float | None = None
+    unrecorded_at_most: int | None = None
 
 
 class CellsAnswer(NoisyAnswer):

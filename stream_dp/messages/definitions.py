@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from stream_dp.errors import InvalidDefinition
+from stream_dp.errors import InvalidDefinition, InvalidInput
 from stream_dp.messages.analyst_rules import Analysts, OwnerSpec, bounds_spending, check_shares
 from stream_dp.messages.kinds import KindsSpec
 from stream_dp.messages.message_base import (
@@ -60,7 +60,15 @@ MissingTexts = Annotated[
 DateText = Annotated[str, StringConstraints(pattern=DATE_PATTERN)]
 
 
-class CategoryAttribute(Request):
+class _Attribute(Request):
+    """What a later version of the schema may say of any attribute."""
+
+    was: Annotated[tuple[AttributeName, ...], BeforeValidator(tupled)] | None = None
+    before: str | int | float | bool | None = None
+    deprecated: Literal[True] | None = None
+
+
+class CategoryAttribute(_Attribute):
     """A value from a declared list. Any other value falls into the cell ``other``.
 
     Attributes:
@@ -71,6 +79,10 @@ class CategoryAttribute(Request):
             cell.
         ordered: Whether the values have the order of the list.
         na: Values that count as missing too, such as "?" or -999. They need ``missing``.
+        also: Other spellings, such as former ones, each with the value that it counts as.
+        was: Names that the attribute had before. Columns and conditions may still use them.
+        before: What rows say that do not have the attribute yet. Default: nothing.
+        deprecated: Whether rows need not have the attribute any more.
     """
 
     name: AttributeName
@@ -80,6 +92,7 @@ class CategoryAttribute(Request):
     missing: bool = False
     ordered: bool = False
     na: MissingTexts | None = None
+    also: dict[CategoryValue, CategoryValue] | None = None
 
 
 class MeasureSpec(Request):
@@ -96,7 +109,7 @@ class MeasureSpec(Request):
     high: Finite
 
 
-class NumberAttribute(Request):
+class NumberAttribute(_Attribute):
     """A number in declared, left-closed bins. The outer bins are open.
 
     Attributes:
@@ -107,6 +120,9 @@ class NumberAttribute(Request):
         representatives: The value of each bin in sums. Default: the middle, and the edge of an outer bin.
         measure: The values to keep, for sums. Default: none.
         na: Values that count as missing too, such as "?" or -999. They need ``missing``.
+        was: Names that the attribute had before. Columns and conditions may still use them.
+        before: What rows say that do not have the attribute yet. Default: nothing.
+        deprecated: Whether rows need not have the attribute any more.
     """
 
     name: AttributeName
@@ -119,13 +135,16 @@ class NumberAttribute(Request):
     na: MissingTexts | None = None
 
 
-class BooleanAttribute(Request):
+class BooleanAttribute(_Attribute):
     """A value that is true or false.
 
     Attributes:
         name: The name of the column.
         missing: Whether missing values have a cell. Without it they count in the first cell.
         na: Values that count as missing too, such as "?". They need ``missing``.
+        was: Names that the attribute had before. Columns and conditions may still use them.
+        before: What rows say that do not have the attribute yet. Default: nothing.
+        deprecated: Whether rows need not have the attribute any more.
     """
 
     name: AttributeName
@@ -134,7 +153,7 @@ class BooleanAttribute(Request):
     na: MissingTexts | None = None
 
 
-class DateAttribute(Request):
+class DateAttribute(_Attribute):
     """A date, with or without a time, known up to the period of the calendar that it falls into.
 
     Attributes:
@@ -146,6 +165,9 @@ class DateAttribute(Request):
         epoch: The unit of numbers that count from 1970-01-01T00:00Z. Default: no number is a date.
         missing: Whether what is missing or no date has a cell. Without it this counts in the first cell.
         na: Values that count as missing too, such as "0000-00-00". They need ``missing``.
+        was: Names that the attribute had before. Columns and conditions may still use them.
+        before: What rows say that do not have the attribute yet. Default: nothing.
+        deprecated: Whether rows need not have the attribute any more.
     """
 
     model_config = ConfigDict(serialize_by_alias=True)
@@ -175,6 +197,46 @@ AttributeSpec = Annotated[
     CategoryAttribute | NumberAttribute | BooleanAttribute | DateAttribute,
     Field(discriminator="type"),
 ]
+
+
+Attributes = Annotated[
+    tuple[AttributeSpec, ...], BeforeValidator(tupled), Field(min_length=1, max_length=64)
+]
+
+
+class SchemaVersion(Request):
+    """The attributes that the rows of some phases have.
+
+    Attributes:
+        schema_version: Counts the versions from 1.
+        first_phase: The first phase that has them.
+        attributes: The attributes.
+    """
+
+    schema_version: Annotated[int, Field(ge=1)]
+    first_phase: Annotated[int, Field(ge=1)]
+    attributes: Attributes
+
+
+class ChangeSchema(Request):
+    """Puts other attributes in force, from the first phase on of which no row has come.
+
+    Attributes:
+        change: What is changed.
+        schema_version: The number of the version that this makes: one more than there are.
+        attributes: All attributes, with those of before. See docs/messages.md for what may change.
+    """
+
+    version: Literal[1]
+    dataset: DatasetName
+    change: Literal["schema"]
+    schema_version: Annotated[int, Field(ge=2, le=10_000)]
+    attributes: Attributes
+
+    invalid: ClassVar[type[InvalidInput]] = InvalidDefinition
+
+    def to_bytes(self) -> bytes:
+        return self.model_dump_json(exclude_none=True).encode()
 
 
 class UnitSpec(Request):
@@ -544,7 +606,9 @@ MechanismSpec = Annotated[
 
 
 class Definition(Request):
-    """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes.
+    """The definition of a data set: its schema, its guarantee, and when its phases open.
+
+    Nothing of it ever changes but its attributes: see ``ChangeSchema``.
 
     Attributes:
         attributes: The columns to ask about.
@@ -559,13 +623,12 @@ class Definition(Request):
         analysts: What is allowed to whom. Default: all to everybody.
         owner: What is kept for the owner. It goes with ``analysts``.
         least_cell: With 10, people read "fewer than 10" where a count surely is. Programs get the number.
+        versions: The versions of the attributes, once there are several. The worker writes it.
     """
 
     version: Literal[1]
     dataset: DatasetName
-    attributes: Annotated[
-        tuple[AttributeSpec, ...], BeforeValidator(tupled), Field(min_length=1, max_length=64)
-    ]
+    attributes: Attributes
     privacy: PrivacySpec
     accuracy: Annotated[AccuracySpec, Field(default_factory=AccuracySpec)]
     phase: PhaseSpec
@@ -577,6 +640,7 @@ class Definition(Request):
     analysts: Analysts | None = None
     owner: OwnerSpec | None = None
     least_cell: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
+    versions: Annotated[tuple[SchemaVersion, ...], BeforeValidator(tupled)] | None = None
 
     @property
     def precision(self) -> str:
@@ -730,6 +794,8 @@ class Definition(Request):
         Raises:
             InvalidDefinition: ``privacy.delta`` lets a mechanism publish a whole row of each phase.
         """
+        if self.versions is not None:
+            raise InvalidDefinition("versions", "a new data set has one version", "remove versions")
         delta, n_rows = self.privacy.delta, self.phase.min_rows
         if _as_written(delta) * n_rows > 1:
             raise InvalidDefinition(
@@ -737,6 +803,37 @@ class Definition(Request):
                 "it is above 1/phase.min_rows: a whole row of each phase could be published",
                 f"use at most {_one_in(n_rows)}; below {_one_in(100 * n_rows)} is usual",
             )
+
+    @property
+    def schema_version(self) -> int:
+        """The number of the newest version of the attributes."""
+        return 1 if self.versions is None else self.versions[-1].schema_version
+
+    def changed(self, change: ChangeSchema, first_phase: int) -> Definition:
+        """Returns the definition with other attributes in force.
+
+        Args:
+            change: The attributes.
+            first_phase: The first phase that has them.
+
+        Raises:
+            InvalidDefinition: They do not go with the rest of the definition.
+        """
+        before = self.versions or (
+            SchemaVersion(schema_version=1, first_phase=1, attributes=self.attributes),
+        )
+        version = SchemaVersion(
+            schema_version=change.schema_version,
+            first_phase=first_phase,
+            attributes=change.attributes,
+        )
+        kept = tuple(one for one in before if one.first_phase < first_phase)
+        document = self.model_dump(mode="json", exclude_none=True, by_alias=True)
+        now = version.model_dump(mode="json", exclude_none=True, by_alias=True)
+        versions = [one.model_dump(mode="json", exclude_none=True, by_alias=True) for one in kept]
+        return Definition.read(
+            {**document, "attributes": now["attributes"], "versions": [*versions, now]}
+        )
 
     def least_to_close(self, waiting: int) -> int:
         """Returns how many rows must wait so that they may be closed as a phase, where ``waiting`` do.

@@ -33,6 +33,7 @@ class Event(Reply):
         producer: The producer of the batch.
         sequence: The number of the batch.
         next_sequence: The number of the producer's next batch.
+        schema_version: The version of the schema that counts from ``phase`` on.
     """
 
     version: Literal[1] = 1
@@ -51,6 +52,7 @@ class Event(Reply):
         "rows_lost",
         "written_off",
         "analysts_changed",
+        "schema_changed",
         "alert",
     ]
     batch_id: str | None = None
@@ -71,6 +73,7 @@ class Event(Reply):
     producer: str | None = None
     sequence: int | None = None
     next_sequence: int | None = None
+    schema_version: int | None = None
 
     @property
     def batch(self) -> str | None:
@@ -190,7 +193,7 @@ class Rejected(Reply):
     reason: Reason
 
 
-EntryKind = Literal["dataset", "phase", "charge", "retired", "written_off", "analysts"]
+EntryKind = Literal["dataset", "phase", "charge", "retired", "written_off", "analysts", "schema"]
 """What an entry of a ledger says."""
 
 Exact = Annotated[str, StringConstraints(pattern=r"^[0-9]+(/[0-9]+)?$")]
@@ -224,7 +227,7 @@ class LedgerEntry(Reply):
         definition: dataset: the definition as it was accepted.
         line: dataset: what a phase may spend, as exact fractions: rho and delta, or epsilon if epsilons are
             added up.
-        phase: phase: its number, from 1.
+        phase: phase: its number, from 1. schema: the first phase that has the attributes.
         rows: phase: its rows.
         since: phase: when it begins, if that is known.
         until: phase: when it has ended.
@@ -237,6 +240,9 @@ class LedgerEntry(Reply):
         paid_by: charge: present where another share than the analyst's pays.
         analysts: analysts: what is allowed to whom from now on.
         owner: analysts: what is kept for the owner, if anything.
+        schema_version: schema: the number of the version that counts from ``phase`` on.
+        attributes: schema: the attributes of it.
+        indices: schema: by what number looks name each of these attributes.
     """
 
     version: Literal[1]
@@ -259,3 +265,6 @@ class LedgerEntry(Reply):
     paid_by: Literal["owner"] | None = None
     analysts: dict[str, Any] | None = None
     owner: dict[str, Any] | None = None
+    schema_version: Annotated[int, Field(ge=2)] | None = None
+    attributes: tuple[dict[str, Any], ...] | None = None
+    indices: tuple[Annotated[int, Field(ge=0)], ...] | None = None

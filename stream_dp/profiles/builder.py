@@ -9,12 +9,14 @@ from stream_dp.attribute_dates import Zone
 from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.rows.measured_values import Measure
+from stream_dp.core.rows.schema import Declared, Schema
 from stream_dp.core.rows.universe import Attribute, Boolean, Category, Date, Number, Universe
 from stream_dp.errors import InvalidDefinition
-from stream_dp.messages import AttributeSpec, Definition
+from stream_dp.messages import AttributeSpec, CalibratedSpec, Definition
 from stream_dp.profiles.calibrated_profile import CALIBRATED
 from stream_dp.profiles.line_units import privacy_of
 from stream_dp.profiles.papers import PAPERS
+from stream_dp.profiles.planned_tiles import tiles_of
 from stream_dp.profiles.profile import Profile, Setup
 
 PROFILES: Final[Mapping[str, Profile[Any]]] = {
@@ -52,6 +54,40 @@ def universe_of(definition: Definition) -> Universe:
     )
 
 
+def declared_in(definition: Definition) -> list[Declared]:
+    """The newest attributes of a data set, as its schema takes them.
+
+    Raises:
+        InvalidDefinition: An attribute is not what it must be; names the field and the fix.
+    """
+    return [
+        Declared(
+            _attribute(index, spec), spec.was or (), spec.before, deprecated=spec.deprecated is True
+        )
+        for index, spec in enumerate(definition.attributes)
+    ]
+
+
+def change_schema(mechanism: Mechanism, definition: Definition, schema: Schema) -> None:
+    """Has a mechanism go on with another version of the attributes.
+
+    Raises:
+        InvalidDefinition: The data set cannot have another version.
+    """
+    if not mechanism.takes_schemas or definition.synthetic_rows:
+        raise InvalidDefinition(
+            "attributes",
+            "the attributes of this data set cannot change: it has another profile than calibrated, other "
+            "kinds of queries, or synthetic rows",
+            "define a new data set",
+        )
+    assert isinstance(definition.mechanism, CalibratedSpec), (
+        "no other profile takes another version"
+    )
+    tiles = tiles_of(definition.mechanism, schema.newest.universe)
+    mechanism.change_schema(schema, tiles)
+
+
 def line_of(definition: Definition) -> dict[str, str]:
     """Returns what a line (a block's privacy budget) may hold, in exact fractions: public, for the ledger."""
     return profile_of(definition).unit.holds(definition)
@@ -79,7 +115,15 @@ def _attribute(index: int, spec: AttributeSpec) -> Attribute:
     absent: dict[str, Any] = {"missing": spec.missing, "na": spec.na or ()}
     try:
         if spec.type == "category":
-            return Category(name, spec.values, other=spec.other, ordered=spec.ordered, **absent)
+            also = tuple((spec.also or {}).items())
+            return Category(
+                name,
+                spec.values,
+                other=spec.other,
+                ordered=spec.ordered,
+                also=also,
+                **absent,
+            )
         if spec.type == "number":
             said = spec.measure
             return Number(

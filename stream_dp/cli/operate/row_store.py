@@ -88,7 +88,7 @@ def _timed(files: SlabFiles, shown: str, step: SlabStep, truth: Counts) -> Docto
     """Reads and counts a slab. The rate is a figure of this moment, and no promise."""
     began = time.perf_counter()
     try:
-        table = counted_in(files, CountTask(_FOLDER, _SHAPE, (step,)))[0]
+        table = counted_in(files, CountTask(_FOLDER, {0: _SHAPE}, (step,)))[0]
         is_right = np.array_equal(table.counts, truth)
     except CorruptState:
         is_right = False
@@ -158,7 +158,7 @@ def _cluster(settings: WorkerSettings, step: SlabStep, truth: Counts) -> DoctorF
         n_processes = cluster.n_processes()
         if not n_processes:
             return bad("the Dask cluster has no processes", "start some; workers count meanwhile")
-        found = cluster.tables(_FOLDER, _SHAPE, [step])
+        found = cluster.tables(_FOLDER, lambda block: _SHAPE, [step])
     except ServerUnavailable as error:
         return bad(f"{error}; workers count meanwhile", "start it, or see whether it knows the CA")
     finally:

@@ -135,6 +135,8 @@ class Predicate:
 
     def and_also(self, other: Predicate) -> Predicate:
         """Holds for the rows for which both hold."""
+        if self.constant is False or other.constant is False:
+            return NOTHING
         if self.factors is not None and other.factors is not None:
             factors = dict(zip(self.attributes, self.factors, strict=True))
             for attribute, factor in zip(other.attributes, other.factors, strict=True):

@@ -30,15 +30,18 @@ from stream_dp.core.outcome import (
     Answered,
     Differences,
     Outcome,
+    Recorded,
     Summed,
     TableAnswered,
 )
 from stream_dp.core.queries.query import AnyQuery, LinearQuery, Product
 from stream_dp.core.residual.answers.rows_that_count import with_rows_that_count
 from stream_dp.core.residual.base_release.demand import is_name
+from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.base_release.openings import Openings
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.counted_rows import ROWS, RowsRelease
+from stream_dp.core.residual.looks.joined_look import JOINED, JoinedRelease
 from stream_dp.core.residual.looks.sum_look import SHARES, SUMS, SumRelease
 from stream_dp.core.residual.looks.table_looks import FORMAT, measured_from_bytes
 from stream_dp.core.residual.plan.aim_rule import Deviations, part_of_size, use_of
@@ -58,6 +61,7 @@ from stream_dp.core.residual.ways.quantiles import QuantilesOfBins
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import Way
+from stream_dp.core.rows.schema import Schema
 from stream_dp.core.rows.universe import Universe
 from stream_dp.core.synthetic.basis import SmallTables
 
@@ -110,6 +114,7 @@ class Calibrated(LinearMechanism):
     """
 
     answers_fresh = True
+    takes_schemas = True
 
     def __init__(
         self,
@@ -125,9 +130,25 @@ class Calibrated(LinearMechanism):
         if settings.tiles:
             self.state.spending.reserve = Reserve(settings.tiles, promise, self._certified)
         self.openings = Openings(self.state)
-        rules = _WAYS if settings.aim is None else (*_WAYS, *_AIMED_WAYS)
-        self._ways = {way: way(self.state) for _, way in rules}
+        self._ways = self._made_ways()
         self._z = Deviations.of(accuracy)
+
+    def _made_ways(self) -> dict[type[Way], Way]:
+        rules = _WAYS if self.state.settings.aim is None else (*_WAYS, *_AIMED_WAYS)
+        return {way: way(self.state) for _, way in rules}
+
+    def change_schema(self, schema: Schema, tiles: Sequence[PlannedTile]) -> None:
+        state = self.state
+        state.settings = replace(state.settings, tiles=tuple(tiles))
+        state.change_schema(schema)
+        self._ways = self._made_ways()
+        if tiles:
+            state.spending.reserve = Reserve(tiles, state.promise, self._certified)
+            state.expect_tiles()
+        self.openings.plan_again()
+
+    def recorded(self, query: AnyQuery) -> Recorded | None:
+        return self.state.recorded(query) if isinstance(query, LinearQuery) else None
 
     def __repr__(self) -> str:
         return f"Calibrated({len(self.state.belief)} blocks)"
@@ -272,4 +293,6 @@ class Calibrated(LinearMechanism):
             return RowsRelease.from_bytes(data)
         if kind in (SUMS, SHARES):
             return SumRelease.from_bytes(len(self.state.shape), data)
+        if kind == JOINED:
+            return JoinedRelease.from_bytes(data, self.release_from_bytes)
         return measured_from_bytes(self.state.shape, data)

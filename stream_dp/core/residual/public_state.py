@@ -7,7 +7,7 @@ it is a fold over phases, charges and releases.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
 from typing import Final
@@ -16,24 +16,36 @@ import numpy as np
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.mechanism import Release
+from stream_dp.core.outcome import Recorded
+from stream_dp.core.queries.projection import Projection, QueryPart
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.answers.count_answers import CountAnswers
 from stream_dp.core.residual.answers.repeats import Repeats
+from stream_dp.core.residual.base_release.base_plan import BaseRelease
 from stream_dp.core.residual.base_release.growth import Bought
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
+from stream_dp.core.residual.belief.joined import Joined, KnownPart
 from stream_dp.core.residual.belief.levels import axes_of
-from stream_dp.core.residual.belief.linear_forms import form_of
+from stream_dp.core.residual.belief.linear_forms import Floats, form_of
 from stream_dp.core.residual.belief.measured_keys import MeasuredKeys
-from stream_dp.core.residual.belief.sums import SumEstimate, SumEvidence, form_of_total
+from stream_dp.core.residual.belief.sums import SumEstimate, SumEvidence, form_of_total, is_total
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.line_rules import LineRules
 from stream_dp.core.residual.looks.counted_rows import CountedRows, RowsLook, RowsRelease
+from stream_dp.core.residual.looks.joined_look import JoinedRelease
 from stream_dp.core.residual.looks.sum_look import SumRelease
-from stream_dp.core.residual.looks.table_looks import BASE, QUERY, CountsRelease, TablesRelease
+from stream_dp.core.residual.looks.table_looks import (
+    BASE,
+    QUERY,
+    CountsRelease,
+    TablesRelease,
+    published_counts,
+)
 from stream_dp.core.residual.plan.planner import Terms, certifies
 from stream_dp.core.residual.plan.promise import Promise
 from stream_dp.core.residual.plan.targets import terms_of
+from stream_dp.core.rows.schema import Schema
 
 _MOST_SUBSETS: Final = 6
 """Sizes of sets of attributes whose counts are known to be there after a look at a share."""
@@ -65,6 +77,7 @@ class PublicState:
 
     def __init__(self, promise: Promise, settings: CalibratedSettings) -> None:
         self.promise = promise
+        self.projection: Projection | None = None
         self.settings = settings
         self.shape, self.prices, self.terms = promise.shape, promise.prices, promise.terms
         known = promise.total_known
@@ -108,11 +121,124 @@ class PublicState:
             return terms
         return replace(terms, error=terms.error * self.rows_at_least(query.window) / n_rows)
 
+    def parts(self, query: LinearQuery) -> tuple[QueryPart, ...] | None:
+        """The parts of a query by the versions of the schema. None if all blocks have its attributes."""
+        return None if self.projection is None else self.projection.parts(query)
+
     def evidence(self, query: LinearQuery) -> Evidence:
         """Returns what is known about a query."""
+        parts = self.parts(query)
+        if parts is not None:
+            return self._joined(query, parts, self.evidence)
         form = (form_of if query.total is None else form_of_total)(query, self.shape)
         complement = self.measured.complement_of(query)
         return self.belief.evidence(form, query.key, query.window, complement=complement)
+
+    def evidence_at_opening(self, query: LinearQuery) -> Evidence:
+        """Returns what was measured of a query as phases opened."""
+        parts = self.parts(query)
+        if parts is not None:
+            return self._joined(query, parts, self.evidence_at_opening)
+        return self.belief.at_opening(form_of(query, self.shape), query.window)
+
+    def _joined(
+        self,
+        query: LinearQuery,
+        parts: Sequence[QueryPart],
+        evidence: Callable[[LinearQuery], Evidence],
+    ) -> Joined:
+        """What is known of all parts of a query for counts."""
+
+        def cells(attributes: Iterable[int]) -> int:
+            return math.prod(self.shape[a] for a in attributes)
+
+        known = []
+        for part in parts:
+            asked, constant = part.query, math.nan
+            if asked.predicate.constant is False:
+                constant = 0.0
+            elif is_total(asked.predicate, asked.group_by, known=self.belief.total_known):
+                constant = float(self.rows(asked.window))
+            of_part = evidence(asked) if math.isnan(constant) else None
+            n_answers, n_cells = cells(asked.group_by), cells(asked.attributes)
+            known.append(KnownPart(part, of_part, constant, n_answers, n_cells))
+        return Joined(query, known, cells(query.group_by), float(self.rows(query.window)))
+
+    def published(self, query: LinearQuery, release: Release) -> tuple[Floats, float]:
+        """The counts that a look has published of all its blocks, see ``published_counts``."""
+        parts = self.parts(query)
+        if parts is None:
+            return published_counts(query, release)
+        assert isinstance(release, JoinedRelease), "the release of this look"
+        n_answers, variance = math.prod(self.shape[a] for a in query.group_by), 0.0
+        values, releases = np.zeros(n_answers), iter(release.releases)
+        known = self._joined(query, parts, self.evidence_at_opening)
+        for one in known.parts:
+            if one.evidence is None:
+                counts = np.full(one.n_answers, one.constant)
+            else:
+                counts, own = published_counts(one.part.query, next(releases))
+                variance += one.part.merged * own
+            places = np.arange(n_answers) if one.part.places is None else one.part.places
+            np.add.at(values, places[places >= 0], counts[places >= 0])
+        return values, variance
+
+    def of_block(self, release: BaseRelease, block: int) -> BaseRelease:
+        """A release without the tables of attributes that a block does not have."""
+        projection, axes = self.projection, self.promise.axes
+        if projection is None:
+            return release
+        tables = tuple(
+            (table, step)
+            for table, step in release.tables
+            if projection.has(block, axes.attributes(table))
+        )
+        steps = [step for _, step in tables]
+        return BaseRelease(tables, self.prices.total(steps, self.prices.table))
+
+    def recorded(self, query: LinearQuery) -> Recorded | None:
+        """What older rows do not say of a query for counts; None where they say all."""
+        parts = None if query.total or query.rank or query.difference else self.parts(query)
+        if parts is None or all(part.possible is None for part in parts):
+            return None
+        found = np.zeros(math.prod(self.shape[a] for a in query.group_by))
+        for part in parts:
+            if part.possible is None:
+                continue
+            between = replace(
+                part.query,
+                predicate=part.possible.predicate.and_also(part.query.predicate.complement),
+            )
+            unsure, n_rows = self._at_most(between), float(self.rows(part.query.window))
+            places = np.arange(len(unsure)) if part.places is None else part.places
+            here = np.zeros(len(found))
+            np.add.at(here, places[places >= 0], unsure[places >= 0])
+            if part.joins is not None:
+                own = np.zeros_like(part.joins)
+                own[places >= 0, places[places >= 0]] = True
+                here += self._at_most(part.possible) @ (part.joins & ~own)
+            found += np.minimum(here, n_rows)
+        return Recorded(self.recorded_since(query), tuple(found.tolist()))
+
+    def _at_most(self, query: LinearQuery) -> Floats:
+        """Upper ends of the answers to a query for counts, as far as is published, shape (answers,)."""
+        n_answers = math.prod(self.shape[a] for a in query.group_by)
+        n_rows, found = float(self.rows(query.window)), np.zeros(n_answers)
+        if query.predicate.constant is False:
+            return found
+        if is_total(query.predicate, query.group_by, known=self.belief.total_known):
+            return found + n_rows
+        evidence = self.evidence(query)
+        ends = evidence.values + self.terms.z_steered * np.sqrt(evidence.variances)
+        live = slice(None) if evidence.form.live is None else evidence.form.live
+        found[live] = np.clip(np.where(np.isnan(ends), n_rows, ends), 0.0, n_rows)
+        return found
+
+    def recorded_since(self, query: LinearQuery) -> int:
+        """The first block from which on to the end of the window all is recorded that a query asks."""
+        return (
+            query.window.start if self.projection is None else self.projection.recorded_since(query)
+        )
 
     def at_opening(self, query: LinearQuery) -> Evidence | None:
         """What was measured as phases opened, where it alone is as precise as a query for counts asks.
@@ -122,7 +248,7 @@ class PublicState:
         if query.target.relative is not None:
             return None
         terms = self.terms_for(query)
-        evidence = self.belief.at_opening(form_of(query, self.shape), query.window)
+        evidence = self.evidence_at_opening(query)
         z = terms.z_learned if self.is_learned(query.window) else terms.z
         return evidence if certifies(evidence, terms.error, z) else None
 
@@ -137,6 +263,16 @@ class PublicState:
     def bound_nothing(self) -> None:
         """From now on no answer is bounded by others."""
         self.terms = replace(self.terms, log_bounds_failure=_NEVER)
+
+    def change_schema(self, schema: Schema) -> None:
+        """Goes on with another version of the attributes, which new rows have."""
+        universe = schema.newest.universe
+        promise = replace(self.promise, shape=universe.shape, rows_shape=universe.rows_shape)
+        self.promise, self.shape = promise, promise.shape
+        self.projection = Projection(schema)
+        self.belief.add_attributes(self.shape)
+        self.measured.add_attributes(len(self.shape))
+        self.answers = CountAnswers(promise, self.belief, self.evidence)
 
     # ------------------------------------------------------------ the fold
 
@@ -156,6 +292,10 @@ class PublicState:
             assert self.counted is not None, "where all rows count nobody looks at their number"
             self.counted.absorb(release)
             self.expect_tiles()
+            return
+        if isinstance(release, JoinedRelease):
+            for one in release.releases:
+                self.absorb(one)
             return
         if isinstance(release, TablesRelease):
             self._absorb_tables(release)

@@ -5,9 +5,9 @@ A block is the rows that opened a phase, in slabs by column: a look reads the co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -95,6 +95,10 @@ class Block:
         return sum(slab.n_bytes for slab in (*self.slabs, *self.ordered))
 
 
+ShapeAt: TypeAlias = Callable[[int], tuple[int, ...]]
+"""Returns the sizes of all attributes in a block, 1 for those that its rows do not have."""
+
+
 class BlockReader(Protocol):
     """Reads and counts sealed blocks."""
 
@@ -108,15 +112,16 @@ class BlockReader(Protocol):
 class _Held:
     """Reads blocks that are in memory."""
 
-    def __init__(self, universe: Universe) -> None:
-        self._universe = universe
+    def __init__(self, shape_at: ShapeAt) -> None:
+        self._shape_at = shape_at
         self.blocks: dict[int, Block] = {}
 
     def tables(self, asked: Sequence[TableAsked]) -> Iterator[Counts]:
         for one in asked:
-            table = zeros_of(self._universe.shape, one.attributes)
+            shape = self._shape_at(one.block)
+            table = zeros_of(shape, one.attributes)
             for slab in self.blocks[one.block].slabs:
-                table += one.table(self._universe.shape, slab)
+                table += one.table(shape, slab)
             yield table
 
     def in_order(self, attribute: int, block: int) -> Codes | None:
@@ -130,7 +135,7 @@ class Blocks:
     """A data set's sealed blocks, in order. The rows of the first ones may be erased.
 
     Args:
-        universe: The possible rows.
+        universe: The possible rows, or the sizes of attributes in each block.
         blocks: The blocks that still have rows.
         erased: The number of rows that each block before them had; public.
 
@@ -139,12 +144,17 @@ class Blocks:
     """
 
     def __init__(
-        self, universe: Universe, blocks: Iterable[Block] = (), erased: Iterable[int] = ()
+        self,
+        universe: Universe | ShapeAt,
+        blocks: Iterable[Block] = (),
+        erased: Iterable[int] = (),
     ) -> None:
-        self._universe = universe
+        self._shape_at: ShapeAt = (
+            universe if callable(universe) else lambda block: universe.rows_shape
+        )
         self._sizes = list(erased)
         self._n_erased = len(self._sizes)
-        self._held = _Held(universe)
+        self._held = _Held(self._shape_at)
         self._reader: BlockReader = self._held
         self.vault: dict[str, bytes] = {}
         for block in blocks:
@@ -152,17 +162,17 @@ class Blocks:
 
     @classmethod
     def elsewhere(
-        cls, universe: Universe, sizes: Iterable[int], n_erased: int, reader: BlockReader
+        cls, shape_at: ShapeAt, sizes: Iterable[int], n_erased: int, reader: BlockReader
     ) -> Blocks:
         """Blocks that are read where they are kept.
 
         Args:
-            universe: The possible rows.
+            shape_at: The sizes of attributes in a block.
             sizes: The number of rows of each block, those included that are erased; public.
             n_erased: The number of first blocks whose rows are erased.
             reader: Reads and counts them.
         """
-        found = cls(universe, erased=sizes)
+        found = cls(shape_at, erased=sizes)
         found._n_erased = n_erased
         found._reader = reader
         return found
@@ -255,13 +265,11 @@ class Blocks:
             ValueError: Attributes that do not ascend, a block that is not sealed or is erased, or no such
                 values.
         """
-        if measured not in self._universe.measured:
-            raise ValueError("the values of this attribute are not kept")
         return self._stacked(attributes, blocks, measured)
 
     def _stacked(self, attributes: tuple[int, ...], blocks: range, measured: int | None) -> Counts:
         asked = [TableAsked(attributes, block, measured) for block in blocks]
-        shape = tuple(self._universe.shape[a] for a in attributes)
+        shape = zeros_of(self._shape_at(blocks.start), attributes).shape
         found = np.zeros((len(blocks), *shape), dtype=np.int64)
         for at, table in enumerate(self._counted(asked)):
             found[at] = table

@@ -207,7 +207,9 @@ def slabs_of(
         order: Draws the order of the slots of each slab. None leaves them as they came.
         more: More columns, such as ``WEIGHT``, with one value for each entry.
     """
-    columns: dict[str, Column] = {str(at): column for at, column in enumerate(rows.codes)}
+    columns: dict[str, Column] = {
+        str(at): column for at, column in enumerate(rows.codes) if len(column) == rows.n_entries
+    }
     if rows.counts is not None:
         columns |= zip(_ENTRY, digits_of(rows.counts), strict=True)
     columns |= {f"value {at}": offsets for at, offsets in rows.measures.items()}
@@ -226,7 +228,7 @@ def slabs_in_order(rows: Rows, attributes: Collection[int]) -> Iterator[Slab]:
     """Yields slabs of the codes of some attributes of every row, as they came."""
     if not attributes:
         return
-    columns = {str(at): rows.codes[at] for at in sorted(attributes)}
+    columns: dict[str, Column] = {str(at): rows.codes[at] for at in sorted(attributes)}
     if rows.counts is not None:
         columns = {name: np.repeat(column, rows.counts) for name, column in columns.items()}
     for part_of in parts_of(rows.n_rows):
@@ -252,13 +254,13 @@ def merges(universe: Universe, n_slots: int) -> bool:
 
 def merged(universe: Universe, slabs: Iterable[Slab]) -> Slab:
     """The slab that has a slot for each cell of the universe, of slabs that may be merged themselves."""
-    every = tuple(range(len(universe.shape)))
+    shape, every = universe.rows_shape, tuple(sorted(universe.in_force))
     asked = [TableAsked(every, 0, measured) for measured in (None, *universe.measured)]
-    tables, n_rows = [zeros_of(universe.shape, every) for _ in asked], 0
+    tables, n_rows = [zeros_of(shape, every) for _ in asked], 0
     for slab in slabs:
         n_rows += slab.n_rows
         for table, one in zip(tables, asked, strict=True):
-            table += one.table(universe.shape, slab)
+            table += one.table(shape, slab)
     columns: dict[str, Column] = {}
     for table, one in zip(tables, asked, strict=True):
         columns |= zip(one.merged_names, digits_of(table.reshape(-1)), strict=True)
@@ -300,7 +302,7 @@ class TableAsked(NamedTuple):
         """Counts the rows of a slab in each cell, exactly, or adds up what they count for.
 
         Args:
-            shape: The sizes of all attributes.
+            shape: The sizes of all attributes, 1 for those that the slab has no column of.
             slab: The slab, or as much of it as ``needs`` says.
 
         Returns:
@@ -324,7 +326,9 @@ class TableAsked(NamedTuple):
         entries = [columns[name] for name in _ENTRY if name in columns]
         if self.measured is None:
             return entries
-        values = columns[f"value {self.measured}"]
+        values = columns.get(f"value {self.measured}")
+        if values is None:
+            raise ValueError("the values of this attribute are not kept")
         if not entries:
             return (values,)
         return digits_of(from_digits(*entries) * values.astype(np.int64))

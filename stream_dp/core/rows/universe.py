@@ -217,9 +217,11 @@ class Category(_Attribute):
         missing: Whether missing values have a cell.
         ordered: Whether the order of the list is one of the values. Unlisted ones have no place in it.
         na: Texts of values that count as missing.
+        also: Other spellings of listed values, such as former ones, and the value that each counts as.
 
     Raises:
-        InvalidDefinition: No values, a repeated or an overlong one, or too many cells.
+        InvalidDefinition: No values, a repeated or an overlong one, too many cells, or a spelling that is
+            listed or of a value that is not.
     """
 
     name: str
@@ -228,6 +230,7 @@ class Category(_Attribute):
     missing: bool = False
     ordered: bool = False
     na: tuple[str, ...] = ()
+    also: tuple[tuple[str, str], ...] = ()
 
     @property
     def has_order(self) -> bool:
@@ -253,7 +256,14 @@ class Category(_Attribute):
                 )
         if len(set(self.values)) != len(self.values):
             raise InvalidDefinition(field_path, "a value is listed twice", "list each value once")
-        self._check_na(self.values)
+        self._check_na((*self.values, *dict(self.also)))
+        for spelling, value in self.also:
+            if spelling in self.values or value not in self.values:
+                raise InvalidDefinition(
+                    "also",
+                    "it has a value that is listed, or counts one as a value that is not",
+                    "name spellings that values lacks, and the listed value that each counts as",
+                )
         self._check_size(field_path)
 
     @cached_property
@@ -276,7 +286,9 @@ class Category(_Attribute):
     def cell_of(self) -> Mapping[object, int]:
         """Cell of each listed value, under every scalar but a bool that may stand for it in a row."""
         table: dict[object, int] = {}
-        for cell, value in enumerate(self.values):
+        cells = {value: cell for cell, value in enumerate(self.values)}
+        cells |= {spelling: cells[value] for spelling, value in self.also}
+        for value, cell in cells.items():
             table[value] = cell
             number = _number_spelt(value)
             if number is not None:
@@ -728,19 +740,35 @@ Attribute: TypeAlias = Category | Number | Boolean | Date
 
 @dataclass(frozen=True)
 class Universe:
-    """The finite set of possible rows: the product of the attributes' cells.
+    """The finite set of possible rows: the product of the cells of the attributes in force.
+
+    Attributes:
+        attributes: All attributes. One that a later version of the schema has replaced stays where it is, so
+            that an index means the same for ever.
+        in_force: The indices of those that rows are encoded with. Default: all.
+        former: Names that attributes in force had before, and their indices.
+        optional: The indices of attributes in force whose column may be absent.
+        ignored: Names of columns that a batch may have and that say nothing here.
+        before: What a row says that lacks an optional column, by the index of the attribute; else nothing.
 
     Raises:
-        InvalidDefinition: No attribute, more than 64, or two of one name.
+        InvalidDefinition: No attribute in force, more than 64, or two of one name.
     """
 
     attributes: tuple[Attribute, ...]
+    in_force: tuple[int, ...] = ()
+    former: Mapping[str, int] = field(default_factory=dict)
+    optional: frozenset[int] = frozenset()
+    ignored: frozenset[str] = frozenset()
+    before: Mapping[int, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.attributes) <= MAX_ATTRIBUTES:
+        if not self.in_force:
+            object.__setattr__(self, "in_force", tuple(range(len(self.attributes))))
+        if not 1 <= len(self.in_force) <= MAX_ATTRIBUTES:
             raise InvalidDefinition(
                 "attributes",
-                f"there are {len(self.attributes)} of them",
+                f"there are {len(self.in_force)} of them",
                 f"declare 1 to {MAX_ATTRIBUTES}",
             )
         for position, name in enumerate(self.names):
@@ -752,31 +780,55 @@ class Universe:
                 )
 
     @cached_property
+    def current(self) -> tuple[Attribute, ...]:
+        """The attributes in force."""
+        return tuple(self.attributes[index] for index in self.in_force)
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
-        return tuple(a.name for a in self.attributes)
+        """The names of the attributes in force."""
+        return tuple(a.name for a in self.current)
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Cells of each attribute: a ``Shape`` where one with an order has more than ``MAX_FLAT``."""
-        sizes = tuple(a.size for a in self.attributes)
+        return self._shaped(tuple(a.size for a in self.attributes))
+
+    @cached_property
+    def rows_shape(self) -> tuple[int, ...]:
+        """The same with one cell for each attribute that is not in force: what blocks of rows have."""
+        if len(self.in_force) == len(self.attributes):
+            return self.shape
+        sizes = (a.size if i in self.in_force else 1 for i, a in enumerate(self.attributes))
+        return self._shaped(tuple(sizes))
+
+    def _shaped(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
         ordered = [i for i, a in enumerate(self.attributes) if a.has_order]
         return Shape(sizes, ordered) if any(sizes[i] > MAX_FLAT for i in ordered) else sizes
 
     @cached_property
     def n_cells(self) -> int:
         """Cells of the universe; a Python int, for it may pass 2**64."""
-        return math.prod(self.shape)
+        return math.prod(self.rows_shape)
 
     @cached_property
     def positions(self) -> Mapping[str, int]:
-        """Index of each attribute by its name."""
-        return {name: index for index, name in enumerate(self.names)}
+        """Index of each attribute in force by its name, or by one that it had before."""
+        return {**self.former, **dict(zip(self.names, self.in_force, strict=True))}
 
     @cached_property
     def measured(self) -> Mapping[int, Number]:
-        """The attributes of which the values of rows are kept, by their index, ascending."""
-        numbers = {i: a for i, a in enumerate(self.attributes) if isinstance(a, Number)}
-        return {i: number for i, number in numbers.items() if number.measure is not None}
+        """The attributes in force of which the values of rows are kept, by their index, ascending."""
+        numbers = ((i, self.attributes[i]) for i in sorted(self.in_force))
+        return {i: a for i, a in numbers if isinstance(a, Number) and a.measure is not None}
+
+    @cached_property
+    def _spellings(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
+        """The index of each attribute in force, and the names that its column may have."""
+        return tuple(
+            (index, (name, *(old for old, of in self.former.items() if of == index)))
+            for index, name in zip(self.in_force, self.names, strict=True)
+        )
 
     @property
     def max_rows(self) -> int:
@@ -809,8 +861,12 @@ class Universe:
         self._check_names("columns", set(columns), persons, complete=True)
         if any(isinstance(c, str | bytes) for c in columns.values()):
             raise InvalidBatch("columns", "a column is not a list", "give a list of values")
-        dates = {a.name for a in self.attributes if isinstance(a, Date)}
-        if any(isinstance(c, DateColumn) for name, c in columns.items() if name not in dates):
+        dates = {name for name, i in self.positions.items() if isinstance(self.attributes[i], Date)}
+        if any(
+            isinstance(c, DateColumn)
+            for name, c in columns.items()
+            if name not in dates and name not in self.ignored
+        ):
             raise InvalidBatch(
                 "columns",
                 "a column of dates belongs to an attribute of another type",
@@ -819,7 +875,12 @@ class Universe:
         if len({len(c) for c in columns.values()}) > 1:
             raise InvalidBatch("columns", "lengths differ", "give every column one value a row")
         whose = None if persons is None else _whose(persons, columns[persons.key])
-        return self._encoded([columns[a.name] for a in self.attributes], whose=whose)
+        n_entries = len(next(iter(columns.values()), ()))
+        given = [
+            next((columns[n] for n in names if n in columns), [self.before.get(i)] * n_entries)
+            for i, names in self._spellings
+        ]
+        return self._encoded(given, whose=whose)
 
     def encode_rows(
         self, rows: Sequence[Mapping[str, object]], persons: Persons | None = None
@@ -837,8 +898,7 @@ class Universe:
             raise InvalidBatch("rows", "a row is not an object", "give name and value pairs")
         self._check_names("rows", set().union(*rows), persons, complete=False)
         whose = None if persons is None else _whose(persons, [row.get(persons.key) for row in rows])
-        columns = [[row.get(a.name) for row in rows] for a in self.attributes]
-        return self._encoded(columns, whose=whose)
+        return self._encoded(self._columns_of(rows), whose=whose)
 
     def encode_cells(self, cells: Sequence[Mapping[str, object]]) -> Rows:
         """Rows given as cells with a ``count`` each; an absent attribute is a missing value.
@@ -858,8 +918,20 @@ class Universe:
                 "cells.count", "a count is not a whole number from 0", "give every cell one"
             )
         check_total(sum(counts), "cells.count", self.max_rows)  # type: ignore[arg-type]
-        columns = [[cell.get(a.name) for cell in cells] for a in self.attributes]
-        return self._encoded(columns, np.array(counts, dtype=np.int64))
+        return self._encoded(self._columns_of(cells), np.array(counts, dtype=np.int64))
+
+    def _columns_of(self, rows: Sequence[Mapping[str, object]]) -> list[list[object]]:
+        """A column for each attribute in force."""
+        columns = []
+        for index, (name, *former) in self._spellings:
+            absent = self.before.get(index)
+            if former:
+                names = (name, *former)
+                column = [next((row[n] for n in names if n in row), absent) for row in rows]
+            else:
+                column = [row.get(name, absent) for row in rows]
+            columns.append(column)
+        return columns
 
     def _encoded(
         self,
@@ -867,15 +939,14 @@ class Universe:
         counts: Counts | None = None,
         whose: Slots | None = None,
     ) -> Rows:
-        """The rows of columns, one for each attribute."""
-        codes: list[Codes] = []
+        """The rows of columns, one for each attribute in force."""
+        codes: list[Codes] = [_NOT_IN_FORCE] * len(self.attributes)
         measures: dict[int, Offsets] = {}
-        for index, (attribute, column) in enumerate(zip(self.attributes, columns, strict=True)):
+        for index, column in zip(self.in_force, columns, strict=True):
             if index in self.measured:
-                found, measures[index] = _measured(self.measured[index], column)
+                codes[index], measures[index] = _measured(self.measured[index], column)
             else:
-                found = _codes(attribute, column)
-            codes.append(found)
+                codes[index] = _codes(self.attributes[index], column)
         return Rows(tuple(codes), counts, measures, whose)
 
     def _check_names(
@@ -883,21 +954,37 @@ class Universe:
     ) -> None:
         names = self.names if persons is None else (*self.names, persons.key)
         # The offending name is not repeated: in a row it is content.
-        if given - set(names):
+        if given - {*names, *self.former, *self.ignored}:
             raise InvalidBatch(
                 field_path,
                 "a name is not an attribute of the data set",
                 f"use {', '.join(names)}",
             )
+        for _, spellings in self._spellings if self.former else ():
+            if len(given.intersection(spellings)) > 1:
+                raise InvalidBatch(
+                    field_path,
+                    f"there are two columns for {spellings[0]}, which had another name before",
+                    "send one of them",
+                )
         if complete and persons is not None and persons.key not in given:
             raise InvalidBatch(
                 field_path, f"there is no column {persons.key}", "it says whose row each is"
             )
-        if complete and len(given) < len(names):
-            absent = ", ".join(n for n in self.names if n not in given)
+        absent = [
+            spellings[0]
+            for index, spellings in self._spellings
+            if index not in self.optional and given.isdisjoint(spellings)
+        ]
+        if complete and absent:
             raise InvalidBatch(
-                field_path, f"there is no column {absent}", "add a column for every attribute"
+                field_path,
+                f"there is no column {', '.join(absent)}",
+                "add a column for every attribute",
             )
+
+
+_NOT_IN_FORCE: Codes = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -905,7 +992,7 @@ class Rows:
     """Encoded rows, not yet sealed. Private, but for how many there are.
 
     Attributes:
-        codes: One array an attribute, shape (n_entries,), of its cells.
+        codes: One array an attribute, shape (n_entries,), of its cells. Empty for one that is not in force.
         counts: Rows that each entry stands for, shape (n_entries,); None when one each.
         measures: Attribute -> units above its lower end that a row of each entry counts for, shape
             (n_entries,). Its keys are the attributes that the universe measures.
@@ -926,7 +1013,7 @@ class Rows:
 
     @property
     def n_entries(self) -> int:
-        return len(self.codes[0])
+        return max(map(len, self.codes))
 
     @cached_property
     def n_rows(self) -> int:

@@ -16,9 +16,10 @@ from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.budget.parameters import erased_blocks
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.rows.universe import Universe
-from stream_dp.errors import CorruptState
+from stream_dp.errors import CorruptState, InvalidDefinition
 from stream_dp.messages import (
     ChangeAnalysts,
+    ChangeSchema,
     Definition,
     Event,
     Reason,
@@ -30,7 +31,7 @@ from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.datasets.phases import Phases
 from stream_dp.pipeline.datasets.tools import Tools
-from stream_dp.pipeline.datasets.transcript import PHASE, fold, opening
+from stream_dp.pipeline.datasets.transcript import PHASE, fold, opening, schema_entry
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.queries.known_replies import KnownReplies
@@ -45,6 +46,12 @@ from stream_dp.state.schema import StateTable
 _ROTATED: Final = "answers rotated"  # when the answers did last, in milliseconds since 1970
 
 _DAY_MS: Final = 86_400_000
+
+NOT_NEXT_SCHEMA: Final = InvalidDefinition(
+    "schema_version",
+    "it is not one more than there are, or it is another change under the number of the newest version",
+    "read the newest version from the catalog, and change that",
+)
 
 _log = logging.getLogger(__name__)
 
@@ -222,6 +229,49 @@ class Dataset:
         self.accounts.change_rules(rules)
         self.draft.announce(Event(dataset=self.name, event="analysts_changed"))
 
+    def change_schema(self, change: ChangeSchema) -> None:
+        """Drafts that other attributes are in force from the first phase on of which no row has come.
+
+        The same change again is only announced.
+
+        Raises:
+            InvalidDefinition: It changes what must not change, or is not the next one.
+        """
+        definition = self.definition
+        if change.schema_version == definition.schema_version:
+            if change.attributes != definition.attributes:
+                raise NOT_NEXT_SCHEMA
+        else:
+            if change.schema_version != definition.schema_version + 1:
+                raise NOT_NEXT_SCHEMA
+            first_phase = self.phase + (2 if self.rows.waiting.n_rows else 1)
+            self._put_in_force(change, first_phase)
+            self.draft.publish(schema_entry(change, first_phase))
+            self.accounts.changed()
+            self.draft.write_ledger(
+                "schema",
+                {
+                    "schema_version": change.schema_version,
+                    "phase": first_phase,
+                    "attributes": json.loads(change.to_bytes())["attributes"],
+                    "indices": list(self.engine.schema.newest.indices),
+                },
+            )
+            self.draft.release(Outgoing("catalog", self.name, self.definition.to_bytes()))
+        assert self.definition.versions is not None, "there are several by now"
+        version = self.definition.versions[-1]
+        event = Event(
+            dataset=self.name,
+            event="schema_changed",
+            schema_version=version.schema_version,
+            phase=version.first_phase,
+        )
+        self.draft.announce(event)
+
+    def _put_in_force(self, change: ChangeSchema, first_phase: int) -> None:
+        changed = self.definition.changed(change, first_phase)
+        self.engine.change(changed, first_phase - 1)
+
     def retire(self) -> None:
         """Erases the rows for ever; the name, its answers and its ledger stay."""
         self.draft.commit()
@@ -269,7 +319,7 @@ class Dataset:
         erased = max(erased_blocks(len(opened), self.definition.kept_phases), bare)
         self.phases.spans = [span for _, span in opened]
         self.rows.blocks.restart([n_rows for n_rows, _ in opened], erased, bare)
-        self.looks.releases = fold(transcript, self.mechanism)
+        self.looks.releases = fold(transcript, self.mechanism, self._put_in_force)
         self.mechanism.charged(
             tuple(Charge(block, rho, delta) for block, (rho, delta) in enumerate(spent))
         )

@@ -1,19 +1,23 @@
-"""What follows from the definition of a data set alone, before any row: its universe and its mechanism."""
+"""What follows from the definition of a data set alone, before any row: its schema and its mechanism."""
 
 from __future__ import annotations
 
 from stream_dp.core.queries.conditions import CompiledConditions
+from stream_dp.core.queries.query import AnyQuery, LinearQuery
+from stream_dp.core.rows.schema import Schema
+from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import Definition
 from stream_dp.pipeline.rows.row_times import Times
-from stream_dp.profiles.builder import build
+from stream_dp.profiles.builder import build, change_schema, declared_in
 
 
 class Engine:
     """What answers the queries of one data set. It is public, and holds no row.
 
     Attributes:
-        definition: The definition.
-        universe: The finite set of possible rows.
+        first: The definition as it was made.
+        definition: The same with all versions of its attributes.
+        schema: The versions of its attributes.
         mechanism: The mechanism that answers the queries.
         conditions: The conditions of its queries, compiled.
         times: The rules by which times of batches become times of phases.
@@ -23,11 +27,48 @@ class Engine:
     """
 
     def __init__(self, definition: Definition) -> None:
-        self.definition = definition
         self.times = Times(definition.phase)
+        self.first = definition
         self.restart()
 
     def restart(self) -> None:
         """Begins again as if nothing had been published."""
-        self.universe, self.mechanism = build(self.definition)
+        self.definition = self.first
+        _, self.mechanism = build(self.definition)
+        self.schema = Schema.of(declared_in(self.definition))
+        self.conditions = CompiledConditions(self.universe)
+
+    @property
+    def universe(self) -> Universe:
+        """The possible rows, as queries are asked about them."""
+        return self.schema.newest.universe
+
+    def universe_for(self, query: AnyQuery) -> Universe:
+        """Returns the version that names the cells of a query."""
+        newest = self.universe
+        if isinstance(query, LinearQuery) and not {*query.attributes} <= {*newest.in_force}:
+            return self.schema.at(query.window.start).universe
+        return newest
+
+    def rows_universe(self, block: int) -> Universe:
+        """Returns what the rows of a block are encoded with."""
+        return self.schema.rows_universe(block)
+
+    def shape_at(self, block: int) -> tuple[int, ...]:
+        """Returns the cells of each attribute in the rows of a block, 1 for those that they do not have."""
+        return self.schema.shape_at(block)
+
+    def change(self, definition: Definition, first: int) -> None:
+        """Puts other attributes in force.
+
+        Args:
+            definition: The definition with them.
+            first: The first block that has them.
+
+        Raises:
+            InvalidDefinition: They change what must not change.
+        """
+        schema = self.schema.changed(declared_in(definition), first)
+        change_schema(self.mechanism, definition, schema)
+        self.definition, self.schema = definition, schema
         self.conditions = CompiledConditions(self.universe)

@@ -102,6 +102,8 @@ class Phases:
             # comes again and finds the phase open.
             await self._open(ended_by=span)
             self._draft.commit()
+            if self._engine.schema.at(len(self.spans)) is not self._engine.schema.at(0):
+                rows = waiting.rows_of(batch)  # which may be encoded otherwise from this phase on
         if counted is not None:
             self._draft.passed(counted.key, counted.next)
         await waiting.join(batch, rows, self._accounts.in_hand.record)
@@ -218,7 +220,7 @@ class Phases:
         if waiting.lots:
             await blocks.keep_lots(waiting.lots, marks, in_order=bool(in_order))
         else:
-            universe, rows = self._engine.universe, waiting.in_memory()
+            universe, rows = self._engine.rows_universe(len(blocks)), waiting.in_memory()
             await blocks.keep(
                 Block.seal(universe, rows, in_order, counted=marks, order=secret_order)
             )

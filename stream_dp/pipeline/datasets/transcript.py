@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.errors import CorruptState
+from stream_dp.messages import ChangeSchema
 from stream_dp.pipeline.rows.lost_rows import ENTRY, given_up
 from stream_dp.pipeline.rows.row_times import TimeSpan
 
@@ -15,6 +16,7 @@ PHASE: Final = b"\x00"
 RELEASE: Final = b"\x01"
 LOST: Final = b"\x02"
 ENDED: Final = b"\x03"
+SCHEMA: Final = b"\x05"
 
 
 def phase_entry(n_rows: int, span: TimeSpan | None) -> bytes:
@@ -29,8 +31,28 @@ def opening(entry: bytes) -> tuple[int, TimeSpan | None]:
     return n_rows, TimeSpan(*times) if times else None
 
 
-def fold(transcript: Sequence[bytes], mechanism: Mechanism) -> int:
+def schema_entry(change: ChangeSchema, first_phase: int) -> bytes:
+    """The entry of a version of the attributes."""
+    return SCHEMA + b"%d " % first_phase + change.to_bytes()
+
+
+def schema_in(entry: bytes) -> tuple[ChangeSchema, int]:
+    """Inverse of ``schema_entry``."""
+    phase, _, change = entry[1:].partition(b" ")
+    return ChangeSchema.read(json.loads(change)), int(phase)
+
+
+def fold(
+    transcript: Sequence[bytes],
+    mechanism: Mechanism,
+    change: Callable[[ChangeSchema, int], None],
+) -> int:
     """Folds a transcript into a fresh mechanism; returns the releases since the newest phase opened.
+
+    Args:
+        transcript: The entries.
+        mechanism: The mechanism.
+        change: Puts other attributes in force from a phase on.
 
     Raises:
         CorruptState: An entry is of an unknown kind.
@@ -46,6 +68,8 @@ def fold(transcript: Sequence[bytes], mechanism: Mechanism) -> int:
             mechanism.absorb(mechanism.release_from_bytes(body))
         elif kind == LOST:
             mechanism.lost(json.loads(body))
+        elif kind == SCHEMA:
+            change(*schema_in(entry))
         elif kind == ENDED:
             mechanism.end_runs(json.loads(body))
         elif kind == ENTRY:

@@ -11,7 +11,16 @@ from typing import Final
 
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.errors import CorruptState, Fenced, InvalidInput, InvalidMessage, NotNext
-from stream_dp.messages import Batch, Definition, QueryFields, Reason, Rejected, phase_in_id
+from stream_dp.messages import (
+    Batch,
+    ChangeAnalysts,
+    ChangeSchema,
+    Definition,
+    QueryFields,
+    Reason,
+    Rejected,
+    phase_in_id,
+)
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.datasets.holdings import Holdings
@@ -201,7 +210,7 @@ class Decider:
         elif isinstance(request, Close):
             await _close(dataset, piece.record, request.phase)
         elif isinstance(request, Change):
-            _change(dataset, request)
+            _change(dataset, request.change)
         elif isinstance(request, Ingest):
             await self._ingest(dataset, request, known)
         elif isinstance(request, Repeat):
@@ -456,7 +465,7 @@ def _define_again(dataset: Dataset, request: Define) -> None:
         raise InvalidMessage(
             "dataset", "this name was retired for ever", "choose another name", reason="retired"
         )
-    if request.definition != dataset.definition:
+    if request.definition not in (dataset.definition, dataset.engine.first):
         problem = (
             "a data set of this name exists with another definition, and definitions never change"
         )
@@ -468,10 +477,13 @@ def _define_again(dataset: Dataset, request: Define) -> None:
     dataset.accepted()
 
 
-def _change(dataset: Dataset, request: Change) -> None:
+def _change(dataset: Dataset, rules: ChangeAnalysts | ChangeSchema) -> None:
     if dataset.retired:
         raise _RETIRED
-    rules = request.rules
+    if isinstance(rules, ChangeSchema):
+        _refuse_in_quarantine(dataset)
+        dataset.change_schema(rules)
+        return
     said = dataset.definition.model_copy(update={"analysts": rules.analysts, "owner": rules.owner})
     Definition.read(said.model_dump(mode="json", exclude_none=True))
     check_opening(said, dataset.mechanism)

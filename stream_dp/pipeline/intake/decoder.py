@@ -18,6 +18,7 @@ from stream_dp.messages import (
     TOPICS,
     Batch,
     ChangeAnalysts,
+    ChangeSchema,
     ClosePhase,
     Definition,
     Id,
@@ -65,10 +66,10 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A request to change what is allowed to whom."""
+    """A request to change what is allowed to whom, or the attributes."""
 
     dataset: str
-    rules: ChangeAnalysts
+    change: ChangeAnalysts | ChangeSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,9 @@ def _name(key: bytes) -> str:
 
 
 def _define(document: Mapping[str, Any]) -> Define | Close | Change:
+    if document.get("change") == "schema":
+        schema = ChangeSchema.read(document)
+        return Change(schema.dataset, schema)
     if "change" in document:
         rules = ChangeAnalysts.read(document)
         return Change(rules.dataset, rules)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -125,6 +126,8 @@ def _checked_target(dataset: Dataset, query: QueryFields) -> Target:
 def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
     """The query on the data set's schema. Raises InvalidQuery."""
     try:
+        if query.kind in _IN_ONE_VERSION:
+            return _in_its_version(dataset, query, _IN_ONE_VERSION[query.kind])
         return _BY_KIND.get(query.kind, _kind)(dataset, query)
     except (InvalidQuery, MemoryError):
         raise
@@ -132,6 +135,27 @@ def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
         # Compiling depends on the schema and the query alone, and has changed nothing.
         _log.error("a query cannot be read: %s", type(error).__name__)
         raise InvalidQuery("where", "it cannot be read", "ask in another form") from None
+
+
+def _in_its_version(
+    dataset: Dataset,
+    query: QueryFields,
+    compiled_in: Callable[[Dataset, QueryFields, Universe], Compiled],
+) -> Compiled:
+    """A query that is asked in the attributes that its window has, if these are the same all along."""
+    schema = dataset.engine.schema
+    newest = compiled_in(dataset, query, dataset.universe)
+    if len(schema.versions) == 1:
+        return newest
+
+    def on(window: range) -> AnyQuery:
+        version = schema.at(window.start)
+        if version is schema.at(window.stop - 1) and version is not schema.newest:
+            with contextlib.suppress(InvalidQuery):  # it has names or values of later versions
+                return compiled_in(dataset, query, version.universe).on(window)
+        return newest.on(window)
+
+    return replace(newest, on=on)
 
 
 def _count(dataset: Dataset, query: QueryFields) -> Compiled:
@@ -193,8 +217,7 @@ def _require(dataset: Dataset, kind: str, instead: str) -> None:
         )
 
 
-def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
-    universe = dataset.universe
+def _sum(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled:
     _require(dataset, "sum", "ask counts")
     assert query.attribute is not None, "the message was checked"
     total, every, predicate = compile_total(
@@ -213,8 +236,7 @@ def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
     )
 
 
-def _share(dataset: Dataset, query: QueryFields) -> Compiled:
-    universe = dataset.universe
+def _share(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled:
     _require(dataset, "share", "ask for both counts and divide them")
     assert query.share_of is not None, "the message was checked"
     part, predicate = compile_share(universe, query.share_of, query.where)
@@ -226,7 +248,7 @@ def _share(dataset: Dataset, query: QueryFields) -> Compiled:
     )
 
 
-def _correlation(dataset: Dataset, query: QueryFields) -> Compiled:
+def _correlation(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled:
     _require(dataset, "correlation", "ask a table by both attributes")
     assert query.attribute is not None, "the message was checked"
     assert query.other is not None, "the message was checked"
@@ -235,7 +257,7 @@ def _correlation(dataset: Dataset, query: QueryFields) -> Compiled:
     if error is None and accuracy.aim is None:
         error = max(accuracy.error, _ERROR_OF_CORRELATION)  # that is a share of the rows
     names = query.attribute, query.other
-    product, predicate = compile_product(dataset.universe, names, query.where, error)
+    product, predicate = compile_product(universe, names, query.where, error)
     if predicate.constant is False:
         raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
     return Compiled(
@@ -244,8 +266,7 @@ def _correlation(dataset: Dataset, query: QueryFields) -> Compiled:
     )
 
 
-def _quantile(dataset: Dataset, query: QueryFields) -> Compiled:
-    universe = dataset.universe
+def _quantile(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled:
     _require(dataset, "quantile", "ask counts, such as age < 30")
     assert query.attribute is not None, "the message was checked"
     assert query.rank is not None, "the message was checked"
@@ -324,10 +345,14 @@ def _each(dataset: Dataset, wheres: Sequence[dict[str, Any]]) -> tuple[Predicate
 _BY_KIND: Final[Mapping[str, Callable[[Dataset, QueryFields], Compiled]]] = {
     "predicate": _count,
     "table": _count,
+    "difference": _difference,
+}
+"""How queries that may be about several versions of the schema are compiled; other kinds alike."""
+
+_IN_ONE_VERSION: Final[Mapping[str, Callable[[Dataset, QueryFields, Universe], Compiled]]] = {
     "sum": _sum,
     "share": _share,
     "correlation": _correlation,
     "quantile": _quantile,
-    "difference": _difference,
 }
-"""How queries of the calibrated profile's own kinds are compiled; all others alike."""
+"""The same of kinds that are asked in the attributes of their window."""

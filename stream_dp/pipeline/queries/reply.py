@@ -118,7 +118,14 @@ class ReplyMaker:
         if isinstance(outcome, Refused):
             return self.refused(outcome, asked)
         alike, of = self.dataset.known_replies.alike(self.dataset.accounts.changes), None
-        if isinstance(outcome, Answered) and not charges and not growth and self._is_plain(outcome):
+        recorded = self.dataset.mechanism.recorded(asked)
+        if (
+            recorded is None
+            and isinstance(outcome, Answered)
+            and not charges
+            and not growth
+            and self._is_plain(outcome)
+        ):
             # It has all but its id and its numbers in common with others.
             of = asked.window, self.analyst, outcome.path, outcome.confidence, note
             if of in alike:
@@ -130,7 +137,8 @@ class ReplyMaker:
         note = "; ".join(filter(None, (note, fell_short, of_persons, why))) or None
         facts = {**self._facts(asked, outcome.path, charges, note, growth), **useful}
         facts["least_cell"] = self.dataset.definition.least_cell
-        released = Released(self.dataset.universe, self.query, facts)
+        universe = self.dataset.engine.universe_for(asked)
+        released = Released(universe, self.query, facts, recorded)
         made = released.answer(answer_kind(self.query, asked), outcome)
         if of is not None:
             alike[of] = made

@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
+from stream_dp.core.rows.blocks import ShapeAt
 from stream_dp.core.rows.slabs import SLOTS, Slab, SlabIndex, TableAsked
 from stream_dp.core.rows.slot_counts import Counts
 from stream_dp.errors import CorruptState, InvalidInput, ServerUnavailable
@@ -56,12 +57,12 @@ class CountTask:
 
     Attributes:
         dataset: The name of the data set.
-        shape: The sizes of all attributes.
+        shapes: The sizes of all attributes in each block.
         steps: What is counted, in order.
     """
 
     dataset: str
-    shape: tuple[int, ...] = field(repr=False)
+    shapes: Mapping[int, tuple[int, ...]] = field(repr=False)
     steps: tuple[SlabStep, ...] = field(repr=False)
 
 
@@ -121,7 +122,7 @@ def counted_in(files: SlabFiles, task: CountTask) -> dict[int, CountedTable]:
     """
     found: dict[int, CountedTable] = {}
     for step, slab in zip(task.steps, _read_ahead(files, task), strict=True):
-        counts = step.asked.table(task.shape, slab)
+        counts = step.asked.table(task.shapes[step.asked.block], slab)
         # Of a slab of merged rows, and of sums, the index alone tells how many rows there are.
         tells = step.asked.measured is None and not slab.is_merged
         n_rows = int(counts.sum()) + slab.n_out if tells else slab.n_rows
@@ -192,7 +193,7 @@ class CountingCluster:
         self._client: Any = None
 
     def tables(
-        self, dataset: str, shape: tuple[int, ...], steps: Sequence[SlabStep]
+        self, dataset: str, shape_at: ShapeAt, steps: Sequence[SlabStep]
     ) -> dict[int, CountedTable]:
         """Returns the tables of some steps, by their numbers, those that the cluster has counted.
 
@@ -200,13 +201,14 @@ class CountingCluster:
 
         Args:
             dataset: The name of the data set.
-            shape: The sizes of all attributes.
+            shape_at: Returns the sizes of all attributes in a block, 1 for those that its rows do not have.
             steps: What is to be counted, those of a table together.
         """
-        tasks = [
-            CountTask(dataset, shape, tuple(steps[at : at + TASK_SLABS]))
-            for at in range(0, len(steps), TASK_SLABS)
-        ]
+        tasks = []
+        for at in range(0, len(steps), TASK_SLABS):
+            some = tuple(steps[at : at + TASK_SLABS])
+            shapes = {step.asked.block: shape_at(step.asked.block) for step in some}
+            tasks.append(CountTask(dataset, shapes, some))
         counted = self._counted(tasks)
         found: dict[int, CountedTable] = {}
         lost: set[int] = set()

@@ -25,7 +25,7 @@ class PrivateRows:
     def __init__(self, engine: Engine, draft: Draft, tools: Tools) -> None:
         self._engine, self._draft = engine, draft
         self.values = OwnValues(draft, tools.keeper, tools.context.fuse)
-        self.waiting = WaitingBatches(engine, draft, self.values, tools)
+        self.waiting = WaitingBatches(engine, draft, self.values, tools, lambda: len(self.blocks))
         self.blocks = SealedBlocks(draft.dataset, engine, self.values, tools.cache, tools.cluster)
         self.used = UsedUnits(self.values)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from stream_dp.core.rows.blocks import MAX_ORDERED, Block, Blocks
 from stream_dp.core.rows.slabs import WEIGHT as WEIGHT_COLUMN
 from stream_dp.core.rows.slabs import Slab, merged, merges
-from stream_dp.core.rows.universe import check_total
+from stream_dp.core.rows.universe import Universe, check_total
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.rows.column_cache import ColumnCache
 from stream_dp.pipeline.rows.counting_cluster import CountingCluster
@@ -61,14 +61,14 @@ class SealedBlocks:
         self._slabs = {kind: _by_phase(self._values, kind) for kind in (BLOCK, WEIGHT, ORDERED)}
         stored = self.stored = StoredBlocks(
             self._dataset,
-            self._engine.universe,
+            self._engine.shape_at,
             self._cache,
             self._of_block,
             self._values.parts,
             lambda: self.data.sizes,
             self._cluster,
         )
-        self.data = Blocks.elsewhere(self._engine.universe, sizes, erased, stored)
+        self.data = Blocks.elsewhere(self._engine.shape_at, sizes, erased, stored)
         self.bare = bare
 
     def __len__(self) -> int:
@@ -105,15 +105,16 @@ class SealedBlocks:
             InvalidBatch: They are more rows than a block may have.
             CorruptState: They are nowhere any more.
         """
-        check_total(lots.n_rows, "batch", self._engine.universe.max_rows)
+        universe = self._engine.rows_universe(len(self))
+        check_total(lots.n_rows, "batch", universe.max_rows)
         phase, weights = len(self) + 1, list[Slab]()
         ends = np.cumsum([slab.n_slots for slab in lots])
         if marks is not None:
             parts = np.split(marks.astype(np.uint8), ends[:-1])
             weights = [Slab(len(part), len(part), {WEIGHT_COLUMN: part}) for part in parts]
         kept = self._slabs
-        if merges(self._engine.universe, lots.n_slots):
-            whole = await self._merged(lots, weights)
+        if merges(universe, lots.n_slots):
+            whole = await self._merged(universe, lots, weights)
             kept[BLOCK][phase] = await self._values.keep_slabs({f"{BLOCK}{phase} 0": whole})
         else:
             numbered = {f"{WEIGHT}{phase} {at}": weight for at, weight in enumerate(weights)}
@@ -128,14 +129,14 @@ class SealedBlocks:
                 for at, what in enumerate(lots.arrived())
             ]
 
-    async def _merged(self, lots: WaitingLots, weights: Sequence[Slab]) -> Slab:
+    async def _merged(self, universe: Universe, lots: WaitingLots, weights: Sequence[Slab]) -> Slab:
         """The slab of all cells, in the memory of one slab more."""
-        found = merged(self._engine.universe, ())
+        found = merged(universe, ())
         for at, slab in enumerate(lots):
             rows = await lots.rows(slab)
             if weights:
                 rows = replace(rows, columns={**rows.columns, **weights[at].columns})
-            found = merged(self._engine.universe, (found, rows))
+            found = merged(universe, (found, rows))
         return found
 
     def append(self, n_rows: int) -> None:

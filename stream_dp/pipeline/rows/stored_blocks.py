@@ -18,9 +18,10 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from stream_dp.core.rows.blocks import ShapeAt
 from stream_dp.core.rows.slabs import Slab, SlabIndex, TableAsked, zeros_of
 from stream_dp.core.rows.slot_counts import Column
-from stream_dp.core.rows.universe import Codes, Counts, Universe
+from stream_dp.core.rows.universe import Codes, Counts
 from stream_dp.errors import RowsGone, StoreUnavailable
 from stream_dp.pipeline.rows.column_cache import ColumnCache, ColumnKey
 from stream_dp.pipeline.rows.counting_cluster import TASK_SLABS, CountingCluster, SlabStep
@@ -103,7 +104,7 @@ class StoredBlocks:
 
     Attributes:
         dataset: The name of the data set.
-        _universe: The possible rows.
+        _shape_at: Returns the sizes of all attributes in a block, 1 for those that its rows do not have.
         _cache: The cache that the data sets of the worker share.
         _slabs: Returns the slabs of a block, by its absolute index, each as its layers: of its rows, or of
             its codes in order of arrival.
@@ -113,7 +114,7 @@ class StoredBlocks:
     """
 
     dataset: str
-    _universe: Universe
+    _shape_at: ShapeAt
     _cache: ColumnCache
     _slabs: Callable[[int, SlabKind], Sequence[Layers]]
     _parts: ReadsParts
@@ -165,7 +166,7 @@ class StoredBlocks:
             if number in elsewhere:
                 yield elsewhere[number]
                 continue
-            table = zeros_of(self._universe.shape, one.attributes)
+            table = zeros_of(self._shape_at(one.block), one.attributes)
             while found is not None and found[0] == number:
                 table += found[1]
                 found = next(counted, None)
@@ -186,7 +187,7 @@ class StoredBlocks:
         if self._cluster is None or not in_files or len(steps) <= TASK_SLABS:
             return {}
         found = {}
-        for number, one in self._cluster.tables(self.dataset, self._universe.shape, steps).items():
+        for number, one in self._cluster.tables(self.dataset, self._shape_at, steps).items():
             if one.n_rows == self._sizes()[asked[number].block]:
                 found[number] = one.counts
             else:
@@ -203,7 +204,10 @@ class StoredBlocks:
             if at + 1 < len(groups):
                 ahead = self._begun(groups[at + 1])
             for step in group:
-                yield step.table, step.asked.table(self._universe.shape, step.slab(columns))
+                yield (
+                    step.table,
+                    step.asked.table(self._shape_at(step.asked.block), step.slab(columns)),
+                )
 
     def in_order(self, attribute: int, block: int) -> Codes | None:
         """Returns the code of every row of a block in order of arrival, see ``BlockReader``.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.person_slots import Persons, PersonSecret, Slots
@@ -25,8 +25,16 @@ class WaitingBatches:
         lots: Those that are kept as slabs. The others are in memory.
     """
 
-    def __init__(self, engine: Engine, draft: Draft, values: OwnValues, tools: Tools) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        draft: Draft,
+        values: OwnValues,
+        tools: Tools,
+        n_blocks: Callable[[], int],
+    ) -> None:
         self._engine, self._draft, self._values, self._tools = engine, draft, values, tools
+        self._n_blocks = n_blocks
         self._pending: dict[int, Rows] = {}
         self._secret: bytes | None = None
         self.lots = WaitingLots(values)
@@ -78,7 +86,7 @@ class WaitingBatches:
         return len(lost) + self.lots.forget_lost()
 
     def rows_of(self, batch: Batch) -> Rows:
-        """The rows of a batch, encoded.
+        """The rows of a batch, encoded as those of the next phase.
 
         Raises:
             InvalidBatch: They are not rows of this data set.
@@ -87,7 +95,8 @@ class WaitingBatches:
         if unit is not None:
             assert self._secret is not None, "it is there until the data set is retired"
             persons = Persons(unit.key, self._secret, batch.name)
-        return rows_of(batch, self._engine.universe, persons, self._engine.mechanism.in_order)
+        universe = self._engine.rows_universe(self._n_blocks())
+        return rows_of(batch, universe, persons, self._engine.mechanism.in_order)
 
     def _waits(self) -> dict[int, Waits]:
         """The places of the batches that can be read again, by their numbers."""

@@ -20,6 +20,7 @@ from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.anytime import ALL_TIMES, promised_bars, z_learned, z_steered
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
+from stream_dp.core.residual.belief.joined import JoinedForm
 from stream_dp.core.residual.belief.linear_forms import (
     Floats,
     Form,
@@ -154,7 +155,7 @@ class CountAnswers:
             variance: The variance of each.
             z: The half width of the bars in standard deviations.
         """
-        form = form_of(query, self._promise.shape)
+        form = self._evidence(query).form
         found = (values if form.live is None else values[form.live]).tolist()
         bars = [z * math.sqrt(variance)] * len(found)
         answer = self._around(query, form, found, bars, Path.MEASURED)
@@ -244,7 +245,7 @@ class CountAnswers:
             for reach, value, centre in zip(reaches, values, centres.tolist(), strict=True)
         ]
 
-    def _z_simultaneous(self, form: Form) -> float:
+    def _z_simultaneous(self, form: Form | JoinedForm) -> float:
         """Deviations that no predicate of the class served exceeds, at half the failure probability.
 
         For conjunctions a union bound. For all predicates Cauchy's inequality against the whole
@@ -253,18 +254,23 @@ class CountAnswers:
         bring a dimension more, and is left out: see ``_simultaneous_by_variance``.
         """
         key = (form.attributes, form.conjunctive)
-        z = self._simultaneous.get(key)
+        z = None if isinstance(form, JoinedForm) else self._simultaneous.get(key)
         if z is None:
             half = self._promise.failure / 2.0
             if form.conjunctive:
                 z = two_sided(math.log(half) - self._conjunctions_log(form))
             else:
-                n_cells = math.prod(self._promise.shape[a] for a in form.attributes)
+                n_cells = (
+                    form.n_cells
+                    if isinstance(form, JoinedForm)
+                    else math.prod(self._promise.shape[a] for a in form.attributes)
+                )
                 z = math.sqrt(float(chdtri(n_cells - self._belief.total_known, half)))
-            self._simultaneous[key] = z
+            if not isinstance(form, JoinedForm):
+                self._simultaneous[key] = z
         return z
 
-    def _conjunctions_log(self, form: Form) -> float:
+    def _conjunctions_log(self, form: Form | JoinedForm) -> float:
         return conjunctions_log(tuple(self._promise.shape[a] for a in form.attributes))
 
     def _outcome(
@@ -309,6 +315,11 @@ class CountAnswers:
             path,
             min(anytime, 1.0) if bar < 1.0 and not math.isnan(anytime) else None,
         )
+
+    def exactly(self, query: LinearQuery, evidence: Evidence) -> Answered | TableAnswered:
+        """The answer to a query of which all is public."""
+        rows: list[Row] = [(value, 0.0, 0.0, 0.0) for value in evidence.values.tolist()]
+        return self.answered(query, spread(rows, evidence.form.live, _ZERO), Path.CERTIFIED)
 
     def certain(self, query: LinearQuery, count: int) -> Answered | TableAnswered:
         """The answer to a predicate that holds for every row, or for none."""

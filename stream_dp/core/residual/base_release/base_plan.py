@@ -501,7 +501,7 @@ class ColumnPlan:
 
         They are planned for windows of as many phases as the unit of the promise has.
         """
-        shape, prices = self.promise.shape, self.promise.prices
+        shape, prices = self.promise.planned_shape, self.promise.prices
         z, unit = Deviations.of(self.promise.accuracy).opening, self.promise.budget.privacy.unit
         phases = 1 if unit is None else unit.phases
         found = opening_columns(shape, n_rows, self.aim, z, prices, phases=phases)

@@ -123,10 +123,12 @@ class Asked:
         cells = []
         for attribute in attributes:
             (n_bytes,) = reader.fields("<H")
-            reader.require(n_bytes in (0, -(-axes.shape[attribute] // 8)))
+            size = axes.shape[attribute]
+            reader.require(size == 1 or n_bytes in (0, -(-size // 8)))
             cells.append(reader.take(n_bytes))
         (n_norms,) = reader.fields("<I")
-        reader.require(n_norms in (0, len(axes.layout(attributes).parts)))
+        known = all(axes.shape[a] > 1 for a in attributes)
+        reader.require(not known or n_norms in (0, len(axes.layout(attributes).parts)))
         norms = reader.fields(f"<{n_norms}d")
         reader.end()
         found = None if phases == _ALL else phases
@@ -199,9 +201,10 @@ class Demand:
 
     def _may_be_planned(self, query: LinearQuery) -> bool:
         """Whether something that is measured in advance may answer a query."""
-        return bool(query.attributes) and not (
-            query.fresh or too_many_cells(query, self._axes.shape)
-        )
+        shape = self._axes.shape
+        if any(shape[a] == 1 for a in query.attributes):
+            return False  # new rows do not have it
+        return bool(query.attributes) and not (query.fresh or too_many_cells(query, shape))
 
     def _begin(self, phase: int) -> None:
         """Begins a phase: of the two before it the older one keeps its digests alone."""
@@ -217,6 +220,19 @@ class Demand:
             del self._queries[phase]
         for phase in [p for p in self._came if p <= self.last - PHASES]:
             del self._came[phase]
+
+    def plan_for(self, axes: Axes) -> None:
+        """Forgets what was asked of attributes that new rows do not have."""
+        self._axes = axes
+        for queries in self._queries.values():
+            for digest in [d for d, (_, asked) in queries.items() if not self._has_all(asked)]:
+                del queries[digest]
+        if self.last:
+            self._came[self.last] = sorted(self._queries[self.last])
+        self.version += 1
+
+    def _has_all(self, asked: Asked) -> bool:
+        return all(self._axes.shape[a] > 1 for a in asked.attributes)
 
     # ------------------------------------------------------------ what is known
 
@@ -272,6 +288,8 @@ class Demand:
                 self._came[phase] = came
                 continue
             phase, asked = Asked.from_bytes(data, self._axes)
+            if not self._has_all(asked):
+                continue  # new rows do not have what it is about
             number, sides[phase] = int.from_bytes(name[6:], "little"), name[5]
             self._queries.setdefault(phase, {})[asked.digest] = number, asked
         if not self._queries:

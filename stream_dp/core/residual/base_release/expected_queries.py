@@ -135,7 +135,7 @@ def conjunction_norms(
 def planned_axes(axes: Axes) -> Axes:
     """The axes by which the generic workload is planned: without levels where they make too many tables."""
     sums = [1, 0, 0, 0]  # the elementary symmetric sums count sets of attributes at any levels
-    for chain in axes.chains:
+    for chain in (chain for chain in axes.chains if chain.size > 1):
         for order in (3, 2, 1):
             sums[order] += chain.finest * sums[order - 1]
     if sum(sums[1 : _most_conditions(axes) + 1]) <= _MOST_TABLES:
@@ -145,13 +145,14 @@ def planned_axes(axes: Axes) -> Axes:
 
 def _most_conditions(axes: Axes) -> int:
     """The most conditions of a generic query."""
-    d = len(axes.shape)
+    d = sum(n > 1 for n in axes.shape)
     return min(d, 3 if math.comb(d, 2) + math.comb(d, 3) <= _MOST_WIDE_SETS else 2)
 
 
 def is_wide(axes: Axes) -> bool:
     """Whether the generic workload is a plainer one, because of the number of attributes."""
-    return sum(math.comb(len(axes.shape), order) for order in (1, 2, 3)) > _MOST_NARROW_SETS
+    d = sum(n > 1 for n in axes.shape)
+    return sum(math.comb(d, order) for order in (1, 2, 3)) > _MOST_NARROW_SETS
 
 
 def generic_workload(
@@ -176,12 +177,13 @@ def generic_workload(
         order: The number of conditions, if only such queries are meant. There are none beyond what the
             workload has.
     """
-    d, wide = len(axes.shape), is_wide(axes)
+    some, wide = [a for a, n in enumerate(axes.shape) if n > 1], is_wide(axes)
+    d = len(some)
     orders = [k for k in range(1, _most_conditions(axes) + 1) if order in (None, k)]
     weights: dict[Kind, float] = {}
     for order in orders:
         weight = 1.0 / (len(orders) * math.comb(d, order))
-        for attributes in combinations(range(d), order):
+        for attributes in combinations(some, order):
             sizes = [axes.shape[a] for a in attributes]
             for selected, chance in (_alike if wide else _mixed)(sizes):
                 kind = attributes, conjunction_norms(axes, attributes, selected)

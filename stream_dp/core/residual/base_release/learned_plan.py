@@ -17,7 +17,6 @@ from stream_dp.core.residual.base_release.base_plan import BasePlan, BaseRelease
 from stream_dp.core.residual.base_release.demand import Demand
 from stream_dp.core.residual.base_release.growth import PAID, PAID_AT_FIRST, is_many, is_time
 from stream_dp.core.residual.base_release.replay import MANY, Choice, Replay
-from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.looks.table_looks import GROWTH, TablesLook
 from stream_dp.core.residual.plan.planner import MOST_DRAWN
 from stream_dp.core.residual.public_state import PublicState
@@ -33,16 +32,19 @@ class LearnedPlan:
         state: What is published, promised and left to spend.
         today: The plan of what is measured while nothing is known of the queries.
         several: How many times as precise a query about several phases must be as one about a single phase.
+        demand: What was asked lately. None if nothing ever was.
 
     Attributes:
         demand: What was asked lately.
         most: Units of a line that are measured unasked at the most, besides the look at the rows that count.
     """
 
-    def __init__(self, state: PublicState, today: BasePlan, several: float) -> None:
+    def __init__(
+        self, state: PublicState, today: BasePlan, several: float, demand: Demand | None = None
+    ) -> None:
         self._state = state
         self._today = today
-        self.demand = Demand(state.promise.axes)
+        self.demand = Demand(state.promise.axes) if demand is None else demand
         self.most = math.floor(state.settings.largest * UNITS) - state.look_at_rows
         self._replay = Replay(state.promise, today, several, self.demand, self._share_of)
         self._priced = (-1, 0.0)  # what a query costs where a phase has this many rows
@@ -163,12 +165,12 @@ class LearnedPlan:
         if spending.payers is not None:
             theirs = int(spending.payers.room(owner=True)(window).item())
             room = min(room, theirs - (0 if spending.payers.apart else open_))
-        growth = bought.lacking(block, large)
+        growth = self._state.of_block(bought.lacking(block, large), block)
         # What it lacks may be in other tables than what there is. Each other share takes long to plan.
         parts = min(have + room, large.units) * _PARTS // UNITS
         while growth.units > room and parts > 0:
             generic = self._replay.generic(self._state.rows_of(block), parts / _PARTS)
-            growth = bought.lacking(block, generic)
+            growth = self._state.of_block(bought.lacking(block, generic), block)
             parts -= 1
         rent = bought.rent(block) + open_
         if growth.units > room or not bought.is_worth(block, growth, rent, paid):
@@ -198,7 +200,7 @@ class LearnedPlan:
         state = self._state
         window = range(max(1, len(state.belief) - 1))
         query = LinearQuery(Predicate.conjunction({attribute: condition}), window)
-        evidence = state.belief.at_opening(form_of(query, state.shape), window)
+        evidence = state.evidence_at_opening(query)
         if not math.isfinite(float(evidence.variances[0])):
             return 1.0
         return float(evidence.values[0]) / max(1.0, state.rows_at_least(window))

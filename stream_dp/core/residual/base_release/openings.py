@@ -19,6 +19,7 @@ from stream_dp.core.residual.base_release.base_plan import (
     base_plan,
     variance_for,
 )
+from stream_dp.core.residual.base_release.demand import Demand
 from stream_dp.core.residual.base_release.expected_queries import Expected, declared_workload
 from stream_dp.core.residual.base_release.learned_plan import LearnedPlan
 from stream_dp.core.residual.looks.counted_rows import RowsLook
@@ -42,6 +43,15 @@ class Openings:
 
     def __init__(self, state: PublicState) -> None:
         self._state = state
+        self._due: list[int] = []  # blocks without a base release
+        self._plan(None)
+
+    def plan_again(self) -> None:
+        """Plans for the attributes that new rows have now. What was asked of these stays known."""
+        self._plan(self.learned.demand)
+
+    def _plan(self, demand: Demand | None) -> None:
+        state = self._state
         promise, settings = state.promise, state.settings
         terms, tiles = promise.terms, settings.tiles
         groups = declared_workload(tiles, promise.axes) if tiles else None
@@ -49,12 +59,13 @@ class Openings:
         self.plan = base_plan(promise.axes, expected, terms)
         # How many times as precise openings must be that are to answer queries about several phases.
         self._several = (terms.z_learned / terms.z) ** 2 if settings.learns else 1.0
-        self.learned = LearnedPlan(state, self.plan, self._several)
+        if demand is not None:
+            demand.plan_for(promise.axes)
+        self.learned = LearnedPlan(state, self.plan, self._several, demand)
         # What an opening measures that nobody has described: columns that make ordinary tables free.
         self._columns: ColumnPlan | None = None
         if settings.aim is not None and settings.base_share is None and not expected.is_named:
             self._columns = ColumnPlan(promise, settings.aim)
-        self._due: list[int] = []  # blocks without a base release
 
     # ------------------------------------------------------------ what they measure
 
@@ -156,8 +167,9 @@ class Openings:
         return self._affordable([look for look in looks if look.parts])
 
     def _base_look(self, block: int) -> TablesLook:
-        release = self.learned.opening(block) or self.release(self._state.rows_of(block))
-        return release.look(self._state.shape, BASE, block)
+        state = self._state
+        release = self.learned.opening(block) or self.release(state.rows_of(block))
+        return state.of_block(release, block).look(state.shape, BASE, block)
 
     def _affordable(self, looks: list[_L]) -> list[_L]:
         """The looks that the lines still have room for."""

@@ -343,7 +343,7 @@ class Replay:
     ) -> Iterator[Group]:
         terms = self._terms if is_wide(self._axes) else None
         generic = generic_workload(self._axes, ((1, 1.0),), terms, order=order)
-        n_sets = math.comb(len(self._axes.shape), order)
+        n_sets = math.comb(sum(n > 1 for n in self._axes.shape), order)
         own = _own_part([asked.attributes for asked, _, _ in some], n_sets) if generic else 1.0
         mass = math.fsum(times for _, _, times in some)
         kept = some[:: max(1, -(-len(some) * n_orders // _MOST_GROUPS))]

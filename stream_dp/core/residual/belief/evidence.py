@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.queries.query import LinearQuery, Mask
 from stream_dp.core.residual.belief import bounds
 from stream_dp.core.residual.belief.anytime import Directions
 from stream_dp.core.residual.belief.linear_forms import Floats, Form, variance
@@ -69,6 +69,12 @@ class Belief:
         self._alone = Shelf[bytes, dict[int, _Count]](dict, dict)
         self._sums = Shelf[bytes, dict[int, SumEstimate]](dict, dict)
         self._summed: set[int] = set()  # what the looks with several sums depend on
+
+    def add_attributes(self, shape: tuple[int, ...]) -> None:
+        """Goes on with more attributes; those that there are stay as they are."""
+        self._shape = shape
+        self._tables.add_attributes(shape)
+        self._opening.add_attributes(shape)
 
     def __repr__(self) -> str:
         return f"Belief({self._tables!r}, {len(self._counts)} predicates)"
@@ -323,6 +329,29 @@ class Evidence:
         """What is measured where a table over the form's attributes is: its cells, or groups of these too."""
         layout = self.view.layout
         return package(layout, self.form.typical if layout.graded else None)
+
+    @property
+    def looks(self) -> Mask:
+        """The blocks that a look would tell more of, shape (len(window),)."""
+        return np.ones(len(self.window), np.bool_)
+
+    buys = True
+    """Whether a table may be measured in place of counts."""
+
+    @property
+    def merged(self) -> Floats:
+        """How many numbers of a look make up one answer, at the most, in each block."""
+        return np.ones(len(self.window))
+
+    @property
+    def knows_rows(self) -> bool:
+        """Whether tables say how many rows count."""
+        return math.isfinite(self.view.variances[0])
+
+    def n_answers_at(self, block: int) -> int:
+        """The numbers that a look would publish of a block."""
+        del block
+        return self.form.n_answers
 
     def by_tables(self) -> tuple[Floats, Floats]:
         """``values`` and ``variances`` as they are without the remembered counts."""

@@ -244,6 +244,10 @@ def _range_norms(chain: LevelChain, n_cells: int) -> Floats:
     return chain.typical_norms(np.arange(chain.size) < n_cells)
 
 
+_STRIDE: Final = 2**16
+"""More attributes than there ever are: the number of a component stays as it is when some are added."""
+
+
 class Axes:
     """The attributes of a universe with their chains.
 
@@ -274,7 +278,7 @@ class Axes:
 
     def component(self, attribute: int, level: int) -> int:
         coarser = self.chains[attribute].finest - level
-        return attribute + coarser * len(self.chains)
+        return attribute + coarser * _STRIDE
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Axes) and self._facts == other._facts

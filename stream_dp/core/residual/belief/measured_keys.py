@@ -32,6 +32,10 @@ class MeasuredKeys:
         # of several factors are dropped: see ``complement_of``.
         self._counted: dict[tuple[int, ...], set[bytes]] = {}
 
+    def add_attributes(self, n_attributes: int) -> None:
+        """Goes on with more attributes."""
+        self._tables += [0] * (n_attributes - len(self._tables))
+
     def add_table(self, attributes: tuple[int, ...]) -> None:
         """Notes that a table over these attributes was measured."""
         self._n_tables += 1

@@ -159,6 +159,12 @@ class ResidualMemory:
         self._views: dict[tuple[tuple[int, ...], int, int], WindowView] = {}
         self._view_entries = 0
 
+    def add_attributes(self, shape: tuple[int, ...]) -> None:
+        """Goes on with more attributes; those that there are stay as they are."""
+        self._axes = axes_of(shape, total_known=self.total_known)
+        self._views.clear()
+        self._view_entries = 0
+
     def __len__(self) -> int:
         return len(self._rows_before) - 1
 

@@ -11,11 +11,12 @@ from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Refused
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.belief.linear_forms import Floats
+from stream_dp.core.residual.looks.joined_look import JoinedLook
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
 from stream_dp.core.rows.blocks import Blocks
 
-AnyLook: TypeAlias = CountsLook | TablesLook | SumLook
+AnyLook: TypeAlias = CountsLook | JoinedLook | TablesLook | SumLook
 """A look that a query may need."""
 
 

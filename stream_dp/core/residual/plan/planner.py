@@ -384,9 +384,10 @@ def plan(evidence: Evidence, terms: Terms, prices: Prices, allocator: BudgetAllo
     limit = (margin / terms.z_steered) ** 2
     room = allocator.room(evidence.window)
     count = count_look(evidence, prices, room, limit)
-    if count is not None and not _may_buy(evidence, prices, allocator, count):
+    may_buy = evidence.buys and (count is None or _may_buy(evidence, prices, allocator, count))
+    if count is not None and not may_buy:
         return count
-    drawable = evidence.package.n_counts <= MAX_TABLE_CELLS
+    drawable = may_buy and evidence.package.n_counts <= MAX_TABLE_CELLS
     table = table_look(evidence, prices, room, limit) if drawable else None
     if table is not None and (count is None or buys(evidence, allocator, count.total, table)):
         return table
@@ -508,7 +509,7 @@ def counts_at(
     with np.errstate(divide="ignore"):
         lacks = 1.0 / levels - 1.0 / evidence.by_block()
     pays = (lacks > 0.0) & (most > 0.0)
-    lacking = lacks[pays]
+    lacking = (lacks * evidence.merged)[pays]
     steps = first.copy()
     steps[pays] = np.maximum(step_below(lacking**-0.5 * _TIE), first[pays])
     return _priced(evidence, prices, steps, pays)
@@ -519,16 +520,18 @@ def count_alone(
 ) -> MeasureCounts | None:
     """The cheapest counts whose own variance is at most ``limit``, whatever else is known.
 
-    Takes what ``count_look`` takes. The look covers all blocks of the window.
+    Takes what ``count_look`` takes. The look covers all blocks of the window that it tells more of.
     """
     first, most = most_precise_counts(evidence, prices, room)
+    looks, merged = evidence.looks, evidence.merged
     with np.errstate(divide="ignore"):
-        lowest = 1.0 / most
-    levels = water_fill(np.full(len(first), np.inf), lowest, limit)
+        lowest = np.where(looks, merged / most, 0.0)
+    levels = water_fill(np.where(looks, np.inf, 0.0), lowest, limit)
     if levels is None:
         return None
-    steps = np.maximum(step_below(np.sqrt(levels) * _TIE), first)
-    return _priced(evidence, prices, steps, np.ones(len(first), dtype=np.bool_))
+    steps = first.copy()
+    steps[looks] = step_below(np.sqrt(levels[looks] / merged[looks]) * _TIE)
+    return _priced(evidence, prices, np.maximum(steps, first), looks)
 
 
 def table_look(
@@ -581,17 +584,18 @@ def _priced(
     pays: npt.NDArray[np.bool_],
     package: Package | None = None,
 ) -> MeasureCounts:
-    squared_sensitivity = prices.table
-    if package is None:
-        squared_sensitivity = prices.squared_sensitivity(evidence.form.n_answers)
     chosen = tuple(
         (block, step)
         for block, step, pay in zip(evidence.window, steps.tolist(), pays.tolist(), strict=True)
         if pay
     )
+    by_block = [
+        prices.table if package else prices.squared_sensitivity(evidence.n_answers_at(block))
+        for block, _ in chosen
+    ]
     charges = tuple(
         Charge(block, prices.total(_steps_of(package, step), squared_sensitivity))
-        for block, step in chosen
+        for (block, step), squared_sensitivity in zip(chosen, by_block, strict=True)
     )
     return MeasureCounts(package, chosen, charges)
 

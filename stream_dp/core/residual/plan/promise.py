@@ -23,11 +23,13 @@ class Promise:
         shape: The sizes of the universe's attributes.
         budget: The lifetime promise for each row.
         accuracy: The promise for each answer, and for each cell of a table.
+        rows_shape: The same, with 1 for attributes that new rows do not have. None where they have all.
     """
 
     shape: tuple[int, ...]
     budget: Budget
     accuracy: Accuracy
+    rows_shape: tuple[int, ...] | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Promise:
         return self  # prices are worked out once
@@ -38,9 +40,14 @@ class Promise:
         return self.budget.total_known
 
     @property
+    def planned_shape(self) -> tuple[int, ...]:
+        """The sizes of the attributes that plans are about: those of new rows, and 1 for all others."""
+        return self.shape if self.rows_shape is None else self.rows_shape
+
+    @property
     def axes(self) -> Axes:
-        """The attributes with their chains."""
-        return axes_of(self.shape, total_known=self.total_known)
+        """The attributes that plans are about, with their chains."""
+        return axes_of(self.planned_shape, total_known=self.total_known)
 
     @property
     def failure(self) -> float:

@@ -28,6 +28,7 @@ from stream_dp.core.residual.answers.count_answers import told_apart
 from stream_dp.core.residual.answers.sum_answers import summed
 from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.belief.sums import Sums
+from stream_dp.core.residual.looks.joined_look import JoinedLook
 from stream_dp.core.residual.looks.staged_look import AnyLook, StagedLook, staged
 from stream_dp.core.residual.looks.sum_look import SumRelease
 from stream_dp.core.residual.looks.table_looks import (
@@ -35,7 +36,6 @@ from stream_dp.core.residual.looks.table_looks import (
     CountsLook,
     Part,
     TablesLook,
-    published_counts,
     variance_of,
 )
 from stream_dp.core.residual.plan.aim_rule import (
@@ -194,7 +194,7 @@ class Aimed(Way):
         """The bar that a last look will have, as a share of the rows; None for a sum."""
         if isinstance(look, TablesLook):
             variance = variance_of((part.block, part.step) for part in look.parts)
-        elif isinstance(look, CountsLook):
+        elif isinstance(look, CountsLook | JoinedLook):
             variance = variance_of(look.steps)
         else:
             return None
@@ -305,7 +305,7 @@ class AimedCounts(Aimed):
 
     def _known(self, query: LinearQuery) -> Answer:
         state, evidence = self.state, self.state.evidence(query)
-        opening = state.belief.at_opening(evidence.form, query.window)
+        opening = state.evidence_at_opening(query)
         first = state.answers.by_opening(query, opening, self._z.opening)
         counted = state.counted
         if counted is not None and query.predicate.constant is True and not query.group_by:
@@ -383,7 +383,11 @@ class AimedCounts(Aimed):
         if measure is None:
             return None
         look = look_of(self.state, query, measure)
-        if isinstance(look, Refused) or not query.group_by or query.predicate.constant is not True:
+        if (
+            not isinstance(look, CountsLook)
+            or not query.group_by
+            or query.predicate.constant is not True
+        ):
             return look
         # A table of all rows enters the memory as such, and so serves every query about it.
         shape = tuple(self.state.shape[a] for a in query.attributes)
@@ -392,7 +396,7 @@ class AimedCounts(Aimed):
 
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Answer:
         z = self._z.last if final else self._z.pilot
-        return self.state.answers.by_look(query, *published_counts(query, release), z)
+        return self.state.answers.by_look(query, *self.state.published(query, release), z)
 
 
 class AimedSums(Aimed):

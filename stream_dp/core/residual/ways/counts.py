@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome, Path, Refused
 from stream_dp.core.queries.query import LinearQuery
@@ -69,7 +67,7 @@ def unproven(
     if refusal is not None:
         return refusal
     values = evidence.likely()
-    if state.counted is not None and not math.isfinite(evidence.view.variances[0]):
+    if state.counted is not None and not evidence.knows_rows:
         # No table says how many rows count, and the look at their number is all there is to go by.
         counted, _ = state.counted.estimate(query.window)
         values = values * (max(0.0, counted) / evidence.n_rows)

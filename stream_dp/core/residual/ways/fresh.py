@@ -11,7 +11,7 @@ from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.line_rules import REFUSALS
-from stream_dp.core.residual.looks.table_looks import published_counts, variance_of
+from stream_dp.core.residual.looks.table_looks import variance_of
 from stream_dp.core.residual.plan.planner import ROUNDING, Lack, MeasureCounts, plan_fresh
 from stream_dp.core.residual.ways.way import Measure, PlannedWay
 
@@ -21,7 +21,7 @@ class Fresh(PlannedWay):
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         del look
-        found = published_counts(query, release)
+        found = self.state.published(query, release)
         return self.state.answers.by_look(query, *found, self.state.promise.z)
 
     def bar_after(self, query: LinearQuery, measure: Measure) -> float:

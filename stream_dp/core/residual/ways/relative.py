@@ -28,7 +28,6 @@ from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.looks.staged_look import StagedLook, staged
-from stream_dp.core.residual.looks.table_looks import published_counts
 from stream_dp.core.residual.plan.planner import (
     MeasureCounts,
     Prices,
@@ -220,7 +219,7 @@ class Relative(Way):
         assert isinstance(look, StagedLook), "no other look is taken for a relative error"
         if not look.final:
             return self._remembered(query, self._next(query, look.paid))
-        found = published_counts(query, release)
+        found = self.state.published(query, release)
         outcome = self.state.answers.by_final_look(query, *found, self._stages.z_final)
         return self._remembered(query, outcome)
 

@@ -11,8 +11,10 @@ from typing import Final, TypeVar
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.residual.belief.joined import Joined
 from stream_dp.core.residual.belief.linear_forms import MAX_SPECTRUM
 from stream_dp.core.residual.belief.sums import is_total
+from stream_dp.core.residual.looks.joined_look import JoinedLook
 from stream_dp.core.residual.looks.staged_look import AnyLook
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.core.residual.looks.table_looks import QUERY, CountsLook, Part, TablesLook
@@ -96,6 +98,9 @@ class Way(ABC):
         refusal = state.settings.limits.refusal(terms_of(state.terms, query, n_rows))
         if refusal is not None:
             return refusal
+        parts = state.parts(query)
+        if parts is not None:
+            return self._settled_over_versions(query)
         certain = predicate.constant is False or is_total(
             predicate, query.group_by, known=state.belief.total_known
         )
@@ -107,6 +112,22 @@ class Way(ABC):
         n_answers = math.prod([state.shape[a] for a in query.group_by])
         too_many = n_entries > MAX_SPECTRUM or n_answers > MAX_TABLE_CELLS
         return _TOO_MANY_CELLS if too_many else None
+
+    def _settled_over_versions(self, query: LinearQuery) -> Outcome | None:
+        """The same of a query about blocks of which some have older attributes."""
+        if query.total is not None or query.rank is not None:
+            since = self.state.recorded_since(query)
+            return Refused(
+                RefusalCode.NOT_RECORDED,
+                "window: before phase "
+                f"{since + 1:,} the cells of an attribute were other ones, and only counts, tables and "
+                f"differences are told across that; ask about phases from {since + 1:,} on, or before it",
+            )
+        if query.difference is None:
+            evidence = self.state.evidence(query)
+            if isinstance(evidence, Joined) and evidence.is_certain:
+                return self.state.answers.exactly(query, evidence)
+        return None
 
     def planned(
         self, query: LinearQuery, plan: Callable[[BudgetAllocator], _Plan]
@@ -161,6 +182,8 @@ def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> AnyLook
 
     One that needs more noise than is drawn at once is refused.
     """
+    if isinstance(measure, MeasureCounts) and state.parts(query) is not None:
+        return _joined_look_of(state, query, measure)
     attributes, shape, charges = query.attributes, state.shape, measure.charges
     each = n_answers = math.prod(shape[a] for a in query.group_by)
     if isinstance(measure, MeasureSums):
@@ -180,3 +203,20 @@ def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> AnyLook
         for groups, own in zip(measure.package.groups, measure.steps_of(step), strict=True)
     )
     return TablesLook(QUERY, parts, tuple(part.groups or sizes for part in parts), charges)
+
+
+def _joined_look_of(
+    state: PublicState, query: LinearQuery, measure: MeasureCounts
+) -> JoinedLook | Refused:
+    """The look at counts of a query over several versions."""
+    looks = []
+    for part in state.parts(query) or ():
+        asked, window = part.query, part.query.window
+        steps = tuple(step for step in measure.steps if step[0] in window)
+        if steps:
+            charges = tuple(charge for charge in measure.charges if charge.block in window)
+            n_answers = math.prod(state.shape[a] for a in asked.group_by)
+            looks.append(CountsLook(asked, asked.attributes, steps, n_answers, charges))
+    if sum(len(look.steps) * look.n_answers for look in looks) > MOST_DRAWN:
+        return _TOO_MANY_DRAWS
+    return JoinedLook(tuple(looks), measure.charges)

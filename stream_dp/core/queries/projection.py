@@ -1,0 +1,182 @@
+"""A query about the newest attributes, as it is asked of rows that have older ones.
+
+The rows of an older version satisfy a condition *surely* or *possibly*, as far as their cells tell. What is
+counted is what is sure. Rows that may satisfy it besides are *unrecorded*. The proof is docs/proofs,
+Theorem 35.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.queries.query import LinearQuery, Mask, Predicate
+from stream_dp.core.rows.schema import Relation, Schema, Version
+
+Places = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class QueryPart:
+    """What a query asks of the blocks that have the same attributes for it.
+
+    Attributes:
+        query: The query about these blocks, in their own attributes.
+        places: The answer that each answer of ``query`` belongs to, shape (its answers,). None where each
+            is itself, and -1 for those that belong to none for sure.
+        possible: The rows that may satisfy it, as a query with the same groups. None where all is sure.
+        joins: For each answer of ``query`` the answers that its rows may belong to, shape (its answers,
+            answers). None where all is sure.
+    """
+
+    query: LinearQuery
+    places: Places | None = None
+    possible: LinearQuery | None = None
+    joins: Mask | None = None
+
+    @property
+    def merged(self) -> int:
+        """The most answers of ``query`` that belong to one answer."""
+        if self.places is None:
+            return 1
+        return max(1, int(np.bincount(self.places[self.places >= 0], minlength=1).max()))
+
+
+class Projection:
+    """Takes queries apart by the versions of a schema.
+
+    Args:
+        schema: The schema.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._since: dict[int, int] = {}  # the first block that has each index
+        self._until: dict[int, int] = {}  # the first that has it no more
+        for version in schema.versions:
+            for index in version.indices:
+                self._since.setdefault(index, version.first)
+            for index in self._since.keys() - {*version.indices}:
+                self._until.setdefault(index, version.first)
+
+    def has(self, block: int, attributes: Sequence[int]) -> bool:
+        """Whether the rows of a block have all of some attributes."""
+        return all(
+            self._since.get(a, 0) <= block and not self._until.get(a, block + 1) <= block
+            for a in attributes
+        )
+
+    def parts(self, query: LinearQuery) -> tuple[QueryPart, ...] | None:
+        """The parts of a query, in the order of their blocks. None if all its blocks have its attributes.
+
+        A query in attributes that are not in force any more is about blocks that have them.
+        """
+        since = max((self._since.get(a, 0) for a in query.attributes), default=0)
+        if since <= query.window.start:
+            return None
+        found: list[QueryPart] = []
+        starts = [v.first for v in self._schema.versions]
+        for version, stop in zip(self._schema.versions, [*starts[1:], since], strict=True):
+            window = range(
+                max(version.first, query.window.start), min(stop, since, query.window.stop)
+            )
+            if not window:
+                continue
+            part = self._part(replace(query, window=window, difference=None), version)
+            known = found[-1] if found else None
+            if known is not None and known.query.key == part.query.key:
+                joined = range(known.query.window.start, window.stop)
+                part = replace(part, query=replace(part.query, window=joined))
+                if part.possible is not None:
+                    part = replace(part, possible=replace(part.possible, window=joined))
+                found.pop()
+            found.append(part)
+        rest = range(max(since, query.window.start), query.window.stop)
+        if rest:
+            found.append(QueryPart(replace(query, window=rest, difference=None)))
+        return tuple(found)
+
+    def recorded_since(self, query: LinearQuery) -> int:
+        """The first block from which on to the end of the window all is recorded that a query asks."""
+        for part in reversed(self.parts(query) or ()):
+            if part.possible is not None:
+                return part.query.window.stop
+        return query.window.start
+
+    def _part(self, query: LinearQuery, version: Version) -> QueryPart:
+        schema = self._schema
+        indices = {a: schema.index_at(a, version) for a in query.attributes}
+        relations = {
+            a: schema.relation(old, a) for a, old in indices.items() if old not in (None, a)
+        }
+        group_by = [a for a in query.group_by if indices[a] is not None]
+        old_groups = tuple(index for a in group_by if (index := indices[a]) is not None)
+        sizes = schema.newest.universe.shape
+
+        sure = self._projected(query.predicate, indices, relations, surely=True)
+        maybe = self._projected(query.predicate, indices, relations, surely=False)
+        asked = replace(query, predicate=sure, group_by=old_groups)
+        possible = replace(query, predicate=maybe, group_by=old_groups)
+        changed = [a for a in query.group_by if indices[a] != a]
+        if not changed:
+            exact = sure.key == maybe.key
+            return QueryPart(asked, None, None if exact else possible)
+        shape = [sizes[a] for a in query.group_by]
+        places, joins = np.zeros(1, np.intp), np.ones((1, 1), np.bool_)
+        for a, size in zip(query.group_by, shape, strict=True):
+            old = indices[a]
+            if old is None:
+                place = np.array([schema.before_cell(a)])
+                join = np.arange(size)[None] == place[:, None]
+            elif old == a:
+                place, join = np.arange(size), np.eye(size, dtype=np.bool_)
+            else:
+                place, join = relations[a].place, relations[a].maybe
+            known = (places[:, None] >= 0) & (place[None] >= 0)
+            places = np.where(known, places[:, None] * size + place[None], -1).reshape(-1)
+            joins = np.kron(joins, join)
+        surely_placed = joins.sum(axis=1) == (places >= 0)
+        exact = sure.key == maybe.key and bool(surely_placed.all())
+        return QueryPart(asked, places, None if exact else possible, None if exact else joins)
+
+    def _projected(
+        self,
+        predicate: Predicate,
+        indices: dict[int, int | None],
+        relations: dict[int, Relation],
+        *,
+        surely: bool,
+    ) -> Predicate:
+        """The predicate in older attributes, of the rows that satisfy it surely, or possibly."""
+        if all(indices[a] == a for a in predicate.attributes):
+            return predicate
+
+        def along(attribute: int, mask: Mask, axis: int) -> Mask:
+            relation = relations[attribute]
+            return (relation.surely if surely else relation.possibly)(mask, axis)
+
+        if predicate.factors is not None:
+            factors: dict[int, Mask] = {}
+            for a, factor in zip(predicate.attributes, predicate.factors, strict=True):
+                old = indices[a]
+                if old is None:
+                    if not factor[self._schema.before_cell(a)]:
+                        return Predicate.of_mask((), np.asarray(False))
+                else:
+                    factors[old] = factor if old == a else along(a, factor, 0)
+            return Predicate.conjunction(factors)
+        mask, axis, kept = predicate.mask, 0, []
+        for a in predicate.attributes:
+            old = indices[a]
+            if old is None:
+                mask = np.asarray(mask.take(self._schema.before_cell(a), axis))
+                continue
+            if old != a:
+                mask = along(a, mask, axis)
+            kept.append(old)
+            axis += 1
+        order = np.argsort(kept)
+        return Predicate.of_mask([kept[i] for i in order], np.asarray(mask.transpose(order)))

@@ -1,0 +1,279 @@
+"""What is known about a query over blocks whose attributes differ: sums over its parts.
+
+Each part is about blocks of its own, whose noise is independent of that of the others. So estimates add up,
+and so do their variances (docs/proofs, Theorem 35 (c)).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from stream_dp.core.queries.projection import Places, QueryPart
+from stream_dp.core.queries.query import LinearQuery, Mask
+from stream_dp.core.residual.belief.evidence import Evidence
+from stream_dp.core.residual.belief.linear_forms import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedForm:
+    """The answers of a query over several versions, as ``Form`` has them for one.
+
+    Attributes:
+        attributes: What the query depends on in the newest version.
+        n_answers: The number of answers.
+        live: The answers that are not zero by definition, shape (n_answers,). None if all are live.
+        conjunctive: Whether each answer is a sum of conjunctions.
+        n_cells: The cells of all tables that it is read off.
+    """
+
+    attributes: tuple[int, ...]
+    n_answers: int
+    live: Mask | None
+    conjunctive: bool
+    n_cells: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPart:
+    """A part of a query, and what is known of it.
+
+    Attributes:
+        part: The part.
+        evidence: What is known. None where the number of rows is the answer, or none counts.
+        constant: That number, for each answer of the part.
+        n_answers: The answers of the part.
+        n_cells: The cells of the table that it is read off.
+    """
+
+    part: QueryPart
+    evidence: Evidence | None
+    constant: float
+    n_answers: int
+    n_cells: int
+
+    @property
+    def live(self) -> Mask:
+        """The answers of the part that are not zero by definition, shape (n_answers,)."""
+        if self.evidence is None:
+            return np.full(self.n_answers, self.constant > 0.0)
+        live = self.evidence.form.live
+        return np.ones(self.n_answers, np.bool_) if live is None else live
+
+    @property
+    def places(self) -> Places:
+        """The answer that each live answer of the part belongs to; -1 for none."""
+        places = np.arange(self.n_answers) if self.part.places is None else self.part.places
+        return places[self.live]
+
+
+class Joined(Evidence):
+    """The public knowledge about one query over a window of several versions: see ``Evidence``.
+
+    Args:
+        query: The query.
+        parts: Its parts, in the order of their blocks.
+        n_answers: The number of its answers.
+        n_rows: The rows of the window.
+
+    Attributes:
+        parts: The parts.
+    """
+
+    def __init__(
+        self, query: LinearQuery, parts: Sequence[KnownPart], n_answers: int, n_rows: float
+    ) -> None:
+        self.window = query.window
+        self._n_rows = n_rows
+        self.parts = parts
+        live = np.zeros(n_answers, np.bool_)
+        for part in parts:
+            places = part.places
+            live[places[places >= 0]] = True
+        self._row = np.cumsum(live) - 1  # of each answer among those that are live
+        self._n_live = int(np.count_nonzero(live))
+        known = [part.evidence for part in parts if part.evidence is not None]
+        self.form: Any = JoinedForm(
+            query.attributes,
+            n_answers,
+            None if live.all() else live,
+            all(one.form.conjunctive for one in known),
+            sum(part.n_cells for part in parts),
+        )
+
+    @property
+    def n_rows(self) -> float:
+        return self._n_rows
+
+    # ------------------------------------------------------------ estimates
+
+    buys = False
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether no noise is in any answer."""
+        return all(part.evidence is None for part in self.parts)
+
+    @cached_property
+    def values(self) -> Floats:
+        """The best estimates of the live answers in rows, shape (answers,)."""
+        found = np.zeros(self._n_live)
+        for part in self.parts:
+            values = (
+                np.full(int(part.live.sum()), part.constant)
+                if part.evidence is None
+                else part.evidence.values
+            )
+            self._add(found, part, values)
+        return found
+
+    @cached_property
+    def variances_by_block(self) -> Floats:
+        """Variance of each answer in each block, shape (answers, len(window))."""
+        return self._by_block(lambda evidence: evidence.variances_by_block)
+
+    @cached_property
+    def variances(self) -> Floats:
+        """The variances of ``values``, shape (answers,)."""
+        return np.asarray(self.variances_by_block.sum(axis=1))
+
+    def by_tables(self) -> tuple[Floats, Floats]:
+        """``values`` and ``variances`` as they are without the remembered counts."""
+        values, variances = np.zeros(self._n_live), np.zeros(self._n_live)
+        for part in self.parts:
+            if part.evidence is None:
+                self._add(values, part, np.full(int(part.live.sum()), part.constant))
+            else:
+                known, off = part.evidence.by_tables()
+                self._add(values, part, known)
+                self._add_variances(variances[:, None], part, off[:, None])
+        return values, variances
+
+    def likely(self) -> Floats:
+        """The live answers in rows; likely, not promised."""
+        return np.maximum(self.values, 0.0)
+
+    def deviation_of_cells(self, query: LinearQuery) -> None:
+        """Cells of several versions have no noise of one law."""
+        del query
+
+    @property
+    def knows_rows(self) -> bool:
+        """Whether tables say how many rows count."""
+        return bool(np.isfinite(self.variances).all())
+
+    def covariances_with_total(self) -> Floats:
+        """The covariance of each live answer with the estimated number of rows that count."""
+        found = np.zeros(self._n_live)
+        for part in self.parts:
+            if part.evidence is not None:
+                both = part.evidence.covariances_with_total()
+                self._add(found, part, np.broadcast_to(both, (int(part.live.sum()),)))
+        return found
+
+    # ------------------------------------------------------------ bounds
+
+    def interval(self, log_failure: float) -> tuple[Floats, Floats]:
+        """Bounds in rows on each live answer that fail together with this probability."""
+        low, high = np.zeros(self._n_live), np.zeros(self._n_live)
+        each = log_failure - math.log(len(self.parts))
+        for part in self.parts:
+            if part.evidence is None:
+                ends = (np.full(int(part.live.sum()), part.constant),) * 2
+            else:
+                ends = part.evidence.interval(each)
+            self._add(low, part, ends[0])
+            self._add(high, part, ends[1])
+        return low, np.minimum(high, self._n_rows)
+
+    def anytime(self, margin: float, failure_probability: float) -> Floats:
+        """Half widths of the live answers that hold at all times, shape (answers,)."""
+        found = np.zeros(self._n_live)
+        for part in self.parts:
+            if part.evidence is not None:
+                bars = part.evidence.anytime(margin, failure_probability / len(self.parts))
+                self._add(found, part, np.broadcast_to(bars, (int(part.live.sum()),)))
+        return found
+
+    # ------------------------------------------------------------ what looks would bring
+
+    @property
+    def looks(self) -> Mask:
+        """The blocks that a look would tell more of, shape (len(window),)."""
+        found = np.zeros(len(self.window), np.bool_)
+        for part in self.parts:
+            found[self._blocks(part)] = part.evidence is not None
+        return found
+
+    @property
+    def merged(self) -> Floats:
+        """How many numbers of a look make up one answer, at the most, in each block."""
+        found = np.ones(len(self.window))
+        for part in self.parts:
+            found[self._blocks(part)] = part.part.merged
+        return found
+
+    def n_answers_at(self, block: int) -> int:
+        """The numbers that a look would publish of a block."""
+        for part in self.parts:
+            if block in part.part.query.window:
+                return part.n_answers
+        raise ValueError("a block of the window")
+
+    def by_block(self) -> Floats:
+        """Largest variance of any answer in each block, shape (len(window),)."""
+        return np.asarray(self.variances_by_block.max(axis=0))
+
+    def variances_after_count(self, precision: Floats) -> Floats:
+        """``variances_by_block`` if counts were measured with this precision (1/variance) in each block."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(1.0 / (1.0 / self.variances_by_block + precision / self.merged))
+
+    def after_count(self, precision: Floats) -> Floats:
+        """``by_block`` if counts were measured with this precision in each block."""
+        return np.asarray(self.variances_after_count(precision).max(axis=0))
+
+    def variance_after(self, precision: Floats, *, table: bool) -> float:
+        """The largest variance of any answer after a look with this precision in each block."""
+        assert not table, "counts alone are measured over several versions"
+        return float(self.variances_after_count(precision).sum(axis=1).max())
+
+    # ------------------------------------------------------------ adding up
+
+    def _by_block(self, of: object) -> Floats:
+        assert callable(of)
+        found = np.zeros((self._n_live, len(self.window)))
+        for part in self.parts:
+            if part.evidence is not None:
+                self._add_variances(found[:, self._blocks(part)], part, of(part.evidence))
+        return found
+
+    def _blocks(self, part: KnownPart) -> slice:
+        window, start = part.part.query.window, self.window.start
+        return slice(window.start - start, window.stop - start)
+
+    def _add(self, found: Floats, part: KnownPart, values: Floats) -> None:
+        places = part.places
+        known = places >= 0
+        np.add.at(found, self._row[places[known]], values[known])
+
+    def _add_variances(self, found: Floats, part: KnownPart, variances: Floats) -> None:
+        """Adds variances, shape (answers or 1, blocks). Those of answers that are merged add up in bars.
+
+        The errors of cells that are merged may depend on each other: their bars add up at the most.
+        """
+        places = part.places
+        known = places >= 0
+        every = np.broadcast_to(variances, (len(places), variances.shape[1]))[known]
+        rows = self._row[places[known]]
+        if part.part.merged == 1:
+            found[rows] += every
+            return
+        deviations = np.zeros_like(found)
+        np.add.at(deviations, rows, np.sqrt(every))
+        found += np.square(deviations)
