@@ -21,7 +21,7 @@ from stream_dp.audit.numbers import (
     whole,
     wholes,
 )
-from stream_dp.messages import Definition, NumberAttribute
+from stream_dp.messages import AttributeSpec, Definition, NumberAttribute
 
 
 class Looks:
@@ -39,9 +39,14 @@ class Looks:
         self._data, self._runs = OpenBlocks(definition), Runs()
         self._sizes = self._data.sizes
         self._kinds = KindLooks(definition, line, self._data, self._runs)
-        self._ordered = list(map(has_order, definition.attributes))
         self._steps: dict[tuple[int, int], Due] = {}
         self._taken = {*definition.mechanism.looks, *named(definition)}
+
+    def change(
+        self, attributes: Sequence[AttributeSpec], indices: Sequence[int], first: int
+    ) -> None:
+        """Takes another version of the attributes, see ``OpenBlocks.change``."""
+        self._data.change(attributes, indices, first)
 
     def owed(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
         """Returns what a look costs each block that it reads, by the block's index, from 0.
@@ -79,6 +84,7 @@ class Looks:
         for part in parts:
             attributes, block, step, *grouped = part
             n_cells(self._sizes, attributes)
+            self._data.has(block, attributes)
             for groups in grouped:
                 self._are_groups(attributes, groups)
             yield block, self._measured(step, self._line.table)
@@ -88,7 +94,7 @@ class Looks:
         if len(groups) != len(attributes):
             raise Wrong("it does not say of each attribute how its cells are grouped")
         for attribute, n_groups in zip(attributes, groups, strict=True):
-            size, ordered = self._sizes[attribute], self._ordered[attribute]
+            size, ordered = self._sizes[attribute], has_order(self._data.attributes[attribute])
             if type(n_groups) is not int or not (
                 n_groups == size or (ordered and 2 <= n_groups < size)
             ):
@@ -109,7 +115,16 @@ class Looks:
             raise Wrong("it says neither that it is fresh nor nothing of it")
         squared_sensitivity = self._line.table if several else 1
         for block, step in look["blocks"]:
+            self._data.has(block, look["attributes"])
             yield block, self._measured(step, squared_sensitivity)
+
+    def _joined(self, look: Look) -> Owed:
+        """Counts of several versions of the attributes, each of blocks of its own."""
+        looks = look.get("looks")
+        if not isinstance(looks, list) or not all(one.get("kind") == "counts" for one in looks):
+            raise Wrong("it does not list looks at counts")
+        for one in looks:
+            yield from self._counts(one)
 
     def _grouped(self, look: Look) -> tuple[list[int], bool]:
         """Returns the attributes that a look groups by, and whether it has several answers."""
@@ -139,7 +154,7 @@ class Looks:
         if not {*added} <= {*look["attributes"]} or {*added} & {*groups}:
             raise Wrong("it adds up, or groups by, what it does not depend on")
         if alone:
-            self._kept(self._definition.attributes[added[0]], look)
+            self._kept(self._data.attributes[added[0]], look)
         elif len(set(added)) != 2 or look.get("measured", False):  # products are of bins
             raise Wrong("it does not add up the products of two attributes")
         yield from self._added_up(look, rests=look["rests"])
@@ -158,6 +173,7 @@ class Looks:
             raise Wrong("it does not say which rows are in an answer")
         ends = 2 * low - centre, 2 * high - centre
         for block, *steps in look["blocks"]:
+            self._data.has(block, look["attributes"])
             yield block, self._summed(ends, steps, several=several, all_in=all_in, rests=rests)
 
     @staticmethod
@@ -236,6 +252,7 @@ class Looks:
     _known: ClassVar[Mapping[str, Callable[[Looks, Look], Owed]]] = {
         "tables": _tables,
         "counts": _counts,
+        "joined": _joined,
         "rows": _row_counts,
         "sums": _sums,
         "shares": _shares,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from stream_dp.audit.cell_count import size_of
 from stream_dp.audit.line_limits import Due, Line, LookLoss
 from stream_dp.audit.numbers import Wrong, window
-from stream_dp.messages import Definition
+from stream_dp.messages import AttributeSpec, Definition
 
 Look: TypeAlias = Mapping[str, Any]
 Owed: TypeAlias = Iterator[tuple[int, Due]]
@@ -36,14 +37,50 @@ class OpenBlocks:
     """The blocks that looks may read.
 
     Attributes:
-        sizes: The number of cells of each attribute.
+        attributes: Each attribute that looks may name by its number, those of all versions.
+        sizes: The number of cells of each.
         rows: The number of rows of each open block.
     """
 
     def __init__(self, definition: Definition) -> None:
         self._definition = definition
-        self.sizes = sizes_of(definition)
+        self.attributes = list(definition.attributes)
+        self.sizes = list(sizes_of(definition))
         self.rows: Sequence[int] = ()
+        self._versions = [(0, frozenset(range(len(self.attributes))))]
+
+    def change(
+        self, attributes: Sequence[AttributeSpec], indices: Sequence[int], first: int
+    ) -> None:
+        """Takes another version of the attributes.
+
+        Args:
+            attributes: The attributes.
+            indices: By what number looks name each.
+            first: The first block with them.
+        """
+        if first < len(self.rows):
+            raise Wrong(f"it changes the attributes of phase {first + 1}, which is open")
+        if len(indices) != len(attributes) or len(set(indices)) != len(indices):
+            raise Wrong("it does not give each attribute a number of its own")
+        for index, attribute in sorted(zip(indices, attributes, strict=True), key=itemgetter(0)):
+            size = size_of(attribute)
+            if index == len(self.sizes):
+                self.attributes.append(attribute)
+                self.sizes.append(size)
+            elif index > len(self.sizes) or self.sizes[index] != size:
+                raise Wrong(f"it gives number {index} to an attribute that cannot have it")
+            else:
+                self.attributes[index] = attribute
+        self._versions.append((first, frozenset(indices)))
+
+    def has(self, block: int, attributes: Sequence[int]) -> None:
+        """Refuses a look at attributes that the rows of a block do not have."""
+        known = next(
+            (of for first, of in reversed(self._versions) if first <= block), frozenset[int]()
+        )
+        if not known.issuperset(attributes):
+            raise Wrong(f"it reads attributes that the rows of phase {block + 1} do not have")
 
     def window(self, look: Look) -> range:
         """The phases that a look is about; all of them are open."""

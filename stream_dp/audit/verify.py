@@ -18,7 +18,7 @@ from stream_dp.audit.oracle import Oracle
 from stream_dp.audit.paper_charges import Papers
 from stream_dp.audit.share_check import ShareCheck
 from stream_dp.errors import InvalidDefinition
-from stream_dp.messages import Definition
+from stream_dp.messages import ChangeSchema, Definition
 
 _ROUND: Final = 1e-9
 """The most by which the oracle's floats may exceed what is promised."""
@@ -120,6 +120,7 @@ class _Verification:
         self.report.entries, self.report.head = len(entries), head.hex()
         self._prices: Looks | Papers | None = None
         self._definition: Definition | None = None
+        self._catalog, self._said_at = catalog, 0
         self._shares = ShareCheck()
         self._written_off = 0  # first phases of which nothing is left
         self._writing_off = False
@@ -151,14 +152,13 @@ class _Verification:
             definition = Definition.read(stored if isinstance(stored, dict) else {})
             if definition.dataset != self.report.dataset:
                 raise Wrong(f"its definition is that of {definition.dataset}")
-            if catalog is not None and catalog != definition:
-                self._fault(seq, "its definition is not the one on the topic catalog")
             approximate = is_approximate(definition)
             self._line = Line.of(definition, entry.get("line"), approximate=approximate)
         except (ArithmeticError, InvalidDefinition, Wrong) as error:
             self._fault(seq, f"no price can be told: {error}")
             return
         self._definition, privacy = definition, definition.privacy
+        self._said_at = seq
         self._shares.define(definition.analysts, definition.owner)
         self.report.promised = privacy.epsilon, privacy.delta
         if (settings := definition.mechanism.papers) is not None:
@@ -181,12 +181,42 @@ class _Verification:
         elif kind == "analysts":
             for fault in self._shares.change(entry):
                 self._fault(seq, fault)
+        elif kind == "schema":
+            self._change(seq, entry)
         elif kind == "written_off":
             self._write_off(seq, entry)
         elif kind == "retired":
             self.report.retired = True
         elif kind == "dataset":
             self._fault(seq, "it defines the data set again")
+
+    def _change(self, seq: int, entry: Mapping[str, Any]) -> None:
+        """Other attributes are in force from a phase on that is not open yet."""
+        definition, phase, indices = self._definition, entry.get("phase"), entry.get("indices")
+        if definition is None or not isinstance(self._prices, Looks):
+            self._fault(seq, "it changes the attributes of a data set that cannot change them")
+            return
+        try:
+            change = ChangeSchema.read(
+                {
+                    "version": 1,
+                    "dataset": self.report.dataset,
+                    "change": "schema",
+                    "schema_version": entry.get("schema_version"),
+                    "attributes": entry.get("attributes"),
+                }
+            )
+            if change.schema_version != definition.schema_version + 1:
+                raise Wrong(
+                    f"it is version {change.schema_version} of the attributes, and not the next"
+                )
+            if type(phase) is not int or not isinstance(indices, list):
+                raise Wrong("it does not say from which phase on, or how looks name the attributes")
+            self._definition = definition.changed(change, phase)
+            self._prices.change(change.attributes, indices, phase - 1)
+            self._said_at = seq
+        except (InvalidDefinition, Wrong) as error:
+            self._fault(seq, str(error))
 
     def _open(self, seq: int, entry: Mapping[str, Any]) -> None:
         rows, number = entry.get("rows"), entry.get("phase")
@@ -337,6 +367,8 @@ class _Verification:
     def _conclude(self) -> None:
         report = self.report
         self._check_written_off(None)
+        if self._definition is not None and self._catalog not in (None, self._definition):
+            self._fault(self._said_at, "its definition is not the one on the topic catalog")
         if self._prices is None or not self._prices.composes or not self._oracle.tells:
             return
         report.full = self._oracle.full()

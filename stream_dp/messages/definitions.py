@@ -417,7 +417,7 @@ class CalibratedSpec(ProfileSpec):
             line pays for 10 to 500 queries one by one.
     """
 
-    looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "sums", "shares", "rows")
+    looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "joined", "sums", "shares", "rows")
     takes_kinds: ClassVar[bool] = True
     answers_unverified: ClassVar[bool] = True
     takes_errors: ClassVar[bool] = True

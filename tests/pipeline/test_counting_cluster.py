@@ -19,6 +19,7 @@ import pytest
 from distributed import LocalCluster
 from distributed.security import Security
 
+from stream_dp.core.rows.blocks import ShapeAt
 from stream_dp.core.rows.slabs import Slab, TableAsked, merged
 from stream_dp.core.rows.slot_counts import Counts
 from stream_dp.core.rows.universe import Category, Universe
@@ -42,6 +43,7 @@ from stream_dp.state.private_names import Named, new_salt
 
 UNIVERSE = Universe((Category("a", tuple("abc")), Category("b", tuple("xyz"))))
 SHAPE = tuple(UNIVERSE.shape)
+SHAPES = dict.fromkeys(range(64), SHAPE)
 KEY = bytes(range(32))
 N_SLOTS = 50
 PER_BLOCK = 3
@@ -100,7 +102,7 @@ class Store:
     def blocks(self, cluster: Any) -> StoredBlocks:
         return StoredBlocks(
             "flights",
-            SimpleNamespace(shape=SHAPE),  # type: ignore[arg-type]
+            lambda block: SHAPE,
             ColumnCache(1),
             lambda block, _: self.named[block],
             partial(self.keeper.parts, "flights"),
@@ -188,7 +190,7 @@ async def test_a_cluster_counts_what_the_worker_counts(
     store: Store, cluster: CountingCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert alike(await store.tables(None))
-    counted = cluster.tables("flights", SHAPE, store.steps())
+    counted = cluster.tables("flights", lambda block: SHAPE, store.steps())
     assert counted.keys() == set(range(len(ASKED)))
 
     async def never(*_: object, **__: object) -> None:
@@ -255,9 +257,9 @@ class Given:
         self._store, self._change = store, change
 
     def tables(
-        self, dataset: str, shape: tuple[int, ...], steps: Sequence[SlabStep]
+        self, dataset: str, shape_at: ShapeAt, steps: Sequence[SlabStep]
     ) -> dict[int, CountedTable]:
-        task = CountTask(dataset, shape, tuple(steps))
+        task = CountTask(dataset, SHAPES, tuple(steps))
         return {
             table: one
             for table, said in counted_in(self._store.files, task).items()
@@ -292,14 +294,14 @@ async def test_a_task_that_comes_twice_counts_once(
         return {number: found[number] for number in (*found, *found) if number != 1}
 
     monkeypatch.setattr(cluster, "_counted", counted)
-    found = cluster.tables("flights", SHAPE, steps)
+    found = cluster.tables("flights", lambda block: SHAPE, steps)
     lacking = {step.table for step in steps[4:8]}
     assert found.keys() == set(range(len(ASKED))) - lacking
     assert all(np.array_equal(one.counts, TRUTH[table]) for table, one in found.items())
 
 
 async def test_a_task_holds_no_secret_address_or_query(store: Store) -> None:
-    task = CountTask("flights", SHAPE, tuple(store.steps()))
+    task = CountTask("flights", SHAPES, tuple(store.steps()))
     sent = pickle.dumps(task)
     for hidden in (KEY, store.files._root.encode(), b"noise", b"sigma", b"query", b"analyst"):
         assert hidden not in sent
@@ -311,7 +313,7 @@ async def test_tasks_of_other_rows_look_alike(tmp_path: Path, store: Store) -> N
     """Names differ, for they are salted; lengths and numbers do not."""
     again = Store(tmp_path)
     await again.fill()
-    one, other = (CountTask("flights", SHAPE, tuple(each.steps())) for each in (store, again))
+    one, other = (CountTask("flights", SHAPES, tuple(each.steps())) for each in (store, again))
     assert len(pickle.dumps(one)) == len(pickle.dumps(other))
     assert one != other, "so no result of another look serves"
 
@@ -331,7 +333,7 @@ async def test_each_look_has_keys_of_its_own(store: Store, monkeypatch: pytest.M
     cluster = CountingCluster("tls://127.0.0.1:1", (None, None, None))
     monkeypatch.setattr(cluster, "_connected", Client)
     for _ in range(3):
-        assert cluster.tables("flights", SHAPE, store.steps()) == {}
+        assert cluster.tables("flights", lambda block: SHAPE, store.steps()) == {}
     assert len(set(submitted)) == 3
     assert not any(pure for _, pure in submitted)
 
@@ -339,7 +341,7 @@ async def test_each_look_has_keys_of_its_own(store: Store, monkeypatch: pytest.M
 def test_what_goes_wrong_is_told_without_a_word_of_rows(
     folder: Path,
 ) -> None:
-    task = CountTask("flights", SHAPE, (SlabStep(0, TableAsked((0,), 0), (b"hidden name.....",)),))
+    task = CountTask("flights", SHAPES, (SlabStep(0, TableAsked((0,), 0), (b"hidden name.....",)),))
     with pytest.raises(CountFailed) as failed:
         count(task)
     assert str(failed.value) == "CorruptState"

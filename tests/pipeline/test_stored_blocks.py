@@ -97,7 +97,9 @@ class Stored:
         def of_block(index: int, kind: str) -> Sequence[Layers]:
             return (self.rows if kind == "rows" else self.ordered)[index]
 
-        return StoredBlocks("pages", PAGES, cache, of_block, self.parts, lambda: self.held.sizes)
+        return StoredBlocks(
+            "pages", lambda block: PAGES.shape, cache, of_block, self.parts, lambda: self.held.sizes
+        )
 
     def columns(self) -> Counter[Part]:
         """How often each part was asked for, but for indexes, and forgets that."""

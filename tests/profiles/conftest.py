@@ -16,9 +16,10 @@ from stream_dp.core.queries.conditions import CompiledConditions
 from stream_dp.core.queries.query import AnyQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.schema import Schema
 from stream_dp.messages import Definition, QueryFields
 from stream_dp.pipeline.queries.compiler import compile_query
-from stream_dp.profiles.builder import build, rows_that_open
+from stream_dp.profiles.builder import build, declared_in, rows_that_open
 
 
 class Run:
@@ -62,7 +63,8 @@ class Run:
     def query(self, fields: dict[str, Any], window: range | None = None) -> AnyQuery:
         """A query's message, compiled for a window; for all phases where none is given."""
         query = QueryFields.model_validate({"query_id": "q", **fields})
-        engine = SimpleNamespace(conditions=CompiledConditions(self.universe))
+        schema = Schema.of(declared_in(self.definition))
+        engine = SimpleNamespace(conditions=CompiledConditions(self.universe), schema=schema)
         held: Any = SimpleNamespace(universe=self.universe, mechanism=self.mechanism, engine=engine)
         return compile_query(held, query).on(window or range(len(self.data)))
 

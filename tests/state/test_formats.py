@@ -75,6 +75,7 @@ from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.counted_rows import RowsRelease
+from stream_dp.core.residual.looks.joined_look import JoinedRelease
 from stream_dp.core.residual.looks.sum_look import SumRelease
 from stream_dp.core.residual.looks.table_looks import CountsRelease, Part, TablesRelease
 from stream_dp.core.residual.plan.sum_price import SumShape
@@ -410,6 +411,15 @@ EXAMPLES = {
     ),
     "measurement-v1-fresh": Example(
         CountsRelease(KEY, (CARRIER, CANCELLED), ((0, 5), (7, -2)), integers(2, 3), fresh=True),
+        lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
+    ),
+    "measurement-v1-joined": Example(
+        JoinedRelease(
+            (
+                CountsRelease(KEY, (CARRIER,), ((0, 5), (1, -2)), integers(2, 1)),
+                CountsRelease(OTHER_KEY, (CARRIER, CANCELLED), ((2, 5),), integers(1, 3)),
+            )
+        ),
         lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
     ),
     "measurement-v1-sums": Example(

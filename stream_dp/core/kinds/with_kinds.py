@@ -17,12 +17,14 @@ from stream_dp.core.mechanism import (
     Release,
     Separately,
 )
-from stream_dp.core.outcome import Outcome, RefusalCode, Refused
+from stream_dp.core.outcome import Outcome, Recorded, RefusalCode, Refused
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.rehearsal import CalibratedRehearsal
 from stream_dp.core.rows.blocks import Blocks
+from stream_dp.core.rows.schema import Schema
 from stream_dp.core.synthetic.basis import SmallTables
 
 _FORMAT = Format("release of a kind", 0xFF)  # it is not a version of the counts' releases
@@ -95,6 +97,14 @@ class WithKinds(Mechanism):
         self._index_of = {
             kind: index for index, answerer in enumerate(answerers) for kind in answerer.kinds
         }
+
+    takes_schemas = False  # the answerers are about the attributes that they began with
+
+    def change_schema(self, schema: Schema, tiles: Sequence[PlannedTile]) -> None:
+        raise NotImplementedError(f"{self!r} has one version of its attributes")
+
+    def recorded(self, query: AnyQuery) -> Recorded | None:
+        return self._counts.recorded(query)
 
     def __repr__(self) -> str:
         return f"WithKinds({self._counts!r}, {sorted(self._index_of)})"

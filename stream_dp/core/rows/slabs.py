@@ -313,6 +313,8 @@ class TableAsked(NamedTuple):
             others = tuple(a for a in range(len(shape)) if a not in self.attributes)
             cells = from_digits(*map(columns.__getitem__, self.merged_names)).reshape(tuple(shape))
             return np.asarray(cells.sum(axis=others), dtype=np.int64)
+        if self.measured is not None and f"value {self.measured}" not in columns:
+            raise ValueError("the values of this attribute are not kept")
         return count_slots(
             [columns[str(a)] for a in self.attributes],
             [shape[a] for a in self.attributes],
@@ -326,9 +328,7 @@ class TableAsked(NamedTuple):
         entries = [columns[name] for name in _ENTRY if name in columns]
         if self.measured is None:
             return entries
-        values = columns.get(f"value {self.measured}")
-        if values is None:
-            raise ValueError("the values of this attribute are not kept")
+        values = columns[f"value {self.measured}"]
         if not entries:
             return (values,)
         return digits_of(from_digits(*entries) * values.astype(np.int64))

@@ -127,7 +127,7 @@ class Compensating:
             return [kept[key.encode()][at] for key, at in keyed]
 
         aside = Blocks.elsewhere(
-            data._universe,
+            data._shape_at,
             data.sizes,
             data.erased,
             replace(reader, _cache=ColumnCache(), _parts=parts),
