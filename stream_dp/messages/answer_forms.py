@@ -66,7 +66,7 @@ class PrivacyLoss(Reply):
 # ---------------------------------------------------------------- parts of answers
 
 _PLURALS: Final = {
-    **{name: name for name in ("both", "rows", "found", "lies_in")},
+    **{name: name for name in ("both", "rows", "found", "lies_in", "unrecorded_at_most")},
     "error_bar_simultaneous": "error_bars_simultaneous",
     "error_bar_anytime": "error_bars_anytime",
 }

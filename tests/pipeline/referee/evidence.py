@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from stream_dp.core.rows.schema import Schema
 from stream_dp.core.rows.slabs import Slab
 from stream_dp.core.rows.universe import Universe
-from stream_dp.messages import Definition
+from stream_dp.messages import ChangeSchema, Definition
 from stream_dp.pipeline.intake.records import Record
+from stream_dp.profiles.builder import declared_in
 from stream_dp.state.private_names import Named
 from stream_dp.state.schema import StateTable
 from tests.pipeline.held import Held, Said, batch_name
@@ -219,19 +221,58 @@ class _Kept:
 Cells = Counter[tuple[int, ...]]
 
 
+def schema_of(world: World, held: Held) -> Schema:
+    """The attributes of a data set, version by version, by the changes that were accepted."""
+    definition = definition_of(held)
+    schema = Schema.of(declared_in(definition))
+    sent = {
+        document["schema_version"]: document
+        for topic_partition, records in world.log.items()
+        if topic_partition.startswith("in.datasets:")
+        for record in reversed(records)
+        if (document := parsed(record) or {}).get("change") == "schema"
+        and document.get("dataset") == held.name
+        and (record.topic, record.partition, record.offset) not in world.rejections()
+    }
+    first = {
+        event["schema_version"]: event["phase"]
+        for event in world.events("schema_changed")
+        if event["dataset"] == held.name
+    }
+    for version in sorted(first):
+        definition = definition.changed(ChangeSchema.read(sent[version]), first[version])
+        schema = schema.changed(declared_in(definition), first[version] - 1)
+    return schema
+
+
+def joined(world: World, name: str) -> dict[str, int]:
+    """The block that each accepted batch joined: those of a phase are told of before it opens."""
+    found, opened = dict[str, int](), 0
+    for event in world.events():
+        if event["dataset"] == name:
+            opened += event["event"] == "phase_opened"
+            if event["event"] == "batch_accepted":
+                found.setdefault(batch_name(event), opened)
+    return found
+
+
 def cells_of(universe: Universe, slabs: Iterable[Slab]) -> tuple[Cells, Cells]:
-    """The rows of each cell that count, and what they count for together, in Python's own integers."""
+    """The rows of each cell that count, and what they count for together, in Python's own integers.
+
+    A cell begins with the numbers of its attributes, so that cells of several versions differ.
+    """
     rows, values = Cells(), Cells()
-    n_attributes = len(universe.shape)
+    indices = sorted(universe.in_force)
+    shape = [universe.shape[at] for at in indices]
     for slab in slabs:
         of = {name: column.tolist() for name, column in slab.columns.items()}
         merged = "row 0" in of
         for slot in range(slab.n_slots):
             if merged:
-                cell = tuple(map(int, np.unravel_index(slot, universe.shape)))
+                cell = *indices, *map(int, np.unravel_index(slot, shape))
                 n_rows = of["row 0"][slot] + (of["row 1"][slot] << 32)
             else:
-                cell = tuple(of[str(at)][slot] for at in range(n_attributes))
+                cell = *indices, *(of[str(at)][slot] for at in indices)
                 n_rows = of["entry 0"][slot] + (of["entry 1"][slot] << 32) if "entry 0" in of else 1
                 n_rows *= of["weight"][slot] if "weight" in of else 1
             rows[cell] += n_rows

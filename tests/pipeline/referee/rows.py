@@ -9,13 +9,11 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from stream_dp.core.rows.person_slots import Persons
 from stream_dp.core.rows.slabs import Slab, SlabIndex, slabs_of
 from stream_dp.core.rows.universe import Rows, Universe
-from stream_dp.profiles.builder import build
 from stream_dp.state import private_names
 from stream_dp.state.private_names import Named
 from tests.pipeline.held import Held, batch_name
@@ -25,6 +23,8 @@ from tests.pipeline.referee.evidence import (
     every_block,
     first_batches,
     given_up_batches,
+    joined,
+    schema_of,
 )
 from tests.pipeline.referee.persons import rows_of_persons_once, secret_of
 from tests.pipeline.world import World
@@ -35,7 +35,8 @@ def rows_once(world: World) -> Iterator[str]:
     for name, held in world.durable().items():
         if held.retired:
             continue
-        universe, _ = build(definition_of(held))
+        schema, places = schema_of(world, held), joined(world, name)
+        universe = schema.rows_universe(len(held.spent))
         try:
             waiting = list(_waiting(world, held, universe))
         except LookupError as error:
@@ -49,7 +50,11 @@ def rows_once(world: World) -> Iterator[str]:
         if definition_of(held).privacy.unit is not None:
             yield from rows_of_persons_once(world, held, universe, waiting)
             continue
-        found, values = cells_of(universe, chain(*blocks, waiting))
+        found, values = cells_of(universe, waiting)
+        for at, block in enumerate(blocks):
+            rows_there, units_there = cells_of(schema.rows_universe(at), block)
+            found += rows_there
+            values += units_there
         expected: Counter[tuple[int, ...]] = Counter()
         sent: Counter[tuple[int, ...]] = Counter()
         told_of = [e for e in world.events("batch_accepted") if e["dataset"] == name]
@@ -57,8 +62,9 @@ def rows_once(world: World) -> Iterator[str]:
         for named, record in first_batches(world).get(name, {}).items():
             if named not in accepted:
                 continue
-            rows = encoded(universe, json.loads(record.value or b""))
-            cells, units = cells_of(universe, slabs_of(rows))
+            at = schema.rows_universe(places[named])
+            rows = encoded(at, json.loads(record.value or b""))
+            cells, units = cells_of(at, slabs_of(rows))
             expected += cells
             sent += units
         if found != expected:

@@ -1,0 +1,342 @@
+"""Attributes that change while a data set is in use: what rows of each version say, and what that costs."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+
+from stream_dp.audit.verify import verify
+from stream_dp.messages import Definition
+from tests.pipeline import flights
+from tests.pipeline.flights import PRECISE, judged
+
+pytestmark = judged
+
+asked = partial(flights.asked, dataset="people")
+
+ATTRIBUTES: list[dict[str, Any]] = [
+    {"name": "country", "type": "category", "values": ["DE", "FR"]},
+    {"name": "age", "type": "number", "edges": [30, 45], "integer": True},
+    {
+        "name": "spent",
+        "type": "number",
+        "edges": [50],
+        "measure": {"unit": 1, "low": 0, "high": 100},
+    },
+]
+"""Version 1."""
+
+ROWS = [
+    ("DE", 20, 10, 4_000),
+    ("FR", 32, 60, 3_000),
+    ("IT", 40, 150, 2_000),
+    ("ES", 50, 90, 1_000),
+]
+"""Country, age and what was spent, and how many rows of each a phase has."""
+
+N = 10_000
+
+
+def changed(attributes: list[dict[str, Any]], which: str, /, **fields: Any) -> list[dict[str, Any]]:
+    """The attributes, one of which says something else."""
+    found = copy.deepcopy(attributes)
+    (one,) = (attribute for attribute in found if attribute["name"] == which)
+    one.update(fields)
+    return found
+
+
+IT = changed(ATTRIBUTES, "country", values=["DE", "FR", "IT"])
+"""Version 2: a value more."""
+
+SPLIT = changed(IT, "age", edges=[30, 35, 45])
+"""Version 3: an edge more."""
+
+
+def change(world: Any, attributes: Any, version: int = 2) -> Any:
+    return world.produce(
+        "datasets",
+        {
+            "version": 1,
+            "dataset": "people",
+            "change": "schema",
+            "schema_version": version,
+            "attributes": attributes,
+        },
+    )
+
+
+def phase(world: Any, rows: Any = ROWS, **more: Any) -> None:
+    """A batch that opens a phase, with whatever columns."""
+    number = world.next_offset("batches", "people")
+    cells = [{"country": c, "age": a, "spent": s, "count": n, **more} for c, a, s, n in rows]
+    world.batch("people", f"batch-{number}", cells=cells)
+
+
+def define(world: Any, **more: Any) -> None:
+    world.define(
+        "people",
+        attributes=ATTRIBUTES,
+        **{**PRECISE, "phase": {"min_rows": N}, "mechanism": {"base_share": 0.3}, **more},
+    )
+
+
+async def opened(process: Any, *rounds: Any) -> Any:
+    for one in (define, phase, *rounds):
+        one(process.world)
+        await process.run()
+    assert not process.world.released("rejected"), process.world.released("rejected")
+    return process.world
+
+
+def close(reply: Mapping[str, Any], count: float) -> bool:
+    """Whether a count is as large as it is, but for its bar."""
+    bar = reply.get("count_bar") or (reply["error_bar"] or 0.0) * reply["n"]
+    return abs(reply["count"] - count) <= bar + 0.5
+
+
+def where(attribute: str, **condition: Any) -> dict[str, Any]:
+    return {"where": {"attribute": attribute, **condition}}
+
+
+COUNTRY = {"kind": "table", "group_by": ["country"]}
+
+
+async def test_a_change_counts_from_the_next_phase_without_rows(world: Any, process: Any) -> None:
+    world = await opened(process, lambda w: change(w, IT))
+    (event,) = world.events("schema_changed")
+    assert (event["schema_version"], event["phase"]) == (2, 2)
+    process.world.batch("people", "some", cells=[{"country": "IT", "count": 5}])
+    await process.run()
+    change(process.world, SPLIT, 3)
+    await process.run()
+    *_, event = world.events("schema_changed")
+    assert (event["schema_version"], event["phase"]) == (3, 3), "rows of phase 2 wait already"
+    catalog = json.loads(world.left("catalog")[-1].value)
+    assert catalog["attributes"] == SPLIT or Definition.read(catalog).schema_version == 3
+    assert [one["first_phase"] for one in catalog["versions"]] == [1, 2, 3]
+    entries = [json.loads(entry) for entry in world.ledger("people")]
+    kinds = [entry["kind"] for entry in entries]
+    assert kinds.count("schema") == 2
+    assert [e["indices"] for e in entries if e["kind"] == "schema"] == [[3, 1, 2], [3, 4, 2]]
+
+
+async def test_a_change_costs_nothing_and_the_ledger_is_right(world: Any, process: Any) -> None:
+    world = await opened(process)
+    before = world.held("people").spent
+    for version, attributes in ((2, IT), (3, SPLIT)):
+        change(world, attributes, version)
+        await process.run()
+    assert world.held("people").spent == before
+    phase(world)
+    await process.run()
+    replies = await asked(process, where("country", eq="IT"), COUNTRY, where("age", ge=35))
+    assert [reply["status"] for reply in replies] == ["answered"] * 3
+    report = verify("people", world.ledger("people"))
+    assert (report.faults, report.notes) == ([], [])
+
+
+CASES: dict[str, tuple[Any, dict[str, Any], float, int | None]] = {
+    "an old value": (IT, where("country", eq="DE"), 8_000, None),
+    "all but an old value": (
+        IT,
+        {"where": {"not": where("country", eq="DE")["where"]}},
+        12_000,
+        None,
+    ),
+    "a new value": (IT, where("country", eq="IT"), 2_000, 3_000),
+    "not listed": (IT, where("country", is_other=True), 3_000 + 1_000, None),
+    "an old edge": (SPLIT, where("age", ge=45), 2_000, None),
+    "a new edge": (SPLIT, where("age", ge=35), 2 * 1_000 + 2_000, 5_000),
+    "both": (
+        SPLIT,
+        {"where": {"all": [where("country", eq="FR")["where"], where("age", lt=35)["where"]]}},
+        3_000,
+        3_000,
+    ),
+    "a removed edge": (changed(ATTRIBUTES, "age", edges=[45]), where("age", ge=45), 2_000, None),
+    "merged values": (
+        changed(ATTRIBUTES, "country", values=["DE"], also={"FR": "DE"}),
+        where("country", eq="DE"),
+        14_000,
+        None,
+    ),
+    "a renamed value": (
+        changed(ATTRIBUTES, "country", values=["Germany", "FR"], also={"DE": "Germany"}),
+        where("country", eq="Germany"),
+        8_000,
+        None,
+    ),
+    "its old name": (
+        changed(ATTRIBUTES, "country", values=["Germany", "FR"], also={"DE": "Germany"}),
+        where("country", eq="DE"),
+        8_000,
+        None,
+    ),
+    "a renamed attribute": (
+        changed(ATTRIBUTES, "country", name="land", was=["country"]),
+        where("land", eq="DE"),
+        8_000,
+        None,
+    ),
+    "its old name too": (
+        changed(ATTRIBUTES, "country", name="land", was=["country"]),
+        where("country", eq="DE"),
+        8_000,
+        None,
+    ),
+    "a new attribute": (
+        [*ATTRIBUTES, {"name": "vip", "type": "boolean", "missing": True}],
+        where("vip", is_missing=True),
+        20_000,
+        None,
+    ),
+    "a new attribute that was always so": (
+        [*ATTRIBUTES, {"name": "vip", "type": "boolean", "before": False}],
+        where("vip", eq=False),
+        20_000,
+        None,
+    ),
+    "a deprecated attribute": (
+        changed(ATTRIBUTES, "country", deprecated=True),
+        where("country", eq="DE"),
+        8_000,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("attributes", "query", "count", "unrecorded"), CASES.values(), ids=CASES)
+async def test_counts_over_two_versions(
+    world: Any, process: Any, attributes: Any, query: Any, count: float, unrecorded: int | None
+) -> None:
+    """One phase of either version, with the same rows."""
+    await opened(process, lambda w: change(w, attributes), phase)
+    (reply,) = await asked(process, query)
+    assert reply["status"] == "answered", reply
+    assert close(reply, count), reply
+    if unrecorded is None:
+        assert "unrecorded_at_most" not in reply
+    else:
+        assert unrecorded <= reply["unrecorded_at_most"] <= 1.2 * unrecorded
+        assert reply["recorded_since"] == 2
+
+
+async def test_a_table_over_three_versions(world: Any, process: Any) -> None:
+    await opened(process, lambda w: change(w, IT), phase, lambda w: change(w, SPLIT, 3), phase)
+    by_country, by_age = await asked(process, COUNTRY, {"kind": "table", "group_by": ["age"]})
+    table = by_country["table"]
+    assert table["labels"] == [["DE", "FR", "IT", "other"]]
+    for cell, count in enumerate((12_000, 9_000, 4_000, 3_000 + 2 * 1_000)):
+        assert abs(table["counts"][cell] - count) <= table["error_bars"][cell] * by_country["n"] + 1
+    assert table["unrecorded_at_most"][:2] == [0, 0]
+    assert table["unrecorded_at_most"][3] == 0
+    assert 3_000 <= table["unrecorded_at_most"][2] <= 3_600
+    assert by_country["recorded_since"] == 2
+    table = by_age["table"]
+    assert by_age["recorded_since"] == 3
+    for cell, count in enumerate((12_000, 3_000, 2_000, 3_000)):
+        assert abs(table["counts"][cell] - count) <= table["error_bars"][cell] * by_age["n"] + 1
+    assert [n > 0 for n in table["unrecorded_at_most"]] == [False, True, True, False]
+
+
+async def test_last_years_answers_go_on(world: Any, process: Any) -> None:
+    """What was answered before a change is repeated, and other kinds are answered about old phases."""
+    world = await opened(process)
+    old = {"window": {"phases": [1, 1]}}
+    median = {"kind": "quantile", "attribute": "age", "rank": 0.5, **old}
+    mean = {"kind": "sum", "attribute": "spent", "group_by": ["age"], **old}
+    first = await asked(process, {**where("country", eq="DE"), **old}, median, mean)
+    for version, attributes in ((2, IT), (3, SPLIT)):
+        change(world, attributes, version)
+        await process.run()
+    phase(world)
+    await process.run()
+    again = await asked(process, {**where("country", eq="DE"), **old}, median, mean)
+    assert [reply["status"] for reply in (*first, *again)] == ["answered"] * 6
+    assert again[0]["count"] == first[0]["count"]
+    assert again[1]["found"] == first[1]["found"]
+    assert again[2]["table"]["labels"] == first[2]["table"]["labels"]
+    assert [reply["privacy_loss"]["share"] for reply in again] == [0.0] * 3
+
+
+async def test_batches_may_have_the_names_of_any_version(world: Any, process: Any) -> None:
+    later = [
+        *changed(IT, "country", name="land", was=["country"]),
+        {"name": "vip", "type": "boolean", "missing": True},
+    ]
+    world = await opened(process, lambda w: change(w, later), lambda w: phase(w, vip=True))
+    world.batch("people", "new", rows=[{"land": "DE", "vip": False}] * 3)
+    world.batch("people", "columns", columns={"country": ["DE"], "age": [3], "spent": [1]})
+    world.batch(
+        "people", "both", columns={"country": ["DE"], "land": ["DE"], "age": [3], "spent": [1]}
+    )
+    world.batch("people", "unknown", rows=[{"ward": "DE"}])
+    await process.run()
+    refused = {
+        event["batch_id"]: event["reason"]["message"] for event in world.events("batch_refused")
+    }
+    assert set(refused) == {"both", "unknown"}
+    assert "two columns for land" in refused["both"]
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "another type": (
+        changed(ATTRIBUTES, "age", type="boolean", edges=None, integer=None),
+        "another type",
+    ),
+    "a value is gone": (changed(ATTRIBUTES, "country", values=["DE"]), "no FR any more"),
+    "an attribute is gone": (ATTRIBUTES[1:], "no country any more"),
+    "less range": (
+        changed(ATTRIBUTES, "spent", measure={"unit": 1, "low": 0, "high": 99}),
+        "less wide",
+    ),
+    "another unit": (
+        changed(ATTRIBUTES, "spent", measure={"unit": 2, "low": 0, "high": 100}),
+        "another unit",
+    ),
+    "an order": (changed(ATTRIBUTES, "country", ordered=True), "another order"),
+    "nothing about older rows": (
+        [*ATTRIBUTES, {"name": "vip", "type": "boolean"}],
+        "say nothing of it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("attributes", "words"), REFUSED.values(), ids=REFUSED)
+async def test_what_must_not_change_is_rejected(
+    world: Any, process: Any, attributes: Any, words: str
+) -> None:
+    world = await opened(process)
+    attributes = [{k: v for k, v in one.items() if v is not None} for one in attributes]
+    record = change(world, attributes)
+    await process.run()
+    assert words in world.rejection(record)["reason"]["message"]
+    assert not world.events("schema_changed")
+    change(world, IT)
+    await process.run()
+    assert world.events("schema_changed"), "the next one is taken"
+
+
+async def test_a_change_comes_once_and_in_order(world: Any, process: Any) -> None:
+    world = await opened(process, lambda w: change(w, IT))
+    change(world, IT)
+    late, other = change(world, SPLIT, 4), change(world, SPLIT, 2)
+    await process.run()
+    for record in (late, other):
+        assert "not one more" in world.rejection(record)["reason"]["message"]
+    told = [one for one in world.left("events") if b"schema_changed" in one.value]
+    assert len(told) == 2, "the same again is told again"
+    assert [json.loads(e)["kind"] for e in world.ledger("people")].count("schema") == 1
+
+
+@pytest.mark.parametrize("how", [{"kinds": {"median": {"share": 0.1}}}, {"synthetic_rows": 100}])
+async def test_data_sets_that_cannot_change(world: Any, process: Any, how: Any) -> None:
+    define(world, **how)
+    record = change(world, IT)
+    await process.run()
+    assert "cannot change" in world.rejection(record)["reason"]["message"]
