@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from stream_dp.pipeline.intake.records import Record
+from tests.pipeline import people
 from tests.pipeline.world import World
 
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -789,3 +790,43 @@ SHARED = (
     lambda w: w.cells("flights", "second"),
     lambda w: w.ask_many("flights", fresh_counts("more", range(6)), analyst="ann"),
 )
+
+
+def _schema_asks(prefix: str) -> Callable[[World], object]:
+    """Counts, tables, sums and quantiles, about phases of one version and of several."""
+
+    def ask(world: World) -> None:
+        queries: tuple[dict[str, Any], ...] = (
+            {"where": {"attribute": "country", "eq": "DE"}},
+            {"kind": "table", "group_by": ["country"]},
+            {"kind": "table", "group_by": ["age"], "where": {"attribute": "spent", "ge": 50}},
+            {"kind": "quantile", "attribute": "age", "rank": 0.5, "window": {"phases": [1, 1]}},
+            {"kind": "sum", "attribute": "spent", **LAST},
+            {"where": {"attribute": "age", "ge": 35}, "error": {"value": 300}},
+        )
+        for number, query in enumerate(queries):
+            world.ask_many("people", [{"query_id": f"{prefix}-{number}", **query}])
+
+    return ask
+
+
+def _schema_waits(world: World) -> None:
+    """Rows come before a change, which is for the phase after theirs then."""
+    world.batch("people", "waits", cells=[{"country": "IT", "age": 33, "spent": 7, "count": 900}])
+
+
+SCHEMAS = (
+    lambda w: people.define(w, mechanism={"base_share": 0.05}),
+    people.phase,
+    _schema_asks("one"),
+    lambda w: people.change(w, people.IT),
+    people.phase,
+    _schema_asks("two"),
+    _schema_waits,
+    lambda w: people.change(w, people.SPLIT, 3),
+    lambda w: people.change(w, people.ATTRIBUTES, 4),  # it lacks values: it is rejected
+    people.phase,
+    people.phase,
+    _schema_asks("three"),
+)
+"""Versions of the attributes, each from another phase on."""

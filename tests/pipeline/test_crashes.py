@@ -26,6 +26,7 @@ from tests.pipeline.scenarios import (
     ROTATED,
     ROUNDS,
     RUNS,
+    SCHEMAS,
     SHARED,
     SOURCED,
     STAGED,
@@ -75,6 +76,7 @@ SWEEPS = {
     "analysts share": Sweep(SHARED, 4),
     "phases by the calendar": Sweep(CALENDAR, 4),
     "ranges of a source": Sweep(SOURCED, 4),
+    "attributes change": Sweep(SCHEMAS, 4),
 }
 PARTS = [
     pytest.param(name, part, id=f"{name}, part {part + 1} of {sweep.parts}")

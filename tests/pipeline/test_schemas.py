@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping
 from functools import partial
@@ -13,76 +12,12 @@ import pytest
 from stream_dp.audit.verify import verify
 from stream_dp.messages import Definition
 from tests.pipeline import flights
-from tests.pipeline.flights import PRECISE, judged
+from tests.pipeline.flights import judged
+from tests.pipeline.people import ATTRIBUTES, IT, SPLIT, change, changed, define, phase
 
 pytestmark = judged
 
 asked = partial(flights.asked, dataset="people")
-
-ATTRIBUTES: list[dict[str, Any]] = [
-    {"name": "country", "type": "category", "values": ["DE", "FR"]},
-    {"name": "age", "type": "number", "edges": [30, 45], "integer": True},
-    {
-        "name": "spent",
-        "type": "number",
-        "edges": [50],
-        "measure": {"unit": 1, "low": 0, "high": 100},
-    },
-]
-"""Version 1."""
-
-ROWS = [
-    ("DE", 20, 10, 4_000),
-    ("FR", 32, 60, 3_000),
-    ("IT", 40, 150, 2_000),
-    ("ES", 50, 90, 1_000),
-]
-"""Country, age and what was spent, and how many rows of each a phase has."""
-
-N = 10_000
-
-
-def changed(attributes: list[dict[str, Any]], which: str, /, **fields: Any) -> list[dict[str, Any]]:
-    """The attributes, one of which says something else."""
-    found = copy.deepcopy(attributes)
-    (one,) = (attribute for attribute in found if attribute["name"] == which)
-    one.update(fields)
-    return found
-
-
-IT = changed(ATTRIBUTES, "country", values=["DE", "FR", "IT"])
-"""Version 2: a value more."""
-
-SPLIT = changed(IT, "age", edges=[30, 35, 45])
-"""Version 3: an edge more."""
-
-
-def change(world: Any, attributes: Any, version: int = 2) -> Any:
-    return world.produce(
-        "datasets",
-        {
-            "version": 1,
-            "dataset": "people",
-            "change": "schema",
-            "schema_version": version,
-            "attributes": attributes,
-        },
-    )
-
-
-def phase(world: Any, rows: Any = ROWS, **more: Any) -> None:
-    """A batch that opens a phase, with whatever columns."""
-    number = world.next_offset("batches", "people")
-    cells = [{"country": c, "age": a, "spent": s, "count": n, **more} for c, a, s, n in rows]
-    world.batch("people", f"batch-{number}", cells=cells)
-
-
-def define(world: Any, **more: Any) -> None:
-    world.define(
-        "people",
-        attributes=ATTRIBUTES,
-        **{**PRECISE, "phase": {"min_rows": N}, "mechanism": {"base_share": 0.3}, **more},
-    )
 
 
 async def opened(process: Any, *rounds: Any) -> Any:

@@ -62,9 +62,9 @@ def rows_once(world: World) -> Iterator[str]:
         for named, record in first_batches(world).get(name, {}).items():
             if named not in accepted:
                 continue
-            at = schema.rows_universe(places[named])
-            rows = encoded(at, json.loads(record.value or b""))
-            cells, units = cells_of(at, slabs_of(rows))
+            there = schema.rows_universe(places[named])
+            rows = encoded(there, json.loads(record.value or b""))
+            cells, units = cells_of(there, slabs_of(rows))
             expected += cells
             sent += units
         if found != expected:
