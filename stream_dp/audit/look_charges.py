@@ -119,12 +119,12 @@ class Looks:
             yield block, self._measured(step, squared_sensitivity)
 
     def _joined(self, look: Look) -> Owed:
-        """Counts of several versions of the attributes, each of blocks of its own."""
-        looks = look.get("looks")
-        if not isinstance(looks, list) or not all(one.get("kind") == "counts" for one in looks):
-            raise Wrong("it does not list looks at counts")
+        """Counts or sums of several versions of the attributes, each of blocks of its own."""
+        looks, known = look.get("looks"), ("counts", "sums", "shares")
+        if not isinstance(looks, list) or any(one.get("kind") not in known for one in looks):
+            raise Wrong("it does not list looks at counts or sums")
         for one in looks:
-            yield from self._counts(one)
+            yield from self._known[one["kind"]](self, one)
 
     def _grouped(self, look: Look) -> tuple[list[int], bool]:
         """Returns the attributes that a look groups by, and whether it has several answers."""

@@ -275,3 +275,74 @@ async def test_data_sets_that_cannot_change(world: Any, process: Any, how: Any) 
     record = change(world, IT)
     await process.run()
     assert "cannot change" in world.rejection(record)["reason"]["message"]
+
+
+TOTALS: dict[str, tuple[Any, dict[str, Any], float]] = {
+    "an old value": (IT, where("country", eq="DE"), 80_000),
+    "all but an old value": (IT, {"where": {"not": where("country", eq="DE")["where"]}}, 940_000),
+    "a new value": (IT, where("country", eq="IT"), 200_000),
+    "all": (SPLIT, {}, 1_020_000),
+    "a new edge": (SPLIT, where("age", ge=35), 380_000),
+}
+
+
+@pytest.mark.parametrize(("attributes", "query", "total"), TOTALS.values(), ids=TOTALS)
+async def test_sums_over_two_versions(
+    world: Any, process: Any, attributes: Any, query: Any, total: float
+) -> None:
+    """What counts is what is sure: rows of before that may satisfy a condition besides add nothing."""
+    await opened(process, lambda w: change(w, attributes), phase)
+    (reply,) = await asked(process, {"kind": "sum", "attribute": "spent", **query})
+    assert reply["status"] == "answered", reply
+    assert reply["total_bar"] < 100_000
+    assert abs(reply["total"] - total) <= reply["total_bar"], reply
+    report = verify("people", world.ledger("people"))
+    assert (report.faults, report.notes) == ([], [])
+
+
+async def test_shares_and_means_by_group_over_two_versions(world: Any, process: Any) -> None:
+    await opened(process, lambda w: change(w, IT), phase)
+    share, mean = await asked(
+        process,
+        {"kind": "share", "share_of": {"attribute": "age", "ge": 45}, "group_by": ["country"]},
+        {"kind": "sum", "attribute": "spent", "group_by": ["country"]},
+    )
+    assert share["table"]["labels"] == mean["table"]["labels"] == [["DE", "FR", "IT", "other"]]
+    cells = share["table"]
+    for found, bar, true in zip(
+        cells["shares"], cells["share_bars"], (0.0, 0.0, 0.0, 2_000 / 4_000), strict=True
+    ):
+        assert bar is None or abs(found - true) <= bar
+    cells = mean["table"]
+    for found, bar, true in zip(
+        cells["totals"], cells["total_bars"], (80_000, 360_000, 200_000, 380_000), strict=True
+    ):
+        assert abs(found - true) <= bar
+
+
+async def test_what_no_phase_of_a_window_has_alike_is_refused(world: Any, process: Any) -> None:
+    wider = changed(ATTRIBUTES, "spent", measure={"unit": 1, "low": 0, "high": 200})
+    await opened(
+        process,
+        lambda w: change(w, wider),
+        phase,
+        lambda w: change(w, changed(wider, "age", edges=[30, 35, 45]), 3),
+        phase,
+    )
+    median = {"kind": "quantile", "attribute": "age", "rank": 0.5}
+    total = {"kind": "sum", "attribute": "spent"}
+    replies = await asked(
+        process,
+        median,
+        total,
+        {**median, "window": {"last_phases": 1}},
+        {**total, "window": {"last_phases": 2}},
+        {**median, "window": {"phases": [1, 2]}},
+        {**total, "window": {"phases": [1, 1]}},
+    )
+    codes = [reply.get("reason", {}).get("code") for reply in replies]
+    assert codes == ["not_recorded", "not_recorded", None, None, None, None]
+    assert "from 3 on" in replies[0]["reason"]["message"]
+    assert "from 2 on" in replies[1]["reason"]["message"]
+    assert abs(replies[3]["total"] - 2 * 610_000) <= replies[3]["total_bar"]
+    assert abs(replies[5]["total"] - 510_000) <= replies[5]["total_bar"]

@@ -7,13 +7,12 @@ Theorem 35.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.queries.query import LinearQuery, Mask, Predicate
+from stream_dp.core.queries.query import Indicator, LinearQuery, Mask, Predicate
 from stream_dp.core.rows.schema import Relation, Schema, Version
 
 Places = npt.NDArray[np.intp]
@@ -50,36 +49,33 @@ class Projection:
 
     Args:
         schema: The schema.
+
+    Attributes:
+        schema: The schema.
     """
 
     def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+        self.schema = schema
         self._since: dict[int, int] = {}  # the first block that has each index
-        self._until: dict[int, int] = {}  # the first that has it no more
         for version in schema.versions:
             for index in version.indices:
                 self._since.setdefault(index, version.first)
-            for index in self._since.keys() - {*version.indices}:
-                self._until.setdefault(index, version.first)
 
-    def has(self, block: int, attributes: Sequence[int]) -> bool:
-        """Whether the rows of a block have all of some attributes."""
-        return all(
-            self._since.get(a, 0) <= block and not self._until.get(a, block + 1) <= block
-            for a in attributes
-        )
+    def since(self, query: LinearQuery) -> int:
+        """The first block from which on all blocks have the attributes of a query."""
+        return max((self._since.get(a, 0) for a in query.attributes), default=0)
 
     def parts(self, query: LinearQuery) -> tuple[QueryPart, ...] | None:
         """The parts of a query, in the order of their blocks. None if all its blocks have its attributes.
 
         A query in attributes that are not in force any more is about blocks that have them.
         """
-        since = max((self._since.get(a, 0) for a in query.attributes), default=0)
+        since = self.since(query)
         if since <= query.window.start:
             return None
         found: list[QueryPart] = []
-        starts = [v.first for v in self._schema.versions]
-        for version, stop in zip(self._schema.versions, [*starts[1:], since], strict=True):
+        starts = [v.first for v in self.schema.versions]
+        for version, stop in zip(self.schema.versions, [*starts[1:], since], strict=True):
             window = range(
                 max(version.first, query.window.start), min(stop, since, query.window.stop)
             )
@@ -107,7 +103,7 @@ class Projection:
         return query.window.start
 
     def _part(self, query: LinearQuery, version: Version) -> QueryPart:
-        schema = self._schema
+        schema = self.schema
         indices = {a: schema.index_at(a, version) for a in query.attributes}
         relations = {
             a: schema.relation(old, a) for a, old in indices.items() if old not in (None, a)
@@ -118,8 +114,14 @@ class Projection:
 
         sure = self._projected(query.predicate, indices, relations, surely=True)
         maybe = self._projected(query.predicate, indices, relations, surely=False)
-        asked = replace(query, predicate=sure, group_by=old_groups)
-        possible = replace(query, predicate=maybe, group_by=old_groups)
+        total, rows = query.total, query.rows
+        if isinstance(total, Indicator):
+            part = self._projected(total.predicate, indices, relations, surely=True)
+            total = Indicator(part)
+        if rows is not None:
+            rows = self._projected(rows, indices, relations, surely=True)
+        asked = replace(query, predicate=sure, group_by=old_groups, total=total, rows=rows)
+        possible = LinearQuery(maybe, query.window, old_groups)
         changed = [a for a in query.group_by if indices[a] != a]
         if not changed:
             exact = sure.key == maybe.key
@@ -163,7 +165,7 @@ class Projection:
             for a, factor in zip(predicate.attributes, predicate.factors, strict=True):
                 old = indices[a]
                 if old is None:
-                    if not factor[self._schema.before_cell(a)]:
+                    if not factor[self.schema.before_cell(a)]:
                         return Predicate.of_mask((), np.asarray(False))
                 else:
                     factors[old] = factor if old == a else along(a, factor, 0)
@@ -172,7 +174,7 @@ class Projection:
         for a in predicate.attributes:
             old = indices[a]
             if old is None:
-                mask = np.asarray(mask.take(self._schema.before_cell(a), axis))
+                mask = np.asarray(mask.take(self.schema.before_cell(a), axis))
                 continue
             if old != a:
                 mask = along(a, mask, axis)

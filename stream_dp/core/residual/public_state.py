@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, combinations
 from typing import Final
 
@@ -18,7 +19,7 @@ from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.mechanism import Release
 from stream_dp.core.outcome import Recorded
 from stream_dp.core.queries.projection import Projection, QueryPart
-from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.queries.query import LinearQuery, Total
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.answers.count_answers import CountAnswers
 from stream_dp.core.residual.answers.repeats import Repeats
@@ -26,6 +27,7 @@ from stream_dp.core.residual.base_release.base_plan import BaseRelease
 from stream_dp.core.residual.base_release.growth import Bought
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.joined import Joined, KnownPart
+from stream_dp.core.residual.belief.joined_sums import JoinedSums, KnownSums
 from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.belief.linear_forms import Floats, form_of
 from stream_dp.core.residual.belief.measured_keys import MeasuredKeys
@@ -191,14 +193,14 @@ class PublicState:
         tables = tuple(
             (table, step)
             for table, step in release.tables
-            if projection.has(block, axes.attributes(table))
+            if projection.schema.has(block, axes.attributes(table))
         )
         steps = [step for _, step in tables]
         return BaseRelease(tables, self.prices.total(steps, self.prices.table))
 
     def recorded(self, query: LinearQuery) -> Recorded | None:
         """What older rows do not say of a query for counts; None where they say all."""
-        parts = None if query.total or query.rank or query.difference else self.parts(query)
+        parts = None if query.rank or query.difference else self.parts(query)
         if parts is None or all(part.possible is None for part in parts):
             return None
         found = np.zeros(math.prod(self.shape[a] for a in query.group_by))
@@ -234,6 +236,14 @@ class PublicState:
         found[live] = np.clip(np.where(np.isnan(ends), n_rows, ends), 0.0, n_rows)
         return found
 
+    def adds_up_others(self, query: LinearQuery) -> bool:
+        """Whether a sum adds up an attribute that some blocks of its window have otherwise, or not at all."""
+        total = query.total
+        if not isinstance(total, Total) or self.projection is None:
+            return False
+        schema = self.projection.schema
+        return not all(schema.has(block, total.attributes) for block in query.window)
+
     def recorded_since(self, query: LinearQuery) -> int:
         """The first block from which on to the end of the window all is recorded that a query asks."""
         return (
@@ -256,9 +266,57 @@ class PublicState:
         """Whether what was asked before decided how precise the openings of a window are."""
         return self.learns and len(window) > 1
 
-    def alone(self, query: LinearQuery, release: SumRelease) -> SumEvidence:
+    def alone(self, query: LinearQuery, release: Release) -> SumEvidence:
         """Returns what one look alone says about a query with a total."""
+        if isinstance(release, JoinedRelease):
+            looks = {
+                block: estimate
+                for one in release.releases
+                if isinstance(one, SumRelease)
+                for block, estimate in self._estimates(one)
+            }
+            return self._joined_sums(query, partial(self.belief.sums_alone, looks=looks))
+        assert isinstance(release, SumRelease), "the release of this look"
         return self.belief.sums_alone(query, dict(self._estimates(release)))
+
+    def sums(self, query: LinearQuery) -> SumEvidence:
+        """Returns what is known about a query with a total."""
+        return self._joined_sums(query, self.belief.sums)
+
+    def sums_at_opening(self, query: LinearQuery) -> SumEvidence:
+        """Returns what was measured of a query with a total as phases opened."""
+        return self._joined_sums(query, self.belief.sums_at_opening)
+
+    def sums_alone(self, query: LinearQuery) -> SumEvidence:
+        """Returns what is known of a query with a total before anything is published."""
+        return self._joined_sums(query, self.belief.sums_alone)
+
+    def sums_between(
+        self, query: LinearQuery, *, at_opening: bool
+    ) -> tuple[SumEvidence, SumEvidence]:
+        """Returns what is known of two totals between which the one of a query lies: see ``Belief``."""
+        between = partial(self.belief.sums_between, at_opening=at_opening)
+        low = self._joined_sums(query, lambda part: between(part)[0])
+        high = self._joined_sums(query, lambda part: between(part)[1])
+        return low, high
+
+    def _joined_sums(
+        self, query: LinearQuery, evidence: Callable[[LinearQuery], SumEvidence]
+    ) -> SumEvidence:
+        parts = self.parts(query)
+        if parts is None:
+            return evidence(query)
+        known = [
+            KnownSums(
+                part,
+                None if part.query.predicate.constant is False else evidence(part.query),
+                math.prod(self.shape[a] for a in part.query.group_by),
+            )
+            for part in parts
+        ]
+        n_answers = math.prod(self.shape[a] for a in query.group_by)
+        rows = [self.rows(range(block, block + 1)) for block in query.window]
+        return JoinedSums(query, known, n_answers, rows, total_known=self.belief.total_known)
 
     def bound_nothing(self) -> None:
         """From now on no answer is bounded by others."""

@@ -239,6 +239,10 @@ class Schema:
             before={index: one.before for index, one in declared if one.before is not None},
         )
 
+    def has(self, block: int, indices: Sequence[int]) -> bool:
+        """Whether the rows of a block have all of some attributes."""
+        return {*indices} <= {*self.at(block).indices}
+
     # ------------------------------------------------------------ across versions
 
     @cached_property

@@ -149,13 +149,20 @@ def _in_its_version(
         return newest
 
     def on(window: range) -> AnyQuery:
-        version = schema.at(window.start)
-        if version is schema.at(window.stop - 1) and version is not schema.newest:
-            with contextlib.suppress(InvalidQuery):  # it has names or values of later versions
-                return compiled_in(dataset, query, version.universe).on(window)
-        return newest.on(window)
+        asked = newest.on(window)
+        if all(schema.has(block, _attributes(asked)) for block in window):
+            return asked
+        with contextlib.suppress(InvalidQuery):  # it has names or values of later versions
+            older = compiled_in(dataset, query, schema.at(window.start).universe).on(window)
+            if all(schema.has(block, _attributes(older)) for block in window):
+                return older
+        return asked
 
     return replace(newest, on=on)
+
+
+def _attributes(query: AnyQuery) -> tuple[int, ...]:
+    return query.attributes if isinstance(query, LinearQuery) else ()
 
 
 def _count(dataset: Dataset, query: QueryFields) -> Compiled:

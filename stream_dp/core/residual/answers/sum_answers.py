@@ -79,7 +79,7 @@ def summed(
     assert query.total is not None, "the query has a total"
     n, unit = state.rows(query.window), query.total.largest
     failure = state.promise.failure if failure is None else failure
-    evidence = state.belief.sums(query) if evidence is None else evidence
+    evidence = state.sums(query) if evidence is None else evidence
     known, slack = evidence.sums, ROUNDING * n
     sure = _Sureness(
         two_sided(math.log(failure)), least_deviations(max(1, len(known.counts)), failure)
@@ -119,7 +119,7 @@ def _between(
 
     Each of these is estimated, and the bar reaches to the far end of both (docs/proofs, Theorem 19).
     """
-    ends = state.belief.sums_between(query, at_opening=at_opening)
+    ends = state.sums_between(query, at_opening=at_opening)
     for pairs in zip(*(one.sums.pairs for one in ends), strict=True):
         (low, low_bar), (high, high_bar) = (sure.of(pair) for pair in pairs)
         mean: tuple[float | None, float | None] = None, None

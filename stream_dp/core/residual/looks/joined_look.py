@@ -1,4 +1,4 @@
-"""The look at counts of a query over several versions of the schema: one look for each, taken together."""
+"""The look of a query over several versions of the schema: one look for each, taken together."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.encoding import fields, part
 from stream_dp.core.mechanism import Look
 from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
 from stream_dp.core.residual.looks.table_looks import FORMAT, CountsLook, CountsRelease
 from stream_dp.core.rows.blocks import Blocks
 
@@ -24,7 +25,7 @@ class JoinedLook(Look):
         looks: The looks.
     """
 
-    looks: tuple[CountsLook, ...]
+    looks: tuple[CountsLook | SumLook, ...]
     charges: tuple[Charge, ...]
 
     @property
@@ -33,8 +34,10 @@ class JoinedLook(Look):
 
     @property
     def steps(self) -> tuple[tuple[int, int], ...]:
-        """Block and step of the public grid of scales, of all looks."""
-        return tuple(step for look in self.looks for step in look.steps)
+        """Block and step of the public grid of scales, of all looks at counts."""
+        return tuple(
+            step for look in self.looks if isinstance(look, CountsLook) for step in look.steps
+        )
 
     def reserve(self, noise: NoiseSource) -> None:
         for look in self.looks:
@@ -48,7 +51,7 @@ class JoinedLook(Look):
 class JoinedRelease:
     """What the looks have published, in their order."""
 
-    releases: tuple[CountsRelease, ...]
+    releases: tuple[CountsRelease | SumRelease, ...]
 
     def to_bytes(self) -> bytes:
         return FORMAT.pack(
@@ -72,6 +75,6 @@ class JoinedRelease:
         reader.require(kind == JOINED, "is of an unknown kind")
         releases = [read(reader.required()) for _ in range(n)]
         reader.end()
-        counts = tuple(one for one in releases if isinstance(one, CountsRelease))
-        reader.require(len(counts) == n > 0, "joins something else than counts")
-        return cls(counts)
+        found = tuple(one for one in releases if isinstance(one, CountsRelease | SumRelease))
+        reader.require(len(found) == n > 0, "joins something else than counts and sums")
+        return cls(found)

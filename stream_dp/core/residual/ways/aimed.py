@@ -30,7 +30,6 @@ from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.belief.sums import Sums
 from stream_dp.core.residual.looks.joined_look import JoinedLook
 from stream_dp.core.residual.looks.staged_look import AnyLook, StagedLook, staged
-from stream_dp.core.residual.looks.sum_look import SumRelease
 from stream_dp.core.residual.looks.table_looks import (
     QUERY,
     CountsLook,
@@ -194,7 +193,7 @@ class Aimed(Way):
         """The bar that a last look will have, as a share of the rows; None for a sum."""
         if isinstance(look, TablesLook):
             variance = variance_of((part.block, part.step) for part in look.parts)
-        elif isinstance(look, CountsLook | JoinedLook):
+        elif isinstance(look, CountsLook) or (isinstance(look, JoinedLook) and look.steps):
             variance = variance_of(look.steps)
         else:
             return None
@@ -407,7 +406,7 @@ class AimedSums(Aimed):
             self.state,
             query,
             Path.CERTIFIED,
-            self.state.belief.sums_at_opening(query),
+            self.state.sums_at_opening(query),
             failure=OPENING * self.state.promise.failure,
             at_opening=True,
             all_times=self._z.all_times,
@@ -443,13 +442,13 @@ class AimedSums(Aimed):
 
     def _sums(self, query: LinearQuery) -> Sums:
         """The best estimates of now, in units of the largest value."""
-        return self.state.belief.sums(query).sums
+        return self.state.sums(query).sums
 
     def _planner(self, query: LinearQuery, demand: SumDemand | None) -> SumPlanner | None:
         """Plans a look that is the answer by itself; None without a demand."""
         if demand is None:
             return None
-        return planner_of(self.state, query, demand, self.state.belief.sums_alone(query))
+        return planner_of(self.state, query, demand, self.state.sums_alone(query))
 
     def _demand(self, query: LinearQuery, part: float) -> SumDemand | None:
         """What makes the bar this part of the size, by today's estimates; None where they say nothing."""
@@ -497,7 +496,6 @@ class AimedSums(Aimed):
         return SumDemand(np.where(large, means, 0.0), np.where(large, limits, _ANY))
 
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Summed:
-        assert isinstance(release, SumRelease), "the release of this look"
         return summed(
             self.state,
             query,

@@ -25,7 +25,6 @@ from stream_dp.core.residual.answers.sum_answers import summed
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.sums import Moments, Sums, least_deviations, pairs_of
 from stream_dp.core.residual.looks.staged_look import StagedLook, staged
-from stream_dp.core.residual.looks.sum_look import SumRelease
 from stream_dp.core.residual.plan.planner import Units
 from stream_dp.core.residual.plan.sum_plan import MeasureSums, SumDemand
 from stream_dp.core.residual.plan.targets import too_dear
@@ -108,7 +107,7 @@ class Means(Way):
         state, terms, prices = self.state, self.state.terms, self.state.prices
         error, z = _error(query) / query.total.largest, two_sided(math.log(self._failure))
         planner = sum_planner(state, query, terms)
-        sums, means = planner.known.sums, replace(planner, known=state.belief.sums_alone(query))
+        sums, means = planner.known.sums, replace(planner, known=state.sums_alone(query))
         demand = SumDemand.of_means(sums, _AIM * error, z)
         at_least = sums.counts - z * np.sqrt(sums.moments.counts)
         if demand is None or (at_least < _KNOWN * sums.counts).any():
@@ -151,14 +150,13 @@ class Means(Way):
 
     def _alone(self, query: LinearQuery, release: Release) -> Summed:
         """The answer that the final look is by itself."""
-        assert isinstance(release, SumRelease), "the release of this look"
         alone = self.state.alone(query, release)
         found = summed(self.state, query, Path.MEASURED, alone, failure=self._failure)
         return found if self._holds(query, found) else replace(found, path=Path.UNVERIFIED)
 
     def _holds(self, query: LinearQuery, found: Summed) -> bool:
         """Whether each mean that rows can have is as precise as the query asks."""
-        live, error = self.state.belief.sums(query).live, _error(query)
+        live, error = self.state.sums(query).live, _error(query)
         cells = found.cells if live is None else compress(found.cells, live)
         return all(cell.mean_bar is not None and cell.mean_bar <= error for cell in cells)
 

@@ -51,7 +51,7 @@ class Totals(PlannedWay):
 def sum_planner(state: PublicState, query: LinearQuery, terms: Terms) -> SumPlanner:
     """The planner of a sum: what is known about it, and how precise ``terms`` want it."""
     demand = SumDemand.of_totals(terms, state.rows(query.window), rows=query.rows is not None)
-    return planner_of(state, query, demand, state.belief.sums(query))
+    return planner_of(state, query, demand, state.sums(query))
 
 
 def planner_of(

@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
-from stream_dp.core.queries.query import LinearQuery
+from stream_dp.core.queries.query import Indicator, LinearQuery, Product
+from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.belief.joined import Joined
 from stream_dp.core.residual.belief.linear_forms import MAX_SPECTRUM
 from stream_dp.core.residual.belief.sums import is_total
@@ -27,6 +29,7 @@ from stream_dp.core.residual.plan.planner import (
     Unproven,
 )
 from stream_dp.core.residual.plan.sum_plan import MeasureSums
+from stream_dp.core.residual.plan.sum_price import WholeValues
 from stream_dp.core.residual.plan.targets import terms_of, too_dear
 from stream_dp.core.residual.public_state import PublicState
 
@@ -115,15 +118,16 @@ class Way(ABC):
 
     def _settled_over_versions(self, query: LinearQuery) -> Outcome | None:
         """The same of a query about blocks of which some have older attributes."""
-        if query.total is not None or query.rank is not None:
-            since = self.state.recorded_since(query)
+        total = query.total
+        if query.rank is not None or isinstance(total, Product) or self.state.adds_up_others(query):
+            assert self.state.projection is not None, "there are several versions"
+            since = self.state.projection.since(query)
             return Refused(
                 RefusalCode.NOT_RECORDED,
-                "window: before phase "
-                f"{since + 1:,} the cells of an attribute were other ones, and only counts, tables and "
-                f"differences are told across that; ask about phases from {since + 1:,} on, or before it",
+                f"window: before phase {since + 1:,} an attribute that is asked about had other cells or "
+                f"values; ask about phases from {since + 1:,} on, or about those before",
             )
-        if query.difference is None:
+        if query.difference is None and total is None:
             evidence = self.state.evidence(query)
             if isinstance(evidence, Joined) and evidence.is_certain:
                 return self.state.answers.exactly(query, evidence)
@@ -182,7 +186,7 @@ def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> AnyLook
 
     One that needs more noise than is drawn at once is refused.
     """
-    if isinstance(measure, MeasureCounts) and state.parts(query) is not None:
+    if state.parts(query) is not None:
         return _joined_look_of(state, query, measure)
     attributes, shape, charges = query.attributes, state.shape, measure.charges
     each = n_answers = math.prod(shape[a] for a in query.group_by)
@@ -206,17 +210,42 @@ def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> AnyLook
 
 
 def _joined_look_of(
-    state: PublicState, query: LinearQuery, measure: MeasureCounts
+    state: PublicState, query: LinearQuery, measure: Measure
 ) -> JoinedLook | Refused:
-    """The look at counts of a query over several versions."""
-    looks = []
+    """The look at counts or sums of a query over several versions."""
+    looks: list[CountsLook | SumLook] = []
     for part in state.parts(query) or ():
         asked, window = part.query, part.query.window
         steps = tuple(step for step in measure.steps if step[0] in window)
-        if steps:
+        if not steps or asked.predicate.constant is False:
+            continue
+        n_answers = math.prod(state.shape[a] for a in asked.group_by)
+        if isinstance(measure, MeasureSums):
+            looks.append(_sum_look_of(state, asked, measure, n_answers))
+        else:
             charges = tuple(charge for charge in measure.charges if charge.block in window)
-            n_answers = math.prod(state.shape[a] for a in asked.group_by)
-            looks.append(CountsLook(asked, asked.attributes, steps, n_answers, charges))
+            counted = tuple((block, step) for block, step, *_ in steps)
+            looks.append(CountsLook(asked, asked.attributes, counted, n_answers, charges))
     if sum(len(look.steps) * look.n_answers for look in looks) > MOST_DRAWN:
         return _TOO_MANY_DRAWS
-    return JoinedLook(tuple(looks), measure.charges)
+    return JoinedLook(tuple(looks), tuple(charge for look in looks for charge in look.charges))
+
+
+def _sum_look_of(
+    state: PublicState, asked: LinearQuery, measure: MeasureSums, n_answers: int
+) -> SumLook:
+    """The part of a look at sums that is about one version: its numbers, and its price."""
+    values, shape = measure.values, replace(measure.shape, grouped=n_answers > 1)
+    if isinstance(asked.total, Indicator):
+        values = WholeValues.of(asked)
+    steps = tuple(step for step in measure.steps if step[0] in asked.window)
+    charges = tuple(
+        Charge(
+            block,
+            state.prices.of(
+                shape.rho(grid_sigma(of_sums), grid_sigma(counted) if shape.counts else None)
+            ),
+        )
+        for block, of_sums, counted in steps
+    )
+    return SumLook(asked, values, shape, steps, n_answers, charges)
