@@ -67,7 +67,7 @@ _BEYOND: Final = 0.05
 # The numbers from which a distribution can be judged:
 _FEWEST: Final = 100
 
-_NOT_THERE: Final = frozenset(
+NOT_THERE: Final = frozenset(
     ["?", "-", "--", ".", "na", "n/a", "nan", "none", "null", "nil", "missing", "unknown"]
 ).union(["-9", "-99", "-999"])
 """Texts by which files often say that a value is missing, in small letters."""
@@ -253,7 +253,7 @@ class ColumnReading:
         """Yields the complaint about one value that is not listed, and that many rows have."""
         ((value, rows),) = self.strange.values.most_common(1)
         if rows >= max(2.0, _BIASED * self.rows):
-            is_na = value.strip().casefold() in _NOT_THERE
+            is_na = value.strip().casefold() in NOT_THERE
             yield self._complaint(
                 f"of {self.rows:,} rows {rows / self.rows:.1%} have the same value, which is not listed and "
                 f"counts as {self.attribute.labels[cell]}",
@@ -266,7 +266,7 @@ class ColumnReading:
         """Returns the advice for values that are not understood, and count in a cell of their own or not."""
         attribute, strange = self.attribute, self.strange
         most = [text.strip().casefold() for text, _ in strange.values.most_common(_EXAMPLES)]
-        if most and _NOT_THERE.issuperset(most):
+        if most and NOT_THERE.issuperset(most):
             return _NA
         if isinstance(attribute, Date):
             if attribute.epoch is None and strange.all_fit(_A_NUMBER):

@@ -30,9 +30,10 @@ _WORDS: Final = {
     "boolean": "are neither true nor false",
     "date": "are not dates",
 }
-_BOOLEANS: Final = frozenset(
+BOOLEANS: Final = frozenset(
     ["0", "1", "false", "true", "no", "yes", "off", "on", "f", "t", "n", "y"]
 )
+"""The texts that say true or false, in small letters."""
 _DATE: Final = re.compile(
     r"(\d{4})-(\d\d)(?:-(\d\d)(?:[Tt ](\d\d)(?::(\d\d)(?::(\d\d)(?:[.,]\d{1,9})?)?)?"
     r"(?P<zone>[Zz]|(?P<sign>[+-])(?P<hours>\d\d)(?::?(?P<minutes>\d\d))?)?)?)?",
@@ -99,7 +100,7 @@ def unread_values(definition: Definition, body: Mapping[str, Any]) -> tuple[Unre
             value = given if isinstance(given, _PLAIN) else plain(given)
             if value is None or value != value:
                 continue
-            if missing and isinstance(value, _SCALARS) and _spelt(value).strip() in missing:
+            if missing and isinstance(value, _SCALARS) and spelt(value).strip() in missing:
                 continue
             values += rows
             if not (isinstance(value, str | int | float) and reads(value)):
@@ -127,15 +128,15 @@ def _reader(attribute: AttributeSpec) -> _Reads:
     """Returns what tells whether the worker can read a value that is there."""
     if attribute.type == "category":
         listed = frozenset(attribute.values)
-        return lambda value: _spelt(value) in listed
+        return lambda value: spelt(value) in listed
     if attribute.type == "number":
         return lambda value: _number(value) is not None
     if attribute.type == "boolean":
-        return lambda value: _spelt(value).lower() in _BOOLEANS
+        return lambda value: spelt(value).lower() in BOOLEANS
     return _date_reader(attribute)
 
 
-def _spelt(value: _Scalar) -> str:
+def spelt(value: _Scalar) -> str:
     """Returns the text that a value stands for: '7' for 7 and 7.0, 'true' for True."""
     if isinstance(value, str):
         return value
