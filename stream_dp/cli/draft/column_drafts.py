@@ -95,7 +95,8 @@ class ColumnDraft:
                 low, high = (number_text(float(kept[end])) for end in ("low", "high"))
                 return f"{said}; sums of {low} to {high}"
             case {"type": "date", "by": by, **more} if "from" in more:
-                return f"date by {by}, {more['from']} until {more['until']}"
+                until = f" until {more['until']}" if "until" in more else ""
+                return f"date by {by}, from {more['from']}{until}"
             case {"type": "date", "by": by}:
                 return f"date by {by}"
         return "boolean"
@@ -201,9 +202,8 @@ def _number(name: str, texts: Counter[str], decimal: str | None) -> _Guess | Non
         understood, numbers, rows = understood - int(rows[0]), numbers[1:], rows[1:]
     else:
         outlying = ()
-    written = int if whole else float
     attribute: dict[str, Any] = {"type": "number"}
-    attribute["edges"] = [written(edge) for edge in edges_of(numbers, rows, whole=whole)]
+    attribute["edges"] = [_written(edge) for edge in edges_of(numbers, rows, whole=whole)]
     if whole:
         attribute["integer"] = True
     low, high = number_text(float(numbers[0])), number_text(float(numbers[-1]))
@@ -211,12 +211,14 @@ def _number(name: str, texts: Counter[str], decimal: str | None) -> _Guess | Non
     if whole and are_apart(numbers, rows):
         why += ", and each has a bin"
     elif (kept := measure_of(numbers, rows, whole=whole)) is not None:
-        attribute["measure"] = {key: written(value) for key, value in kept.items()}
+        attribute["measure"] = {key: _written(value) for key, value in kept.items()}
     return _Guess(attribute, why, understood, outlying)
 
 
 def _otherwise_written(texts: Counter[str], decimal: str | None) -> _Guess | None:
     """Finds numbers with another decimal mark than the numbers of other columns."""
+    if numbers_of(texts, decimal)[1].sum() >= MOSTLY * texts.total():
+        return None
     for mark in {",", "."} - {decimal}:
         if numbers_of(texts, mark)[1].sum() >= MOSTLY * texts.total():
             why = f"its numbers need --decimal {mark}, and those of other columns do not: write them alike"
@@ -307,6 +309,11 @@ def _never_repeats(numbers: Any, rows: Any) -> bool:
 
 
 # ---------------------------------------------------------------- words
+
+
+def _written(number: float) -> float:
+    """Returns a number that JSON writes without a fraction of 0."""
+    return int(number) if number.is_integer() else number
 
 
 def _reading(text: str) -> tuple[float, str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -10,34 +12,77 @@ import click
 
 from stream_dp.attribute_dates import CYCLES, calendar_of
 from stream_dp.cli.draft.column_drafts import ColumnDraft
+from stream_dp.cli.draft.phase_drafts import drafted_phase
 from stream_dp.cli.files.definition_files import values_of
 from stream_dp.errors import InvalidInput
+from stream_dp.messages import DATASET_PATTERN
 
 _TYPES: Final = ("category", "number", "boolean", "date", "none")
+_SAID: Final = "as you said"
 _PERIODS: Final = ("year", "quarter", "month", "week", "day", "hour", *CYCLES)
 
 
-def asked_columns(known: Mapping[str, str], folder: Path, zone: str | None) -> list[ColumnDraft]:
+def asked_dataset() -> str:
+    """Asks for the name of the data set."""
+    return str(_ask("Name of the data set", value_proc=_checked(checked_name)))
+
+
+def checked_name(name: str) -> str:
+    """Checks the name of a data set.
+
+    Raises:
+        InvalidInput: No data set can have this name.
+    """
+    if re.fullmatch(DATASET_PATTERN, name) is None:
+        fix = "use small letters, digits, points, hyphens and underscores"
+        raise InvalidInput("dataset", f"{name} cannot be the name of a data set", fix)
+    return name
+
+
+def asked_key() -> str | None:
+    """Asks which column says whose row it is. None if each person has one row."""
+    question = "Column that says whose row it is, if somebody may have several rows"
+    return str(_ask(question, "", show_default=False)).strip() or None
+
+
+def asked_phase(zone: str | None, *, dated: bool) -> tuple[dict[str, Any], str]:
+    """Asks when phases open, and returns it as in a definition, with the reason.
+
+    Args:
+        zone: The time zone of periods. None is UTC.
+        dated: Whether a column says when rows were.
+    """
+    choice = click.Choice(("rows", "day", "week", "month"))
+    phase, _ = drafted_phase(0, Counter(), zone)
+    ends = _ask("A phase opens after enough rows, or a", "month" if dated else "rows", type=choice)
+    if ends != "rows":
+        phase = {"every": f"1 {ends}", "timezone": zone or "UTC", **phase}
+    return phase, _SAID
+
+
+def asked_columns(
+    known: Mapping[str, str], key: str | None, folder: Path, zone: str | None
+) -> list[ColumnDraft]:
     """Asks for columns: their names where none is known, their types, and what they tell apart.
 
     Args:
         known: The names of columns, with the types that they seem to have. Empty to ask for names.
+        key: The column that says whose row it is, which is no attribute.
         folder: The folder of the definition, where files of values are.
         zone: The time zone of dates. None is UTC.
     """
-    return [_asked(name, seems, folder, zone) for name, seems in known.items() or _names()]
+    columns = known.items() or _names({key})
+    return [_asked(name, seems, folder, zone) for name, seems in columns if name != key]
 
 
-def asked(question: str, default: Any = None, **how: Any) -> Any:
-    """Asks a question at the terminal, on the standard error."""
+def _ask(question: str, default: str | None = None, **how: Any) -> Any:
     return click.prompt(question, default=default, err=True, **how)
 
 
-def _names() -> Iterator[tuple[str, str]]:
+def _names(seen: set[str | None]) -> Iterator[tuple[str, str]]:
     """Asks for names until one is empty."""
     click.echo("Name the columns that people may ask about. An empty name ends the list.", err=True)
-    seen: set[str] = set()
-    while name := asked("Column", "", show_default=False).strip():
+    while name := _ask("Column", "", show_default=False).strip():
         if name in seen:
             click.echo(f"{name} is there already", err=True)
         else:
@@ -46,26 +91,28 @@ def _names() -> Iterator[tuple[str, str]]:
 
 
 def _asked(name: str, seems: str, folder: Path, zone: str | None) -> ColumnDraft:
-    kind = asked(f"Type of {name}", seems, type=click.Choice(_TYPES))
+    kind = _ask(f"Type of {name}", seems, type=click.Choice(_TYPES))
     if kind == "none":
-        return ColumnDraft(name, None, "as you said")
+        return ColumnDraft(name, None, _SAID)
     more: dict[str, Any] = {}
     if kind == "category":
         question = f"Values of {name}, with commas between them, or @FILE with one a line"
-        more["values"] = asked(question, value_proc=lambda text: _values(text, folder))
+        more["values"] = _ask(question, value_proc=lambda text: _values(text, folder))
     elif kind == "number":
-        more["edges"] = asked(f"Where bins of {name} meet, such as 18, 30, 65", value_proc=_edges)
+        more["edges"] = _ask(f"Where bins of {name} meet, such as 18, 30, 65", value_proc=_edges)
         if all(isinstance(edge, int) for edge in more["edges"]):
             more["integer"] = click.confirm("Are all of its numbers whole?", default=True, err=True)
     elif kind == "date":
-        more["by"] = by = asked("Known by", "month", type=click.Choice(_PERIODS))
+        more["by"] = by = _ask("Known by", "month", type=click.Choice(_PERIODS))
         if by not in CYCLES:
-            ask = f"The {by} with which the dates begin, by its first day"
-            more["from"] = asked(ask, value_proc=_checked(lambda text: calendar_of(by, text, None)))
+            begins = f"Where the first {by} begins, such as 2026-01-01"
+            more["from"] = _ask(
+                begins, value_proc=_checked(lambda text: calendar_of(by, text, None))
+            )
         if zone is not None:
             more["timezone"] = zone
     attribute = {"name": name, "type": kind, **more, "missing": True}
-    return ColumnDraft(name, attribute, "as you said")
+    return ColumnDraft(name, attribute, _SAID)
 
 
 def _checked(check: Callable[[str], object]) -> Callable[[str], str]:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from stream_dp.calendar_periods import zone_of
 from stream_dp.cli.files.reading_options import FileReading, reading_options
 from stream_dp.cli.shared_options import FILE
 from stream_dp.cli.terminal import is_attended, show, warn
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _PUBLIC: Final = "Are these rows public or made up? What a definition says is published."
 _SAY_WHICH: Final = (
-    "a definition is published, so say what these rows are: pass --public if they are public or made up. "
-    "Nobody is at a terminal to ask"
+    "a definition is published, so pass --public if these rows are public or made up, or --private if not: "
+    "nobody is at a terminal to say which"
 )
 _REVEALS: Final = (
     "these rows are private, and a definition is published. The values, edges, bounds and dates of this "
@@ -48,6 +48,14 @@ def _listed(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> di
     if len(files) < len(given) or not all(files) or Path() in files.values():
         raise click.BadParameter("write COLUMN=FILE once for a column, such as diagnosis=codes.txt")
     return files
+
+
+def _zone(_: click.Context, __: click.Parameter, name: str | None) -> str | None:
+    try:
+        zone_of(name)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return name
 
 
 @click.command("init")
@@ -78,7 +86,10 @@ def _listed(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> di
     help="Take the values of a column from a text file with one value a line. May be repeated.",
 )
 @click.option(
-    "--timezone", "zone", help="The time zone of dates, such as Europe/Berlin.  [default: UTC]"
+    "--timezone",
+    "zone",
+    callback=_zone,
+    help="The time zone of dates, such as Europe/Berlin.  [default: UTC]",
 )
 @reading_options(defined=False)
 def command(
@@ -109,11 +120,11 @@ def command(
             raise StreamDPError(_SAY_WHICH)
         public = click.confirm(_PUBLIC, err=True)
         public = public or None
-    from stream_dp.cli.draft.draft_dialogue import asked
+    from stream_dp.cli.draft.draft_dialogue import asked_dataset, checked_name
     from stream_dp.cli.files.definition_files import definition_in
     from stream_dp.profiles.builder import universe_of
 
-    name = dataset or (asked("Name of the data set") if file is None else _name_of(file))
+    name = checked_name(dataset) if dataset else _name_of(file) if file else asked_dataset()
     out = out or Path(f"{name}.json")
     if out.exists():
         raise InvalidInput(
@@ -127,8 +138,8 @@ def command(
         draft = _of_answers(name, file, out, key, zone, reading)
     text = draft.text()
     universe_of(definition_in(json.loads(text), out))
-    out.write_text(text, encoding="utf-8")
     show(draft.table())
+    out.write_text(text, encoding="utf-8")
     _say_next(draft, file, out, reading, public=bool(public))
 
 
@@ -198,8 +209,7 @@ def _of_answers(
     """Drafts a definition from what the owner says at the terminal."""
     from stream_dp.cli.draft.column_drafts import drafted
     from stream_dp.cli.draft.definition_drafts import DefinitionDraft, usable
-    from stream_dp.cli.draft.draft_dialogue import asked, asked_columns
-    from stream_dp.cli.draft.phase_drafts import drafted_phase
+    from stream_dp.cli.draft.draft_dialogue import asked_columns, asked_key, asked_phase
     from stream_dp.cli.draft.sample_columns import sampled
 
     known: dict[str, str] = {}
@@ -209,11 +219,10 @@ def _of_answers(
         for column in sample.columns:
             found = drafted(column, sample.decimal, zone, _VALUES_BYTES).attribute
             known[column.name] = "none" if found is None else found["type"]
-    key = key or asked("Column that says whose row it is, if somebody may have several", "") or None
-    columns = asked_columns(
-        {name: seems for name, seems in known.items() if name != key}, out.parent, zone
-    )
-    draft = DefinitionDraft(name, usable(columns), *drafted_phase(0, Counter(), zone), key)
+    key = key or asked_key()
+    columns = usable(asked_columns(known, key, out.parent, zone))
+    phase, why = asked_phase(zone, dated=reading.time_column is not None)
+    draft = DefinitionDraft(name, columns, phase, why, key)
     if not draft.attributes:
         raise StreamDPError("nothing was written: a definition needs at least one column")
     return draft

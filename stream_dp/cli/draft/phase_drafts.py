@@ -50,8 +50,7 @@ def drafted_phase(rows: int, days: Counter[int], zone: str | None) -> tuple[dict
 
 def phases_of_a_year(phase: Mapping[str, Any]) -> int:
     """Returns for how many phases persons are protected: those of a year, or 12."""
-    unit = Length.read(phase.get("every", "1 month")).unit
-    return _LENGTHS[unit]
+    return _LENGTHS[Length.read(phase.get("every", "1 month")).unit]
 
 
 def _periods(days: Counter[int], length: Length) -> Counter[int]:
@@ -63,10 +62,10 @@ def _periods(days: Counter[int], length: Length) -> Counter[int]:
 
 
 def _middle(periods: Counter[int]) -> int:
-    return int(statistics.median_low(periods.values()))
+    return statistics.median_low(periods.values())
 
 
 def _two_digits(number: int) -> int:
     """Rounds a number down to two digits."""
-    step = 10 ** max(0, int(math.log10(max(1, number))) - 1)
+    step = int(10 ** max(0, int(math.log10(max(1, number))) - 1))
     return max(1, number // step * step)
