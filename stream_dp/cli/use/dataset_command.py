@@ -124,7 +124,7 @@ def check(
         with busy("Reading the definition"), connection.client() as client:
             universe = universe_of(read := client.definition(source.dataset))
     if source is not None:
-        check_source(connection, source, read, records)
+        check_source(connection, source, read, records, created=definition is None)
     elif file is not None:
         check_file(RowFile(file, read, _CHECKED_ROWS, reading), read, universe)
     else:
