@@ -6,7 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,8 @@ AGES = [min(90, max(17, int(MANY.gauss(40, 13)))) for _ in range(5_000)]
         ([7.0, 8.0, None] * 9, {"type": "number", "edges": [7, 8, 9], "integer": True, "missing": True}),
         (["5", "6", "-999"] * 9,
          {"type": "number", "edges": [5, 6, 7], "integer": True, "missing": True, "na": ["-999"]}),
-        (["2026-03"] * 9 + ["2027-04"], {"type": "date", "by": "month", "from": "2026-01-01",
-                                         "until": "2028-01-01"}),
+        (["2026-03"] * 9 + ["2027-04"],
+         {"type": "date", "by": "month", "from": "2026-01-01", "until": "2028-01-01"}),
         (["2026-03-02", "2026-04-30"],
          {"type": "date", "by": "day", "from": "2026-03-01", "until": "2026-05-01"}),
         (["2026-03-02T10:00", "2026-03-03 11:30"],
@@ -83,8 +83,8 @@ def test_the_type_of_a_column_follows_from_its_values(values: list[Any], drafted
          "nearly all of its values differ; if it says whose row it is, pass --key 'my id'"),
         (range(1, 200), "row", "nearly all of its values differ; if it says whose row it is, pass --key row"),
         ([n // 2 for n in range(400)], "customer_id",
-         "it has 200 values, of 2 rows each; if it says whose row it is, pass --key customer_id; to list "
-         "values, pass --values customer_id=FILE"),
+         ("it has 200 values, of 2 rows each; if it says whose row it is, pass --key customer_id; to list "
+          "values, pass --values customer_id=FILE")),
         (["31.03.2026", "1/2/26"], "x", "its dates are not as in ISO 8601, such as 2026-03-14: convert them"),
         (["1.234,50", "7,5"], "x",
          "its numbers need --decimal ,, and those of other columns do not: write them alike"),
@@ -111,9 +111,9 @@ def test_of_many_codes_the_most_common_that_fit_are_listed() -> None:
 @pytest.mark.parametrize(
     ("values", "whole", "edges", "measure"),
     [
-        (AGES, True, [20, 25, 30, 35, 40, 45, 50, 60], (1, 10, 80)),
+        (AGES, True, [20, 30, 35, 40, 45, 50, 60], (1, 10, 80)),
         ([0] * 92 + [1_000, 2_000, 2_500, 4_000, 5_000, 9_000, 11_000, 30_000], True,
-         [0, 1, 2_000, 5_000, 10_000], (1, 0, 30_000)),
+         [0, 1, 2_000, 5_000, 20_000], (1, 0, 30_000)),
         ([1.25, 2.5] * 5, False, [2.0, 2.5], (0.01, 1.2, 2.6)),
         ([3.5] * 9, False, [3.5], None),
         ([3] * 9, True, [3, 4], None),
@@ -144,9 +144,9 @@ def test_edges_split_the_rows_about_evenly(scale: float) -> None:
 
 def days_of(months: Iterable[int], a_day: int) -> Counter[int]:
     """Rows on each of 28 days of months of 2026."""
-    first = datetime(1970, 1, 1)
+    first = date(1970, 1, 1)
     return Counter(
-        {(datetime(2026, m, day) - first).days: a_day for m in months for day in range(1, 29)}
+        {(date(2026, m, day) - first).days: a_day for m in months for day in range(1, 29)}
     )
 
 
@@ -158,7 +158,7 @@ def days_of(months: Iterable[int], a_day: int) -> Counter[int]:
         (48_842, Counter(), {"min_rows": 48_842}),
         (2_500_001, Counter(), {"min_rows": 833_333}),
         (100_000, days_of(range(1, 5), 1_000), {"every": "1 month", "timezone": "UTC", "min_rows": 28_000}),
-        (100_000, days_of(range(1, 5), 3_000), {"every": "1 week", "timezone": "UTC", "min_rows": 15_000}),
+        (100_000, days_of(range(1, 5), 3_000), {"every": "1 week", "timezone": "UTC", "min_rows": 12_000}),
         (100_000, days_of([3], 70_000), {"every": "1 day", "timezone": "UTC", "min_rows": 70_000}),
         (28, days_of([3], 1), {"every": "1 month", "timezone": "UTC", "min_rows": 20_000}),
     ],
@@ -174,12 +174,12 @@ def test_phases_have_the_rows_of_a_file_or_of_a_usual_period(
 
 def stays(folder: Path, rows: int = 3_000, mark: str = ",") -> Path:
     """A file of stays in hospitals."""
-    chance, at = random.Random(3), datetime(2026, 1, 1)
+    chance, at = random.Random(3), datetime(2026, 1, 1)  # noqa: DTZ001
     lines = ["patient,ward,admitted,age,urgent,code,empty,count".replace(",", mark)]
     for row in range(rows):
         at += timedelta(hours=1)
         fields = (
-            f"p-{chance.randrange(1_000)}", chance.choice(["ICU", "Surgery"]), at.isoformat(timespec="minutes"),
+            f"p-{chance.randrange(1_000)}", chance.choice(["ICU", "Surgery"]), f"{at:%Y-%m-%dT%H:%M}",
             "?" if row % 50 == 0 else chance.randrange(18, 90), chance.choice(["yes", "no"]),
             f"C{chance.randrange(120):03}", "", chance.randrange(4),
         )  # fmt: skip
@@ -202,7 +202,7 @@ def test_a_draft_is_accepted_by_the_check_that_it_names(
     assert read["attributes"] == [
         {"name": "ward", "type": "category", "values": ["ICU", "Surgery"]},
         {"name": "admitted", "type": "date", "by": "weekday", "timezone": "Europe/Berlin"},
-        {"name": "age", "type": "number", "edges": [20, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75, 80, 85],
+        {"name": "age", "type": "number", "edges": [20, 30, 40, 50, 60, 70, 80, 85],
          "integer": True, "measure": {"unit": 1, "low": 10, "high": 90}, "missing": True, "na": ["?"]},
         {"name": "urgent", "type": "boolean"},
         {"name": "code", "type": "category", "values": "@codes.txt"},
@@ -210,7 +210,7 @@ def test_a_draft_is_accepted_by_the_check_that_it_names(
     ]  # fmt: skip
     unit = {"key": "patient", "rows_per_phase": 1, "phases": 12}
     assert read["privacy"] == {"epsilon": 1.0, "delta": 1e-9, "unit": unit}
-    assert read["phase"] == {"every": "1 month", "timezone": "Europe/Berlin", "min_rows": 740}
+    assert read["phase"] == {"every": "1 month", "timezone": "Europe/Berlin", "min_rows": 670}
     check = (
         "dataset check stays.json stays.csv --public --column n_count=count --time-column admitted"
     )
@@ -221,11 +221,13 @@ def test_a_draft_is_accepted_by_the_check_that_it_names(
         "      stream-dp ingest stays.csv --column n_count=count --time-column admitted",
     ]
     (left_out,) = (line for line in said if line.startswith("empty"))
-    assert left_out.split("  ", 1)[1].split() == "left out it holds no values".split()
+    assert left_out.split("  ", 1)[1].split() == ["left", "out", "it", "holds", "no", "values"]
     checked = run(*check.split())
     assert checked.code == 0
     assert checked.out.startswith("stays.json is valid")
-    assert len(read_definition(tmp_path / "stays.json").attributes[4].values) == 110
+    code = read_definition(tmp_path / "stays.json").attributes[4]
+    assert code.type == "category"
+    assert code.values[-1] == "C109"
 
 
 @pytest.mark.parametrize("form", ["csv", "semicolons", "ndjson", "parquet"])
@@ -292,7 +294,7 @@ def test_a_draft_that_cannot_be_made_leaves_no_file(
     ("text", "said"),
     [
         ("a,b\n", "stays.csv holds no rows"),
-        ("id,note\n" + "".join(f"{n},\n" for n in range(1, 99)), "no column can be asked about (id: nearly all"),
+        ("id,note\n" + "".join(f"{n},\n" for n in range(1, 99)), "no column can be asked about (id: "),
         ("1,2,3,x\n4,5,6,y\n", "line 1: most names in it are numbers; write a first line that names"),
     ],
 )  # fmt: skip

@@ -74,8 +74,8 @@ def test_values_that_cannot_be_read_are_counted_by_column() -> None:
         "1 of 3 values of smoker are neither true nor false",
         "1 of 3 values of month are not dates",
     ]
-    columns["city"] = ["bonn"] * 3 + ["Bonn", *"abcdef", 7.0, "b"]
-    assert unread_values(DEFINITION, {"columns": columns})[0].most == (
+    cities: list[Any] = ["bonn", "bonn", "bonn", "Bonn", *"abcdef", 7.0, "b"]
+    assert unread_values(DEFINITION, {"columns": {**columns, "city": cities}})[0].most == (
         ("bonn", 3), ("b", 2), ("a", 1), ("c", 1), ("d", 1)
     )  # fmt: skip
     assert unread_values(DEFINITION, {"columns": {name: [None] for name in NAMES}}) == ()

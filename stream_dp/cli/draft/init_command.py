@@ -170,6 +170,8 @@ def _of_rows(
     from stream_dp.cli.files.definition_files import values_of
 
     sample = sampled(file, reading, zone)
+    if not sample.rows:
+        raise StreamDPError(f"{file.name} holds no rows")
     names, time = [column.name for column in sample.columns], reading.time_column
     for option, given in [("--key", key), *(("--values", column) for column in listed)]:
         if given is not None and given not in names:

@@ -30,10 +30,10 @@ def drafted_phase(rows: int, days: Counter[int], zone: str | None) -> tuple[dict
         days: Days since 1970 -> rows. Empty if phases do not follow the calendar.
         zone: The time zone of the days. None is UTC.
     """
+    few = f"{many(rows, 'row')} cannot say how many you will send" if rows < _A_TABLE else ""
     if not days:
-        if rows < _A_TABLE:
-            few = f"{many(rows, 'row')} cannot say how many you will send"
-            return {"min_rows": _ENOUGH}, few if rows else "for a table that you send once"
+        if few:
+            return {"min_rows": _ENOUGH}, few
         phases = -(-rows // _MOST)
         return {"min_rows": rows // phases}, f"the file has {many(rows, 'row')}"
     unit, periods = next(
@@ -45,7 +45,7 @@ def drafted_phase(rows: int, days: Counter[int], zone: str | None) -> tuple[dict
     least = min(list(periods.values())[1:-1] or [usual])
     n_rows = _two_digits(max(least, usual // 2)) if rows >= _A_TABLE else _ENOUGH
     phase = {"every": f"1 {unit}", "timezone": zone or "UTC", "min_rows": n_rows}
-    return phase, f"the file has {many(len(periods), unit)} of usually {many(usual, 'row')}"
+    return phase, few or f"the file has {many(len(periods), unit)} of usually {many(usual, 'row')}"
 
 
 def phases_of_a_year(phase: Mapping[str, Any]) -> int:
