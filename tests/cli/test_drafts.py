@@ -449,7 +449,7 @@ def test_the_values_of_a_category_may_be_in_a_file(tmp_path: Path) -> None:
         (b"A", "@codes.csv", "codes.csv is a table; write a text file with one value a line"),
         (b"A", "@../codes.txt", "../codes.txt is not in the folder of the definition; move the file there"),
         (b"A", "@/etc/hosts", "/etc/hosts is not in the folder of the definition"),
-        (b"A", "codes.txt", 'it is neither a list nor the name of a file; write a list, or a name such as'),
+        (b"A", "codes.txt", "it must be a list"),
         ("".join(f"{n:064}\n" for n in range(4_200)).encode(), "@codes.txt",
          "with all of its values it has more than 262,144 bytes; list fewer values"),
     ],

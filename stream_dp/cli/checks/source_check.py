@@ -61,7 +61,7 @@ def check_source(
         warn(complaint)
     warn_of([*survey.complaints(), *survey.proposals()])
     for words in survey.unlisted(definition.dataset if created else None).values():
-        warn(words)
+        click.echo(words)
     if (found := describe_source(connection.broker, source.topic)) is None:
         return
     said = dated_by_producers(source.topic, found)

@@ -67,7 +67,7 @@ def asked_columns(
 
     Args:
         known: The names of columns, with the types that they seem to have. Empty to ask for names.
-        key: The column that says whose row it is, which is no attribute.
+        key: The column that says whose row it is. It is not asked about.
         folder: The folder of the definition, where files of values are.
         zone: The time zone of dates. None is UTC.
     """

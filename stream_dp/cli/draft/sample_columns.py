@@ -18,7 +18,7 @@ from stream_dp.cli.files.row_files import pointed
 from stream_dp.cli.files.rows_by_period import periods_of
 from stream_dp.cli.text.progress_bar import bar
 from stream_dp.client.kafka.topic_documents import plain
-from stream_dp.client.rows.unread_values import spelt
+from stream_dp.client.rows.unread_values import value_text
 from stream_dp.errors import InvalidInput
 
 _AT_ONCE: Final = 10_000
@@ -34,7 +34,7 @@ class ColumnSample:
     Attributes:
         name: The name of the column in the file.
         rows: The rows that were examined.
-        texts: The values as texts, with the number of rows that have each. An empty text is no value.
+        texts: The values as texts, with the number of rows that have each. Empty ones are left out.
         nested: The rows with a list or an object.
     """
 
@@ -168,4 +168,4 @@ def _text_of(value: object) -> str | None:
         return None
     if not isinstance(value, str | int | float):
         value = plain(value)
-    return spelt(value) if isinstance(value, str | int | float) else str(value)
+    return value_text(value) if isinstance(value, str | int | float) else str(value)

@@ -43,7 +43,8 @@ def definition_in(document: dict[str, Any], file: Path) -> Definition:
 def _with_values(attribute: object, field: str, folder: Path) -> object:
     """Puts a list of values in place of the name of the file that has them."""
     if isinstance(attribute, dict) and isinstance(given := attribute.get("values"), str):
-        return {**attribute, "values": values_of(given, field, folder)}
+        values = values_of(given, field, folder) if given.startswith("@") else given
+        return {**attribute, "values": values}
     return attribute
 
 
@@ -62,9 +63,6 @@ def values_of(given: str, field: str, folder: Path) -> list[str]:
             line.
     """
     name = Path(given.removeprefix("@"))
-    if name == Path(given):
-        problem = "it is neither a list nor the name of a file"
-        raise InvalidInput(field, problem, 'write a list, or a name such as "@codes.txt"')
     # The values are published, so a definition from elsewhere must not name any file of this machine.
     if name.is_absolute() or ".." in name.parts:
         problem = f"{name} is not in the folder of the definition"

@@ -455,13 +455,11 @@ class Survey:
     def unlisted(self, dataset: str | None) -> dict[str, str]:
         """Returns what is said of values that many rows have and that are not listed, by their attributes.
 
-        It shows values, so it is empty if stderr is not a terminal but perhaps a log.
+        It names values, so it is for the holder of the rows and for no log.
 
         Args:
             dataset: The data set that lists values. None if its definition can still be changed.
         """
-        if not sys.stderr.isatty():
-            return {}
         said = ((name, one.unlisted(dataset)) for name, one in self.readings.items())
         return {name: words for name, words in said if words is not None}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -114,7 +115,8 @@ def command(
         ids = str(prefix) if digest is None else digest.prefix()
         with busy("Checking which rows were counted before"):
             done = _counted_before(client, name, ids)
-        unlisted = survey.unlisted(name)
+        # They name values, and stderr may be a log.
+        unlisted = survey.unlisted(name) if sys.stderr.isatty() else {}
         tell_unread(survey, but=unlisted)
         if done < total:
             _confirm_misread(survey, accepted)

@@ -106,13 +106,13 @@ def unread_values(definition: Definition, body: Mapping[str, Any]) -> tuple[Unre
             value = given if isinstance(given, _PLAIN) else plain(given)
             if value is None or value != value:
                 continue
-            if missing and isinstance(value, _SCALARS) and spelt(value).strip() in missing:
+            if missing and isinstance(value, _SCALARS) and value_text(value).strip() in missing:
                 continue
             values += rows
             if not isinstance(value, str | int | float):
                 unread[""] += rows
             elif not reads(value):
-                unread[spelt(value)] += rows
+                unread[value_text(value)] += rows
         if unread:
             most = tuple(unread.most_common(MOST_SHOWN))
             found.append(Unread(attribute.name, attribute.type, unread.total(), values, most))
@@ -137,15 +137,15 @@ def _reader(attribute: AttributeSpec) -> _Reads:
     """Returns what tells whether the worker can read a value that is there."""
     if attribute.type == "category":
         listed = frozenset(attribute.values)
-        return lambda value: spelt(value) in listed
+        return lambda value: value_text(value) in listed
     if attribute.type == "number":
         return lambda value: _number(value) is not None
     if attribute.type == "boolean":
-        return lambda value: spelt(value).lower() in BOOLEANS
+        return lambda value: value_text(value).lower() in BOOLEANS
     return _date_reader(attribute)
 
 
-def spelt(value: _Scalar) -> str:
+def value_text(value: _Scalar) -> str:
     """Returns the text that a value stands for: '7' for 7 and 7.0, 'true' for True."""
     if isinstance(value, str):
         return value
