@@ -411,6 +411,15 @@ def test_of_rows_that_are_not_public_only_names_and_types_are_taken(
     assert json.loads(text)["attributes"][1]["edges"] == [40]
 
 
+def test_values_in_files_are_for_drafts_from_rows(
+    answering: Callable[..., Ended], tmp_path: Path
+) -> None:
+    ended = answering(["n"], "init", stays(tmp_path), "--values", "code=codes.txt")
+    assert (ended.code, "--values needs --public or --private" in ended.err) == (2, True)
+    ended = answering([], "init", "--values", "code=codes.txt")
+    assert (ended.code, "--values, --public and --private need FILE" in ended.err) == (2, True)
+
+
 def test_without_a_file_and_a_terminal_it_says_what_to_pass(run: Run) -> None:
     assert "pass a file of rows that are public or made up" in run("dataset", "init").err
 

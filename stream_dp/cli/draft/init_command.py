@@ -118,8 +118,10 @@ def command(
     elif public is None:
         if not is_attended():
             raise StreamDPError(_SAY_WHICH)
-        public = click.confirm(_PUBLIC, err=True)
-        public = public or None
+        # Rows that are not public are read only if their owner passes --private.
+        public = click.confirm(_PUBLIC, err=True) or None
+        if listed and public is None:
+            raise click.UsageError("--values needs --public or --private.")
     from stream_dp.cli.draft.draft_dialogue import asked_dataset, checked_name
     from stream_dp.cli.files.definition_files import definition_in
     from stream_dp.profiles.builder import universe_of
