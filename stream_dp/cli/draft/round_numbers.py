@@ -144,7 +144,7 @@ def _step(width: float) -> Decimal:
 
     Example:
         >>> _step(59.0 / 5), _step(0.4)
-        (Decimal('1E+1'), Decimal('0.2'))
+        (Decimal('10'), Decimal('0.2'))
     """
     power = Decimal(10) ** Decimal(width).adjusted()
     return next(times * power for times in (5, 2, 1) if times * power <= Decimal(width))
