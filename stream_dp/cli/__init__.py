@@ -22,7 +22,7 @@ GROUPS = {
         "up": "Start Kafka, Valkey and a worker on this machine.",
         "down": "Stop what `up` started.",
         "advise": "Recommend a mechanism for a number of queries.",
-        "dataset": "Check, create, show, list, change and retire data sets.",
+        "dataset": "Draft, check, create, show, list, change and retire data sets.",
         "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
         "phase": "Open a phase of the rows that wait.",
         "ask": "Ask a query in SQL, or ask what it would cost.",

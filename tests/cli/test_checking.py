@@ -79,9 +79,8 @@ def test_what_a_definition_expects_is_not_complained_of(attribute: Any, column: 
          ["ja", "nein"], True),
         (PAID, ["yes"] * 95 + ["ja"] * 5, "of 10,000 rows 5.0% are neither true nor false and count as false",
          ["ja"], False),
-        (DAY, ["2026-11-01"] * 19 + ["2026-11-03"],
-         "of 2,000 rows 5.0% have the same value, which is not listed and counts as other",
-         ["2026-11-03"], False),
+        (DAY, ["2026-11-01"] * 19 + ["?"],
+         "of 2,000 rows 5.0% have the same value, which is not listed and counts as other", ["?"], False),
         (GAIN, ["0"] * 92 + [20_000] * 8,
          "100.0% of its 800 numbers other than 0 are >= 10000, in an end bin", ["20000"], True),
         (AMOUNT, ["1.234", "12.500", "30", "60"],
@@ -115,7 +114,6 @@ def test_a_column_that_is_probably_misread_is_told_with_what_to_look_at(
     [
         (AMOUNT, [10, 60, 30, None], 'a definition with "missing": true distinguishes them'),
         (PAID, ["yes"] * 95 + ["ja"] * 5, 'or add "missing": true to the definition to count them apart'),
-        (DAY, ["2026-11-01"] * 19 + ["2026-11-03"], "list it in a definition, if it is a value of its own"),
         (DAY, ["2026-11-01"] * 19 + ["?"], '"na": [...] says so'),
         (AMOUNT, [30, 60, 10, "n/a"], '"na": [...] says so'),
         (MONTH, ["14.03.2026", "2026-03-14"], "2026-03-14 or 2026-03-14T10:00+01:00"),
@@ -217,8 +215,46 @@ def test_each_column_with_values_that_cannot_be_read_has_a_line(
         "1 of 999 values of day are not listed and count as other",
         "1 of 999 values of month are not dates and count as missing",
     ]
+    tell_unread(found, but={"amount", "paid", "day"})
+    assert (
+        capsys.readouterr().err == "1 of 999 values of month are not dates and count as missing\n"
+    )
     (few,) = found.complaints()
     assert (few.attribute, few.asks) == ("amount", False)
+
+
+NEW_WARDS = ["Surgery"] * 90 + ["Oncology 2"] * 6 + ["Ward x"] * 3 + ["?"]
+
+
+@pytest.mark.parametrize(
+    ("column", "dataset", "said"),
+    [
+        (NEW_WARDS, "stays",
+         ("1,000 of 10,000 rows have a ward that is not listed, and count as other: Oncology 2 (600), "
+          "Ward x (300), ...; if everybody may know them, add them with:\n"
+          "stream-dp schema add-value stays ward 'Oncology 2' 'Ward x'")),
+        (NEW_WARDS, None,
+         ("1,000 of 10,000 rows have a ward that is not listed, and count as other: Oncology 2 (600), "
+          "Ward x (300), ...; list them in the definition if everybody may know them")),
+        (["Surgery"] * 300 + ["Oncology-2"], "stays", None),  # too few rows to matter
+        (["Surgery"] * 9 + ["?"], "stays", None),  # which says that it is missing
+        (["Surgery"] * 9 + [None], "stays", None),
+    ],
+)  # fmt: skip
+def test_values_that_are_not_listed_are_named_to_their_owner(
+    column: list[Any], dataset: str | None, said: str | None
+) -> None:
+    found = Survey(Universe((Category("ward", ("Surgery", "ICU")),)))
+    part = {"ward": column * 100}
+    found.take(part, part)
+    assert found.unlisted(dataset) == ({} if said is None else {"ward": said})
+
+
+def test_values_that_differ_in_each_row_are_not_worth_listing() -> None:
+    found = Survey(Universe((Category("ward", ("Surgery", "ICU")),)))
+    part = {"ward": ["Surgery"] * 90 + [f"bed {n}" for n in range(10)]}
+    found.take(part, part)
+    assert found.unlisted("stays") == {}
 
 
 @pytest.mark.parametrize(

@@ -74,16 +74,21 @@ def test_values_that_cannot_be_read_are_counted_by_column() -> None:
         "1 of 3 values of smoker are neither true nor false",
         "1 of 3 values of month are not dates",
     ]
+    cities: list[Any] = ["bonn", "bonn", "bonn", "Bonn", *"abcdef", 7.0, "b"]
+    assert unread_values(DEFINITION, {"columns": {**columns, "city": cities}})[0].most == (
+        ("bonn", 3), ("b", 2), ("a", 1), ("c", 1), ("d", 1)
+    )  # fmt: skip
     assert unread_values(DEFINITION, {"columns": {name: [None] for name in NAMES}}) == ()
 
 
 def test_the_counts_are_in_no_repr_and_no_message() -> None:
-    unread = Unread("age", "number", 1234, 5678)
+    unread = Unread("age", "number", 1234, 5678, (("forty-two", 1234),))
     sent = Sent(dataset="people", event="batch_accepted", unread=(unread,))
     assert sent.unread == (unread,)
     shown = f"{sent!r} {sent} {unread!r} {sent.model_dump_json()} {sent.model_dump()}"
     assert "1234" not in shown
     assert "5678" not in shown
+    assert "forty-two" not in shown
 
 
 def test_all_forms_of_a_batch_are_counted_alike() -> None:

@@ -30,6 +30,8 @@ def check_file(rows: RowFile, definition: Definition, universe: Universe) -> Non
     )
     show(reading_table(survey))
     warn_of([*survey.complaints(), *survey.proposals()])
+    for words in survey.unlisted(None).values():
+        click.echo(words)
     _warn_of_waiting(definition, survey.rows)
     _warn_of_small_periods(definition, rows.periods)
     if (census := persons.census()) is not None:

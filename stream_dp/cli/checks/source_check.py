@@ -29,7 +29,12 @@ _EVENTS: Final = 10_000
 
 
 def check_source(
-    connection: GivenServers, source: TopicSource, definition: Definition, most: int
+    connection: GivenServers,
+    source: TopicSource,
+    definition: Definition,
+    most: int,
+    *,
+    created: bool,
 ) -> None:
     """Shows how the newest records of a source's topic would be counted. Nothing is sent.
 
@@ -40,6 +45,7 @@ def check_source(
         source: The source.
         definition: The definition.
         most: The largest number of records to read.
+        created: Whether the definition is that of a data set, and no file that can still be changed.
 
     Raises:
         InvalidInput: The source belongs to another data set, or the topic holds no records.
@@ -54,6 +60,8 @@ def check_source(
     for complaint in forms.complaints():
         warn(complaint)
     warn_of([*survey.complaints(), *survey.proposals()])
+    for words in survey.unlisted(definition.dataset if created else None).values():
+        click.echo(words)
     if (found := describe_source(connection.broker, source.topic)) is None:
         return
     said = dated_by_producers(source.topic, found)

@@ -10,7 +10,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
@@ -19,6 +19,7 @@ from stream_dp.client.rows.frames import arrow_values
 from stream_dp.errors import InvalidInput
 
 Columns: TypeAlias = dict[str, list[Any]]
+_Reader: TypeAlias = Callable[[int], Iterator[tuple[Columns, int]]]
 
 _UTF16_MARKS: Final = ("\udcff\udcfe", "\udcfe\udcff")
 """The byte order marks, as they are read in another encoding."""
@@ -27,6 +28,9 @@ _END_OF_FILE: Final = "\x1a"
 """Ctrl-Z, with which DOS ends a file of text."""
 _BLANKS: Final = f" \t\r\n\ufeff{_END_OF_FILE}"
 _EXCELS_LINE: Final = re.compile(r'"?sep=."?\s*', re.IGNORECASE)
+_MARKS: Final = ",;\t|"
+_NAMING_ROWS: Final = 1_000
+"""The first rows of NDJSON, whose keys are the names of the columns."""
 _LONGEST_CELL: Final = 1 << 27
 """The most characters of a cell of CSV. It bounds the memory that an unclosed quote takes."""
 
@@ -63,10 +67,10 @@ class FileColumns:
         suffixes = [suffix.lower() for suffix in file.suffixes]
         self._zipped = suffixes[-1:] == [".gz"]
         (kind,) = (suffixes[:-1] if self._zipped else suffixes)[-1:] or [""]
-        readers: dict[str, Callable[[int], Iterator[tuple[Columns, int]]]] = {
-            **dict.fromkeys((".csv", ".tsv"), self._csv),
-            **dict.fromkeys((".ndjson", ".jsonl"), self._ndjson),
-            ".parquet": self._parquet,
+        readers: dict[str, tuple[_Reader, Callable[[], list[str]]]] = {
+            **dict.fromkeys((".csv", ".tsv"), (self._csv, self._csv_names)),
+            **dict.fromkeys((".ndjson", ".jsonl"), (self._ndjson, self._ndjson_names)),
+            ".parquet": (self._parquet, self._parquet_names),
         }
         if kind not in readers:
             raise InvalidInput(
@@ -74,7 +78,7 @@ class FileColumns:
                 "the ending of its name is not a known format",
                 "send .csv, .tsv, .ndjson (or .jsonl), each also with .gz, or .parquet",
             )
-        self._read = readers[kind]
+        self._read, self._names = readers[kind]
 
     def read(self, n_rows: int) -> Iterator[tuple[Columns, int]]:
         """Yields the columns, some rows at a time, and the number of bytes that were read so far.
@@ -87,6 +91,16 @@ class FileColumns:
         """
         self.left_out = 0
         return self._read(n_rows)
+
+    def names(self) -> list[str]:
+        """Returns the names of all columns, in the order of the file.
+
+        Of NDJSON these are the keys of the first rows.
+
+        Raises:
+            InvalidInput: The file cannot be read, or its first line names no columns.
+        """
+        return self._names()
 
     def leave_out(self, rows: int, where: str, problem: str, fix: str) -> None:
         """Counts rows that cannot be read.
@@ -154,6 +168,17 @@ class FileColumns:
         with self._open() as (lines, raw):
             yield from self._in_columns(self._csv_rows(lines), n_rows, raw)
 
+    def _csv_names(self) -> list[str]:
+        with self._open() as (lines, _):
+            mark = self._mark(first := next(lines, ""))
+            found = csv.reader(itertools.chain([first], lines), delimiter=mark)
+            names = [name.strip() for name in next(found)]
+        if 2 * sum(map(_is_number, names)) > len(names):
+            # It is a row, which must not be shown.
+            fix = "write a first line that names the columns"
+            raise InvalidInput(f"{self._file.name} line 1", "most names in it are numbers", fix)
+        return names
+
     def _csv_rows(self, lines: Iterator[str]) -> Iterator[list[str | None]]:
         """Reads the rows. A blank line is a row of a file of one column, and none of a wider file."""
         begins = 1
@@ -207,7 +232,8 @@ class FileColumns:
         if _EXCELS_LINE.fullmatch(first):
             problem = "it tells Excel the separator, and does not name the columns"
             raise InvalidInput(f"{self._file.name} line 1", problem, "delete this line")
-        return mark_of(first, self._wanted.values())
+        wanted = self._wanted.values()
+        return mark_of(first, wanted) if wanted else _widest_mark(first)
 
     def _check_header(self, header: Sequence[str], *, may_be_a_row: bool = False) -> None:
         in_file, line = self._wanted.values(), f"{self._file.name} line 1"
@@ -254,6 +280,15 @@ class FileColumns:
                     )
                 yield columns, read_bytes
 
+    def _ndjson_names(self) -> list[str]:
+        seen: dict[str, None] = {}
+        with self._open() as (lines, _):
+            for line in itertools.islice(lines, _NAMING_ROWS):
+                with suppress(ValueError, RecursionError):
+                    row = json.loads(line)
+                    seen.update(dict.fromkeys(row if isinstance(row, dict) else ()))
+        return [*seen]
+
     def _objects(self, lines: Iterator[str], seen: set[str]) -> Iterator[list[Any]]:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -272,17 +307,31 @@ class FileColumns:
 
     # ---------------------------------------------------------------- Parquet
 
-    def _parquet(self, n_rows: int) -> Iterator[tuple[Columns, int]]:
+    @contextmanager
+    def _parquet_file(self) -> Iterator[Any]:
         try:
             import pyarrow as pa
             import pyarrow.parquet as pq
         except ImportError:
             fix = "pip install 'stream-dp[arrow]'"
             raise InvalidInput(self._file.name, "Parquet needs pyarrow", fix) from None
-        size, done = self._file.stat().st_size, 0
         try:
             # Instants of the old type INT96 would leave the range of nanoseconds, and come back within it.
-            table = pq.ParquetFile(self._file, coerce_int96_timestamp_unit="us")
+            yield pq.ParquetFile(self._file, coerce_int96_timestamp_unit="us")
+        except (pa.ArrowException, OSError):
+            raise InvalidInput(
+                self._file.name,
+                "it is not a Parquet file that pyarrow can read",
+                "write it with pandas or pyarrow",
+            ) from None
+
+    def _parquet_names(self) -> list[str]:
+        with self._parquet_file() as table:
+            return [*table.schema_arrow.names]
+
+    def _parquet(self, n_rows: int) -> Iterator[tuple[Columns, int]]:
+        size, done = self._file.stat().st_size, 0
+        with self._parquet_file() as table:
             self._check_header(table.schema_arrow.names)
             names = list(dict.fromkeys(self._wanted.values()))
             for batch in table.iter_batches(batch_size=n_rows, columns=names):
@@ -291,22 +340,29 @@ class FileColumns:
                 if batch.num_rows:
                     columns = {name: read[in_file] for name, in_file in self._wanted.items()}
                     yield columns, size * done // table.metadata.num_rows
-        except (pa.ArrowException, OSError):
-            raise InvalidInput(
-                self._file.name,
-                "it is not a Parquet file that pyarrow can read",
-                "write it with pandas or pyarrow",
-            ) from None
 
 
 def mark_of(line: str, wanted: Iterable[str]) -> str:
     """Returns the delimiter at which a line names at least one of some columns. A comma if there is none."""
     names = {name.casefold() for name in wanted}
-    for mark in ",;\t|":
+    for mark in _MARKS:
         found = next(csv.reader([line], delimiter=mark), [])
         if not names.isdisjoint(name.strip().casefold() for name in found):
             return mark
     return ","
+
+
+def _widest_mark(line: str) -> str:
+    """Returns the delimiter that cuts a line into most fields."""
+    return max(_MARKS, key=lambda mark: len(next(csv.reader([line], delimiter=mark), [])))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _wide_encoding(first: str) -> str | None:

@@ -37,6 +37,20 @@ class FileReading:
     encoding: str = "utf-8-sig"
     time_column: str | None = None
 
+    def words(self) -> list[str]:
+        """Returns the options of a command line that read a file like this."""
+        words = []
+        for one in fields(self):
+            value, option = getattr(self, one.name), f"--{one.name.replace('_', '-')}"
+            if value is True:
+                words.append(option)
+            elif isinstance(value, Mapping):
+                for pair in value.items():
+                    words += [option, "=".join(pair)]
+            elif value != getattr(FileReading(), one.name):
+                words += [option, value]
+        return words
+
     def check_needed(self, needs: str) -> None:
         """Refuses all options of a command that reads no file.
 
@@ -77,7 +91,7 @@ delimiter_option = click.option(
     help="The character that separates the columns of a CSV file.  [default: the one between the names in "
     "the first line]",
 )
-_OPTIONS = (
+_NAMES = (
     click.option(
         "--person",
         help="The column that says whose row it is, where persons are protected.  "
@@ -91,6 +105,8 @@ _OPTIONS = (
         help="Read an attribute from a column of another name, such as hour=ordered_at. Several attributes "
         "may read one column. Repeat the option for each attribute.",
     ),
+)
+_OPTIONS = (
     delimiter_option,
     click.option(
         "--decimal",
@@ -120,13 +136,14 @@ _TIME_COLUMN = click.option(
 )
 
 
-def reading_options(*, time: bool = True) -> Decorator:
+def reading_options(*, time: bool = True, defined: bool = True) -> Decorator:
     """Adds the options that say how a file is read. The command receives a ``reading``.
 
     Args:
         time: Whether the rows of a file may be about several periods of the calendar.
+        defined: Whether a definition says which columns are read.
     """
-    options = (*_OPTIONS, _TIME_COLUMN) if time else _OPTIONS
+    options = (*_NAMES * defined, *_OPTIONS, *(_TIME_COLUMN,) * time)
     names = {option.name for option in fields(FileReading)}
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,10 +8,12 @@ command warns before it sends a column whose values mostly fall into such a cell
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
+import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, Final
@@ -26,7 +28,7 @@ from stream_dp.cli.files.row_files import RowFile, pointed
 from stream_dp.cli.terminal import warn
 from stream_dp.cli.text.progress_bar import bar
 from stream_dp.cli.text.reply_text import bare_table, numbers
-from stream_dp.client.rows.unread_values import Unread
+from stream_dp.client.rows.unread_values import MOST_SHOWN, Unread
 from stream_dp.core.rows.universe import (
     Attribute,
     Boolean,
@@ -67,7 +69,7 @@ _BEYOND: Final = 0.05
 # The numbers from which a distribution can be judged:
 _FEWEST: Final = 100
 
-_NOT_THERE: Final = frozenset(
+NOT_THERE: Final = frozenset(
     ["?", "-", "--", ".", "na", "n/a", "nan", "none", "null", "nil", "missing", "unknown"]
 ).union(["-9", "-99", "-999"])
 """Texts by which files often say that a value is missing, in small letters."""
@@ -238,7 +240,7 @@ class ColumnReading:
             share, is_apart = (strange + empty) / max(1, self.rows), self._is_apart(cell)
             if share < (_MOSTLY if is_apart else _BIASED):
                 if strange and isinstance(self.attribute, Category):
-                    yield from self._new(cell)
+                    yield from self._said_missing(cell)
             elif not (strange and in_notation):  # which is reported together with its fix
                 parts = ((strange, words), (empty, "empty"))
                 said = " and ".join(f"{n / self.rows:.1%} are {what}" for n, what in parts if n)
@@ -249,24 +251,54 @@ class ColumnReading:
                     asks=is_apart or share >= _WRONGLY,
                 )
 
-    def _new(self, cell: int) -> Iterator[Complaint]:
-        """Yields the complaint about one value that is not listed, and that many rows have."""
+    def _said_missing(self, cell: int) -> Iterator[Complaint]:
+        """Yields the complaint about a text by which files say that a value is missing."""
         ((value, rows),) = self.strange.values.most_common(1)
-        if rows >= max(2.0, _BIASED * self.rows):
-            is_na = value.strip().casefold() in _NOT_THERE
+        if rows >= self._noticeable and value.strip().casefold() in NOT_THERE:
             yield self._complaint(
                 f"of {self.rows:,} rows {rows / self.rows:.1%} have the same value, which is not listed and "
                 f"counts as {self.attribute.labels[cell]}",
-                _NA if is_na else "list it in a definition, if it is a value of its own",
+                _NA,
                 self.strange.examples[:1],
                 asks=False,
             )
+
+    @property
+    def _noticeable(self) -> float:
+        """The rows from which it matters that a value is not listed."""
+        return max(2.0, _BIASED * self.rows)
+
+    def unlisted(self, dataset: str | None) -> str | None:
+        """Says which values many rows have that are not listed; None if there are none.
+
+        Args:
+            dataset: The data set that lists values. None if its definition can still be changed.
+        """
+        name, found = self.attribute.name, self.strange.values
+        values = {
+            text: rows
+            for text, rows in found.most_common()
+            if rows > 1 and text.strip().casefold() not in NOT_THERE
+        }
+        if not isinstance(self.attribute, Category) or sum(values.values()) < self._noticeable:
+            return None
+        most = dict(itertools.islice(values.items(), MOST_SHOWN))
+        shown = [f"{text:.40} ({rows:,})" for text, rows in most.items()]
+        more = ["..."] * (len(found) > len(most))
+        said = (
+            f"{self.strange.rows:,} of {self.rows:,} rows have a {name} that is not listed, and count as "
+            f"{self.label_of('?')}: {', '.join([*shown, *more])}"
+        )
+        if dataset is None:
+            return f"{said}; list them in the definition if everybody may know them"
+        words = shlex.join(["stream-dp", "schema", "add-value", dataset, name, *most])
+        return f"{said}; if everybody may know them, add them with:\n{words}"
 
     def _fix(self, *, apart: bool) -> str:
         """Returns the advice for values that are not understood, and count in a cell of their own or not."""
         attribute, strange = self.attribute, self.strange
         most = [text.strip().casefold() for text, _ in strange.values.most_common(_EXAMPLES)]
-        if most and _NOT_THERE.issuperset(most):
+        if most and NOT_THERE.issuperset(most):
             return _NA
         if isinstance(attribute, Date):
             if attribute.epoch is None and strange.all_fit(_A_NUMBER):
@@ -403,19 +435,33 @@ class Survey:
         for name, reading in self.readings.items():
             reading.take(columns[name], values[name])
 
-    def unread(self) -> list[tuple[Unread, str, tuple[str, ...]]]:
-        """Returns the columns with values that cannot be read, as what they count, and at most three."""
+    def unread(self) -> list[tuple[Unread, str]]:
+        """Returns the columns with values that cannot be read, each with what these count as."""
         return [
             (
                 Unread(
-                    name, type(reading.attribute).__name__.lower(), rows, reading.understood + rows
+                    name,
+                    type(reading.attribute).__name__.lower(),
+                    rows,
+                    reading.understood + rows,
+                    tuple(reading.strange.values.most_common(MOST_SHOWN)),
                 ),
                 reading.label_of("?"),
-                reading.strange.examples,
             )
             for name, reading in self.readings.items()
             if (rows := reading.strange.rows)
         ]
+
+    def unlisted(self, dataset: str | None) -> dict[str, str]:
+        """Returns what is said of values that many rows have and that are not listed, by their attributes.
+
+        It names values, so it is for the holder of the rows and for no log.
+
+        Args:
+            dataset: The data set that lists values. None if its definition can still be changed.
+        """
+        said = ((name, one.unlisted(dataset)) for name, one in self.readings.items())
+        return {name: words for name, words in said if words is not None}
 
     def proposals(self) -> list[Complaint]:
         """Returns what a new definition should say of columns whose numbers are all whole."""
@@ -464,11 +510,18 @@ def warn_of(complaints: Iterable[Complaint]) -> None:
         warn(complaint.words(with_examples=sys.stderr.isatty()))
 
 
-def tell_unread(survey: Survey) -> None:
-    """Prints a line on stderr for each column with values that cannot be read."""
-    for unread, label, examples in survey.unread():
-        shown = f", such as {', '.join(examples)}" if sys.stderr.isatty() else ""
-        click.echo(f"{unread} and count as {label}{shown}", err=True)
+def tell_unread(survey: Survey, but: Container[str] = ()) -> None:
+    """Prints a line on stderr for each column with values that cannot be read.
+
+    Args:
+        survey: The rows.
+        but: Columns of which more is said later.
+    """
+    for unread, label in survey.unread():
+        if unread.attribute not in but:
+            shown = ", ".join(f"{text!r:.30}" for text, _ in unread.most[:_EXAMPLES])
+            such = f", such as {shown}" if sys.stderr.isatty() else ""
+            click.echo(f"{unread} and count as {label}{such}", err=True)
 
 
 def reading_table(survey: Survey) -> Table:

@@ -1,4 +1,4 @@
-"""``stream-dp dataset``: check, create, show, list, change, retire and unlock."""
+"""``stream-dp dataset``: draft, check, create, show, list, change, retire and unlock."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from stream_dp.cli.draft import init_command
 from stream_dp.cli.files.definition_files import read_definition, read_object
 from stream_dp.cli.files.reading_options import FileReading, reading_options
 from stream_dp.cli.server_options import GivenServers, connected
@@ -33,7 +34,10 @@ _MOST_PERIODS = 40
 
 @click.group()
 def command() -> None:
-    """Check, create, show, list, change and retire data sets."""
+    """Draft, check, create, show, list, change and retire data sets."""
+
+
+command.add_command(init_command.command)
 
 
 @command.command("create")
@@ -120,7 +124,7 @@ def check(
         with busy("Reading the definition"), connection.client() as client:
             universe = universe_of(read := client.definition(source.dataset))
     if source is not None:
-        check_source(connection, source, read, records)
+        check_source(connection, source, read, records, created=definition is None)
     elif file is not None:
         check_file(RowFile(file, read, _CHECKED_ROWS, reading), read, universe)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -114,7 +115,9 @@ def command(
         ids = str(prefix) if digest is None else digest.prefix()
         with busy("Checking which rows were counted before"):
             done = _counted_before(client, name, ids)
-        tell_unread(survey)
+        # They name values, and stderr may be a log.
+        unlisted = survey.unlisted(name) if sys.stderr.isatty() else {}
+        tell_unread(survey, but=unlisted)
         if done < total:
             _confirm_misread(survey, accepted)
             if not late:
@@ -123,6 +126,8 @@ def command(
         event, done = _send_all(source, send, done, total)
         if not as_json:
             _report(source, definition, total, done, event, close=close)
+        for words in unlisted.values():
+            note(words)
         closed = _closed(client, definition, event, close=close, ask=not as_json)
     if as_json:
         show_json([_facts(source, name, survey, done, event, closed)])
@@ -342,7 +347,7 @@ def _facts(
         "rows": survey.rows,
         "counted_before": done,
         "left_out": source.left_out,
-        "unread": {unread.attribute: unread.rows for unread, _, _ in survey.unread()},
+        "unread": {unread.attribute: unread.rows for unread, _ in survey.unread()},
         **({} if last is None else {"phase": last.phase, "waiting": last.waiting}),
         **({} if closed is None else {"since": closed.since, "until": closed.until}),
     }

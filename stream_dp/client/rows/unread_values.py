@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -30,9 +31,10 @@ _WORDS: Final = {
     "boolean": "are neither true nor false",
     "date": "are not dates",
 }
-_BOOLEANS: Final = frozenset(
+BOOLEANS: Final = frozenset(
     ["0", "1", "false", "true", "no", "yes", "off", "on", "f", "t", "n", "y"]
 )
+"""The texts that say true or false, in small letters."""
 _DATE: Final = re.compile(
     r"(\d{4})-(\d\d)(?:-(\d\d)(?:[Tt ](\d\d)(?::(\d\d)(?::(\d\d)(?:[.,]\d{1,9})?)?)?"
     r"(?P<zone>[Zz]|(?P<sign>[+-])(?P<hours>\d\d)(?::?(?P<minutes>\d\d))?)?)?)?",
@@ -47,6 +49,8 @@ _NEEDED: Final = {
 }
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - both sides of a sum are UTC
 _REMEMBERED: Final = 4_096
+MOST_SHOWN: Final = 5
+"""The most values of a column that cannot be read of which anything is said."""
 _SCALARS: Final = (str, int, float)
 _PLAIN: Final = (str, int, float, type(None), list, tuple, Mapping)
 """What JSON has. The worker reads no list and no object."""
@@ -61,12 +65,15 @@ class Unread:
         kind: The type of the attribute.
         rows: The number of rows with such a value.
         values: The number of rows with any value.
+        most: The most common of these values, at most five, each with its rows. Only the holder of the rows
+            may see them.
     """
 
     attribute: str
     kind: str
     rows: int = field(repr=False)
     values: int = field(repr=False)
+    most: tuple[tuple[str, int], ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         words = _WORDS[self.kind]
@@ -94,18 +101,21 @@ def unread_values(definition: Definition, body: Mapping[str, Any]) -> tuple[Unre
     for attribute in definition.attributes:
         reads = lru_cache(_REMEMBERED, typed=True)(_reader(attribute))
         missing = frozenset(text.strip() for text in attribute.na or ())
-        unread = values = 0
+        unread, values = Counter[str](), 0
         for given, rows in _counted(body, attribute.name):
             value = given if isinstance(given, _PLAIN) else plain(given)
             if value is None or value != value:
                 continue
-            if missing and isinstance(value, _SCALARS) and _spelt(value).strip() in missing:
+            if missing and isinstance(value, _SCALARS) and value_text(value).strip() in missing:
                 continue
             values += rows
-            if not (isinstance(value, str | int | float) and reads(value)):
-                unread += rows
+            if not isinstance(value, str | int | float):
+                unread[""] += rows
+            elif not reads(value):
+                unread[value_text(value)] += rows
         if unread:
-            found.append(Unread(attribute.name, attribute.type, unread, values))
+            most = tuple(unread.most_common(MOST_SHOWN))
+            found.append(Unread(attribute.name, attribute.type, unread.total(), values, most))
     return tuple(found)
 
 
@@ -127,15 +137,15 @@ def _reader(attribute: AttributeSpec) -> _Reads:
     """Returns what tells whether the worker can read a value that is there."""
     if attribute.type == "category":
         listed = frozenset(attribute.values)
-        return lambda value: _spelt(value) in listed
+        return lambda value: value_text(value) in listed
     if attribute.type == "number":
         return lambda value: _number(value) is not None
     if attribute.type == "boolean":
-        return lambda value: _spelt(value).lower() in _BOOLEANS
+        return lambda value: value_text(value).lower() in BOOLEANS
     return _date_reader(attribute)
 
 
-def _spelt(value: _Scalar) -> str:
+def value_text(value: _Scalar) -> str:
     """Returns the text that a value stands for: '7' for 7 and 7.0, 'true' for True."""
     if isinstance(value, str):
         return value

@@ -1,0 +1,1 @@
+"""Drafts of definitions: from a sample of rows, or from what their owner says about them."""
