@@ -2,7 +2,7 @@
 
 The rows of an older version satisfy a condition *surely* or *possibly*, as far as their cells tell. What is
 counted is what is sure. Rows that may satisfy it besides are *unrecorded*. The proof is docs/proofs,
-Theorem 35.
+Theorem 33.
 """
 
 from __future__ import annotations

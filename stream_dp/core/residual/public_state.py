@@ -7,7 +7,7 @@ it is a fold over phases, charges and releases.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, combinations
@@ -19,7 +19,7 @@ from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.mechanism import Release
 from stream_dp.core.outcome import Recorded
 from stream_dp.core.queries.projection import Projection, QueryPart
-from stream_dp.core.queries.query import LinearQuery, Total
+from stream_dp.core.queries.query import LinearQuery, Predicate, Total
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.answers.count_answers import CountAnswers
 from stream_dp.core.residual.answers.repeats import Repeats
@@ -150,21 +150,32 @@ class PublicState:
         evidence: Callable[[LinearQuery], Evidence],
     ) -> Joined:
         """What is known of all parts of a query for counts."""
+        known = [one for part in parts for one in self._known(part, evidence)]
+        n_answers = math.prod(self.shape[a] for a in query.group_by)
+        return Joined(query, known, n_answers, float(self.rows(query.window)))
 
-        def cells(attributes: Iterable[int]) -> int:
-            return math.prod(self.shape[a] for a in attributes)
-
-        known = []
-        for part in parts:
-            asked, constant = part.query, math.nan
-            if asked.predicate.constant is False:
-                constant = 0.0
-            elif is_total(asked.predicate, asked.group_by, known=self.belief.total_known):
-                constant = float(self.rows(asked.window))
-            of_part = evidence(asked) if math.isnan(constant) else None
-            n_answers, n_cells = cells(asked.group_by), cells(asked.attributes)
-            known.append(KnownPart(part, of_part, constant, n_answers, n_cells))
-        return Joined(query, known, cells(query.group_by), float(self.rows(query.window)))
+    def _known(
+        self, part: QueryPart, evidence: Callable[[LinearQuery], Evidence]
+    ) -> Iterator[KnownPart]:
+        """What is known of a part: first of its table, then of each answer that several cells make up."""
+        asked, constant = part.query, math.nan
+        if asked.predicate.constant is False:
+            constant = 0.0
+        elif is_total(asked.predicate, asked.group_by, known=self.belief.total_known):
+            constant = float(self.rows(asked.window))
+        sizes = [self.shape[a] for a in asked.group_by]
+        places = np.arange(math.prod(sizes)) if part.places is None else part.places
+        shared = np.flatnonzero(np.bincount(places[places >= 0]) > 1)
+        n_cells = math.prod(self.shape[a] for a in asked.attributes)
+        alone = np.where(np.isin(places, shared), -1, places)
+        of_part = evidence(asked) if math.isnan(constant) else None
+        yield KnownPart(part, of_part, constant, len(places), n_cells, alone)
+        order = np.argsort(asked.group_by)
+        for answer in shared:
+            mask = (places == answer).reshape(sizes).transpose(order)
+            cells = Predicate.of_mask(sorted(asked.group_by), mask)
+            joint = replace(asked, predicate=asked.predicate.and_also(cells), group_by=())
+            yield from self._known(replace(part, query=joint, places=np.array([answer])), evidence)
 
     def published(self, query: LinearQuery, release: Release) -> tuple[Floats, float]:
         """The counts that a look has published of all its blocks, see ``published_counts``."""
@@ -174,14 +185,16 @@ class PublicState:
         assert isinstance(release, JoinedRelease), "the release of this look"
         n_answers, variance = math.prod(self.shape[a] for a in query.group_by), 0.0
         values, releases = np.zeros(n_answers), iter(release.releases)
-        known = self._joined(query, parts, self.evidence_at_opening)
-        for one in known.parts:
+        for part in parts:
+            one = next(
+                self._known(part, self.evidence_at_opening)
+            )  # its table, which was looked at
             if one.evidence is None:
                 counts = np.full(one.n_answers, one.constant)
             else:
-                counts, own = published_counts(one.part.query, next(releases))
-                variance += one.part.merged * own
-            places = np.arange(n_answers) if one.part.places is None else one.part.places
+                counts, own = published_counts(part.query, next(releases))
+                variance += part.merged * own
+            places = np.arange(n_answers) if part.places is None else part.places
             np.add.at(values, places[places >= 0], counts[places >= 0])
         return values, variance
 

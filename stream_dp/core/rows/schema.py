@@ -2,7 +2,7 @@
 
 An attribute that changes its cells gets another index, and so does one that is added. The index that it had
 stays as it was: what was published of it keeps its meaning, and serves queries for ever. All of this is
-public (docs/proofs, Theorem 35).
+public (docs/proofs, Theorem 33).
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from stream_dp.core.rows.universe import (
 from stream_dp.errors import InvalidDefinition
 
 Mask = npt.NDArray[np.bool_]
+
+_EARLY = "0001-01-01T00:00"
+"""A time before all bounds of dates."""
 
 
 @dataclass(frozen=True)
@@ -298,8 +301,8 @@ def _samples(old: Attribute, new: Attribute) -> list[Any]:
         renamed = {value for spelling, value in new.also if spelling in old.cell_of}
         raw = [value for value in raw if value not in renamed or value in old.cell_of]
         raw.append("?" * (2 + max(len(str(value)) for value in raw)))
-    if isinstance(old, Number) and isinstance(new, Number):
-        raw += [*old.edges, *new.edges]
+    if isinstance(old, Date) and isinstance(new, Date) and old.edges:
+        raw = [*old.edge_labels, *new.edge_labels, *old.na, *new.na, _EARLY, None]
     return raw
 
 

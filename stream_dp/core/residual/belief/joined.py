@@ -1,7 +1,7 @@
 """What is known about a query over blocks whose attributes differ: sums over its parts.
 
 Each part is about blocks of its own, whose noise is independent of that of the others. So estimates add up,
-and so do their variances (docs/proofs, Theorem 35 (c)).
+and so do their variances (docs/proofs, Theorem 33 (c)).
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class KnownPart:
         constant: That number, for each answer of the part.
         n_answers: The answers of the part.
         n_cells: The cells of the table that it is read off.
+        places: The answer that each of them belongs to, shape (n_answers,); -1 for none.
     """
 
     part: QueryPart
@@ -56,6 +57,7 @@ class KnownPart:
     constant: float
     n_answers: int
     n_cells: int
+    places: Places
 
     @property
     def live(self) -> Mask:
@@ -66,10 +68,14 @@ class KnownPart:
         return np.ones(self.n_answers, np.bool_) if live is None else live
 
     @property
-    def places(self) -> Places:
+    def of_live(self) -> Places:
         """The answer that each live answer of the part belongs to; -1 for none."""
-        places = np.arange(self.n_answers) if self.part.places is None else self.part.places
-        return places[self.live]
+        return self.places[self.live]
+
+    @property
+    def n_live(self) -> int:
+        """The live answers of the part."""
+        return int(np.count_nonzero(self.live))
 
 
 class Joined(Evidence):
@@ -77,7 +83,7 @@ class Joined(Evidence):
 
     Args:
         query: The query.
-        parts: Its parts, in the order of their blocks.
+        parts: Its parts, in the order of their blocks. Several may be about the same blocks.
         n_answers: The number of its answers.
         n_rows: The rows of the window.
 
@@ -93,7 +99,7 @@ class Joined(Evidence):
         self.parts = parts
         live = np.zeros(n_answers, np.bool_)
         for part in parts:
-            places = part.places
+            places = part.of_live
             live[places[places >= 0]] = True
         self._row = np.cumsum(live) - 1  # of each answer among those that are live
         self._n_live = int(np.count_nonzero(live))
@@ -125,7 +131,7 @@ class Joined(Evidence):
         found = np.zeros(self._n_live)
         for part in self.parts:
             values = (
-                np.full(int(part.live.sum()), part.constant)
+                np.full(part.n_live, part.constant)
                 if part.evidence is None
                 else part.evidence.values
             )
@@ -147,7 +153,7 @@ class Joined(Evidence):
         values, variances = np.zeros(self._n_live), np.zeros(self._n_live)
         for part in self.parts:
             if part.evidence is None:
-                self._add(values, part, np.full(int(part.live.sum()), part.constant))
+                self._add(values, part, np.full(part.n_live, part.constant))
             else:
                 known, off = part.evidence.by_tables()
                 self._add(values, part, known)
@@ -173,7 +179,7 @@ class Joined(Evidence):
         for part in self.parts:
             if part.evidence is not None:
                 both = part.evidence.covariances_with_total()
-                self._add(found, part, np.broadcast_to(both, (int(part.live.sum()),)))
+                self._add(found, part, np.broadcast_to(both, (part.n_live,)))
         return found
 
     # ------------------------------------------------------------ bounds
@@ -184,7 +190,7 @@ class Joined(Evidence):
         each = log_failure - math.log(len(self.parts))
         for part in self.parts:
             if part.evidence is None:
-                ends = (np.full(int(part.live.sum()), part.constant),) * 2
+                ends = (np.full(part.n_live, part.constant),) * 2
             else:
                 ends = part.evidence.interval(each)
             self._add(low, part, ends[0])
@@ -197,7 +203,7 @@ class Joined(Evidence):
         for part in self.parts:
             if part.evidence is not None:
                 bars = part.evidence.anytime(margin, failure_probability / len(self.parts))
-                self._add(found, part, np.broadcast_to(bars, (int(part.live.sum()),)))
+                self._add(found, part, np.broadcast_to(bars, (part.n_live,)))
         return found
 
     # ------------------------------------------------------------ what looks would bring
@@ -207,7 +213,7 @@ class Joined(Evidence):
         """The blocks that a look would tell more of, shape (len(window),)."""
         found = np.zeros(len(self.window), np.bool_)
         for part in self.parts:
-            found[self._blocks(part)] = part.evidence is not None
+            found[self._blocks(part)] |= part.evidence is not None
         return found
 
     @property
@@ -215,7 +221,7 @@ class Joined(Evidence):
         """How many numbers of a look make up one answer, at the most, in each block."""
         found = np.ones(len(self.window))
         for part in self.parts:
-            found[self._blocks(part)] = part.part.merged
+            found[self._blocks(part)] = np.maximum(found[self._blocks(part)], part.part.merged)
         return found
 
     def n_answers_at(self, block: int) -> int:
@@ -258,22 +264,13 @@ class Joined(Evidence):
         return slice(window.start - start, window.stop - start)
 
     def _add(self, found: Floats, part: KnownPart, values: Floats) -> None:
-        places = part.places
+        places = part.of_live
         known = places >= 0
         np.add.at(found, self._row[places[known]], values[known])
 
     def _add_variances(self, found: Floats, part: KnownPart, variances: Floats) -> None:
-        """Adds variances, shape (answers or 1, blocks). Those of answers that are merged add up in bars.
-
-        The errors of cells that are merged may depend on each other: their bars add up at the most.
-        """
-        places = part.places
+        """Adds variances, shape (answers or 1, blocks)."""
+        places = part.of_live
         known = places >= 0
-        every = np.broadcast_to(variances, (len(places), variances.shape[1]))[known]
-        rows = self._row[places[known]]
-        if part.part.merged == 1:
-            found[rows] += every
-            return
-        deviations = np.zeros_like(found)
-        np.add.at(deviations, rows, np.sqrt(every))
-        found += np.square(deviations)
+        every = np.broadcast_to(variances, (len(places), variances.shape[1]))
+        np.add.at(found, self._row[places[known]], every[known])

@@ -506,7 +506,7 @@ def counts_at(
         most: Its precision, 0 where there is none, shape (len(window),).
         levels: The variances to reach, shape (len(window),). A block that is there already pays nothing.
     """
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # what is known for sure lacks nothing
         lacks = 1.0 / levels - 1.0 / evidence.by_block()
     pays = (lacks > 0.0) & (most > 0.0)
     lacking = (lacks * evidence.merged)[pays]
