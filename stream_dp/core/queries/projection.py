@@ -8,12 +8,15 @@ Theorem 33.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.queries.query import Indicator, LinearQuery, Mask, Predicate
 from stream_dp.core.rows.schema import Relation, Schema, Version
+
+_MOST_KEPT: Final = 256
 
 Places = npt.NDArray[np.intp]
 
@@ -56,6 +59,7 @@ class Projection:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
+        self._parts: dict[tuple[bytes, int, int], tuple[QueryPart, ...]] = {}
         self._since: dict[int, int] = {}  # the first block that has each index
         for version in schema.versions:
             for index in version.indices:
@@ -73,6 +77,14 @@ class Projection:
         since = self.since(query)
         if since <= query.window.start:
             return None
+        name = query.key, query.window.start, query.window.stop
+        if name not in self._parts:
+            if len(self._parts) == _MOST_KEPT:
+                self._parts.clear()
+            self._parts[name] = self._taken_apart(query, since)
+        return self._parts[name]
+
+    def _taken_apart(self, query: LinearQuery, since: int) -> tuple[QueryPart, ...]:
         found: list[QueryPart] = []
         starts = [v.first for v in self.schema.versions]
         for version, stop in zip(self.schema.versions, [*starts[1:], since], strict=True):

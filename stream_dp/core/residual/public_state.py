@@ -80,6 +80,7 @@ class PublicState:
     def __init__(self, promise: Promise, settings: CalibratedSettings) -> None:
         self.promise = promise
         self.projection: Projection | None = None
+        self._joints: dict[tuple[bytes, int, int], Joined] = {}  # until more is known
         self.settings = settings
         self.shape, self.prices, self.terms = promise.shape, promise.prices, promise.terms
         known = promise.total_known
@@ -131,7 +132,10 @@ class PublicState:
         """Returns what is known about a query."""
         parts = self.parts(query)
         if parts is not None:
-            return self._joined(query, parts, self.evidence)
+            name = query.key, query.window.start, query.window.stop
+            if name not in self._joints:
+                self._joints[name] = self._joined(query, parts, self.evidence)
+            return self._joints[name]
         form = (form_of if query.total is None else form_of_total)(query, self.shape)
         complement = self.measured.complement_of(query)
         return self.belief.evidence(form, query.key, query.window, complement=complement)
@@ -341,6 +345,7 @@ class PublicState:
         promise = replace(self.promise, shape=universe.shape, rows_shape=universe.rows_shape)
         self.promise, self.shape = promise, promise.shape
         self.projection = Projection(schema)
+        self._joints.clear()
         self.belief.add_attributes(self.shape)
         self.measured.add_attributes(len(self.shape))
         self.answers = CountAnswers(promise, self.belief, self.evidence)
@@ -349,6 +354,7 @@ class PublicState:
 
     def open_block(self, n_rows: int) -> int:
         """Adds a block of which only the number of rows is known; returns its index."""
+        self._joints.clear()
         self.belief.open_block(n_rows)
         return self.spending.allocator.open()
 
@@ -359,6 +365,7 @@ class PublicState:
 
     def absorb(self, release: Release) -> None:
         """Folds a release into what is known."""
+        self._joints.clear()
         if isinstance(release, RowsRelease):
             assert self.counted is not None, "where all rows count nobody looks at their number"
             self.counted.absorb(release)

@@ -138,7 +138,8 @@ def test_plans_are_about_what_new_rows_have() -> None:
     for look in host.mechanism.open_phase(20_000):
         for part in getattr(look, "parts", ()):
             assert {*part.attributes} <= {*universe.in_force}
-    assert {a for (a,) in ((part.attributes) for look in host.taken[-1:] for part in look.parts)}
+    last: Any = host.taken[-1]
+    assert {a for part in last.parts for a in part.attributes} == {*universe.in_force}
 
 
 def test_a_restart_goes_on_with_the_same_knowledge() -> None:
