@@ -20,8 +20,8 @@ pytestmark = judged
 asked = partial(flights.asked, dataset="people")
 
 
-async def opened(process: Any, *rounds: Any) -> Any:
-    for one in (define, phase, *rounds):
+async def opened(process: Any, *rounds: Any, **definition: Any) -> Any:
+    for one in (partial(define, **definition), phase, *rounds):
         one(process.world)
         await process.run()
     assert not process.world.released("rejected"), process.world.released("rejected")
@@ -346,3 +346,23 @@ async def test_what_no_phase_of_a_window_has_alike_is_refused(world: Any, proces
     assert "from 2 on" in replies[1]["reason"]["message"]
     assert abs(replies[3]["total"] - 2 * 610_000) <= replies[3]["total_bar"]
     assert abs(replies[5]["total"] - 510_000) <= replies[5]["total_bar"]
+
+
+async def test_quotes_over_two_versions_are_what_is_charged(world: Any, process: Any) -> None:
+    await opened(
+        process,
+        lambda w: define(w, mechanism={"base_share": 0.0}),
+        lambda w: change(w, SPLIT),
+        phase,
+    )
+    queries = [
+        {**where("country", eq="FR"), "error": {"value": 300}},
+        {**COUNTRY, "error": {"value": 300}},
+        {"kind": "share", "share_of": where("age", ge=35)["where"], "error": {"value": 0.05}},
+    ]
+    quotes = await asked(process, *({**query, "quote": True} for query in queries))
+    for quote, query in zip(quotes, queries, strict=True):
+        (reply,) = await asked(process, query)
+        assert quote["status"] == "quoted", quote
+        assert reply["difficulty"] == "hard"
+        assert quote["privacy_loss"] == reply["privacy_loss"] or query is not queries[0]

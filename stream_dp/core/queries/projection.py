@@ -8,7 +8,7 @@ Theorem 33.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,9 @@ class Projection:
         for version in schema.versions:
             for index in version.indices:
                 self._since.setdefault(index, version.first)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Projection:
+        return self  # nothing changes it
 
     def since(self, query: LinearQuery) -> int:
         """The first block from which on all blocks have the attributes of a query."""

@@ -26,7 +26,7 @@ from stream_dp.core.residual.answers.repeats import Repeats
 from stream_dp.core.residual.base_release.base_plan import BaseRelease
 from stream_dp.core.residual.base_release.growth import Bought
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
-from stream_dp.core.residual.belief.joined import Joined, KnownPart
+from stream_dp.core.residual.belief.joined import Joined, JoinedSoFar, KnownPart
 from stream_dp.core.residual.belief.joined_sums import JoinedSums, KnownSums
 from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.belief.linear_forms import Floats, form_of
@@ -80,7 +80,7 @@ class PublicState:
     def __init__(self, promise: Promise, settings: CalibratedSettings) -> None:
         self.promise = promise
         self.projection: Projection | None = None
-        self._joints: dict[tuple[bytes, int, int], Joined] = {}  # until more is known
+        self._joints = JoinedSoFar()
         self.settings = settings
         self.shape, self.prices, self.terms = promise.shape, promise.prices, promise.terms
         known = promise.total_known

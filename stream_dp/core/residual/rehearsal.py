@@ -27,6 +27,7 @@ from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.levels import grouped
 from stream_dp.core.residual.belief.linear_forms import Floats, spread, table
 from stream_dp.core.residual.belief.sums import rows_query
+from stream_dp.core.residual.looks.joined_look import JoinedLook, JoinedRelease
 from stream_dp.core.residual.looks.staged_look import StagedLook
 from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
 from stream_dp.core.residual.looks.table_looks import (
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from stream_dp.core.residual.calibrated import Calibrated
 
 
-_Release: TypeAlias = TablesRelease | CountsRelease | SumRelease
+_Release: TypeAlias = TablesRelease | CountsRelease | JoinedRelease | SumRelease
 
 
 class CalibratedRehearsal(Rehearsal):
@@ -135,6 +136,11 @@ def _imagined(state: PublicState, look: Look) -> _Release | None:
                 here = LinearQuery(query.predicate, range(block, block + 1), query.group_by)
                 row[:] = _counts(state.evidence(here))
             return CountsRelease(query.key, attributes, steps, _whole(values), query.fresh)
+        case JoinedLook(looks=looks):
+            imagined = [_imagined(state, one) for one in looks]
+            return JoinedRelease(
+                tuple(one for one in imagined if isinstance(one, CountsRelease | SumRelease))
+            )
         case SumLook(steps=steps):
             sums = [_sums(state, look, block) for block, _, _ in steps]
             return look.released(_whole(np.array(sums)))

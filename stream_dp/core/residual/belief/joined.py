@@ -78,6 +78,13 @@ class KnownPart:
         return int(np.count_nonzero(self.live))
 
 
+class JoinedSoFar(dict[tuple[bytes, int, int], Evidence]):
+    """What was joined since something was published last, by query and window. A copy begins with nothing."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> JoinedSoFar:
+        return JoinedSoFar()
+
+
 class Joined(Evidence):
     """The public knowledge about one query over a window of several versions: see ``Evidence``.
 
