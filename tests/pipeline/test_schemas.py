@@ -349,12 +349,7 @@ async def test_what_no_phase_of_a_window_has_alike_is_refused(world: Any, proces
 
 
 async def test_quotes_over_two_versions_are_what_is_charged(world: Any, process: Any) -> None:
-    await opened(
-        process,
-        lambda w: define(w, mechanism={"base_share": 0.0}),
-        lambda w: change(w, SPLIT),
-        phase,
-    )
+    await opened(process, lambda w: change(w, SPLIT), phase, mechanism={"base_share": 0.0})
     queries = [
         {**where("country", eq="FR"), "error": {"value": 300}},
         {**COUNTRY, "error": {"value": 300}},
