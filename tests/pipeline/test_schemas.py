@@ -12,7 +12,7 @@ import pytest
 from stream_dp.audit.verify import verify
 from stream_dp.messages import Definition
 from tests.pipeline import flights
-from tests.pipeline.flights import judged
+from tests.pipeline.flights import BEFORE, judged
 from tests.pipeline.people import ATTRIBUTES, IT, SPLIT, change, changed, define, phase
 
 pytestmark = judged
@@ -361,3 +361,43 @@ async def test_quotes_over_two_versions_are_what_is_charged(world: Any, process:
         assert quote["status"] == "quoted", quote
         assert reply["difficulty"] == "hard"
         assert quote["privacy_loss"] == reply["privacy_loss"] or query is not queries[0]
+
+
+async def test_an_id_has_the_same_answer_after_a_change(world: Any, process: Any) -> None:
+    """Also one that was asked in cells that are no more, and one that was refused."""
+    await opened(process)
+    items = [
+        {"query_id": "it", **where("country", eq="IT")},
+        {"query_id": "de", **where("country", eq="DE")},
+        {"query_id": "by", **COUNTRY},
+        {"query_id": "grown", "kind": "difference", **where("age", ge=45), **BEFORE},
+    ]
+    world.ask_many("people", items)
+    await process.run()
+    before = world.left("answers")
+    for version, attributes in ((2, IT), (3, SPLIT)):
+        change(world, attributes, version)
+    world.ask_many("people", items)
+    world.ask_many("people", [{"query_id": "de", **where("country", eq="FR")}])
+    await process.run()
+    after = world.left("answers")[len(before) :]
+    assert [one.value for one in after] == [one.value for one in before]
+    rejected = world.released("rejected")
+    assert [one["reason"]["code"] for one in rejected] == ["id_reused"], rejected
+
+
+async def test_a_question_about_old_phases_is_paid_once(world: Any, process: Any) -> None:
+    """What was measured for it before a change answers it afterwards, word for word and in new cells."""
+    old = {"window": {"phases": [1, 1]}, "error": {"value": 100}}
+    await opened(process, mechanism={"base_share": 0.0})
+    first = await asked(process, {**where("country", eq="DE"), **old}, {**COUNTRY, **old})
+    assert [reply["difficulty"] for reply in first] == ["hard", "hard"]
+    change(world, IT)
+    phase(world)
+    await process.run()
+    again = await asked(process, {**where("country", eq="DE"), **old}, {**COUNTRY, **old})
+    assert [reply["difficulty"] for reply in again] == ["easy", "easy"]
+    assert again[0]["error_bar"] <= first[0]["error_bar"]
+    assert again[1]["table"]["counts"][2] == 0
+    assert again[1]["table"]["labels"] == [["DE", "FR", "IT", "other"]]
+    assert again[1]["table"]["unrecorded_at_most"][2] > 0

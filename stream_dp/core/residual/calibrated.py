@@ -218,9 +218,15 @@ class Calibrated(LinearMechanism):
         return self._ways[next(way for fits, way in rules if fits(query))]
 
     def _answer(self, query: LinearQuery) -> Outcome | Look:
+        part = self.state.as_one_part(query)
+        if part is not None:  # it was perhaps asked in these attributes before
+            return self.state.placed(query, part, self._answer(part.query))
         return self._counted(query, self.way(query).answer(query))
 
     def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
+        part = self.state.as_one_part(query)
+        if part is not None:
+            return self.state.placed(query, part, self._conclude(part.query, look, release))
         return self._counted(query, self.way(query).conclude(query, look, release))
 
     def _counted(self, query: LinearQuery, step: Outcome | Look) -> Outcome | Look:
@@ -241,6 +247,11 @@ class Calibrated(LinearMechanism):
         return outcome if part is None else replace(outcome, use=use_of(part, aim, math.inf))
 
     def _quote(self, query: LinearQuery) -> Quote:
+        part = self.state.as_one_part(query)
+        if part is not None:
+            quote = self._quote(part.query)
+            outcome = quote.outcome and self.state.placed(query, part, quote.outcome)
+            return replace(quote, outcome=outcome if isinstance(outcome, Outcome) else None)
         quote = self.way(query).quote(query)
         if query.target.mean is not None and quote.most is not None:
             quote = self._with_looks_that_follow(query, quote)

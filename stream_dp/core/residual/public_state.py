@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from stream_dp.core.budget.accountant import UNITS
-from stream_dp.core.mechanism import Release
-from stream_dp.core.outcome import Recorded
+from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.outcome import Answered, Outcome, Recorded, TableAnswered
 from stream_dp.core.queries.projection import Projection, QueryPart
 from stream_dp.core.queries.query import LinearQuery, Predicate, Total
 from stream_dp.core.randomness.noise_sources import grid_sigma
@@ -201,6 +201,33 @@ class PublicState:
             places = np.arange(n_answers) if part.places is None else part.places
             np.add.at(values, places[places >= 0], counts[places >= 0])
         return values, variance
+
+    def as_one_part(self, query: LinearQuery) -> QueryPart | None:
+        """The only part of a query for counts, if its blocks have older attributes; None for any other."""
+        parts = None if query.total or query.rank or query.difference else self.parts(query)
+        return parts[0] if parts and len(parts) == 1 and parts[0].merged == 1 else None
+
+    def placed(self, query: LinearQuery, part: QueryPart, step: Outcome | Look) -> Outcome | Look:
+        """The answer to a query, from that to its only part."""
+        if part.places is None or not isinstance(step, Answered | TableAnswered):
+            return step
+        cells = (step,) if isinstance(step, Answered) else step.cells
+        empty = replace(
+            cells[0],
+            estimate=0.0,
+            error_bar=0.0,
+            error_bar_simultaneous=0.0,
+            error_bar_anytime=0.0,
+            among=None,
+        )
+        shape = tuple(self.shape[a] for a in query.group_by)
+        found = [empty] * math.prod(shape)
+        for cell, place in zip(cells, part.places.tolist(), strict=True):
+            if place >= 0:
+                found[place] = cell
+        if isinstance(step, Answered):
+            return TableAnswered(tuple(found), shape, step.path, step.use)
+        return replace(step, cells=tuple(found), shape=shape)
 
     def of_block(self, release: BaseRelease, block: int) -> BaseRelease:
         """A release without the tables of attributes that a block does not have."""

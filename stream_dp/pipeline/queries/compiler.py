@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from stream_dp.core.budget.parameters import Target
 from stream_dp.core.outcome import RefusalCode
@@ -17,6 +17,7 @@ from stream_dp.core.queries.conditions import (
     compile_rank,
     compile_share,
     compile_total,
+    compile_where,
 )
 from stream_dp.core.queries.query import AnyQuery, KindQuery, LinearQuery, Predicate
 from stream_dp.core.rows.universe import Universe
@@ -126,9 +127,10 @@ def _checked_target(dataset: Dataset, query: QueryFields) -> Target:
 def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
     """The query on the data set's schema. Raises InvalidQuery."""
     try:
+        compiled_in = _BY_KIND.get(query.kind, _kind)
         if query.kind in _IN_ONE_VERSION:
-            return _in_its_version(dataset, query, _IN_ONE_VERSION[query.kind])
-        return _BY_KIND.get(query.kind, _kind)(dataset, query)
+            return _in_its_version(dataset, query, compiled_in)
+        return compiled_in(dataset, query, dataset.universe)
     except (InvalidQuery, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - one analyst must not stop the data set for all
@@ -137,11 +139,16 @@ def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
         raise InvalidQuery("where", "it cannot be read", "ask in another form") from None
 
 
-def _in_its_version(
-    dataset: Dataset,
-    query: QueryFields,
-    compiled_in: Callable[[Dataset, QueryFields, Universe], Compiled],
-) -> Compiled:
+def identities(dataset: Dataset, query: QueryFields) -> Iterator[tuple[object, ...]]:
+    """The identities that a query has and had, in the newest version of the attributes and before."""
+    for version in reversed(dataset.engine.schema.versions):
+        try:
+            yield _BY_KIND.get(query.kind, _kind)(dataset, query, version.universe).identity
+        except InvalidQuery:
+            yield as_sent(query)
+
+
+def _in_its_version(dataset: Dataset, query: QueryFields, compiled_in: _CompiledIn) -> Compiled:
     """A query that is asked in the attributes that its window has, if these are the same all along."""
     schema = dataset.engine.schema
     newest = compiled_in(dataset, query, dataset.universe)
@@ -165,9 +172,15 @@ def _attributes(query: AnyQuery) -> tuple[int, ...]:
     return query.attributes if isinstance(query, LinearQuery) else ()
 
 
-def _count(dataset: Dataset, query: QueryFields) -> Compiled:
-    universe = dataset.universe
-    predicate = dataset.engine.conditions.compiled(query.where)
+def _condition(dataset: Dataset, query: QueryFields, universe: Universe) -> Predicate:
+    """The condition of a query, compiled."""
+    if universe is dataset.universe:
+        return dataset.engine.conditions.compiled(query.where)
+    return compile_where(universe, query.where)
+
+
+def _count(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled:
+    predicate = _condition(dataset, query, universe)
     group_by = _grouped(universe, query, predicate)
     target, fresh = _checked_target(dataset, query), bool(query.fresh)
     if fresh and target.relative is not None:
@@ -290,12 +303,12 @@ def _quantile(dataset: Dataset, query: QueryFields, universe: Universe) -> Compi
     )
 
 
-def _difference(dataset: Dataset, query: QueryFields) -> Compiled:
-    universe, minus = dataset.universe, query.minus_window
+def _difference(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled:
+    minus = query.minus_window
     if dataset.definition.privacy.unit is None:  # else it is of two answers: see two_windows
         _require(dataset, "difference", "ask about each window and subtract")
     assert minus is not None, "the message was checked"
-    predicate = dataset.engine.conditions.compiled(query.where)
+    predicate = _condition(dataset, query, universe)
     group_by = _grouped(universe, query, predicate)
     if predicate.constant is not None and not (group_by and predicate.constant):
         rows = "every row satisfies it" if predicate.constant else "no row can satisfy it"
@@ -318,8 +331,8 @@ def _minus(minus: MinusWindow) -> tuple[object, ...]:
     return named if minus.previous is None else (*named, minus.previous)
 
 
-def _kind(dataset: Dataset, query: QueryFields) -> Compiled:
-    universe, kinds = dataset.universe, dataset.mechanism.kinds
+def _kind(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled:
+    kinds = dataset.mechanism.kinds
     if query.kind not in kinds:
         answered = ", ".join(sorted({*_COUNTS, *kinds}))
         setting = setting_of(query.kind)
@@ -349,17 +362,18 @@ def _each(dataset: Dataset, wheres: Sequence[dict[str, Any]]) -> tuple[Predicate
     return tuple(predicates)
 
 
-_BY_KIND: Final[Mapping[str, Callable[[Dataset, QueryFields], Compiled]]] = {
+_CompiledIn: TypeAlias = Callable[[Dataset, QueryFields, Universe], Compiled]
+
+_BY_KIND: Final[Mapping[str, _CompiledIn]] = {
     "predicate": _count,
     "table": _count,
-    "difference": _difference,
-}
-"""How queries that may be about several versions of the schema are compiled; other kinds alike."""
-
-_IN_ONE_VERSION: Final[Mapping[str, Callable[[Dataset, QueryFields, Universe], Compiled]]] = {
     "sum": _sum,
     "share": _share,
     "correlation": _correlation,
     "quantile": _quantile,
+    "difference": _difference,
 }
-"""The same of kinds that are asked in the attributes of their window."""
+"""How queries of the calibrated profile's own kinds are compiled; all others alike."""
+
+_IN_ONE_VERSION: Final = frozenset({"sum", "share", "correlation", "quantile"})
+"""Kinds that are asked in the attributes of their window, where these are the same all along."""

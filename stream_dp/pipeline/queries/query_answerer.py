@@ -17,7 +17,13 @@ from stream_dp.errors import InvalidMessage, InvalidQuery, TooSoon
 from stream_dp.messages import Answer, QueryFields
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.records import Outgoing
-from stream_dp.pipeline.queries.compiler import Compiled, as_sent, compile_query, most_cells
+from stream_dp.pipeline.queries.compiler import (
+    Compiled,
+    as_sent,
+    compile_query,
+    identities,
+    most_cells,
+)
 from stream_dp.pipeline.queries.known_replies import KnownReply, is_repeat, words_of
 from stream_dp.pipeline.queries.reply import ReplyMaker
 from stream_dp.pipeline.queries.two_windows import outcome_of_both, quote_of_both, sides_of
@@ -98,11 +104,8 @@ def answer_name(analyst: str, query_id: str) -> str:
 
 def is_answer_to(dataset: Dataset, query: QueryFields, stored: bytes) -> bool:
     """Returns whether a stored answer was given to this request, and not to another one under its id."""
-    try:
-        asked = _digest(query, compile_query(dataset, query).identity)
-    except InvalidQuery:
-        asked = _digest(query, as_sent(query))
-    return answer_from_bytes(stored).digest == asked
+    given = answer_from_bytes(stored).digest
+    return any(_digest(query, identity) == given for identity in identities(dataset, query))
 
 
 def is_adopted(stored: bytes) -> bool:
