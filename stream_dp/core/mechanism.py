@@ -263,6 +263,10 @@ class Mechanism(ABC):
         """
         raise NotImplementedError(f"{self!r} has one version of its attributes")
 
+    def recorded_from(self, query: AnyQuery) -> int:
+        """The first block of a query's window from which on rows say all that it asks. It is public."""
+        return query.window.start
+
     def recorded(self, query: AnyQuery) -> Recorded | None:
         """What older rows do not say of a query; None where all of them say all. It is public."""
         del query

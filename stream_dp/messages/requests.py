@@ -217,6 +217,7 @@ class QueryFields(Request):
         fresh: Whether a count rests on a new look alone. Its bar holds however the query was chosen, and
             each id is charged.
         window: The phases asked. Default: all of them.
+        across: With ``since`` the window begins where rows say all that is asked, if the schema changed.
         series: Asks about each of these by itself.
         frame: How many parts each answer is about: the last ones, or with ``running`` all so far. Default:
             its own.
@@ -246,6 +247,7 @@ class QueryFields(Request):
     at_most: ShareOfLine | None = None
     fresh: StrictBool | None = None
     window: Window | None = None
+    across: Literal["since"] | None = None
     series: Series | None = None
     frame: Frame | None = None
     quote: StrictBool = False

@@ -401,3 +401,23 @@ async def test_a_question_about_old_phases_is_paid_once(world: Any, process: Any
     assert again[1]["table"]["counts"][2] == 0
     assert again[1]["table"]["labels"] == [["DE", "FR", "IT", "other"]]
     assert again[1]["table"]["unrecorded_at_most"][2] > 0
+
+
+async def test_a_window_may_begin_where_all_is_recorded(world: Any, process: Any) -> None:
+    await opened(process, lambda w: change(w, IT), phase, lambda w: change(w, SPLIT, 3), phase)
+    italian, since = where("country", eq="IT"), {"across": "since"}
+    median = {"kind": "quantile", "attribute": "age", "rank": 0.5}
+    replies = await asked(
+        process,
+        {**italian, **since},
+        {**where("country", eq="DE"), **since},
+        {**median, **since},
+        {**COUNTRY, **since, "series": "phase"},
+        {**italian, **since, "window": {"phases": [1, 1]}},
+    )
+    assert [reply.get("window") for reply in replies[:3]] == [[2, 3], [1, 3], [3, 3]]
+    assert close(replies[0], 4_000)
+    assert "unrecorded_at_most" not in replies[0]
+    assert replies[4]["reason"]["code"] == "not_recorded"
+    parts = [part["answer"].get("reason", {}).get("code") for part in replies[3]["parts"]]
+    assert parts == ["not_recorded", None, None]

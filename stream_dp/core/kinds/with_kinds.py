@@ -103,6 +103,9 @@ class WithKinds(Mechanism):
     def change_schema(self, schema: Schema, tiles: Sequence[PlannedTile]) -> None:
         raise NotImplementedError(f"{self!r} has one version of its attributes")
 
+    def recorded_from(self, query: AnyQuery) -> int:
+        return self._counts.recorded_from(query)
+
     def recorded(self, query: AnyQuery) -> Recorded | None:
         return self._counts.recorded(query)
 

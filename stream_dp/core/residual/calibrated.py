@@ -147,6 +147,14 @@ class Calibrated(LinearMechanism):
             state.expect_tiles()
         self.openings.plan_again()
 
+    def recorded_from(self, query: AnyQuery) -> int:
+        projection = self.state.projection
+        if projection is None or not isinstance(query, LinearQuery):
+            return query.window.start
+        if self.state.is_told_across(query):
+            return projection.recorded_since(query)
+        return max(query.window.start, projection.since(query))
+
     def recorded(self, query: AnyQuery) -> Recorded | None:
         return self.state.recorded(query) if isinstance(query, LinearQuery) else None
 

@@ -19,7 +19,7 @@ from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Answered, Outcome, Recorded, TableAnswered
 from stream_dp.core.queries.projection import Projection, QueryPart
-from stream_dp.core.queries.query import LinearQuery, Predicate, Total
+from stream_dp.core.queries.query import LinearQuery, Predicate, Product, Total
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.answers.count_answers import CountAnswers
 from stream_dp.core.residual.answers.repeats import Repeats
@@ -280,19 +280,23 @@ class PublicState:
         found[live] = np.clip(np.where(np.isnan(ends), n_rows, ends), 0.0, n_rows)
         return found
 
-    def adds_up_others(self, query: LinearQuery) -> bool:
-        """Whether a sum adds up an attribute that some blocks of its window have otherwise, or not at all."""
+    def is_told_across(self, query: LinearQuery) -> bool:
+        """Whether a query is answered over blocks of which some have its attributes otherwise, or not at all.
+
+        The number that a sum adds up must be the same in all of them.
+        """
         total = query.total
-        if not isinstance(total, Total) or self.projection is None:
+        if query.rank is not None or isinstance(total, Product):
             return False
+        if not isinstance(total, Total) or self.projection is None:
+            return True
         schema = self.projection.schema
-        return not all(schema.has(block, total.attributes) for block in query.window)
+        return all(schema.has(block, total.attributes) for block in query.window)
 
     def recorded_since(self, query: LinearQuery) -> int:
         """The first block from which on to the end of the window all is recorded that a query asks."""
-        return (
-            query.window.start if self.projection is None else self.projection.recorded_since(query)
-        )
+        projection = self.projection
+        return query.window.start if projection is None else projection.recorded_since(query)
 
     def at_opening(self, query: LinearQuery) -> Evidence | None:
         """What was measured as phases opened, where it alone is as precise as a query for counts asks.

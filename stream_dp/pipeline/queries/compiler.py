@@ -129,8 +129,10 @@ def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
     try:
         compiled_in = _BY_KIND.get(query.kind, _kind)
         if query.kind in _IN_ONE_VERSION:
-            return _in_its_version(dataset, query, compiled_in)
-        return compiled_in(dataset, query, dataset.universe)
+            compiled = _in_its_version(dataset, query, compiled_in)
+        else:
+            compiled = compiled_in(dataset, query, dataset.universe)
+        return compiled if query.across is None else _since(dataset, compiled)
     except (InvalidQuery, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - one analyst must not stop the data set for all
@@ -166,6 +168,23 @@ def _in_its_version(dataset: Dataset, query: QueryFields, compiled_in: _Compiled
         return asked
 
     return replace(newest, on=on)
+
+
+def _since(dataset: Dataset, compiled: Compiled) -> Compiled:
+    """The same about the last phases of a window, from that on whose rows say all that is asked."""
+
+    def on(window: range) -> AnyQuery:
+        first = dataset.mechanism.recorded_from(compiled.on(window))
+        if first >= window.stop:
+            raise InvalidQuery(
+                "across",
+                "no phase of the window says all that is asked",
+                "ask about later phases, or leave across out",
+                reason=RefusalCode.NOT_RECORDED.value,
+            )
+        return compiled.on(range(first, window.stop))
+
+    return replace(compiled, on=on)
 
 
 def _attributes(query: AnyQuery) -> tuple[int, ...]:

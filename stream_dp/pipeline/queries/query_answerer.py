@@ -239,7 +239,11 @@ async def _series(
     charges: tuple[Charge, ...] = ()
     growth: tuple[Charge, ...] = ()
     for phases, asked_about in zip(periods, windows_of(dataset, window, query), strict=True):
-        asked = compiled.on(asked_about)
+        try:
+            asked = compiled.on(asked_about)
+        except InvalidQuery as error:
+            parts.append((phases, single.refused(invalid(error))))
+            continue
         if query.quote:
             quote = quote_of(dataset, replying.analyst, asked)
             parts.append((phases, single.quoted(asked, quote, None)))
@@ -302,6 +306,7 @@ def _digest(query: QueryFields, request: tuple[object, ...]) -> bytes:
     if query.series is not None:
         framed_by = () if query.frame is None else (query.frame,)
         window = "series", query.series, window, *framed_by
+    request = request if query.across is None else (*request, query.across)
     return identity_from(_head_of_request(query.kind), request, window, query.quote)
 
 

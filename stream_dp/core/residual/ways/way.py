@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
-from stream_dp.core.queries.query import Indicator, LinearQuery, Product
+from stream_dp.core.queries.query import Indicator, LinearQuery
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.belief.joined import Joined
 from stream_dp.core.residual.belief.linear_forms import MAX_SPECTRUM
@@ -118,8 +118,7 @@ class Way(ABC):
 
     def _settled_over_versions(self, query: LinearQuery) -> Outcome | None:
         """The same of a query about blocks of which some have older attributes."""
-        total = query.total
-        if query.rank is not None or isinstance(total, Product) or self.state.adds_up_others(query):
+        if not self.state.is_told_across(query):
             assert self.state.projection is not None, "there are several versions"
             since = self.state.projection.since(query)
             return Refused(
@@ -127,7 +126,7 @@ class Way(ABC):
                 f"window: before phase {since + 1:,} an attribute that is asked about had other cells or "
                 f"values; ask about phases from {since + 1:,} on, or about those before",
             )
-        if query.difference is None and total is None:
+        if query.difference is None and query.total is None:
             evidence = self.state.evidence(query)
             if isinstance(evidence, Joined) and evidence.is_certain:
                 return self.state.answers.exactly(query, evidence)
