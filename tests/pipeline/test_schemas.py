@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 
 from stream_dp.audit.verify import verify
 from stream_dp.messages import Definition
+from stream_dp.state import ledger
 from tests.pipeline import flights
 from tests.pipeline.flights import BEFORE, judged
-from tests.pipeline.people import ATTRIBUTES, IT, SPLIT, change, changed, define, phase
+from tests.pipeline.people import ATTRIBUTES, IT, SPLIT, N, change, changed, define, phase
+from tests.pipeline.scenarios import NOV_1
 
 pytestmark = judged
 
@@ -421,3 +424,69 @@ async def test_a_window_may_begin_where_all_is_recorded(world: Any, process: Any
     assert replies[4]["reason"]["code"] == "not_recorded"
     parts = [part["answer"].get("reason", {}).get("code") for part in replies[3]["parts"]]
     assert parts == ["not_recorded", None, None]
+
+
+async def test_a_batch_that_ends_a_period_has_the_attributes_of_the_next(
+    world: Any, process: Any
+) -> None:
+    """It comes while rows of the period before wait, which have older ones."""
+
+    def day(number: int) -> Callable[[Any], object]:
+        def fill(w: Any) -> None:
+            w.now_ms = NOV_1 + (number - 1) * 86_400_000
+            rows = [{"country": "IT", "age": 33, "spent": 5, "count": N}]
+            w.batch("people", f"day-{number}", cells=rows, time=f"2026-11-0{number}")
+
+        return fill
+
+    by_day = {"every": "1 day", "timezone": "Europe/Berlin", "min_rows": 100}
+    for one in (partial(define, phase=by_day), day(1), lambda w: change(w, IT), day(2), day(3)):
+        one(process.world)
+        await process.run()
+    assert [event["phase"] for event in world.events("schema_changed")] == [2]
+    first, second = await asked(
+        process, *({**where("country", eq="IT"), "window": {"phases": [n, n]}} for n in (1, 2))
+    )
+    assert first["unrecorded_at_most"] >= N
+    assert close(second, N), second
+
+
+def _verified(entries: list[dict[str, Any]]) -> list[str]:
+    """The faults of a ledger with these entries."""
+    head, chain = ledger.GENESIS, []
+    for seq, fields in enumerate(copy.deepcopy(entries)):
+        body = {k: v for k, v in fields.items() if k not in ledger._RESERVED}
+        entry, head = ledger.append(head, seq, fields["dataset"], fields["kind"], body)
+        chain.append(entry)
+    return [fault.text for fault in verify("people", chain).faults]
+
+
+async def test_ledgers_with_wrong_versions_have_faults(world: Any, process: Any) -> None:
+    world = await opened(process, lambda w: change(w, IT), phase)
+    await asked(process, {**where("country", eq="IT"), "error": {"value": 50}})
+    entries = [json.loads(one) for one in world.ledger("people")]
+    assert _verified(entries) == []
+    at = next(n for n, entry in enumerate(entries) if entry["kind"] == "schema")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"phase": 1}, "which is open"),
+        ({"indices": [0, 1, 2]}, "an attribute that cannot have it"),
+        ({"indices": [3, 1]}, "a number of its own"),
+        ({"schema_version": 3}, "not the next"),
+    ]
+    for change_of, words in wrong:
+        found = _verified([*entries[:at], {**entries[at], **change_of}, *entries[at + 1 :]])
+        assert any(words in fault for fault in found), (change_of, found)
+    without = _verified([*entries[:at], *entries[at + 1 :]])
+    assert without, "looks name an attribute that there is not"
+
+
+async def test_looks_at_what_a_phase_does_not_have_are_faults(world: Any, process: Any) -> None:
+    world = await opened(process, lambda w: change(w, IT), phase, mechanism={"base_share": 0.0})
+    await asked(process, {**where("country", eq="DE"), "error": {"value": 50}})
+    entries = [json.loads(one) for one in world.ledger("people")]
+    assert _verified(entries) == []
+    (joined,) = (look for entry in entries for look in entry.get("looks", ()))
+    first, second = joined["looks"]
+    assert (first["attributes"], second["attributes"]) == ([0], [3])
+    first["attributes"] = [3]
+    assert any("do not have" in fault for fault in _verified(entries))
