@@ -21,7 +21,7 @@ from tests.defects.defects import Defect, all_defects
 
 ROOT: Final = Path(__file__).parents[2]
 DEFECTS: Final = all_defects()
-PARTS: Final = {"SQL", "client", "owner", "pages", "identity", "queries", "rows", "schemas"}
+PARTS: Final = {"SQL", "client", "owner", "pages", "identity", "queries", "rows"}
 
 # The copy must be what is loaded, and not the package that is installed.
 RUN: Final = """
