@@ -380,6 +380,7 @@ async def test_an_id_has_the_same_answer_after_a_change(world: Any, process: Any
     before = world.left("answers")
     for version, attributes in ((2, IT), (3, SPLIT)):
         change(world, attributes, version)
+    await process.run()
     world.ask_many("people", items)
     world.ask_many("people", [{"query_id": "de", **where("country", eq="FR")}])
     await process.run()
@@ -490,3 +491,15 @@ async def test_looks_at_what_a_phase_does_not_have_are_faults(world: Any, proces
     assert (first["attributes"], second["attributes"]) == ([0], [3])
     first["attributes"] = [3]
     assert any("do not have" in fault for fault in _verified(entries))
+
+
+async def test_a_look_that_was_the_last_one_is_taken_once(world: Any, process: Any) -> None:
+    """Where answers are as precise as they are worth having, a question has one last look for ever."""
+    old = {**where("age", ge=45), "window": {"phases": [1, 1]}}
+    await opened(process, accuracy={"aim": 0.02}, privacy={"epsilon": 1.0, "delta": 1e-9})
+    (first,) = await asked(process, old)
+    assert first["difficulty"] == "hard"
+    change(world, SPLIT)
+    await process.run()
+    (again,) = await asked(process, old)
+    assert (again["difficulty"], again["count"]) == ("easy", first["count"])

@@ -172,3 +172,18 @@ def test_blocks_hold_the_columns_of_their_own_version() -> None:
     assert all(one == {"row 0", "row 1"} or one in ({"0", "1"}, {"2", "3", "4"}) for one in names)
     assert host.data.marginal((0, 1), range(1)).sum() == 20_000
     assert host.data.marginal((2, 3, 4), range(1, 2)).sum() == 20_000
+
+
+def test_the_end_of_what_is_unrecorded_has_room_for_noise() -> None:
+    """All old rows of a split bin satisfy the condition, so the exact number is the least end that holds."""
+    for seed in range(10):
+        host = Versioned(1, beta=1e-4, base_share=0.3, noise=seed)
+        query = LinearQuery(host.where(age=[1, 2]), range(1))
+        assert host.state.recorded(query) is None, "both parts of the bin are asked"
+        query = LinearQuery(host.where(age=[2]), range(1))
+        known, bin_of_old = (
+            host.state.recorded(query),
+            LinearQuery(host.where(age=[1, 2]), range(1)),
+        )
+        assert known is not None
+        assert host.recorded(bin_of_old)[0] <= known.at_most[0], "they may all be in it"
