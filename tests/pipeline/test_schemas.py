@@ -495,7 +495,8 @@ async def test_looks_at_what_a_phase_does_not_have_are_faults(world: Any, proces
 
 async def test_a_look_that_was_the_last_one_is_taken_once(world: Any, process: Any) -> None:
     """Where answers are as precise as they are worth having, a question has one last look for ever."""
-    old = {**where("age", ge=45), "window": {"phases": [1, 1]}}
+    both = {"all": [where("country", eq="DE")["where"], where("age", lt=30)["where"]]}
+    old = {"where": both, "window": {"phases": [1, 1]}}
     await opened(process, accuracy={"aim": 0.02}, privacy={"epsilon": 1.0, "delta": 1e-9})
     (first,) = await asked(process, old)
     assert first["difficulty"] == "hard"
