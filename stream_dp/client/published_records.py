@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from stream_dp.client.kafka import topic_documents
@@ -58,8 +58,15 @@ def definition(session: Session, dataset: str) -> Definition:
         InvalidInput: There is no data set of that name. The error lists the existing ones.
     """
     known = session.definitions
-    if dataset not in known:
-        known = catalog(session)
+    return definition_in(known if dataset in known else catalog(session), dataset)
+
+
+def definition_in(known: Mapping[str, Definition], dataset: str) -> Definition:
+    """Returns the definition of one of some data sets.
+
+    Raises:
+        InvalidInput: There is no data set of that name. The error lists the existing ones.
+    """
     if dataset not in known:
         raise _unknown_dataset(dataset, sorted(known))
     return known[dataset]

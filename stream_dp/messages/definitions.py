@@ -807,7 +807,14 @@ class Definition(Request):
     @property
     def schema_version(self) -> int:
         """The number of the newest version of the attributes."""
-        return 1 if self.versions is None else self.versions[-1].schema_version
+        return self.schema_versions[-1].schema_version
+
+    @property
+    def schema_versions(self) -> tuple[SchemaVersion, ...]:
+        """The versions of the attributes, the oldest first; also where there is one."""
+        return self.versions or (
+            SchemaVersion(schema_version=1, first_phase=1, attributes=self.attributes),
+        )
 
     def changed(self, change: ChangeSchema, first_phase: int) -> Definition:
         """Returns the definition with other attributes in force.
@@ -819,15 +826,12 @@ class Definition(Request):
         Raises:
             InvalidDefinition: They do not go with the rest of the definition.
         """
-        before = self.versions or (
-            SchemaVersion(schema_version=1, first_phase=1, attributes=self.attributes),
-        )
         version = SchemaVersion(
             schema_version=change.schema_version,
             first_phase=first_phase,
             attributes=change.attributes,
         )
-        kept = tuple(one for one in before if one.first_phase < first_phase)
+        kept = tuple(one for one in self.schema_versions if one.first_phase < first_phase)
         document = self.model_dump(mode="json", exclude_none=True, by_alias=True)
         now = version.model_dump(mode="json", exclude_none=True, by_alias=True)
         versions = [one.model_dump(mode="json", exclude_none=True, by_alias=True) for one in kept]
