@@ -20,6 +20,9 @@ def define(
 
     A note of the worker becomes a ``UserWarning``.
 
+    Returns:
+        The definition that is in force, with the newest attributes.
+
     Args:
         definition: The definition, see docs/messages.md. You may omit ``version``.
         timeout_s: The seconds to wait for the worker.
@@ -33,10 +36,10 @@ def define(
     checked.check_new()
     name = checked.dataset
     accepted = _changed(session, name, checked.to_bytes(), "dataset_accepted", timeout_s)
-    session.definitions[name] = checked
+    session.definitions[name] = newest = catalog(session).get(name, checked)
     if accepted.note is not None:
         warnings.warn(accepted.note, stacklevel=4)  # where the client's method was called
-    return checked
+    return newest
 
 
 def retire(session: Session, dataset: str, *, timeout_s: float = 30.0) -> None:

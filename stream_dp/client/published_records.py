@@ -57,8 +57,10 @@ def definition(session: Session, dataset: str) -> Definition:
     Raises:
         InvalidInput: There is no data set of that name. The error lists the existing ones.
     """
-    known = session.definitions
-    return definition_in(known if dataset in known else catalog(session), dataset)
+    known = session.definitions.get(dataset)
+    if known is None or known.schema_version < session.schema_versions.get(dataset, 1):
+        return definition_in(catalog(session), dataset)
+    return known
 
 
 def definition_in(known: Mapping[str, Definition], dataset: str) -> Definition:

@@ -90,7 +90,7 @@ class AnalystQuestions:
                 text,
                 dataset,
                 plan,
-                phases=self._deployment.phases(dataset),
+                state=self._deployment.state(dataset),
                 **_about(settings),
             )
         return self._deployment.result(text, dataset, plan, answers, has_bars=settings.has_bars)

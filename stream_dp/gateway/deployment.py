@@ -160,9 +160,11 @@ class Deployment:
             keep_latest(self._tables, (facts.version, seen), found, _VIEWS)
         return found
 
-    def phases(self, dataset: str) -> int:
-        """Returns the number of open phases of a data set."""
-        return self.reader.phases.get(dataset, 0)
+    def state(self, dataset: str) -> tuple[int, int]:
+        """Returns the number of open phases of a data set, and the version of its attributes."""
+        definition = self.reader.facts.definitions.get(dataset)
+        version = 1 if definition is None else definition.schema_version
+        return self.reader.phases.get(dataset, 0), version
 
     async def plan(
         self, text: str, facts: PublishedFacts, seen: frozenset[str] | None

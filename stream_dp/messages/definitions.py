@@ -63,9 +63,15 @@ DateText = Annotated[str, StringConstraints(pattern=DATE_PATTERN)]
 class _Attribute(Request):
     """What a later version of the schema may say of any attribute."""
 
+    name: AttributeName
     was: Annotated[tuple[AttributeName, ...], BeforeValidator(tupled)] | None = None
     before: str | int | float | bool | None = None
     deprecated: Literal[True] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of the attribute, and those that it had before."""
+        return self.name, *(self.was or ())
 
 
 class CategoryAttribute(_Attribute):
@@ -85,7 +91,6 @@ class CategoryAttribute(_Attribute):
         deprecated: Whether rows need not have the attribute any more.
     """
 
-    name: AttributeName
     type: Literal["category"]
     values: Annotated[tuple[CategoryValue, ...], BeforeValidator(tupled), Field(min_length=1)]
     other: bool = True
@@ -125,7 +130,6 @@ class NumberAttribute(_Attribute):
         deprecated: Whether rows need not have the attribute any more.
     """
 
-    name: AttributeName
     type: Literal["number"]
     edges: Annotated[tuple[Finite, ...], BeforeValidator(tupled), Field(min_length=1)]
     integer: bool = False
@@ -147,7 +151,6 @@ class BooleanAttribute(_Attribute):
         deprecated: Whether rows need not have the attribute any more.
     """
 
-    name: AttributeName
     type: Literal["boolean"]
     missing: bool = False
     na: MissingTexts | None = None
@@ -172,7 +175,6 @@ class DateAttribute(_Attribute):
 
     model_config = ConfigDict(serialize_by_alias=True)
 
-    name: AttributeName
     type: Literal["date"]
     by: Literal[
         "year",
@@ -814,6 +816,14 @@ class Definition(Request):
         """The versions of the attributes, the oldest first; also where there is one."""
         return self.versions or (
             SchemaVersion(schema_version=1, first_phase=1, attributes=self.attributes),
+        )
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """The attributes that rows need not have: those of later versions, and deprecated ones."""
+        always = {one.name for one in self.schema_versions[0].attributes}
+        return frozenset(
+            one.name for one in self.attributes if one.deprecated or always.isdisjoint(one.names)
         )
 
     def changed(self, change: ChangeSchema, first_phase: int) -> Definition:

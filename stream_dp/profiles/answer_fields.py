@@ -84,7 +84,8 @@ class Released:
             ]
             fields["recorded_since"] = since = self.recorded.since + 1
             notes.append(
-                f"rows of phases before {since:,} do not say all of this: unrecorded_at_most more may count"
+                f"rows of phases before {since:,} do not say all of this: up to unrecorded_at_most more "
+                "may count"
             )
         first: Any = outcome.cells[0] if isinstance(outcome, TableAnswered) else outcome
         fields["confidence"] = first.confidence
