@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from stream_dp.cli.server_options import GivenServers
@@ -117,8 +118,10 @@ CASES: list[tuple[list[str], list[str], dict[str, Any]]] = [
     (
         ["widen", "visits", "day", "--until", "2030-01-01"],
         [
-            "day: periods go from 2026-01-01 to 2030-01-01; earlier rows outside of 2026-01-01 to "
-            "2028-01-01 stay together"
+            (
+                "day: periods go from 2026-01-01 to 2030-01-01; earlier rows outside of 2026-01-01 to "
+                "2028-01-01 stay together"
+            )
         ],
         {"until": "2030-01-01"},
     ),
@@ -298,3 +301,39 @@ def test_answers_over_several_versions_say_what_older_rows_do_not_tell(
     both = [run("ask", "visits", f"{name} >= 18", "--id", name).out for name in ("age", "years")]
     assert both[0].splitlines()[0] == both[1].splitlines()[0]
     assert "unrecorded" not in both[0]
+
+
+FILES = {
+    "csv": "country,years,size,paid,day,payer\n" + "DE,20,S,20,2026-03-01,state\n" * 500,
+    "ndjson": '{"country": "DE", "years": 20, "size": "S", "paid": 20, "day": "2026-03-01"}\n'
+    * 500,
+}
+
+
+@pytest.mark.parametrize("kind", [*FILES, "parquet"])
+def test_a_file_may_have_former_names_and_lack_columns_of_other_versions(
+    client: LastingClient, run: Run, tmp_path: Path, kind: str
+) -> None:
+    client.define({**VISITS, "phase": {"min_rows": 500}, "dataset": "files"})
+    client.send("files", rows=[{"country": "DE", "age": 70, "member": True}] * 500)
+    run("schema", "rename", "files", "age", "years", "--yes")
+    run("schema", "rename", "files", "years", "age in years", "--yes")
+    run("schema", "deprecate", "files", "member", "--yes")
+    run(
+        "schema",
+        "add-attribute",
+        "files",
+        PAYER.replace('"missing": true', '"before": "self"'),
+        "--yes",
+    )
+    file = tmp_path / f"files.{kind}"
+    if kind == "parquet":
+        pd.DataFrame(map(json.loads, FILES["ndjson"].splitlines())).to_parquet(file)
+    else:
+        file.write_text(FILES[kind])
+    ended = run("ingest", file)
+    assert ended.code == 0, ended.err
+    lacks = "member" if kind == "csv" else "member, payer"
+    assert f"note: files.{kind} has no column for {lacks}, which rows need not have" in ended.err
+    answer: Any = client.ask("files", "\"age in years\" < 65 AND payer = 'self'")
+    assert abs(answer.count - (0 if kind == "csv" else 500)) < 200
