@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -24,6 +25,7 @@ from stream_dp.messages.message_base import (
     DatasetName,
     Finite,
     Request,
+    Unchanging,
     tupled,
     validated,
 )
@@ -97,7 +99,7 @@ class CategoryAttribute(_Attribute):
     missing: bool = False
     ordered: bool = False
     na: MissingTexts | None = None
-    also: dict[CategoryValue, CategoryValue] | None = None
+    also: Annotated[dict[CategoryValue, CategoryValue], AfterValidator(Unchanging)] | None = None
 
 
 class MeasureSpec(Request):

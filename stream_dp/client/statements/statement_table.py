@@ -175,11 +175,9 @@ class _Table:
         """Yields, for each column of counts, how many more rows of older phases there may be."""
         if not any(a.recorded_since is not None for a in self._values.noisy):
             return
-        for output in self._plan.outputs:
-            counted = output.expression
-            if isinstance(counted, Published) and counted.part == "count":
-                found: list[Value] = [self._values.unrecorded(counted, row) for row in rows]
-                yield Column(f"{output.name}{UNRECORDED}", "integer"), found
+        for name, counted in self._plan.counts:
+            found: list[Value] = [self._values.unrecorded(counted, row) for row in rows]
+            yield Column(f"{name}{UNRECORDED}", "integer"), found
 
     # ------------------------------------------------------------ rows
 
