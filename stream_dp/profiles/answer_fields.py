@@ -75,18 +75,14 @@ class Released:
         """Makes the answer of a kind from an outcome, unless that is a refusal."""
         model = ANSWERS[kind]
         fields, cells = _MAKERS[type(outcome)](self, outcome)
-        notes = [self.facts["note"], fields.pop("note", None)]
+        notes = self.facts["note"], fields.pop("note", None)
         if self.recorded is not None:
             at_most = [math.ceil(rows) for rows in self.recorded.at_most]
             cells = [
                 {**cell, "unrecorded_at_most": rows}
                 for cell, rows in zip(cells, at_most, strict=True)
             ]
-            fields["recorded_since"] = since = self.recorded.since + 1
-            notes.append(
-                f"rows of phases before {since:,} do not say all of this: up to unrecorded_at_most more "
-                "may count"
-            )
+            fields["recorded_since"] = self.recorded.since + 1
         first: Any = outcome.cells[0] if isinstance(outcome, TableAnswered) else outcome
         fields["confidence"] = first.confidence
         fields |= {

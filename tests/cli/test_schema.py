@@ -278,6 +278,8 @@ def test_versions_are_shown_with_what_they_changed(client: LastingClient, run: R
     document = json.loads(run("schema", "show", "visits", "--json").out)
     assert [one["first_phase"] for one in document["versions"]] == [1, 3]
     assert document["versions"][1]["attributes"][-1]["before"] == "self"
+    said = run("ledger", "show", "visits").out
+    assert "version 4 of the attributes, from phase 3 on" in said
     shown = run("dataset", "show", "visits").out
     assert "these are version 4 of its attributes, which counts from phase 3 on" in shown
 
@@ -290,9 +292,9 @@ def test_answers_over_several_versions_say_what_older_rows_do_not_tell(
     run("schema", "rename", "visits", "age", "years", "--yes")
     send(client, country=["DE", "IT", "IT", "IT"], age=[], years=[20])
     lines = run("ask", "SELECT country, COUNT(*) FROM visits GROUP BY country").out.splitlines()
-    head, *rows, _, note = lines
+    head, *rows, remark, _ = lines
     assert "unrecorded at most" in head
-    assert note.startswith("note: rows of phases before 2 do not say all of this")
+    assert remark.startswith("all of this is recorded since phase 2; unrecorded rows are older")
     more = {row.split()[0]: int(row.replace("█", "").split()[-1].replace(",", "")) for row in rows}
     assert more.pop("IT") > 400, "half of the first phase is in other, and may be from IT"
     assert set(more.values()) == {0}
@@ -300,7 +302,14 @@ def test_answers_over_several_versions_say_what_older_rows_do_not_tell(
     assert re.search(r"[0-9,]+ ± [0-9]+ of 2,000 rows; up to [0-9,]+ more unrecorded\n", one)
     both = [run("ask", "visits", f"{name} >= 18", "--id", name).out for name in ("age", "years")]
     assert both[0].splitlines()[0] == both[1].splitlines()[0]
-    assert "unrecorded" not in both[0]
+    assert "recorded" not in both[0]
+    by_phase = run(
+        "ask", "SELECT phase, COUNT(*) AS n FROM visits WHERE country = 'IT' GROUP BY phase"
+    )
+    head, _, second, *notes = by_phase.out.splitlines()
+    assert "n, unrecorded at most" in head
+    assert second.split()[-1] == "0"
+    assert sum("recorded since phase 2" in note for note in notes) == 1
 
 
 FILES = {
