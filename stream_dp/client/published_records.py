@@ -122,7 +122,7 @@ def synthetic(session: Session, dataset: str) -> SyntheticRows:
         raise InvalidInput(
             "dataset",
             f"{dataset} has no synthetic rows: its definition does not ask for them",
-            'define a new one with "synthetic_rows": 1000; definitions never change',
+            'define a new one with "synthetic_rows": 1000; only attributes can change',
         )
     # The records may be long, and the newest ones are near the end.
     for latest in (1, 16, None):

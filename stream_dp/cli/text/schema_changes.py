@@ -91,8 +91,6 @@ def _of_values(was: CategoryAttribute, now: CategoryAttribute) -> Iterator[str]:
             yield f"{_few(old)} {count} as {value}, also in earlier rows"
         else:
             yield f"{old[0]} is called {value}; both names work in rows and queries"
-    if gone := [value for value in was.values if value not in (*now.values, *counts_as)]:
-        yield f"{_few(gone)} is no value any more"
     if now.other and not was.other:
         yield "unlisted values have a cell of their own; earlier rows stay where they counted"
 
