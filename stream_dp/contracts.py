@@ -19,6 +19,7 @@ from stream_dp.messages import (
     Answer,
     Batch,
     ChangeAnalysts,
+    ChangeSchema,
     ClosePhase,
     Definition,
     DimensionTable,
@@ -43,6 +44,7 @@ _REQUESTS: Final[dict[str, type[BaseModel]]] = {
     "definition": Definition,
     "close": ClosePhase,
     "analysts": ChangeAnalysts,
+    "schema": ChangeSchema,
     "batch": Batch,
     "query": SingleQuery,
     "queries": QueryEnvelope,
@@ -56,7 +58,7 @@ _REPLIES: Final[dict[str, type[BaseModel]]] = {
     "ledger": LedgerEntry,
 }
 _CHANNELS: Final[dict[str, tuple[str, ...]]] = {
-    "datasets": ("definition", "close", "analysts"),
+    "datasets": ("definition", "close", "analysts", "schema"),
     "batches": ("batch",),
     "queries": ("query", "queries"),
     "answers": ("answer",),

@@ -23,6 +23,7 @@ GROUPS = {
         "down": "Stop what `up` started.",
         "advise": "Recommend a mechanism for a number of queries.",
         "dataset": "Draft, check, create, show, list, change and retire data sets.",
+        "schema": "Change the attributes of a data set, and show their versions.",
         "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
         "phase": "Open a phase of the rows that wait.",
         "ask": "Ask a query in SQL, or ask what it would cost.",

@@ -77,6 +77,7 @@ class ClientMethods(ABC):
     # define data sets
     define = _method(data_set_changes.define)
     change_analysts = _method(data_set_changes.change_analysts)
+    change_schema = _method(data_set_changes.change_schema)
     close_phase = _method(data_set_changes.close_phase)
     retire = _method(data_set_changes.retire)
     put_dimension = _method(dimension_tables.put_dimension)

@@ -1,16 +1,16 @@
-"""Defining a data set, changing who may ask it, closing a phase, and retiring it."""
+"""Defining a data set, changing its attributes and who may ask it, closing a phase, and retiring it."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.client.kafka.session import Session
 from stream_dp.client.kafka.topic_documents import to_json
-from stream_dp.client.published_records import ledger
-from stream_dp.messages import ChangeAnalysts, Definition, Event
+from stream_dp.client.published_records import catalog, definition_in, ledger
+from stream_dp.messages import ChangeAnalysts, ChangeSchema, Definition, Event
 
 
 def define(
@@ -19,6 +19,9 @@ def define(
     """Creates a data set and waits until it is accepted. The same definition again changes nothing.
 
     A note of the worker becomes a ``UserWarning``.
+
+    Returns:
+        The definition that is in force, with the newest attributes.
 
     Args:
         definition: The definition, see docs/messages.md. You may omit ``version``.
@@ -33,10 +36,10 @@ def define(
     checked.check_new()
     name = checked.dataset
     accepted = _changed(session, name, checked.to_bytes(), "dataset_accepted", timeout_s)
-    session.definitions[name] = checked
+    session.definitions[name] = newest = catalog(session).get(name, checked)
     if accepted.note is not None:
         warnings.warn(accepted.note, stacklevel=4)  # where the client's method was called
-    return checked
+    return newest
 
 
 def retire(session: Session, dataset: str, *, timeout_s: float = 30.0) -> None:
@@ -75,6 +78,49 @@ def change_analysts(
     return _changed(session, dataset, value, "analysts_changed", timeout_s)
 
 
+def change_schema(
+    session: Session,
+    dataset: str,
+    attributes: Sequence[Mapping[str, Any]],
+    *,
+    timeout_s: float = 30.0,
+) -> Event:
+    """Puts other attributes in force, from the first phase on of which no row has come.
+
+    Rows of older phases stay as they are, and answers say what these do not tell. Nothing is spent. The
+    attributes that are in force already change nothing.
+
+    Args:
+        dataset: The name of the data set.
+        attributes: All attributes, as in a definition: those of before, and what changes.
+        timeout_s: The seconds to wait for the worker.
+
+    Returns:
+        The event ``schema_changed``, with the number of the version and the first phase that has it.
+
+    Raises:
+        InvalidDefinition: The attributes are not valid. The error names the field and the fix.
+        Rejection: The worker refuses them, for example because an attribute has another type.
+        RequestTimeout: No worker replied.
+    """
+    known = definition_in(catalog(session), dataset)
+    number = known.schema_version + 1
+    document = {"version": 1, "dataset": dataset, "change": "schema", "schema_version": number}
+    change = ChangeSchema.read({**document, "attributes": list(attributes)}, quoting=True)
+    if change.attributes == known.attributes:
+        newest = known.schema_versions[-1]
+        return Event(
+            dataset=dataset,
+            event="schema_changed",
+            schema_version=newest.schema_version,
+            phase=newest.first_phase,
+        )
+    event = _changed(session, dataset, change.to_bytes(), "schema_changed", timeout_s)
+    if event.phase is not None:
+        session.definitions[dataset] = known.changed(change, event.phase)
+    return event
+
+
 def close_phase(session: Session, dataset: str, *, timeout_s: float = 30.0) -> Event:
     """Ends the period that is open, so that the waiting rows open a phase now.
 
@@ -101,6 +147,7 @@ _WHAT: Final = {
     "dataset_accepted": "the definition",
     "dataset_retired": "the retirement",
     "analysts_changed": "the change",
+    "schema_changed": "the change",
     "phase_closed": "the closing",
 }
 """What leads to an event, as an error names it."""

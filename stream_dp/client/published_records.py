@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from stream_dp.client.kafka import topic_documents
@@ -57,9 +57,18 @@ def definition(session: Session, dataset: str) -> Definition:
     Raises:
         InvalidInput: There is no data set of that name. The error lists the existing ones.
     """
-    known = session.definitions
-    if dataset not in known:
-        known = catalog(session)
+    known = session.definitions.get(dataset)
+    if known is None or known.schema_version < session.schema_versions.get(dataset, 1):
+        return definition_in(catalog(session), dataset)
+    return known
+
+
+def definition_in(known: Mapping[str, Definition], dataset: str) -> Definition:
+    """Returns the definition of one of some data sets.
+
+    Raises:
+        InvalidInput: There is no data set of that name. The error lists the existing ones.
+    """
     if dataset not in known:
         raise _unknown_dataset(dataset, sorted(known))
     return known[dataset]
@@ -113,7 +122,7 @@ def synthetic(session: Session, dataset: str) -> SyntheticRows:
         raise InvalidInput(
             "dataset",
             f"{dataset} has no synthetic rows: its definition does not ask for them",
-            'define a new one with "synthetic_rows": 1000; definitions never change',
+            'define a new one with "synthetic_rows": 1000; only attributes can change',
         )
     # The records may be long, and the newest ones are near the end.
     for latest in (1, 16, None):

@@ -109,12 +109,14 @@ def _sent(
     about = name if at is None else {**name, "time": time_of_batch(at)}
     headers: list[tuple[str, bytes]] = []
     if "arrow" in form:
-        value = frames.arrow_stream(form["arrow"], _columns(session, dataset))
+        given = form["arrow"]
+        named = given.schema.names if hasattr(given, "schema") else ()
+        value = frames.arrow_stream(given, _columns(session, dataset, named))
         headers = [("content-type", frames.ARROW)]
         headers += [(field, str(said).encode()) for field, said in about.items()]
     else:
         if "frame" in form:
-            names = _columns(session, dataset)
+            names = _columns(session, dataset, list(map(str, form["frame"].columns)))
             form = {"columns": frames.frame_columns(form["frame"], names)}
         value = to_json({"version": 1, "dataset": dataset, **about, **form})
     limit = TOPICS["batches"].max_value_bytes
@@ -133,11 +135,14 @@ def _sent(
     return Sent.model_construct(event.model_fields_set, **dict(event), unread=unread)
 
 
-def _columns(session: Session, dataset: str) -> list[str]:
-    """Returns the names of the columns that a batch needs."""
+def _columns(session: Session, dataset: str, given: Sequence[str]) -> list[str]:
+    """Returns the names of the columns that a batch needs, by those that are there."""
     found = definition(session, dataset)
-    unit = found.privacy.unit
-    names = [attribute.name for attribute in found.attributes]
+    unit, names = found.privacy.unit, list[str]()
+    for attribute in found.attributes:
+        name = next((name for name in attribute.names if name in given), attribute.name)
+        if name in given or name not in found.optional:
+            names.append(name)
     return names if unit is None else [*names, unit.key]
 
 

@@ -35,8 +35,8 @@ from stream_dp.core.encoding import pack_window
 from stream_dp.core.outcome import Outcome, Recorded, RefusalCode, Refused, widest_bar
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.schema import Schema
 from stream_dp.core.synthetic.basis import Basis
 
 if TYPE_CHECKING:
@@ -263,14 +263,9 @@ class Mechanism(ABC):
         """
         raise NotImplementedError(f"{self!r} has one version of its attributes")
 
-    def recorded_from(self, query: AnyQuery) -> int:
-        """The first block of a query's window from which on rows say all that it asks. It is public."""
-        return query.window.start
-
-    def recorded(self, query: AnyQuery) -> Recorded | None:
-        """What older rows do not say of a query; None where all of them say all. It is public."""
-        del query
-        return None
+    def recorded(self, query: AnyQuery) -> Recorded:
+        """What the rows of a query's window do not say, because some have older attributes. It is public."""
+        return Recorded(query.window.start)
 
     # ------------------------------------------------------------ public facts
 

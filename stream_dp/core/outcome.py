@@ -429,13 +429,14 @@ class Recorded:
     """What the rows of older phases do not say of a query, because their attributes were other ones.
 
     Attributes:
-        since: The first block from which on all is recorded that the query asks. It may be the one after the
-            window.
+        since: The first block from which on all is recorded that the query asks, to the end of its window. It
+            may be the one after that.
         at_most: How many more rows than are counted may satisfy the query, at the most: for each answer.
+            Empty where all is recorded, or where it is not told.
     """
 
     since: int
-    at_most: tuple[float, ...]
+    at_most: tuple[float, ...] = ()
 
 
 class RefusalCode(StrEnum):

@@ -27,7 +27,7 @@ class Quantity(NamedTuple):
         head: What stands above it in a table. Empty if people see it in no table.
         said: The words around it where an answer is one sentence; ``a`` is the answer. Empty if it says
             nothing there.
-        is_asked: Whether only some queries ask for it.
+        is_asked: Whether only some answers have it.
     """
 
     name: str
@@ -55,8 +55,16 @@ class _Shape(NamedTuple):
     quantities: tuple[Quantity, ...]
 
 
+_UNRECORDED: Final = Quantity(
+    "unrecorded_at_most",
+    "at_most",
+    "unrecorded at most",
+    "up to {} more unrecorded",
+    is_asked=True,
+)
 _COUNT: Final = _Shape(
-    "value", (Quantity("value", "share", "share"), Quantity("count", "rows", "rows", "{}"))
+    "value",
+    (Quantity("value", "share", "share"), Quantity("count", "rows", "rows", "{}"), _UNRECORDED),
 )
 _FOUND: Final = _Shape("found", (Quantity("found", "bins"),))
 _SIDE: Final = _Shape("side", (Quantity("side", "label"),))
@@ -191,6 +199,8 @@ class AnswerCells:
         if name not in self._by_name:
             raise TypeError(f"{type(self.answer).__name__} has no {name}")
         quantity, value = self._by_name[name], self.field(name, cell)
+        if quantity.unit == "at_most":
+            return Figure(value or 0, None)
         if value is None:
             return NOT_KNOWN
         if isinstance(value, FoundCell):

@@ -128,15 +128,15 @@ def view_of(answer: NoisyAnswer, conditions: Sequence[str] = ()) -> AnswerView:
     series = answer.parts if isinstance(answer, SeriesAnswer) else ()
     parts = [part.answer for part in series if isinstance(part.answer, NoisyAnswer)]
     of_parts = [AnswerCells(part) for part in parts]
-    shown = of_parts[0] if of_parts else cells
+    shown = max(of_parts or [cells], key=lambda part: len(part.quantities))
     columns = [ViewColumn(name, _LABEL) for name in shown.names]
     columns += [ViewColumn(each.head, each.unit) for each in shown.quantities if each.head]
     if isinstance(answer, SeriesAnswer):
         columns = [ViewColumn(answer.series, _LABEL), *columns]
-        rows = list(_rows_of_series(answer, iter(of_parts), len(columns)))
+        rows = list(_rows_of_series(answer, iter(of_parts), shown, len(columns)))
         use = use_of_all_in_words(parts, is_series=True)
     else:
-        rows, use = list(_rows(cells, cells.to_see)), use_in_words(answer)
+        rows, use = list(_rows(cells, cells.to_see, shown)), use_in_words(answer)
     notes = [answer.note, *(part.note for part in parts)]
     window = phases_and_time(answer.window, answer.since, answer.until)
     return AnswerView(
@@ -163,18 +163,20 @@ def _noted(notes: Iterable[str | None]) -> list[str]:
     return [f"note: {in_sql(note)}" for note in dict.fromkeys(notes) if note]
 
 
-def _rows(cells: AnswerCells, some: Iterable[int], *before: str) -> Iterator[ViewRow]:
-    """The rows of some cells, after the labels that all of them have."""
-    shown = [quantity.name for quantity in cells.quantities if quantity.head]
+def _rows(
+    cells: AnswerCells, some: Iterable[int], shown: AnswerCells, *before: str
+) -> Iterator[ViewRow]:
+    """The rows of some cells with the figures that are shown, after the labels that all of them have."""
+    names = [quantity.name for quantity in shown.quantities if quantity.head]
     for cell in some:
         labels = (*before, *cells.labels[cell])
-        texts = (text_of(cells, name, cell) for name in shown)
+        texts = (text_of(cells, name, cell) for name in names)
         main = cells.figure(cells.main, cell) if cells.main and not cells.is_few(cell) else None
         yield ViewRow((*labels, *texts), main, cells.answer.useful)
 
 
 def _rows_of_series(
-    answer: SeriesAnswer, parts: Iterator[AnswerCells], n_columns: int
+    answer: SeriesAnswer, parts: Iterator[AnswerCells], shown: AnswerCells, n_columns: int
 ) -> Iterator[ViewRow]:
     for part in answer.parts:
         when = period(part.window, part.since, part.until)
@@ -183,4 +185,4 @@ def _rows_of_series(
             yield ViewRow((when, *blank), refused=part.answer.reason.message)
             continue
         cells = next(parts)
-        yield from _rows(cells, range(len(cells.labels)), when)
+        yield from _rows(cells, range(len(cells.labels)), shown, when)

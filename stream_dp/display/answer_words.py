@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -128,9 +128,17 @@ def of_rows(answer: NoisyAnswer) -> str:
     return f"the {counted} rows that count, of {answer.n:,}"
 
 
+def recorded_in_words(answers: Iterable[NoisyAnswer]) -> str | None:
+    """Says since when rows say all that some answers are about; None where all rows do."""
+    since = max((each.recorded_since or 0 for each in answers), default=0)
+    if not since:
+        return None
+    return f"all of this is recorded since phase {since:,}; unrecorded rows are older, and may count too"
+
+
 def remarks(cells: AnswerCells) -> list[str]:
     """What to know of all cells: which rows they count, and how many more there may be."""
-    answer, found = cells.answer, []
+    answer, found = cells.answer, list[str]()
     if cells.names and answer.counted is not None:
         found.append(f"shares and rows are of {of_rows(answer)}")
     if isinstance(answer, QuantileByGroupAnswer):
@@ -143,6 +151,10 @@ def remarks(cells: AnswerCells) -> list[str]:
             f"at most {share(answer.surplus_at_most)} of the {answer.n:,} rows do not count; a count among "
             f"all rows may be larger by up to {more:,}"
         )
+    parts = answer.parts if isinstance(answer, SeriesAnswer) else ()
+    of_parts = [part.answer for part in parts if isinstance(part.answer, NoisyAnswer)]
+    if (recorded := recorded_in_words([answer, *of_parts])) is not None:
+        found.append(recorded)
     return found
 
 

@@ -32,6 +32,10 @@ def event_line(event: Event) -> str:
             words += f", {dates}"
         if event.late_batches:
             words += f"; {event.late_batches:,} of its batches are late"
+    elif event.event == "schema_changed":
+        words = (
+            f"has version {event.schema_version} of its attributes from phase {event.phase:,} on"
+        )
     elif event.event == "batch_accepted":
         words = f"{event.rows:,} rows taken in (batch {event.batch}), {event.waiting:,} wait"
     elif event.event == "alert":

@@ -64,8 +64,8 @@ def text(figure: Figure, unit: FigureUnit, least: int | None = None) -> str:
         return "missing" if bar == 0.0 else UNKNOWN
     if isinstance(value, bool):
         return "true" if value else "false"
-    if unit == "about":
-        return f"about {value:,}"
+    if unit in ("about", "at_most"):
+        return f"{'about ' * (unit == 'about')}{value:,}"
     if isinstance(value, str) or unit == "label":
         ranked = isinstance(value, str) and bar and unit != "label"
         return f"{value} (rank {within(bar)})" if ranked and bar else str(value)

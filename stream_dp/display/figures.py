@@ -19,6 +19,7 @@ FigureUnit: TypeAlias = Literal[
     "label",  # of a row, which is exact
     "rows",
     "about",  # rows, whose half width is not published
+    "at_most",  # rows, and there cannot be more
     "share",  # of rows
     "number",  # in the unit of an attribute
     "points",  # a difference of shares

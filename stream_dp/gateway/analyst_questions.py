@@ -72,8 +72,9 @@ class AnalystQuestions:
                 catalogs.describe(apart(text), self._view(facts), settings.values)
             )
         written = _without_choice(text) if parameters_in(text) else text
-        _, plan = await self._deployment.plan(written, facts, self._login.seen)
-        return columns_of(plan, has_bars=settings.has_bars)
+        dataset, plan = await self._deployment.plan(written, facts, self._login.seen)
+        has_versions = self._deployment.state(dataset)[1] > 1
+        return columns_of(plan, has_bars=settings.has_bars, has_versions=has_versions)
 
     async def answer(self, text: str, settings: SessionSettings) -> StatementResult:
         facts, is_apart = await self._read(text)
@@ -90,7 +91,7 @@ class AnalystQuestions:
                 text,
                 dataset,
                 plan,
-                phases=self._deployment.phases(dataset),
+                state=self._deployment.state(dataset),
                 **_about(settings),
             )
         return self._deployment.result(text, dataset, plan, answers, has_bars=settings.has_bars)

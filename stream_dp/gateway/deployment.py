@@ -146,7 +146,8 @@ class Deployment:
         known = self._results.get(key)
         if known is not None and known.answers is answers and known.plan is plan:
             return known.result
-        found = rows_of(text, dataset, plan, answers, has_bars=has_bars)
+        has_versions = self.state(dataset)[1] > 1
+        found = rows_of(text, dataset, plan, answers, has_bars=has_bars, has_versions=has_versions)
         if answers and len(found.rows) * len(found.columns or ()) <= _MOST_VALUES:
             keep_latest(self._results, key, _Shown(answers, plan, found), _RESULTS)
         return found
@@ -160,9 +161,11 @@ class Deployment:
             keep_latest(self._tables, (facts.version, seen), found, _VIEWS)
         return found
 
-    def phases(self, dataset: str) -> int:
-        """Returns the number of open phases of a data set."""
-        return self.reader.phases.get(dataset, 0)
+    def state(self, dataset: str) -> tuple[int, int]:
+        """Returns the number of open phases of a data set, and the version of its attributes."""
+        definition = self.reader.facts.definitions.get(dataset)
+        version = 1 if definition is None else definition.schema_version
+        return self.reader.phases.get(dataset, 0), version
 
     async def plan(
         self, text: str, facts: PublishedFacts, seen: frozenset[str] | None

@@ -198,7 +198,7 @@ class FactsReader:
         """Takes what an event tells."""
         if event.batch_id is not None and event.event != "phase_opened":
             return
-        if event.phase is not None:
+        if event.phase is not None and event.schema_version is None:  # which is of a later one
             self.phases[event.dataset] = max(event.phase, self.phases.get(event.dataset, 0))
         self._told += 1
 

@@ -29,8 +29,8 @@ _TIMEOUT_S: Final = 120.0
 class SharedAnswers:
     """Asks statements under ids that follow from what is asked.
 
-    The id is made of the analyst, the data set, the queries and the number of open phases. So a refresh
-    is the same query, and a new phase gives a new answer. One that was refused is asked under another id
+    The id is made of the analyst, the data set and its state, and the queries. So a refresh is the same
+    query, and a new phase gives a new answer. One that was refused is asked under another id
     next time.
     """
 
@@ -48,7 +48,7 @@ class SharedAnswers:
         dataset: str,
         plan: StatementPlan,
         *,
-        phases: int,
+        state: tuple[int, int],
         **about: Any,
     ) -> Answers:
         """Returns the answers to the queries of a statement.
@@ -59,7 +59,7 @@ class SharedAnswers:
             text: The statement.
             dataset: The data set.
             plan: Its plan.
-            phases: The number of open phases.
+            state: The number of open phases, and the version of the attributes.
             **about: ``last_phases`` and ``at_most`` of the statement.
 
         Raises:
@@ -67,7 +67,7 @@ class SharedAnswers:
             Rejection: The worker rejected one.
             StreamDPError: There is no reply.
         """
-        base = _digest(analyst, dataset, plan.queries, phases, about)
+        base = _digest(analyst, dataset, plan.queries, state, about)
         if (found := self._known.get(base)) is not None:
             self._known.move_to_end(base)
             return found
@@ -110,8 +110,8 @@ def _digest(
     analyst: str,
     dataset: str,
     queries: tuple[Mapping[str, Any], ...],
-    phases: int,
+    state: tuple[int, int],
     about: Mapping[str, Any],
 ) -> str:
-    asked = json.dumps([analyst, dataset, queries, phases, about], sort_keys=True, default=str)
+    asked = json.dumps([analyst, dataset, queries, state, about], sort_keys=True, default=str)
     return hashlib.sha256(asked.encode()).hexdigest()[:32]

@@ -15,7 +15,13 @@ from pydantic import (
     model_validator,
 )
 
-from stream_dp.messages.message_base import ID_PATTERN, DatasetName, Finite, Request
+from stream_dp.messages.message_base import (
+    ID_PATTERN,
+    DatasetName,
+    Finite,
+    Request,
+    Unchanging,
+)
 
 _Share = Annotated[Finite, Field(ge=0, le=1)]
 
@@ -62,17 +68,10 @@ class AnalystSpec(Request):
         return self
 
 
-class Rules(dict[str, AnalystSpec]):
-    """What is allowed to whom. It does not change, so it has a hash as the definition that it is in."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
-
-
 Analysts = Annotated[
     dict[Annotated[str, StringConstraints(pattern=ID_PATTERN)], AnalystSpec],
     Field(min_length=1, max_length=1_000),
-    AfterValidator(Rules),
+    AfterValidator(Unchanging),
 ]
 """What is allowed to whom: a name, or a pattern that ends with ``*``. Nobody else may ask."""
 

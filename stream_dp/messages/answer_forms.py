@@ -97,6 +97,8 @@ class Table(Reply):
         highs: The most rows in each cell.
         wider: The factor by which bars must be wider so that all hold at once.
         apart: If two counts differ by more rows, the larger one is surely larger, for all pairs at once.
+        unrecorded_at_most: The most rows of phases before ``recorded_since`` that may be in each cell
+            besides.
     """
 
     attributes: tuple[str, ...]

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -24,6 +25,7 @@ from stream_dp.messages.message_base import (
     DatasetName,
     Finite,
     Request,
+    Unchanging,
     tupled,
     validated,
 )
@@ -63,9 +65,15 @@ DateText = Annotated[str, StringConstraints(pattern=DATE_PATTERN)]
 class _Attribute(Request):
     """What a later version of the schema may say of any attribute."""
 
+    name: AttributeName
     was: Annotated[tuple[AttributeName, ...], BeforeValidator(tupled)] | None = None
     before: str | int | float | bool | None = None
     deprecated: Literal[True] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of the attribute, and those that it had before."""
+        return self.name, *(self.was or ())
 
 
 class CategoryAttribute(_Attribute):
@@ -85,14 +93,13 @@ class CategoryAttribute(_Attribute):
         deprecated: Whether rows need not have the attribute any more.
     """
 
-    name: AttributeName
     type: Literal["category"]
     values: Annotated[tuple[CategoryValue, ...], BeforeValidator(tupled), Field(min_length=1)]
     other: bool = True
     missing: bool = False
     ordered: bool = False
     na: MissingTexts | None = None
-    also: dict[CategoryValue, CategoryValue] | None = None
+    also: Annotated[dict[CategoryValue, CategoryValue], AfterValidator(Unchanging)] | None = None
 
 
 class MeasureSpec(Request):
@@ -125,7 +132,6 @@ class NumberAttribute(_Attribute):
         deprecated: Whether rows need not have the attribute any more.
     """
 
-    name: AttributeName
     type: Literal["number"]
     edges: Annotated[tuple[Finite, ...], BeforeValidator(tupled), Field(min_length=1)]
     integer: bool = False
@@ -147,7 +153,6 @@ class BooleanAttribute(_Attribute):
         deprecated: Whether rows need not have the attribute any more.
     """
 
-    name: AttributeName
     type: Literal["boolean"]
     missing: bool = False
     na: MissingTexts | None = None
@@ -172,7 +177,6 @@ class DateAttribute(_Attribute):
 
     model_config = ConfigDict(serialize_by_alias=True)
 
-    name: AttributeName
     type: Literal["date"]
     by: Literal[
         "year",
@@ -807,7 +811,22 @@ class Definition(Request):
     @property
     def schema_version(self) -> int:
         """The number of the newest version of the attributes."""
-        return 1 if self.versions is None else self.versions[-1].schema_version
+        return self.schema_versions[-1].schema_version
+
+    @property
+    def schema_versions(self) -> tuple[SchemaVersion, ...]:
+        """The versions of the attributes, the oldest first; also where there is one."""
+        return self.versions or (
+            SchemaVersion(schema_version=1, first_phase=1, attributes=self.attributes),
+        )
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """The attributes that rows need not have: those of later versions, and deprecated ones."""
+        always = {one.name for one in self.schema_versions[0].attributes}
+        return frozenset(
+            one.name for one in self.attributes if one.deprecated or always.isdisjoint(one.names)
+        )
 
     def changed(self, change: ChangeSchema, first_phase: int) -> Definition:
         """Returns the definition with other attributes in force.
@@ -819,15 +838,12 @@ class Definition(Request):
         Raises:
             InvalidDefinition: They do not go with the rest of the definition.
         """
-        before = self.versions or (
-            SchemaVersion(schema_version=1, first_phase=1, attributes=self.attributes),
-        )
         version = SchemaVersion(
             schema_version=change.schema_version,
             first_phase=first_phase,
             attributes=change.attributes,
         )
-        kept = tuple(one for one in before if one.first_phase < first_phase)
+        kept = tuple(one for one in self.schema_versions if one.first_phase < first_phase)
         document = self.model_dump(mode="json", exclude_none=True, by_alias=True)
         now = version.model_dump(mode="json", exclude_none=True, by_alias=True)
         versions = [one.model_dump(mode="json", exclude_none=True, by_alias=True) for one in kept]

@@ -76,6 +76,7 @@ def _spelling(pattern: str) -> str:
 
 
 _M = TypeVar("_M", bound=BaseModel)
+T = TypeVar("T")
 
 
 def validated(
@@ -189,6 +190,13 @@ class Reply(BaseModel):
 
     def to_bytes(self) -> bytes:
         return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+
+
+class Unchanging(dict[str, T]):
+    """An object of a message. It does not change, so it has a hash as the message that it is in."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
 
 
 def tupled(value: object) -> object:

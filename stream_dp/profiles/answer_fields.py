@@ -63,7 +63,7 @@ class Released:
         universe: The schema of the data set.
         query: The query as it was sent.
         facts: The fields that answers of all kinds have.
-        recorded: What older rows do not say of it; None where they say all.
+        recorded: What older rows do not say of it; None where nobody asks.
     """
 
     universe: Universe
@@ -75,17 +75,14 @@ class Released:
         """Makes the answer of a kind from an outcome, unless that is a refusal."""
         model = ANSWERS[kind]
         fields, cells = _MAKERS[type(outcome)](self, outcome)
-        notes = [self.facts["note"], fields.pop("note", None)]
-        if self.recorded is not None:
+        notes = self.facts["note"], fields.pop("note", None)
+        if self.recorded is not None and self.recorded.at_most:
             at_most = [math.ceil(rows) for rows in self.recorded.at_most]
             cells = [
                 {**cell, "unrecorded_at_most": rows}
                 for cell, rows in zip(cells, at_most, strict=True)
             ]
-            fields["recorded_since"] = since = self.recorded.since + 1
-            notes.append(
-                f"rows of phases before {since:,} do not say all of this: unrecorded_at_most more may count"
-            )
+            fields["recorded_since"] = self.recorded.since + 1
         first: Any = outcome.cells[0] if isinstance(outcome, TableAnswered) else outcome
         fields["confidence"] = first.confidence
         fields |= {

@@ -61,6 +61,8 @@ def test_what_cannot_be_had_is_not_called_free() -> None:
          "is stopped: the journal was cut"),
         ("alert", {"analyst": "ana", "query_id": "by@7", "phase": 7, "cells": ("Bonn", "Graz"),
                    "since_phase": 6}, "alert: by@7 of ana (Bonn; Graz), since phase 6"),
+        ("schema_changed", {"schema_version": 3, "phase": 1_200},
+         "has version 3 of its attributes from phase 1,200 on"),
     ],
 )  # fmt: skip
 def test_an_event_is_told_in_words(event: str, facts: dict[str, Any], said: str) -> None:

@@ -110,6 +110,81 @@ def test_synthetic_rows_come_with_a_phase_and_a_data_set_that_is_retired_is_gone
     assert client.catalog() == {}, "even if the definition comes late"
 
 
+# ---------------------------------------------------------------- other attributes
+
+
+def changed(definition: Words) -> list[Words]:
+    """The same attributes, the first one with a value and a name more, and one attribute more."""
+    city, age, smoker = definition["attributes"]
+    plan = {"name": "plan", "type": "category", "values": ["basic"], "missing": True}
+    return [{**city, "name": "town", "was": ["city"], "values": ["Bonn", "Graz", "Linz"],
+             "also": {"Gratz": "Graz"}}, age, smoker, plan]  # fmt: skip
+
+
+def test_other_attributes_count_from_the_next_phase_on(
+    client: Client, session: WorldSession, definition: Words, people: str
+) -> None:
+    with pytest.raises(Rejection, match="there is no age any more"):
+        client.change_schema(people, [{"name": "city", "type": "boolean"}])
+    with pytest.raises(errors.InvalidDefinition, match=r"town\.values: this field is missing"):
+        client.change_schema(people, [{"name": "town", "type": "category"}])
+    event = client.change_schema(people, changed(definition))
+    assert (event.event, event.schema_version, event.phase) == ("schema_changed", 2, 2)
+    assert client.definition(people) == client.catalog()[people]
+    assert [one.first_phase for one in client.definition(people).schema_versions] == [1, 2]
+    session.sent.clear()
+    assert client.change_schema(people, changed(definition)) == event, "nothing changes"
+    assert session.sent == []
+    assert client.define(definition) == client.definition(people), "the same data set as before"
+    assert client.definition(people).schema_version == 2
+
+
+def test_answers_say_what_older_rows_do_not_tell(
+    client: Client, definition: Words, people: str
+) -> None:
+    client.change_schema(people, changed(definition))
+    given = {**columns(1000), "plan": ["basic"] * 1000}
+    given["city"] = ["Linz", "Gratz"] * 500
+    sent = client.send(people, frame=pd.DataFrame(given))
+    assert (sent.phase, sent.unread) == (2, ())
+    answer = client.ask(people, Query("city = 'Linz'"))
+    assert isinstance(answer, CountAnswer)
+    assert answer.recorded_since == 2
+    assert answer.unrecorded_at_most is not None
+    assert abs(answer.count - 500) < 250
+    table = client.sql(f'SELECT town, COUNT(*) AS n FROM "{people}" GROUP BY town')
+    assert [column.name for column in table.columns][-1] == "n_unrecorded_at_most"
+    more = dict(zip(table.column("town"), table.column("n_unrecorded_at_most"), strict=True))
+    assert (more["Bonn"], more["Linz"] == answer.unrecorded_at_most) == (0, True)
+    frame = table.to_pandas()
+    assert list(frame["n_unrecorded_at_most"]) == table.column("n_unrecorded_at_most")
+    by_phase = client.sql(
+        f"SELECT phase, COUNT(*) AS n FROM \"{people}\" WHERE town = 'Linz' GROUP BY phase"
+    )
+    assert by_phase.column("n_unrecorded_at_most") == [answer.unrecorded_at_most, 0]
+    twice = client.ask(people, Query("town = 'Gratz'"))
+    assert isinstance(twice, CountAnswer)
+    assert abs(twice.count - 750) < 250
+    old = client.send(people, columns=columns(1000))
+    assert old.phase == 3, "columns may have the names of any version"
+
+
+def test_a_client_learns_of_other_attributes_from_the_event(
+    session: WorldSession, definition: Words, people: str
+) -> None:
+    analyst = SessionClient(session)
+    analyst.ask(people, Query("city = 'Bonn'"))
+    change = {"version": 1, "dataset": people, "change": "schema", "schema_version": 2}
+    session.send(
+        "in.datasets",
+        people,
+        json.dumps({**change, "attributes": changed(definition)}).encode(),
+        (),
+    )
+    assert analyst.definition(people).schema_version == 2
+    assert analyst.sql(f"SELECT COUNT(*) FROM \"{people}\" WHERE town = 'Linz'").answers
+
+
 # ---------------------------------------------------------------- batches
 
 

@@ -16,6 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 from stream_dp.audit import verify
+from stream_dp.cli.checks.schema_edits import changed
 from stream_dp.client.statements.written_query import Query, as_message
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.outcome import RefusalCode
@@ -25,6 +26,7 @@ from stream_dp.messages import (
     TOPICS,
     Batch,
     ChangeAnalysts,
+    ChangeSchema,
     ClosePhase,
     CountAnswer,
     Definition,
@@ -74,7 +76,16 @@ def examples(kind: str) -> Iterator[dict[str, Any]]:
 
 def test_every_example_is_of_a_kind_that_is_tested() -> None:
     kinds = set(re.findall(r"^```json (\w+)$", PAGE, re.MULTILINE))
-    assert kinds == {"definition", "analysts", "close", "batch", "query", "ledger", *REPLIES}
+    assert kinds == {
+        "definition",
+        "analysts",
+        "schema",
+        "close",
+        "batch",
+        "query",
+        "ledger",
+        *REPLIES,
+    }
     assert PAGE.count("```json") == sum(len(list(examples(kind))) for kind in kinds)
 
 
@@ -100,6 +111,11 @@ def test_changes_and_ledger_entries_are_read() -> None:
     assert [ClosePhase.read(one).dataset for one in examples("close")] == ["orders"]
     shares = [ChangeAnalysts.read(one).analysts["finance"].share for one in examples("analysts")]
     assert shares == [0.3]
+    before = Definition.read(next(examples("definition")))
+    (change,) = map(ChangeSchema.read, examples("schema"))
+    assert before.changed(change, 2).schema_version == change.schema_version
+    attributes = json.loads(change.to_bytes())["attributes"]
+    assert changed(before, attributes, 2).attributes == change.attributes, "the worker takes it"
     for example in examples("ledger"):
         entry = json.dumps(example, sort_keys=True, separators=(",", ":")).encode()
         assert ledger.read(entry) == example

@@ -24,8 +24,8 @@ TOPICS = Topics("in.")
 class QuietMailbox(Mailbox):
     """A mailbox whose replies come from the test."""
 
-    def __init__(self) -> None:
-        super().__init__(Broker("127.0.0.1:1"), {}, TOPICS)
+    def __init__(self, schema_versions: dict[str, int] | None = None) -> None:
+        super().__init__(Broker("127.0.0.1:1"), {}, TOPICS, schema_versions=schema_versions)
 
     def _open(self, config: Mapping[str, object]) -> Any:
         return None
@@ -52,8 +52,9 @@ class QuietSession(Session):
     def __init__(self, analyst: str = "ann") -> None:
         self.analyst = analyst
         self.definitions = {}
+        self.schema_versions = {}
         self.published: Any = self
-        self.mailbox = QuietMailbox()
+        self.mailbox = QuietMailbox(self.schema_versions)
         self.closing = False
         self.sent: list[tuple[str, str, bytes | None, dict[str, bytes]]] = []
         self.records: dict[str, list[tuple[str, bytes | None]]] = {}

@@ -12,8 +12,8 @@ import pytest
 
 from stream_dp.core.queries.projection import Projection
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.rows.attribute_versions import Declared, Schema, relation_of
 from stream_dp.core.rows.measured_values import Measure
-from stream_dp.core.rows.schema import Declared, Schema, relation_of
 from stream_dp.core.rows.universe import Attribute, Boolean, Category, Date, Number
 from stream_dp.errors import InvalidDefinition
 

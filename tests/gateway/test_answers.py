@@ -187,6 +187,44 @@ def test_a_data_set_appears_while_a_session_is_open_and_a_phase_gives_new_answer
         session.end()
 
 
+def test_rows_of_other_attributes_are_columns_behind_the_bars() -> None:
+    session = WorldSession()
+    try:
+        world = InProcess(session).fill()
+        owner = SessionClient(session)
+        attributes: list[Any] = [
+            one.model_dump(exclude_none=True) for one in owner.definition("flights").attributes
+        ]
+        attributes[0]["values"] = [*attributes[0]["values"], "ZZ"]
+        text = "SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier"
+        with (
+            InProcessGateway(world) as gateway,
+            psycopg.connect(gateway.url(), autocommit=True) as one,
+        ):
+            listening = Listening(one)
+            names, before = listening.ask(text)
+            assert names == ["carrier", "n", "n_error_bar"]
+            owner.change_schema("flights", attributes)
+            names, rows = listening.ask(text)
+            assert names == ["carrier", "n", "n_error_bar", "n_unrecorded_at_most"]
+            assert len(rows) == len(before) + 1, "the answer of before is not given again"
+            more = {row[0]: row[3] for row in rows}
+            assert more["ZZ"] > 3_900, "they are in other, which they may have been"
+            assert more["AA"] == 0
+            assert any(
+                "all of this is recorded since phase 2" in said for said in listening.notices
+            )
+            exact = "SELECT COUNT(*) AS n FROM flights"
+            assert listening.ask(exact)[1] == [(21_000, 0.0, 0)]
+            listening.ask("SET stream_dp.error_bars = off")
+            assert listening.ask(exact) == (["n"], [(21_000,)])
+            world.world.cells("flights", "second")
+            session.run()
+            assert listening.ask(exact) == (["n"], [(42_000,)]), "a phase still gives new answers"
+    finally:
+        session.end()
+
+
 def test_no_literal_reaches_a_log_or_another_one(
     gateway: InProcessGateway, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -497,7 +497,8 @@ async def test_a_look_that_was_the_last_one_is_taken_once(world: Any, process: A
     """Where answers are as precise as they are worth having, a question has one last look for ever."""
     both = {"all": [where("country", eq="DE")["where"], where("age", lt=30)["where"]]}
     old = {"where": both, "window": {"phases": [1, 1]}}
-    await opened(process, accuracy={"aim": 0.02}, privacy={"epsilon": 1.0, "delta": 1e-9})
+    privacy = {"epsilon": 1.0, "delta": 1e-9}
+    await opened(process, accuracy={"aim": 0.02}, privacy=privacy, mechanism={})
     (first,) = await asked(process, old)
     assert first["difficulty"] == "hard"
     change(world, SPLIT)

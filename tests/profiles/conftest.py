@@ -15,8 +15,8 @@ from stream_dp.core.outcome import Outcome
 from stream_dp.core.queries.conditions import CompiledConditions
 from stream_dp.core.queries.query import AnyQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.schema import Schema
 from stream_dp.messages import Definition, QueryFields
 from stream_dp.pipeline.queries.compiler import compile_query
 from stream_dp.profiles.builder import build, declared_in, rows_that_open

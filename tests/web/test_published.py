@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stream_dp.core.budget.accountant import epsilon_of, rho_max
+from stream_dp.messages import ChangeSchema, Definition
 from stream_dp.web.page_data.published_state import PublishedState
 from stream_dp.web.page_data.views import Views
 from tests.answers import count_answer, table_answer
@@ -72,6 +73,22 @@ def by_city(
 
 def seen(section: bytes) -> Any:
     return json.loads(section)
+
+
+def test_the_newest_attributes_are_shown_with_their_version(published: PublishedState) -> None:
+    before = Definition.read(DEFINITION)
+    city = {
+        **DEFINITION["attributes"][0],
+        "values": ["Bonn", "Graz", "Linz"],
+        "also": {"Gratz": "Graz"},
+    }
+    change = {"version": 1, "dataset": "people", "change": "schema", "schema_version": 2}
+    attributes = [city, *DEFINITION["attributes"][1:]]
+    after = before.changed(ChangeSchema.read({**change, "attributes": attributes}), 2)
+    take(published, "catalog", json.loads(after.to_bytes()))
+    schema = seen(Views(published).public("people")["schema"])
+    assert (schema["version"], schema["first_phase"]) == (2, 2)
+    assert schema["attributes"][0]["values"] == ["Bonn", "Graz", "Linz"]
 
 
 def test_a_data_set_is_what_its_records_tell(published: PublishedState) -> None:

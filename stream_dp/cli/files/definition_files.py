@@ -104,7 +104,20 @@ def read_object(file: Path, what: str) -> dict[str, Any]:
     if len(text) > _MOST_BYTES:
         problem = f"{what} has at most {_MOST_BYTES:,} bytes"
         raise InvalidInput(file.name, problem, "check that this is not the file of the rows")
+    return object_in(text, file.name)
+
+
+def object_in(text: bytes, name: str) -> dict[str, Any]:
+    """Reads a text that is a JSON object.
+
+    Args:
+        text: The text.
+        name: What an error names.
+
+    Raises:
+        InvalidInput: It is something else.
+    """
     try:
         return read_json(text, max_bytes=_MOST_BYTES)
     except InvalidMessage as error:
-        raise InvalidInput(file.name, error.problem, error.fix) from None
+        raise InvalidInput(name, error.problem, error.fix) from None

@@ -44,9 +44,12 @@ class FileColumns:
         reading: How the file is read.
         person: The name in the file of the column that says whose row it is. None if there is none.
         listed: Values of CSV that keep the blanks around them, by the name of the column.
+        former: Other names that a column may have in the file, by its name.
+        filled: What a column holds that the file may lack, and lacks.
 
     Attributes:
         left_out: The number of lines that the latest reading left out.
+        absent: The columns that the latest reading filled.
 
     Raises:
         InvalidInput: The name of the file does not tell its format.
@@ -60,9 +63,15 @@ class FileColumns:
         *,
         person: str | None,
         listed: Mapping[str, frozenset[str]],
+        former: Mapping[str, Sequence[str]] | None = None,
+        filled: Mapping[str, Any] | None = None,
     ) -> None:
-        self.left_out = 0
+        self.left_out, self.absent = 0, list[str]()
         self._file, self._wanted, self._reading = file, wanted, reading
+        self._spellings = {
+            name: (each, *(former or {}).get(name, ())) for name, each in wanted.items()
+        }
+        self._filled = filled or {}
         self._person, self._listed = person, listed
         suffixes = [suffix.lower() for suffix in file.suffixes]
         self._zipped = suffixes[-1:] == [".gz"]
@@ -89,7 +98,7 @@ class FileColumns:
         Raises:
             InvalidInput: The file cannot be read. The error names the line.
         """
-        self.left_out = 0
+        self.left_out, self.absent = 0, []
         return self._read(n_rows)
 
     def names(self) -> list[str]:
@@ -151,7 +160,22 @@ class FileColumns:
         """The columns of rows, whose values have the order of the wanted columns."""
         while some := list(itertools.islice(rows, n_rows)):
             columns = map(list, zip(*some, strict=True))
-            yield dict(zip(self._wanted, columns, strict=True)), raw.tell()
+            read = dict(zip(self._wanted, columns, strict=True))
+            yield self._with(self.absent, read), raw.tell()
+
+    def _find_columns(self, header: Sequence[str]) -> None:
+        """Takes each column under the first of its names that the file has."""
+        found = {
+            name: next((each for each in names if each in header), names[0])
+            for name, names in self._spellings.items()
+        }
+        self.absent = [name for name in self._filled if found[name] not in header]
+        self._wanted = {name: each for name, each in found.items() if name not in self.absent}
+
+    def _with(self, absent: Sequence[str], columns: Columns) -> Columns:
+        """Fills columns that the file lacks."""
+        n_rows = len(next(iter(columns.values()), ()))
+        return {**columns, **{name: [self._filled[name]] * n_rows for name in absent}}
 
     def _leave_out_line(self, number: int, problem: str, fix: str) -> None:
         fix += ", or pass --skip-bad-rows to leave out such lines"
@@ -187,6 +211,7 @@ class FileColumns:
             # Without strict mode an unclosed quote would swallow the rest of the file as one cell.
             reader = csv.reader(itertools.chain([first], lines), delimiter=mark, strict=True)
             header = [name.strip() for name in next(reader, [])]
+            self._find_columns(header)
             self._check_header(header, may_be_a_row=True)
             cells = [
                 (header.index(in_file), self._listed.get(name, frozenset()))
@@ -271,14 +296,17 @@ class FileColumns:
         seen: set[str] = set()
         with self._open() as (lines, raw):
             for columns, read_bytes in self._in_columns(self._objects(lines, seen), n_rows, raw):
-                if missing := [name for name in self._wanted.values() if name not in seen]:
+                unseen = [name for name, each in self._spellings.items() if seen.isdisjoint(each)]
+                if missing := [self._wanted[name] for name in unseen if name not in self._filled]:
                     found = ", ".join(sorted(seen))
                     raise InvalidInput(
                         self._file.name,
                         f"no row has the key {', '.join(missing)} (found: {found:.200})",
                         self._rename(missing, "keys", "KEY"),
                     )
-                yield columns, read_bytes
+                absent = [name for name in self._filled if name in unseen]
+                yield self._with(absent, columns), read_bytes
+        self.absent = [name for name in self._filled if seen.isdisjoint(self._spellings[name])]
 
     def _ndjson_names(self) -> list[str]:
         seen: dict[str, None] = {}
@@ -299,7 +327,10 @@ class FileColumns:
                 row = None
             if isinstance(row, dict):
                 seen.update(row)
-                yield [row.get(in_file) for in_file in self._wanted.values()]
+                yield [
+                    next((row[each] for each in names if each in row), None)
+                    for names in self._spellings.values()
+                ]
             else:
                 like = json.dumps(dict.fromkeys([*self._wanted][:2], "..."))
                 fix = f"write one JSON object a line, such as {like}"
@@ -332,6 +363,7 @@ class FileColumns:
     def _parquet(self, n_rows: int) -> Iterator[tuple[Columns, int]]:
         size, done = self._file.stat().st_size, 0
         with self._parquet_file() as table:
+            self._find_columns(table.schema_arrow.names)
             self._check_header(table.schema_arrow.names)
             names = list(dict.fromkeys(self._wanted.values()))
             for batch in table.iter_batches(batch_size=n_rows, columns=names):
@@ -339,7 +371,8 @@ class FileColumns:
                 read = {in_file: arrow_values(batch.column(in_file)) for in_file in names}
                 if batch.num_rows:
                     columns = {name: read[in_file] for name, in_file in self._wanted.items()}
-                    yield columns, size * done // table.metadata.num_rows
+                    whole = self._with(self.absent, columns)
+                    yield whole, size * done // table.metadata.num_rows
 
 
 def mark_of(line: str, wanted: Iterable[str]) -> str:

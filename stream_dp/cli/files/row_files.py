@@ -101,11 +101,25 @@ class RowFile:
             self._calendar, self._in_order = definition.phase.calendar, False
             wanted[TIME] = reading.time_column
         listed = {
-            attribute.name: frozenset(attribute.values)
+            attribute.name: frozenset((*attribute.values, *(attribute.also or ())))
             for attribute in self._attributes
             if attribute.type == "category"
         }
-        self._file = FileColumns(file, wanted, reading, person=person, listed=listed)
+        own = [one for one in self._attributes if one.name not in reading.column]
+        self._file = FileColumns(
+            file,
+            wanted,
+            reading,
+            person=person,
+            listed=listed,
+            former={one.name: one.was or () for one in own},
+            filled={one.name: one.before for one in own if one.name in definition.optional},
+        )
+
+    @property
+    def absent(self) -> list[str]:
+        """The attributes that the latest reading has not found, and that a file need not have."""
+        return self._file.absent
 
     @property
     def left_out(self) -> int:

@@ -95,6 +95,9 @@ def _in_words(entry: Mapping[str, Any]) -> tuple[str, ...]:
             return ("defined",)
         case "analysts":
             return ("shares changed",)
+        case "schema":
+            number, phase = entry["schema_version"], entry["phase"]
+            return (f"version {number} of the attributes, from phase {phase:,} on",)
         case "phase":
             return (f"phase {entry['phase']} opened with {entry['rows']:,} rows",)
         case "written_off":

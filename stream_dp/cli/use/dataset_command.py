@@ -44,7 +44,10 @@ command.add_command(init_command.command)
 @connected()
 @click.argument("definition", type=FILE)
 def create(connection: GivenServers, definition: Path) -> None:
-    """Create the data set that the JSON file DEFINITION describes. A definition can never be changed."""
+    """Create the data set that the JSON file DEFINITION describes.
+
+    Of a definition only the attributes can change later (see schema), and who may ask (see dataset analysts).
+    """
     read = read_definition(definition)
     with busy("Checking"):
         from stream_dp.cli.checks.definition_check import checked, kept_words, warn_of_same_persons
@@ -183,6 +186,12 @@ def show_(connection: GivenServers, name: str, as_json: bool) -> None:
     if synthetic := definition.synthetic_rows:
         show(f"{synthetic:,} synthetic rows come with each phase: stream-dp synthesize {name}")
     show("", _attributes_table(definition, universe), f"\n{universe.n_cells:,} cells in all")
+    if definition.versions is not None:
+        newest = definition.versions[-1]
+        show(
+            f"these are version {newest.schema_version} of its attributes, which counts from phase "
+            f"{newest.first_phase:,} on: stream-dp schema show {name}"
+        )
     if definition.kinds != KindsSpec():
         show("", kinds_table(definition))
     if rules is not None:

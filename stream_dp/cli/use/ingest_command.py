@@ -6,7 +6,7 @@ import itertools
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -118,8 +118,11 @@ def command(
         # They name values, and stderr may be a log.
         unlisted = survey.unlisted(name) if sys.stderr.isatty() else {}
         tell_unread(survey, but=unlisted)
+        if source.absent:
+            names = ", ".join(source.absent)
+            note(f"{file.name} has no column for {names}, which rows need not have")
         if done < total:
-            _confirm_misread(survey, accepted)
+            _confirm_misread(survey, accepted, source.absent)
             if not late:
                 _confirm_late(client, definition, source, total, at)
         send = partial(_send, client, name, ids, at)
@@ -208,7 +211,7 @@ def _counted_before(client: Client, dataset: str, prefix: str) -> int:
     return done
 
 
-def _confirm_misread(survey: Survey, accepted: tuple[str, ...]) -> None:
+def _confirm_misread(survey: Survey, accepted: tuple[str, ...], absent: Sequence[str]) -> None:
     """Warns of columns that are probably misread and asks whether to go on, unless all of them are accepted.
 
     Raises:
@@ -216,7 +219,7 @@ def _confirm_misread(survey: Survey, accepted: tuple[str, ...]) -> None:
     """
     from stream_dp.cli.files.value_survey import warn_of
 
-    complaints = survey.complaints()
+    complaints = [one for one in survey.complaints() if one.attribute not in absent]
     warn_of(complaints)
     if left := {one.attribute for one in complaints if one.asks} - set(accepted):
         confirm(

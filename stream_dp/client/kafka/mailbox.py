@@ -43,6 +43,7 @@ class Mailbox:
     Args:
         config: The settings for kafka-python's consumer, including ``bootstrap_servers``.
         on_delay: A function that receives a message, in a thread, when the broker has stopped answering.
+        schema_versions: Takes the newest version of the attributes of each data set that an event tells.
 
     Raises:
         ServerUnavailable: No broker answers, or the topics do not exist.
@@ -55,7 +56,9 @@ class Mailbox:
         topics: Topics,
         *,
         on_delay: Callable[[str], None] | None = None,
+        schema_versions: dict[str, int] | None = None,
     ) -> None:
+        self._schema_versions = {} if schema_versions is None else schema_versions
         self._broker = broker
         self._on_delay = on_delay
         self._away = False
@@ -145,6 +148,8 @@ class Mailbox:
             return
         key = _key(reply)
         with self._lock:
+            if isinstance(reply, Event) and reply.schema_version is not None:
+                self._schema_versions[reply.dataset] = reply.schema_version
             for follower in self._followers:
                 follower(reply)
             if key[0] == "record":

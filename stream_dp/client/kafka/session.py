@@ -45,6 +45,7 @@ class Session:
         analyst: The name of the analyst.
         published: Reads the topics.
         definitions: The definitions that were read last, by the name of their data set.
+        schema_versions: The newest version of the attributes that an event told, by the same name.
     """
 
     def __init__(
@@ -67,9 +68,17 @@ class Session:
         self._on_delay = on_delay
         config = {**self._broker.arguments(), "bootstrap_timeout_ms": _BOOTSTRAP_MS}
         self.definitions: dict[str, Definition] = {}
+        self.schema_versions: dict[str, int] = {}
         self.published = TopicReader(self._broker, config, self._topics)
         self._sender = RecordSender(self._broker, config)
-        self._listen = partial(Mailbox, self._broker, config, self._topics, on_delay=on_delay)
+        self._listen = partial(
+            Mailbox,
+            self._broker,
+            config,
+            self._topics,
+            on_delay=on_delay,
+            schema_versions=self.schema_versions,
+        )
         self._mailbox: Mailbox | None = None
         self._lock = threading.Lock()
 

@@ -20,7 +20,7 @@ ARROW: Final = b"application/vnd.apache.arrow.stream"
 
 _FACTS: Final = (
     *("query_id", "status", "kind", "attribute", "rank", "low", "high", "n"),
-    *("counted", "counted_bar", "surplus_at_most", "confidence"),
+    *("counted", "counted_bar", "surplus_at_most", "recorded_since", "confidence"),
     *("error_bar", "error_bar_simultaneous", "error_bar_anytime"),
     *("no_answer", "difficulty", "path", "note"),
 )
@@ -193,7 +193,7 @@ def _figures(cells: AnswerCells, cell: int) -> dict[str, Value]:
         if quantity.name == "lies_in":
             bins = cells.field("lies_in", cell)
             found |= {end: bins and getattr(bins, end) for end in ("low", "high")}
-        if quantity.unit not in ("label", "about"):
+        if quantity.unit not in ("label", "about", "at_most"):
             found[quantity.bar] = figure.bar
     return found
 

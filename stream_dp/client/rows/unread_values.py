@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -102,7 +102,7 @@ def unread_values(definition: Definition, body: Mapping[str, Any]) -> tuple[Unre
         reads = lru_cache(_REMEMBERED, typed=True)(_reader(attribute))
         missing = frozenset(text.strip() for text in attribute.na or ())
         unread, values = Counter[str](), 0
-        for given, rows in _counted(body, attribute.name):
+        for given, rows in _counted(body, attribute.names):
             value = given if isinstance(given, _PLAIN) else plain(given)
             if value is None or value != value:
                 continue
@@ -119,15 +119,25 @@ def unread_values(definition: Definition, body: Mapping[str, Any]) -> tuple[Unre
     return tuple(found)
 
 
-def _counted(body: Mapping[str, Any], name: str) -> Iterable[tuple[object, int]]:
-    """Returns the values of an attribute, each with the number of rows that have it."""
+def _counted(body: Mapping[str, Any], names: Sequence[str]) -> Iterable[tuple[object, int]]:
+    """Returns the values of an attribute, each with the number of rows that have it.
+
+    Args:
+        body: The rows under the name of their form.
+        names: The names that the attribute may have there. It may be absent.
+    """
     ((form, given),) = ((form, given) for form, given in body.items() if given is not None)
+    if form in ("cells", "rows"):
+        return (
+            (next((row[name] for name in names if name in row), None), int(row.get("count", 1)))
+            for row in given
+        )
+    there = given.column_names if form == "arrow" else given
+    name = next((name for name in names if name in there), None)
+    if name is None:
+        return ()
     if form == "arrow":
         return arrow_counts(given.column(name))
-    if form == "cells":
-        return ((cell.get(name), int(cell["count"])) for cell in given)
-    if form == "rows":
-        return ((row.get(name), 1) for row in given)
     column: Any = given[name]
     values: Any = plain(column) if hasattr(column, "tolist") else column
     return ((value, 1) for value in values)
@@ -136,7 +146,7 @@ def _counted(body: Mapping[str, Any], name: str) -> Iterable[tuple[object, int]]
 def _reader(attribute: AttributeSpec) -> _Reads:
     """Returns what tells whether the worker can read a value that is there."""
     if attribute.type == "category":
-        listed = frozenset(attribute.values)
+        listed = frozenset((*attribute.values, *(attribute.also or ())))
         return lambda value: value_text(value) in listed
     if attribute.type == "number":
         return lambda value: _number(value) is not None

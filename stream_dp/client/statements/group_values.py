@@ -180,6 +180,14 @@ class GroupValues:
         found = applied("/", [sum_of(each), below])
         return NOT_KNOWN if found.bar is None else found
 
+    def unrecorded(self, published: Published, group: TableGroup) -> int:
+        """Returns how many more rows than are counted may be in a group, as far as nothing tells."""
+        if not self.is_told(published, group):
+            return 0
+        answer, cells = self.answer(published, group), group.cells if published.grouped else (0,)
+        assert not isinstance(answer, RefusedAnswer), "it is told"
+        return sum(answer.field("unrecorded_at_most", cell) or 0 for cell in cells)
+
     def answer(self, published: Published, group: TableGroup) -> AnswerCells | RefusedAnswer:
         """Returns the answer that a value is from."""
         return self.parts[group.part][published.queries[group.case]]

@@ -28,6 +28,12 @@ BAR: Final = "_error_bar"
 ENDS: Final = ("_low", "_high")
 """The ends of the names of two columns that hold the least and the largest value that another may have."""
 
+UNRECORDED: Final = "_unrecorded_at_most"
+"""The end of the name of a column with how many more rows another may count, as far as nothing tells."""
+
+_AT_MOST: Final = ", unrecorded at most"
+"""The same, as people read it."""
+
 ColumnType: TypeAlias = Literal["text", "integer", "real", "boolean", "date", "timestamp"]
 
 
@@ -136,7 +142,12 @@ class ResultTable:
         barred = {column.bar_of for column in self.columns}
         units = [_unit(column, is_exact=column.name not in barred) for column in shown]
         return AnswerView(
-            columns=tuple(ViewColumn(c.name, unit) for c, unit in zip(shown, units, strict=True)),
+            columns=tuple(
+                ViewColumn(f"{c.name.removesuffix(UNRECORDED)}{_AT_MOST}", unit)
+                if unit == "at_most"
+                else ViewColumn(c.name, unit)
+                for c, unit in zip(shown, units, strict=True)
+            ),
             rows=tuple(
                 ViewRow(tuple(text(f, u, self.least_cell) for f, u in zip(row, units, strict=True)))
                 for row in self._figures()
@@ -234,7 +245,7 @@ class ResultTable:
 
 def _unit(column: Column, *, is_exact: bool) -> FigureUnit:
     if is_exact:
-        return "label"
+        return "at_most" if column.name.endswith(UNRECORDED) else "label"
     return _UNITS.get(column.type, "label")
 
 

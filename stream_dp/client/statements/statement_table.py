@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from stream_dp.attribute_dates import first_day_of
 from stream_dp.client.statements.group_values import GroupValues, TableGroup
-from stream_dp.client.statements.result_table import BAR, ENDS, Column, ResultTable
+from stream_dp.client.statements.result_table import BAR, ENDS, UNRECORDED, Column, ResultTable
 from stream_dp.client.statements.sureness import Truth, rank_in_words, ranks
 from stream_dp.client.statements.table_notes import TableNotes, phases_of
 from stream_dp.display.answer_cells import AnswerCells
 from stream_dp.display.figures import Ends, Value
+from stream_dp.errors import StreamDPError
 from stream_dp.messages import NoisyAnswer, SeriesAnswer
 from stream_dp.sql.plan.statement_plan import (
     NO_ROWS,
@@ -153,9 +154,10 @@ class _Table:
                 values.append([None if each.value is None else each.bar for each in found])
                 known = [None if each.value is None else each.ends for each in found]
                 ends.append([_ends_as(pair, output.type) for pair in known])
-        for column, sure_values in sure.columns(plan, rows, {column.name for column in columns}):
+        more_columns = sure.columns(plan, rows, {column.name for column in columns})
+        for column, more_values in itertools.chain(self._unrecorded(rows), more_columns):
             columns.append(column)
-            values.append(sure_values)
+            values.append(more_values)
         return ResultTable(
             dataset=self._dataset,
             columns=tuple(columns),
@@ -168,6 +170,14 @@ class _Table:
             least_cell=max((a.least_cell or 0 for a in self._values.noisy), default=0) or None,
             as_table=plan.as_table,
         )
+
+    def _unrecorded(self, rows: Sequence[TableGroup]) -> Iterator[tuple[Column, list[Value]]]:
+        """Yields, for each column of counts, how many more rows of older phases there may be."""
+        if not any(a.recorded_since is not None for a in self._values.noisy):
+            return
+        for name, counted in self._plan.counts:
+            found: list[Value] = [self._values.unrecorded(counted, row) for row in rows]
+            yield Column(f"{name}{UNRECORDED}", "integer"), found
 
     # ------------------------------------------------------------ rows
 
@@ -226,8 +236,9 @@ class _Table:
         """Returns whether a group surely has no row, because of the condition or the declared values."""
         if self._plan.members is None or not self._plan.groups:
             return False
-        count = self._values.published(self._plan.members, row)
-        return count.value == 0 and count.bar == 0.0
+        members = self._plan.members
+        count = self._values.published(members, row)
+        return count.value == 0 and count.bar == 0.0 and not self._values.unrecorded(members, row)
 
     def _sorted(self, rows: Sequence[TableGroup], order: Order) -> list[TableGroup]:
         """Sorts rows by one item of ORDER BY and keeps the order of equal ones."""
@@ -353,7 +364,11 @@ def _typed(value: Value, column_type: str) -> Value:
 def _key(group: GroupColumn, place: int, label: str, *, n: int) -> Value:
     """Returns the value of a group column by the place and the label of its cell, which is one of ``n``."""
     if group.values:
-        assert len(group.values) == n, "the answer has the cells of the definition"
+        if len(group.values) != n:
+            raise StreamDPError(
+                "the attributes of the data set have changed since this was asked; ask it again, under "
+                "another id"
+            )
         return group.values[place]
     if group.has_missing and place == n - 1:
         return None

@@ -8,7 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from stream_dp.client.statements.group_values import GroupValues, TableGroup
-from stream_dp.display.answer_words import few_of, in_sql, use_of_all_in_words
+from stream_dp.display.answer_words import (
+    few_of,
+    in_sql,
+    recorded_in_words,
+    use_of_all_in_words,
+)
 from stream_dp.display.figure_text import rows_in_words
 from stream_dp.display.figures import Figure
 from stream_dp.messages import (
@@ -75,6 +80,8 @@ class TableNotes:
                 "nobody knows who comes in several phases: the number of persons lies between that of the "
                 "phase with the most rows and the sum of all phases"
             )
+        if (recorded := recorded_in_words(self._values.noisy)) is not None:
+            yield recorded
         yield from self._of_answers()
         yield from self._among()
         yield from self._empty_groups(groups)

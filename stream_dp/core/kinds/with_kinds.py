@@ -23,8 +23,8 @@ from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.rehearsal import CalibratedRehearsal
+from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.schema import Schema
 from stream_dp.core.synthetic.basis import SmallTables
 
 _FORMAT = Format("release of a kind", 0xFF)  # it is not a version of the counts' releases
@@ -103,10 +103,7 @@ class WithKinds(Mechanism):
     def change_schema(self, schema: Schema, tiles: Sequence[PlannedTile]) -> None:
         raise NotImplementedError(f"{self!r} has one version of its attributes")
 
-    def recorded_from(self, query: AnyQuery) -> int:
-        return self._counts.recorded_from(query)
-
-    def recorded(self, query: AnyQuery) -> Recorded | None:
+    def recorded(self, query: AnyQuery) -> Recorded:
         return self._counts.recorded(query)
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.queries.query import Indicator, LinearQuery, Mask, Predicate
-from stream_dp.core.rows.schema import Relation, Schema, Version
+from stream_dp.core.rows.attribute_versions import Relation, Schema, Version
 
 _MOST_KEPT: Final = 256
 

@@ -61,7 +61,7 @@ from stream_dp.core.residual.ways.quantiles import QuantilesOfBins
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import Way
-from stream_dp.core.rows.schema import Schema
+from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.universe import Universe
 from stream_dp.core.synthetic.basis import SmallTables
 
@@ -130,33 +130,23 @@ class Calibrated(LinearMechanism):
         if settings.tiles:
             self.state.spending.reserve = Reserve(settings.tiles, promise, self._certified)
         self.openings = Openings(self.state)
-        self._ways = self._made_ways()
+        self._ways = _ways_of(self.state)
         self._z = Deviations.of(accuracy)
-
-    def _made_ways(self) -> dict[type[Way], Way]:
-        rules = _WAYS if self.state.settings.aim is None else (*_WAYS, *_AIMED_WAYS)
-        return {way: way(self.state) for _, way in rules}
 
     def change_schema(self, schema: Schema, tiles: Sequence[PlannedTile]) -> None:
         state = self.state
         state.settings = replace(state.settings, tiles=tuple(tiles))
         state.change_schema(schema)
-        self._ways = self._made_ways()
+        self._ways = _ways_of(self.state)
         if tiles:
             state.spending.reserve = Reserve(tiles, state.promise, self._certified)
             state.expect_tiles()
         self.openings.plan_again()
 
-    def recorded_from(self, query: AnyQuery) -> int:
-        projection = self.state.projection
-        if projection is None or not isinstance(query, LinearQuery):
-            return query.window.start
-        if self.state.is_told_across(query):
-            return projection.recorded_since(query)
-        return max(query.window.start, projection.since(query))
-
-    def recorded(self, query: AnyQuery) -> Recorded | None:
-        return self.state.recorded(query) if isinstance(query, LinearQuery) else None
+    def recorded(self, query: AnyQuery) -> Recorded:
+        if not isinstance(query, LinearQuery):
+            return Recorded(query.window.start)
+        return self.state.versions.recorded(query)
 
     def __repr__(self) -> str:
         return f"Calibrated({len(self.state.belief)} blocks)"
@@ -226,15 +216,17 @@ class Calibrated(LinearMechanism):
         return self._ways[next(way for fits, way in rules if fits(query))]
 
     def _answer(self, query: LinearQuery) -> Outcome | Look:
-        part = self.state.as_one_part(query)
+        part = self.state.versions.as_one_part(query)
         if part is not None:  # it was perhaps asked in these attributes before
-            return self.state.placed(query, part, self._answer(part.query))
+            return self.state.versions.placed(query, part, self._answer(part.query))
         return self._counted(query, self.way(query).answer(query))
 
     def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
-        part = self.state.as_one_part(query)
+        part = self.state.versions.as_one_part(query)
         if part is not None:
-            return self.state.placed(query, part, self._conclude(part.query, look, release))
+            return self.state.versions.placed(
+                query, part, self._conclude(part.query, look, release)
+            )
         return self._counted(query, self.way(query).conclude(query, look, release))
 
     def _counted(self, query: LinearQuery, step: Outcome | Look) -> Outcome | Look:
@@ -255,10 +247,10 @@ class Calibrated(LinearMechanism):
         return outcome if part is None else replace(outcome, use=use_of(part, aim, math.inf))
 
     def _quote(self, query: LinearQuery) -> Quote:
-        part = self.state.as_one_part(query)
+        part = self.state.versions.as_one_part(query)
         if part is not None:
             quote = self._quote(part.query)
-            outcome = quote.outcome and self.state.placed(query, part, quote.outcome)
+            outcome = quote.outcome and self.state.versions.placed(query, part, quote.outcome)
             return replace(quote, outcome=outcome if isinstance(outcome, Outcome) else None)
         quote = self.way(query).quote(query)
         if query.target.mean is not None and quote.most is not None:
@@ -315,3 +307,8 @@ class Calibrated(LinearMechanism):
         if kind == JOINED:
             return JoinedRelease.from_bytes(data, self.release_from_bytes)
         return measured_from_bytes(self.state.shape, data)
+
+
+def _ways_of(state: PublicState) -> dict[type[Way], Way]:
+    rules = _WAYS if state.settings.aim is None else (*_WAYS, *_AIMED_WAYS)
+    return {way: way(state) for _, way in rules}

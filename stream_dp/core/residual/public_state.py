@@ -7,7 +7,7 @@ it is a fold over phases, charges and releases.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain, combinations
@@ -16,22 +16,18 @@ from typing import Final
 import numpy as np
 
 from stream_dp.core.budget.accountant import UNITS
-from stream_dp.core.mechanism import Look, Release
-from stream_dp.core.outcome import Answered, Outcome, Recorded, TableAnswered
-from stream_dp.core.queries.projection import Projection, QueryPart
-from stream_dp.core.queries.query import LinearQuery, Predicate, Product, Total
+from stream_dp.core.mechanism import Release
+from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.randomness.noise_sources import grid_sigma
+from stream_dp.core.residual.across_versions import AcrossVersions
 from stream_dp.core.residual.answers.count_answers import CountAnswers
 from stream_dp.core.residual.answers.repeats import Repeats
-from stream_dp.core.residual.base_release.base_plan import BaseRelease
 from stream_dp.core.residual.base_release.growth import Bought
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
-from stream_dp.core.residual.belief.joined import Joined, JoinedSoFar, KnownPart
-from stream_dp.core.residual.belief.joined_sums import JoinedSums, KnownSums
 from stream_dp.core.residual.belief.levels import axes_of
-from stream_dp.core.residual.belief.linear_forms import Floats, form_of
+from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.belief.measured_keys import MeasuredKeys
-from stream_dp.core.residual.belief.sums import SumEstimate, SumEvidence, form_of_total, is_total
+from stream_dp.core.residual.belief.sums import SumEstimate, SumEvidence, form_of_total
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.line_rules import LineRules
 from stream_dp.core.residual.looks.counted_rows import CountedRows, RowsLook, RowsRelease
@@ -42,12 +38,11 @@ from stream_dp.core.residual.looks.table_looks import (
     QUERY,
     CountsRelease,
     TablesRelease,
-    published_counts,
 )
 from stream_dp.core.residual.plan.planner import Terms, certifies
 from stream_dp.core.residual.plan.promise import Promise
 from stream_dp.core.residual.plan.targets import terms_of
-from stream_dp.core.rows.schema import Schema
+from stream_dp.core.rows.attribute_versions import Schema
 
 _MOST_SUBSETS: Final = 6
 """Sizes of sets of attributes whose counts are known to be there after a look at a share."""
@@ -74,13 +69,12 @@ class PublicState:
         measured: The keys under which counts were measured.
         answers: Makes answers of what is known.
         repeats: The verified answers.
+        versions: What is known over several versions of the attributes.
         learns: Whether what opens a later phase depends on what was asked before.
     """
 
     def __init__(self, promise: Promise, settings: CalibratedSettings) -> None:
         self.promise = promise
-        self.projection: Projection | None = None
-        self._joints = JoinedSoFar()
         self.settings = settings
         self.shape, self.prices, self.terms = promise.shape, promise.prices, promise.terms
         known = promise.total_known
@@ -92,6 +86,7 @@ class PublicState:
         self.measured = MeasuredKeys(len(self.shape), total_known=known)
         self.answers = CountAnswers(promise, self.belief, self.evidence)
         self.repeats = Repeats(self)
+        self.versions = AcrossVersions(self)
 
     # ------------------------------------------------------------ what is known
 
@@ -124,179 +119,19 @@ class PublicState:
             return terms
         return replace(terms, error=terms.error * self.rows_at_least(query.window) / n_rows)
 
-    def parts(self, query: LinearQuery) -> tuple[QueryPart, ...] | None:
-        """The parts of a query by the versions of the schema. None if all blocks have its attributes."""
-        return None if self.projection is None else self.projection.parts(query)
-
     def evidence(self, query: LinearQuery) -> Evidence:
         """Returns what is known about a query."""
-        parts = self.parts(query)
-        if parts is not None:
-            name = query.key, query.window.start, query.window.stop
-            if name not in self._joints:
-                self._joints[name] = self._joined(query, parts, self.evidence)
-            return self._joints[name]
+        if (joined := self.versions.evidence(query)) is not None:
+            return joined
         form = (form_of if query.total is None else form_of_total)(query, self.shape)
         complement = self.measured.complement_of(query)
         return self.belief.evidence(form, query.key, query.window, complement=complement)
 
     def evidence_at_opening(self, query: LinearQuery) -> Evidence:
         """Returns what was measured of a query as phases opened."""
-        parts = self.parts(query)
-        if parts is not None:
-            return self._joined(query, parts, self.evidence_at_opening)
+        if (joined := self.versions.evidence(query, at_opening=True)) is not None:
+            return joined
         return self.belief.at_opening(form_of(query, self.shape), query.window)
-
-    def _joined(
-        self,
-        query: LinearQuery,
-        parts: Sequence[QueryPart],
-        evidence: Callable[[LinearQuery], Evidence],
-    ) -> Joined:
-        """What is known of all parts of a query for counts."""
-        known = [one for part in parts for one in self._known(part, evidence)]
-        n_answers = math.prod(self.shape[a] for a in query.group_by)
-        return Joined(query, known, n_answers, float(self.rows(query.window)))
-
-    def _known(
-        self, part: QueryPart, evidence: Callable[[LinearQuery], Evidence]
-    ) -> Iterator[KnownPart]:
-        """What is known of a part: first of its table, then of each answer that several cells make up."""
-        asked, constant = part.query, math.nan
-        if asked.predicate.constant is False:
-            constant = 0.0
-        elif is_total(asked.predicate, asked.group_by, known=self.belief.total_known):
-            constant = float(self.rows(asked.window))
-        sizes = [self.shape[a] for a in asked.group_by]
-        places = np.arange(math.prod(sizes)) if part.places is None else part.places
-        shared = np.flatnonzero(np.bincount(places[places >= 0]) > 1)
-        n_cells = math.prod(self.shape[a] for a in asked.attributes)
-        alone = np.where(np.isin(places, shared), -1, places)
-        of_part = evidence(asked) if math.isnan(constant) else None
-        yield KnownPart(part, of_part, constant, len(places), n_cells, alone)
-        order = np.argsort(asked.group_by)
-        for answer in shared:
-            mask = (places == answer).reshape(sizes).transpose(order)
-            cells = Predicate.of_mask(sorted(asked.group_by), mask)
-            joint = replace(asked, predicate=asked.predicate.and_also(cells), group_by=())
-            yield from self._known(replace(part, query=joint, places=np.array([answer])), evidence)
-
-    def published(self, query: LinearQuery, release: Release) -> tuple[Floats, float]:
-        """The counts that a look has published of all its blocks, see ``published_counts``."""
-        parts = self.parts(query)
-        if parts is None:
-            return published_counts(query, release)
-        assert isinstance(release, JoinedRelease), "the release of this look"
-        n_answers, variance = math.prod(self.shape[a] for a in query.group_by), 0.0
-        values, releases = np.zeros(n_answers), iter(release.releases)
-        for part in parts:
-            one = next(
-                self._known(part, self.evidence_at_opening)
-            )  # its table, which was looked at
-            if one.evidence is None:
-                counts = np.full(one.n_answers, one.constant)
-            else:
-                counts, own = published_counts(part.query, next(releases))
-                variance += part.merged * own
-            places = np.arange(n_answers) if part.places is None else part.places
-            np.add.at(values, places[places >= 0], counts[places >= 0])
-        return values, variance
-
-    def as_one_part(self, query: LinearQuery) -> QueryPart | None:
-        """The only part of a query for counts, if its blocks have older attributes; None for any other."""
-        parts = None if query.total or query.rank or query.difference else self.parts(query)
-        return parts[0] if parts and len(parts) == 1 and parts[0].merged == 1 else None
-
-    def placed(self, query: LinearQuery, part: QueryPart, step: Outcome | Look) -> Outcome | Look:
-        """The answer to a query, from that to its only part."""
-        if part.places is None or not isinstance(step, Answered | TableAnswered):
-            return step
-        cells = (step,) if isinstance(step, Answered) else step.cells
-        empty = replace(
-            cells[0],
-            estimate=0.0,
-            error_bar=0.0,
-            error_bar_simultaneous=0.0,
-            error_bar_anytime=0.0,
-            among=None,
-        )
-        shape = tuple(self.shape[a] for a in query.group_by)
-        found = [empty] * math.prod(shape)
-        for cell, place in zip(cells, part.places.tolist(), strict=True):
-            if place >= 0:
-                found[place] = cell
-        if isinstance(step, Answered):
-            return TableAnswered(tuple(found), shape, step.path, step.use)
-        return replace(step, cells=tuple(found), shape=shape)
-
-    def of_block(self, release: BaseRelease, block: int) -> BaseRelease:
-        """A release without the tables of attributes that a block does not have."""
-        projection, axes = self.projection, self.promise.axes
-        if projection is None:
-            return release
-        tables = tuple(
-            (table, step)
-            for table, step in release.tables
-            if projection.schema.has(block, axes.attributes(table))
-        )
-        steps = [step for _, step in tables]
-        return BaseRelease(tables, self.prices.total(steps, self.prices.table))
-
-    def recorded(self, query: LinearQuery) -> Recorded | None:
-        """What older rows do not say of a query for counts; None where they say all."""
-        parts = None if query.rank or query.difference else self.parts(query)
-        if parts is None or all(part.possible is None for part in parts):
-            return None
-        found = np.zeros(math.prod(self.shape[a] for a in query.group_by))
-        for part in parts:
-            if part.possible is None:
-                continue
-            between = replace(
-                part.query,
-                predicate=part.possible.predicate.and_also(part.query.predicate.complement),
-            )
-            unsure, n_rows = self._at_most(between), float(self.rows(part.query.window))
-            places = np.arange(len(unsure)) if part.places is None else part.places
-            here = np.zeros(len(found))
-            np.add.at(here, places[places >= 0], unsure[places >= 0])
-            if part.joins is not None:
-                own = np.zeros_like(part.joins)
-                own[places >= 0, places[places >= 0]] = True
-                here += self._at_most(part.possible) @ (part.joins & ~own)
-            found += np.minimum(here, n_rows)
-        return Recorded(self.recorded_since(query), tuple(found.tolist()))
-
-    def _at_most(self, query: LinearQuery) -> Floats:
-        """Upper ends of the answers to a query for counts, as far as is published, shape (answers,)."""
-        n_answers = math.prod(self.shape[a] for a in query.group_by)
-        n_rows, found = float(self.rows(query.window)), np.zeros(n_answers)
-        if query.predicate.constant is False:
-            return found
-        if is_total(query.predicate, query.group_by, known=self.belief.total_known):
-            return found + n_rows
-        evidence = self.evidence(query)
-        ends = evidence.values + self.terms.z_steered * np.sqrt(evidence.variances)
-        live = slice(None) if evidence.form.live is None else evidence.form.live
-        found[live] = np.clip(np.where(np.isnan(ends), n_rows, ends), 0.0, n_rows)
-        return found
-
-    def is_told_across(self, query: LinearQuery) -> bool:
-        """Whether a query is answered over blocks of which some have its attributes otherwise, or not at all.
-
-        The number that a sum adds up must be the same in all of them.
-        """
-        total = query.total
-        if query.rank is not None or isinstance(total, Product):
-            return False
-        if not isinstance(total, Total) or self.projection is None:
-            return True
-        schema = self.projection.schema
-        return all(schema.has(block, total.attributes) for block in query.window)
-
-    def recorded_since(self, query: LinearQuery) -> int:
-        """The first block from which on to the end of the window all is recorded that a query asks."""
-        projection = self.projection
-        return query.window.start if projection is None else projection.recorded_since(query)
 
     def at_opening(self, query: LinearQuery) -> Evidence | None:
         """What was measured as phases opened, where it alone is as precise as a query for counts asks.
@@ -314,57 +149,24 @@ class PublicState:
         """Whether what was asked before decided how precise the openings of a window are."""
         return self.learns and len(window) > 1
 
-    def alone(self, query: LinearQuery, release: Release) -> SumEvidence:
-        """Returns what one look alone says about a query with a total."""
-        if isinstance(release, JoinedRelease):
-            looks = {
-                block: estimate
-                for one in release.releases
-                if isinstance(one, SumRelease)
-                for block, estimate in self._estimates(one)
-            }
-            return self._joined_sums(query, partial(self.belief.sums_alone, looks=looks))
-        assert isinstance(release, SumRelease), "the release of this look"
-        return self.belief.sums_alone(query, dict(self._estimates(release)))
-
     def sums(self, query: LinearQuery) -> SumEvidence:
         """Returns what is known about a query with a total."""
-        return self._joined_sums(query, self.belief.sums)
+        return self.versions.joined_sums(query, self.belief.sums)
 
     def sums_at_opening(self, query: LinearQuery) -> SumEvidence:
         """Returns what was measured of a query with a total as phases opened."""
-        return self._joined_sums(query, self.belief.sums_at_opening)
+        return self.versions.joined_sums(query, self.belief.sums_at_opening)
 
-    def sums_alone(self, query: LinearQuery) -> SumEvidence:
-        """Returns what is known of a query with a total before anything is published."""
-        return self._joined_sums(query, self.belief.sums_alone)
-
-    def sums_between(
-        self, query: LinearQuery, *, at_opening: bool
-    ) -> tuple[SumEvidence, SumEvidence]:
-        """Returns what is known of two totals between which the one of a query lies: see ``Belief``."""
-        between = partial(self.belief.sums_between, at_opening=at_opening)
-        low = self._joined_sums(query, lambda part: between(part)[0])
-        high = self._joined_sums(query, lambda part: between(part)[1])
-        return low, high
-
-    def _joined_sums(
-        self, query: LinearQuery, evidence: Callable[[LinearQuery], SumEvidence]
-    ) -> SumEvidence:
-        parts = self.parts(query)
-        if parts is None:
-            return evidence(query)
-        known = [
-            KnownSums(
-                part,
-                None if part.query.predicate.constant is False else evidence(part.query),
-                math.prod(self.shape[a] for a in part.query.group_by),
-            )
-            for part in parts
-        ]
-        n_answers = math.prod(self.shape[a] for a in query.group_by)
-        rows = [self.rows(range(block, block + 1)) for block in query.window]
-        return JoinedSums(query, known, n_answers, rows, total_known=self.belief.total_known)
+    def alone(self, query: LinearQuery, release: Release | None = None) -> SumEvidence:
+        """Returns what one look alone says about a query with a total; nothing where there is none."""
+        releases = release.releases if isinstance(release, JoinedRelease) else (release,)
+        looks = {
+            block: estimate
+            for one in releases
+            if isinstance(one, SumRelease)
+            for block, estimate in self._estimates(one)
+        }
+        return self.versions.joined_sums(query, partial(self.belief.sums_alone, looks=looks))
 
     def bound_nothing(self) -> None:
         """From now on no answer is bounded by others."""
@@ -375,8 +177,7 @@ class PublicState:
         universe = schema.newest.universe
         promise = replace(self.promise, shape=universe.shape, rows_shape=universe.rows_shape)
         self.promise, self.shape = promise, promise.shape
-        self.projection = Projection(schema)
-        self._joints.clear()
+        self.versions.change(schema)
         self.belief.add_attributes(self.shape)
         self.measured.add_attributes(len(self.shape))
         self.answers = CountAnswers(promise, self.belief, self.evidence)
@@ -385,7 +186,7 @@ class PublicState:
 
     def open_block(self, n_rows: int) -> int:
         """Adds a block of which only the number of rows is known; returns its index."""
-        self._joints.clear()
+        self.versions.forget()
         self.belief.open_block(n_rows)
         return self.spending.allocator.open()
 
@@ -396,7 +197,7 @@ class PublicState:
 
     def absorb(self, release: Release) -> None:
         """Folds a release into what is known."""
-        self._joints.clear()
+        self.versions.forget()
         if isinstance(release, RowsRelease):
             assert self.counted is not None, "where all rows count nobody looks at their number"
             self.counted.absorb(release)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stream_dp.core.queries.conditions import CompiledConditions
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
-from stream_dp.core.rows.schema import Schema
+from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import Definition
 from stream_dp.pipeline.rows.row_times import Times

@@ -174,7 +174,7 @@ def _since(dataset: Dataset, compiled: Compiled) -> Compiled:
     """The same about the last phases of a window, from that on whose rows say all that is asked."""
 
     def on(window: range) -> AnyQuery:
-        first = dataset.mechanism.recorded_from(compiled.on(window))
+        first = dataset.mechanism.recorded(compiled.on(window)).since
         if first >= window.stop:
             raise InvalidQuery(
                 "across",

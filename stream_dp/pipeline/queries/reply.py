@@ -120,7 +120,7 @@ class ReplyMaker:
         alike, of = self.dataset.known_replies.alike(self.dataset.accounts.changes), None
         recorded = self.dataset.mechanism.recorded(asked)
         if (
-            recorded is None
+            not recorded.at_most
             and isinstance(outcome, Answered)
             and not charges
             and not growth

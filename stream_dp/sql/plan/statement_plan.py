@@ -209,6 +209,14 @@ class StatementPlan:
         return self.queries[0] if is_plain else None
 
     @property
+    def counts(self) -> Iterator[tuple[str, Published]]:
+        """The names of the columns that are counts of rows, and these."""
+        for output in self.outputs:
+            counted = output.expression
+            if isinstance(counted, Published) and counted.part == "count":
+                yield output.name, counted
+
+    @property
     def is_series(self) -> bool:
         """Whether each answer is a series, which has the rows of one period in each part."""
         return any(group.period for group in self.groups)

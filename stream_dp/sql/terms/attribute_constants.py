@@ -78,6 +78,8 @@ def _text(columns: Columns, attribute: Attribute, node: Any) -> Any:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if isinstance(value, float) and value.is_integer():
         text = str(int(value))
+    if not columns.lists(attribute, text):
+        text = (attribute.get("also") or {}).get(text, text)
     if columns.lists(attribute, text):
         return text
     has_other = attribute.get("other", True)

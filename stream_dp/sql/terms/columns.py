@@ -49,9 +49,14 @@ class Columns:
         self._lower: dict[str, list[Attribute]] = {}
         for name, attribute in schema.items():
             self._lower.setdefault(name.lower(), []).append(attribute)
+        for attribute in schema.values():
+            for former in {each.lower() for each in attribute.get("was") or ()}:
+                self._lower.setdefault(former, [attribute])
 
     def attribute(self, node: Any) -> Attribute:
         """Returns the attribute that a column names. The case may differ if that is unambiguous.
+
+        A name that an attribute had before, and that none has now, is good too.
 
         Raises:
             Fault: It names none.

@@ -145,9 +145,12 @@ def _summary(name: str, dataset: PublishedDataset) -> dict[str, Any]:
 def _schema(name: str, definition: Definition | None) -> bytes:
     if definition is None:
         return _bytes({"name": name, "attributes": []})
+    newest = definition.schema_versions[-1]
     return _bytes(
         {
             "name": name,
+            "version": newest.schema_version,
+            "first_phase": newest.first_phase,
             "attributes": [
                 {**attribute.model_dump(exclude_none=True), "labels": _labels(attribute)}
                 for attribute in definition.attributes

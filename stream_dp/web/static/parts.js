@@ -10,7 +10,7 @@ function showHead(schema, state) {
   const promise = schema?.privacy
     ? `ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""} is promised to ${schema.promised_to}; ${schema.precision}; profile ${schema.profile}${kept(schema.kept_phases)}${stored(schema.kept_answers_days)}`
     : "";
-  fill($("head"), schema ? [h("h1", {}, schema.name), STATES[state] ? pill(STATES[state], "bad") : null, h("p", {}, promise), schema.counting ? h("p", {}, `A person: ${schema.counting}.`) : null, schema.opening ? h("p", {}, opens(schema.opening, schema.counting)) : null] : h("h1", {}, "No data set yet"));
+  fill($("head"), schema ? [h("h1", {}, schema.name), STATES[state] ? pill(STATES[state], "bad") : null, h("p", {}, promise), schema.counting ? h("p", {}, `A person: ${schema.counting}.`) : null, schema.version > 1 ? h("p", {}, `Its attributes are version ${whole(schema.version)}, which counts from phase ${whole(schema.first_phase)} on.`) : null, schema.opening ? h("p", {}, opens(schema.opening, schema.counting)) : null] : h("h1", {}, "No data set yet"));
 }
 
 /** How long rows are kept, where some are erased. */

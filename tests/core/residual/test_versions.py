@@ -15,8 +15,8 @@ from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.looks.joined_look import JoinedLook
+from stream_dp.core.rows.attribute_versions import Declared
 from stream_dp.core.rows.blocks import Block
-from stream_dp.core.rows.schema import Declared
 from stream_dp.core.rows.universe import Category
 from tests.core.residual.host import cells
 from tests.core.residual.versioned import NEW, Versioned
@@ -50,7 +50,7 @@ def _by_least_squares(host: Versioned, query: LinearQuery, block: int) -> float:
                 weights.append(float(grid_sigma(part.step)) ** -2)
     (mask,) = (
         np.broadcast_to(part.query.predicate.along(range(len(shape))), shape).reshape(-1)
-        for part in host.state.parts(query) or ()
+        for part in host.state.versions.parts(query) or ()
         if block in part.query.window
     )
     design, precision = np.array(rows), np.array(weights)
@@ -105,7 +105,7 @@ def test_what_is_unrecorded_is_bounded() -> None:
     for chosen in CASES.values():
         predicate = host.where(**chosen)
         query = LinearQuery(predicate, host.window)
-        known, recorded = host.state.recorded(query), host.recorded(query)[0]
+        known, recorded = host.state.versions.recorded(query), host.recorded(query)[0]
         full = host.schema.newest.universe
         truth = 0
         for block, columns in enumerate(host.sent):
@@ -113,7 +113,7 @@ def test_what_is_unrecorded_is_bounded() -> None:
             codes = full.encode_columns(said).codes
             mask = predicate.mask[tuple(codes[a] for a in predicate.attributes)]
             truth += int(np.count_nonzero(mask))
-        if known is None:
+        if not known.at_most:
             assert truth == recorded, chosen
         else:
             assert recorded <= truth <= recorded + known.at_most[0], chosen
@@ -162,7 +162,7 @@ def test_a_restart_goes_on_with_the_same_knowledge() -> None:
         before, after = host.state.evidence(query), mechanism.state.evidence(query)
         assert np.allclose(before.values, after.values, rtol=1e-12)
         assert np.allclose(before.variances, after.variances, rtol=1e-12)
-        assert host.state.recorded(query) == mechanism.state.recorded(query)
+        assert host.state.versions.recorded(query) == mechanism.state.versions.recorded(query)
 
 
 def test_blocks_hold_the_columns_of_their_own_version() -> None:
@@ -179,11 +179,10 @@ def test_the_end_of_what_is_unrecorded_has_room_for_noise() -> None:
     for seed in range(10):
         host = Versioned(1, beta=1e-4, base_share=0.3, noise=seed)
         query = LinearQuery(host.where(age=[1, 2]), range(1))
-        assert host.state.recorded(query) is None, "both parts of the bin are asked"
+        assert not host.state.versions.recorded(query).at_most, "both parts of the bin are asked"
         query = LinearQuery(host.where(age=[2]), range(1))
         known, bin_of_old = (
-            host.state.recorded(query),
+            host.state.versions.recorded(query),
             LinearQuery(host.where(age=[1, 2]), range(1)),
         )
-        assert known is not None
         assert host.recorded(bin_of_old)[0] <= known.at_most[0], "they may all be in it"

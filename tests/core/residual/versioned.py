@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.rows.attribute_versions import Declared, Schema
 from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.schema import Declared, Schema
 from stream_dp.core.rows.universe import Attribute, Boolean, Category, Number
 from tests.core.residual.host import Host
 
@@ -75,7 +75,7 @@ class Versioned(Host):
     def recorded(self, query: LinearQuery) -> npt.NDArray[np.int64]:
         """The rows of each answer that surely satisfy a query, counted in the cells of each block."""
         found = np.zeros(int(np.prod([self.state.shape[a] for a in query.group_by])), np.int64)
-        for part in self.state.parts(query) or ():
+        for part in self.state.versions.parts(query) or ():
             asked = part.query
             every = tuple(sorted(asked.attributes))
             counts = self.data.marginal(every, asked.window).sum(axis=0)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stream_dp.core.rows.schema import Schema
+from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.slabs import Slab
 from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import ChangeSchema, Definition

@@ -20,7 +20,7 @@ from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.anytime import ALL_TIMES, promised_bars, z_learned, z_steered
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
-from stream_dp.core.residual.belief.joined import JoinedForm
+from stream_dp.core.residual.belief.joined_evidence import JoinedForm
 from stream_dp.core.residual.belief.linear_forms import (
     Floats,
     Form,

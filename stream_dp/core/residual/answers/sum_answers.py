@@ -119,7 +119,7 @@ def _between(
 
     Each of these is estimated, and the bar reaches to the far end of both (docs/proofs, Theorem 19).
     """
-    ends = state.sums_between(query, at_opening=at_opening)
+    ends = state.versions.sums_between(query, at_opening=at_opening)
     for pairs in zip(*(one.sums.pairs for one in ends), strict=True):
         (low, low_bar), (high, high_bar) = (sure.of(pair) for pair in pairs)
         mean: tuple[float | None, float | None] = None, None

@@ -165,12 +165,12 @@ class LearnedPlan:
         if spending.payers is not None:
             theirs = int(spending.payers.room(owner=True)(window).item())
             room = min(room, theirs - (0 if spending.payers.apart else open_))
-        growth = self._state.of_block(bought.lacking(block, large), block)
+        growth = self._state.versions.of_block(bought.lacking(block, large), block)
         # What it lacks may be in other tables than what there is. Each other share takes long to plan.
         parts = min(have + room, large.units) * _PARTS // UNITS
         while growth.units > room and parts > 0:
             generic = self._replay.generic(self._state.rows_of(block), parts / _PARTS)
-            growth = self._state.of_block(bought.lacking(block, generic), block)
+            growth = self._state.versions.of_block(bought.lacking(block, generic), block)
             parts -= 1
         rent = bought.rent(block) + open_
         if growth.units > room or not bought.is_worth(block, growth, rent, paid):

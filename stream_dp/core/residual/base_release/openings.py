@@ -169,7 +169,7 @@ class Openings:
     def _base_look(self, block: int) -> TablesLook:
         state = self._state
         release = self.learned.opening(block) or self.release(state.rows_of(block))
-        return state.of_block(release, block).look(state.shape, BASE, block)
+        return state.versions.of_block(release, block).look(state.shape, BASE, block)
 
     def _affordable(self, looks: list[_L]) -> list[_L]:
         """The looks that the lines still have room for."""

@@ -395,7 +395,7 @@ class AimedCounts(Aimed):
 
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Answer:
         z = self._z.last if final else self._z.pilot
-        return self.state.answers.by_look(query, *self.state.published(query, release), z)
+        return self.state.answers.by_look(query, *self.state.versions.published(query, release), z)
 
 
 class AimedSums(Aimed):
@@ -448,7 +448,7 @@ class AimedSums(Aimed):
         """Plans a look that is the answer by itself; None without a demand."""
         if demand is None:
             return None
-        return planner_of(self.state, query, demand, self.state.sums_alone(query))
+        return planner_of(self.state, query, demand, self.state.alone(query))
 
     def _demand(self, query: LinearQuery, part: float) -> SumDemand | None:
         """What makes the bar this part of the size, by today's estimates; None where they say nothing."""

@@ -21,7 +21,7 @@ class Fresh(PlannedWay):
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         del look
-        found = self.state.published(query, release)
+        found = self.state.versions.published(query, release)
         return self.state.answers.by_look(query, *found, self.state.promise.z)
 
     def bar_after(self, query: LinearQuery, measure: Measure) -> float:

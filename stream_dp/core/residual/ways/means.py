@@ -107,7 +107,7 @@ class Means(Way):
         state, terms, prices = self.state, self.state.terms, self.state.prices
         error, z = _error(query) / query.total.largest, two_sided(math.log(self._failure))
         planner = sum_planner(state, query, terms)
-        sums, means = planner.known.sums, replace(planner, known=state.sums_alone(query))
+        sums, means = planner.known.sums, replace(planner, known=state.alone(query))
         demand = SumDemand.of_means(sums, _AIM * error, z)
         at_least = sums.counts - z * np.sqrt(sums.moments.counts)
         if demand is None or (at_least < _KNOWN * sums.counts).any():

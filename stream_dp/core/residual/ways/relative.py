@@ -219,7 +219,7 @@ class Relative(Way):
         assert isinstance(look, StagedLook), "no other look is taken for a relative error"
         if not look.final:
             return self._remembered(query, self._next(query, look.paid))
-        found = self.state.published(query, release)
+        found = self.state.versions.published(query, release)
         outcome = self.state.answers.by_final_look(query, *found, self._stages.z_final)
         return self._remembered(query, outcome)
 

@@ -13,7 +13,7 @@ from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.queries.query import Indicator, LinearQuery
 from stream_dp.core.randomness.noise_sources import grid_sigma
-from stream_dp.core.residual.belief.joined import Joined
+from stream_dp.core.residual.belief.joined_evidence import JoinedEvidence
 from stream_dp.core.residual.belief.linear_forms import MAX_SPECTRUM
 from stream_dp.core.residual.belief.sums import is_total
 from stream_dp.core.residual.looks.joined_look import JoinedLook
@@ -101,7 +101,7 @@ class Way(ABC):
         refusal = state.settings.limits.refusal(terms_of(state.terms, query, n_rows))
         if refusal is not None:
             return refusal
-        parts = state.parts(query)
+        parts = state.versions.parts(query)
         if parts is not None:
             return self._settled_over_versions(query)
         certain = predicate.constant is False or is_total(
@@ -118,9 +118,9 @@ class Way(ABC):
 
     def _settled_over_versions(self, query: LinearQuery) -> Outcome | None:
         """The same of a query about blocks of which some have older attributes."""
-        if not self.state.is_told_across(query):
-            assert self.state.projection is not None, "there are several versions"
-            since = self.state.projection.since(query)
+        if not self.state.versions.is_told_across(query):
+            assert self.state.versions.projection is not None, "there are several versions"
+            since = self.state.versions.projection.since(query)
             return Refused(
                 RefusalCode.NOT_RECORDED,
                 f"window: before phase {since + 1:,} an attribute that is asked about had other cells or "
@@ -128,7 +128,7 @@ class Way(ABC):
             )
         if query.difference is None and query.total is None:
             evidence = self.state.evidence(query)
-            if isinstance(evidence, Joined) and evidence.is_certain:
+            if isinstance(evidence, JoinedEvidence) and evidence.is_certain:
                 return self.state.answers.exactly(query, evidence)
         return None
 
@@ -185,7 +185,7 @@ def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> AnyLook
 
     One that needs more noise than is drawn at once is refused.
     """
-    if state.parts(query) is not None:
+    if state.versions.parts(query) is not None:
         return _joined_look_of(state, query, measure)
     attributes, shape, charges = query.attributes, state.shape, measure.charges
     each = n_answers = math.prod(shape[a] for a in query.group_by)
@@ -213,7 +213,7 @@ def _joined_look_of(
 ) -> JoinedLook | Refused:
     """The look at counts or sums of a query over several versions."""
     looks: list[CountsLook | SumLook] = []
-    for part in state.parts(query) or ():
+    for part in state.versions.parts(query) or ():
         asked, window = part.query, part.query.window
         steps = tuple(step for step in measure.steps if step[0] in window)
         if not steps or asked.predicate.constant is False:

@@ -85,7 +85,7 @@ class JoinedSoFar(dict[tuple[bytes, int, int], Evidence]):
         return JoinedSoFar()
 
 
-class Joined(Evidence):
+class JoinedEvidence(Evidence):
     """The public knowledge about one query over a window of several versions: see ``Evidence``.
 
     Args:

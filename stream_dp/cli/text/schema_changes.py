@@ -1,0 +1,125 @@
+"""What another version of the attributes changes, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from stream_dp.messages import (
+    AttributeSpec,
+    BooleanAttribute,
+    CategoryAttribute,
+    DateAttribute,
+    NumberAttribute,
+    SchemaVersion,
+)
+
+Attributes = Sequence[AttributeSpec]
+
+_MOST_NAMED: Final = 8
+"""The most values or edges that a line names."""
+
+
+def version_lines(versions: Sequence[SchemaVersion], n_open: int) -> Iterator[str]:
+    """Yields what each version of the attributes of a data set changes.
+
+    Args:
+        versions: The versions, the oldest first.
+        n_open: The number of open phases.
+    """
+    first = versions[0]
+    names = ", ".join(one.name for one in first.attributes)
+    yield f"version {first.schema_version}, from phase {first.first_phase:,} on: {names}"
+    for before, after in pairwise(versions):
+        later = "" if after.first_phase <= n_open else ", which is not open yet"
+        yield f"version {after.schema_version}, from phase {after.first_phase:,} on{later}"
+        yield from (f"  {line}" for line in differences(before.attributes, after.attributes))
+
+
+def differences(before: Attributes, after: Attributes) -> Iterator[str]:
+    """Yields a line for each thing that other attributes change, with what it means for earlier rows."""
+    for now in after:
+        names = {*now.names}
+        was = next((one for one in before if not names.isdisjoint(one.names)), None)
+        if was is None:
+            said = "is missing in them" if now.before is None else f"counts as {now.before} in them"
+            yield f"{now.name} is new; earlier rows do not have it: it {said}"
+        else:
+            yield from (f"{now.name}: {line}" for line in _of_one(was, now))
+
+
+def _of_one(was: AttributeSpec, now: AttributeSpec) -> Iterator[str]:
+    """Yields what has changed of one attribute."""
+    if was.name != now.name:
+        yield f"it was called {was.name}; both names work in rows and queries"
+    if now.missing and not was.missing:
+        yield "missing values have a cell of their own; earlier rows stay where they counted"
+    if now.deprecated and not was.deprecated:
+        yield "rows need not have it any more; it can still be asked about"
+    if was.deprecated and not now.deprecated:
+        yield "rows have it again"
+    match was, now:
+        case CategoryAttribute(), CategoryAttribute():
+            yield from _of_values(was, now)
+        case NumberAttribute(), NumberAttribute():
+            yield from _of_bins(was, now)
+        case DateAttribute(), DateAttribute():
+            yield from _of_periods(was, now)
+        case BooleanAttribute(), BooleanAttribute():
+            pass
+        case _:
+            yield f"it is a {now.type}, and was a {was.type}"
+    if was.na != now.na:
+        yield f"what counts as missing too: {', '.join(now.na or ()) or 'nothing'}"
+
+
+def _of_values(was: CategoryAttribute, now: CategoryAttribute) -> Iterator[str]:
+    known, counts_as = {*was.values, *(was.also or ())}, now.also or {}
+    renamed = {old: new for old, new in counts_as.items() if (was.also or {}).get(old) != new}
+    new = [value for value in now.values if value not in known and value not in renamed.values()]
+    if new:
+        stay = "other" if was.other else "the cell where they counted"
+        if len(new) == 1:
+            yield f"{new[0]} is a value of its own; earlier rows with it stay in {stay}"
+        else:
+            yield f"{_few(new)} are values of their own; earlier rows with them stay in {stay}"
+    for value in dict.fromkeys(renamed.values()):
+        old = [each for each, target in renamed.items() if target == value]
+        if value in known or len(old) > 1:
+            count = "counts" if len(old) == 1 else "count"
+            yield f"{_few(old)} {count} as {value}, also in earlier rows"
+        else:
+            yield f"{old[0]} is called {value}; both names work in rows and queries"
+    if now.other and not was.other:
+        yield "unlisted values have a cell of their own; earlier rows stay where they counted"
+
+
+def _of_bins(was: NumberAttribute, now: NumberAttribute) -> Iterator[str]:
+    added = [f"{edge:.15g}" for edge in now.edges if edge not in was.edges]
+    gone = [f"{edge:.15g}" for edge in was.edges if edge not in now.edges]
+    if added:
+        yield f"bins also begin at {_few(added)}; earlier rows stay in the wider bins that they were in"
+    if gone:
+        yield f"no bin begins at {_few(gone)} any more; earlier rows count in the wider ones"
+    if was.measure != now.measure and was.measure is not None and now.measure is not None:
+        (old, new) = (f"{one.low:g} to {one.high:g}" for one in (was.measure, now.measure))
+        yield f"values are kept from {new}; earlier rows were kept from {old}"
+    elif was.measure != now.measure:
+        yield "whether its values are kept changes"
+    if was.representatives != now.representatives:
+        yield "bins count for other values in sums"
+
+
+def _of_periods(was: DateAttribute, now: DateAttribute) -> Iterator[str]:
+    if (was.first, was.until) != (now.first, now.until):
+        yield (
+            f"periods go from {now.first} to {now.until or 'two years later'}; earlier rows outside of "
+            f"{was.first} to {was.until or 'two years later'} stay together"
+        )
+
+
+def _few(names: Sequence[str]) -> str:
+    """Returns the first of some names, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

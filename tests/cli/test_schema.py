@@ -1,0 +1,348 @@
+"""``stream-dp schema``: another version of the attributes, in one command, on a worker of this process."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from stream_dp.cli.server_options import GivenServers
+from tests.client.world_client import SessionClient, WorldSession
+
+Run = Callable[..., Any]
+
+VISITS: dict[str, Any] = {
+    "version": 1,
+    "dataset": "visits",
+    "attributes": [
+        {"name": "country", "type": "category", "values": ["DE", "FR", "UK"], "missing": True},
+        {
+            "name": "size",
+            "type": "category",
+            "values": ["S", "M", "L"],
+            "other": False,
+            "ordered": True,
+        },
+        {"name": "age", "type": "number", "edges": [18, 65], "integer": True},
+        {
+            "name": "paid",
+            "type": "number",
+            "edges": [10, 50],
+            "measure": {"unit": 1, "low": 0, "high": 100},
+        },
+        {"name": "day", "type": "date", "by": "month", "from": "2026-01-01", "until": "2028-01-01"},
+        {"name": "member", "type": "boolean", "missing": True},
+    ],
+    "privacy": {"epsilon": 10.0, "delta": 1e-6},
+    "accuracy": {"error": 0.1, "failure_probability": 1e-7},
+    "phase": {"min_rows": 1000},
+}
+
+
+class LastingClient(SessionClient):
+    """A client that goes on after a command has ended."""
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @property
+    def session(self) -> Any:
+        return self._session
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[LastingClient]:
+    """A client of a worker in this process, which all commands get, with the data set ``visits``."""
+    session = WorldSession()
+    made = LastingClient(session)
+    monkeypatch.setattr(GivenServers, "client", lambda *_, **__: made)
+    made.define(VISITS)
+    yield made
+    session.end()
+
+
+def send(client: LastingClient, n: int = 1000, **columns: list[object]) -> None:
+    """Sends n rows, with these columns in place of others or besides."""
+    usual: dict[str, list[object]] = {
+        "country": ["DE", "IT"],
+        "size": ["S"],
+        "age": [20, 70],
+        "paid": [5],
+        "day": ["2026-03-01"],
+        "member": [True],
+    }
+    given = {**usual, **columns}
+    client.send("visits", columns={name: (some * n)[:n] for name, some in given.items() if some})
+
+
+PAYER = '{"name": "payer", "type": "category", "values": ["self", "state"], "missing": true}'
+
+CASES: list[tuple[list[str], list[str], dict[str, Any]]] = [
+    (
+        ["add-value", "visits", "country", "IT"],
+        ["country: IT is a value of its own; earlier rows with it stay in other"],
+        {"values": ["DE", "FR", "UK", "IT"]},
+    ),
+    (
+        ["add-value", "visits", "country", "IT", "AT"],
+        ["country: IT, AT are values of their own; earlier rows with them stay in other"],
+        {"values": ["DE", "FR", "UK", "IT", "AT"]},
+    ),
+    (
+        ["add-value", "visits", "size", "XL"],
+        [
+            "size: XL is a value of its own; earlier rows with it stay in the cell where they counted"
+        ],
+        {"values": ["S", "M", "L", "XL"]},
+    ),
+    (
+        ["add-attribute", "visits", PAYER],
+        ["payer is new; earlier rows do not have it: it is missing in them"],
+        {"name": "payer"},
+    ),
+    (
+        ["split", "visits", "age", "30", "12"],
+        ["age: bins also begin at 12, 30; earlier rows stay in the wider bins that they were in"],
+        {"edges": (12.0, 18.0, 30.0, 65.0)},
+    ),
+    (
+        ["widen", "visits", "paid", "--high", "150"],
+        ["paid: values are kept from 0 to 150; earlier rows were kept from 0 to 100"],
+        {},
+    ),
+    (
+        ["widen", "visits", "day", "--until", "2030-01-01"],
+        [
+            (
+                "day: periods go from 2026-01-01 to 2030-01-01; earlier rows outside of 2026-01-01 to "
+                "2028-01-01 stay together"
+            )
+        ],
+        {"until": "2030-01-01"},
+    ),
+    (
+        ["rename", "visits", "country", "land"],
+        ["land: it was called country; both names work in rows and queries"],
+        {"name": "land", "was": ("country",)},
+    ),
+    (
+        ["rename", "visits", "UK", "GB", "--of", "country"],
+        ["country: UK is called GB; both names work in rows and queries"],
+        {"values": ["DE", "FR", "GB"], "also": {"UK": "GB"}},
+    ),
+    (
+        ["merge", "visits", "country", "FR", "UK", "--into", "DE"],
+        ["country: FR, UK count as DE, also in earlier rows"],
+        {"values": ["DE"], "also": {"FR": "DE", "UK": "DE"}},
+    ),
+    (
+        ["merge", "visits", "size", "M", "L", "--into", "large"],
+        ["size: M, L count as large, also in earlier rows"],
+        {"values": ["S", "large"]},
+    ),
+    (
+        ["deprecate", "visits", "member"],
+        ["member: rows need not have it any more; it can still be asked about"],
+        {"deprecated": True},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "fields"), CASES, ids=[" ".join(c[0][:3]) for c in CASES]
+)
+def test_each_change_says_what_it_means_for_earlier_rows(
+    client: LastingClient, run: Run, words: list[str], said: list[str], fields: dict[str, Any]
+) -> None:
+    send(client)
+    asked = run("schema", *words)
+    assert (asked.code, asked.out.splitlines()) == (1, said)
+    assert "pass --yes to put this in force" in asked.err
+    assert client.catalog()["visits"].versions is None, "nobody said yes"
+    ended = run("schema", *words, "--yes")
+    end = "visits: version 2 counts from phase 2 on; nothing was spent"
+    assert (ended.code, ended.out.splitlines()) == (0, [*said, end])
+    changed = [one.model_dump() for one in client.catalog()["visits"].attributes]
+    wanted = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
+    assert any(wanted.items() <= one.items() for one in changed)
+
+
+REFUSED: list[tuple[list[str], str]] = [
+    (["add-value", "visits", "country", "DE"], "country: it has the value DE already"),
+    (["add-value", "visits", "age", "30"], "age: it is a number; a number has edges: use split"),
+    (
+        ["add-value", "visits", "town", "Bonn"],
+        "town: visits has no such attribute; use one of country",
+    ),
+    (["add-attribute", "visits", '{"name": "payer", "type": "boolean"}'], 'add "missing": true'),
+    (
+        ["add-attribute", "visits", PAYER.replace("payer", "age")],
+        "it takes the place of two attributes",
+    ),
+    (["add-attribute", "visits", "{"], "ATTRIBUTE: "),
+    (["split", "visits", "country", "3"], "country: it is a category"),
+    (["split", "visits", "age", "30.5"], "an edge is fractional"),
+    (["widen", "visits", "paid", "--high", "50"], "its bounds are less wide"),
+    (["widen", "visits", "age", "--high", "50"], "age: its values are not kept"),
+    (["widen", "visits", "day", "--until", "2027-01-01"], "it has fewer periods"),
+    (["widen", "visits", "day"], "Give '--low' or '--high'"),
+    (["rename", "visits", "town", "city"], "town: visits has no such attribute"),
+    (["rename", "visits", "age", "day"], "day: another attribute has or had this name"),
+    (["rename", "visits", "UK", "FR", "--of", "country"], "use merge --into"),
+    (["merge", "visits", "country", "IT", "--into", "DE"], "country: it has no value IT"),
+    (["deprecate", "visits", "town"], "town: visits has no such attribute"),
+    (["show", "visitors"], "there is no data set 'visitors'; did you mean visits?"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED)
+def test_what_cannot_be_changed_is_refused_before_anything_is_sent(
+    client: LastingClient, run: Run, words: list[str], said: str
+) -> None:
+    client.session.sent.clear()
+    ended = run("schema", *words, *(["--yes"] if words[0] != "show" else []))
+    assert ended.code in (1, 2)
+    assert said in ended.err
+    assert client.session.sent == []
+
+
+def test_a_file_puts_all_its_attributes_in_force_and_nothing_else(
+    client: LastingClient, run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "visits.json"
+
+    def write(**changed: object) -> Path:
+        file.write_text(json.dumps({**VISITS, **changed}))
+        return file
+
+    assert run("schema", "apply", "visits", write()).out == "visits: nothing changes\n"
+    country, size, age, *others = VISITS["attributes"]
+    changed = [
+        {**country, "name": "land", "was": ["country"], "values": ["DE", "FR", "UK", "IT"]},
+        {**age, "edges": [18, 30, 65]},
+        size,
+        *others,
+        json.loads(PAYER),
+    ]
+    ended = run("schema", "apply", "visits", write(attributes=changed), "--yes")
+    assert ended.out.splitlines() == [
+        "land: it was called country; both names work in rows and queries",
+        "land: IT is a value of its own; earlier rows with it stay in other",
+        "age: bins also begin at 30; earlier rows stay in the wider bins that they were in",
+        "payer is new; earlier rows do not have it: it is missing in them",
+        "visits: version 2 counts from phase 1 on; nothing was spent",
+    ]
+    assert run("schema", "apply", "visits", file).out == "visits: nothing changes\n"
+    for document, said in (
+        ({"attributes": changed[:-1]}, "there is no payer any more; leave it there"),
+        ({**VISITS, "phase": {"min_rows": 7}}, "it has another phase than visits; only attributes"),
+        ({**VISITS, "attributes": 3}, "it has no attributes"),
+    ):
+        file.write_text(json.dumps(document))
+        assert said in run("schema", "apply", "visits", file, "--yes").err
+
+
+def test_versions_are_shown_with_what_they_changed(client: LastingClient, run: Run) -> None:
+    assert run("schema", "show", "visits").out.splitlines() == [
+        "version 1, from phase 1 on: country, size, age, paid, day, member"
+    ]
+    assert "version" not in run("dataset", "show", "visits").out
+    send(client)
+    send(client, 1)
+    ended = run("schema", "add-value", "visits", "country", "IT", "--yes")
+    assert "version 2 counts from phase 3 on" in ended.out, "a row waits for phase 2"
+    send(client, country=["IT"])
+    run(
+        "schema",
+        "add-attribute",
+        "visits",
+        PAYER.replace('"missing": true', '"before": "self"'),
+        "--yes",
+    )
+    ended = run("schema", "deprecate", "visits", "member", "--yes")
+    assert "version 4 counts from phase 3 on" in ended.out, "no row of version 2 or 3 has come"
+    assert run("schema", "show", "visits").out.splitlines() == [
+        "version 1, from phase 1 on: country, size, age, paid, day, member",
+        "version 4, from phase 3 on, which is not open yet",
+        "  country: IT is a value of its own; earlier rows with it stay in other",
+        "  member: rows need not have it any more; it can still be asked about",
+        "  payer is new; earlier rows do not have it: it counts as self in them",
+    ]
+    send(client, member=[], payer=["state"], country=["IT"])
+    assert "version 4, from phase 3 on\n" in run("schema", "show", "visits").out
+    document = json.loads(run("schema", "show", "visits", "--json").out)
+    assert [one["first_phase"] for one in document["versions"]] == [1, 3]
+    assert document["versions"][1]["attributes"][-1]["before"] == "self"
+    said = run("ledger", "show", "visits").out
+    assert "version 4 of the attributes, from phase 3 on" in said
+    shown = run("dataset", "show", "visits").out
+    assert "these are version 4 of its attributes, which counts from phase 3 on" in shown
+
+
+def test_answers_over_several_versions_say_what_older_rows_do_not_tell(
+    client: LastingClient, run: Run
+) -> None:
+    send(client)
+    run("schema", "add-value", "visits", "country", "IT", "--yes")
+    run("schema", "rename", "visits", "age", "years", "--yes")
+    send(client, country=["DE", "IT", "IT", "IT"], age=[], years=[20])
+    lines = run("ask", "SELECT country, COUNT(*) FROM visits GROUP BY country").out.splitlines()
+    head, *rows, remark, _ = lines
+    assert "unrecorded at most" in head
+    assert remark.startswith("all of this is recorded since phase 2; unrecorded rows are older")
+    more = {row.split()[0]: int(row.replace("█", "").split()[-1].replace(",", "")) for row in rows}
+    assert more.pop("IT") > 400, "half of the first phase is in other, and may be from IT"
+    assert set(more.values()) == {0}
+    one = run("ask", "visits", "country = 'IT'").out
+    assert re.search(r"[0-9,]+ ± [0-9]+ of 2,000 rows; up to [0-9,]+ more unrecorded\n", one)
+    both = [run("ask", "visits", f"{name} >= 18", "--id", name).out for name in ("age", "years")]
+    assert both[0].splitlines()[0] == both[1].splitlines()[0]
+    assert "recorded" not in both[0]
+    by_phase = run(
+        "ask", "SELECT phase, COUNT(*) AS n FROM visits WHERE country = 'IT' GROUP BY phase"
+    )
+    head, _, second, *notes = by_phase.out.splitlines()
+    assert "n, unrecorded at most" in head
+    assert second.split()[-1] == "0"
+    assert sum("recorded since phase 2" in note for note in notes) == 1
+
+
+FILES = {
+    "csv": "country,years,size,paid,day,payer\n" + "DE,20,S,20,2026-03-01,state\n" * 500,
+    "ndjson": '{"country": "DE", "years": 20, "size": "S", "paid": 20, "day": "2026-03-01"}\n'
+    * 500,
+}
+
+
+@pytest.mark.parametrize("kind", [*FILES, "parquet"])
+def test_a_file_may_have_former_names_and_lack_columns_of_other_versions(
+    client: LastingClient, run: Run, tmp_path: Path, kind: str
+) -> None:
+    client.define({**VISITS, "phase": {"min_rows": 500}, "dataset": "files"})
+    client.send("files", rows=[{"country": "DE", "age": 70, "member": True}] * 500)
+    run("schema", "rename", "files", "age", "years", "--yes")
+    run("schema", "rename", "files", "years", "age in years", "--yes")
+    run("schema", "deprecate", "files", "member", "--yes")
+    run(
+        "schema",
+        "add-attribute",
+        "files",
+        PAYER.replace('"missing": true', '"before": "self"'),
+        "--yes",
+    )
+    file = tmp_path / f"files.{kind}"
+    if kind == "parquet":
+        pd.DataFrame(map(json.loads, FILES["ndjson"].splitlines())).to_parquet(file)
+    else:
+        file.write_text(FILES[kind])
+    ended = run("ingest", file)
+    assert ended.code == 0, ended.err
+    lacks = "member" if kind == "csv" else "member, payer"
+    assert f"note: files.{kind} has no column for {lacks}, which rows need not have" in ended.err
+    answer: Any = client.ask("files", "\"age in years\" < 65 AND payer = 'self'")
+    assert abs(answer.count - (0 if kind == "csv" else 500)) < 200
