@@ -52,7 +52,7 @@ def test_a_data_set_is_defined_once_and_never_changed(client: Client, definition
     defined = client.define(definition)
     assert client.define({"version": 1, **definition}) == defined
     assert client.catalog() == {defined.dataset: defined}
-    with pytest.raises(Rejection, match="definitions never change") as caught:
+    with pytest.raises(Rejection, match="exists with another definition") as caught:
         client.define({**definition, "phase": {"min_rows": 7}})
     assert caught.value.reason.code == "dataset_exists"
 

@@ -466,14 +466,17 @@ def _define_again(dataset: Dataset, request: Define) -> None:
             "dataset", "this name was retired for ever", "choose another name", reason="retired"
         )
     if request.definition not in (dataset.definition, dataset.engine.first):
-        problem = (
-            "a data set of this name exists with another definition, and definitions never change"
-        )
+        problem = "a data set of this name exists with another definition"
         if request.definition.without_measures == dataset.definition.without_measures:
             problem += (
                 "; measure cannot be changed, because the values of rows that are counted are gone"
             )
-        raise InvalidMessage("dataset", problem, "choose another name", reason="dataset_exists")
+        raise InvalidMessage(
+            "dataset",
+            problem,
+            "change its attributes with stream-dp schema, or choose another name",
+            reason="dataset_exists",
+        )
     dataset.accepted()
 
 

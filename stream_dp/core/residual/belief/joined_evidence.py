@@ -46,7 +46,7 @@ class KnownPart:
     Attributes:
         part: The part.
         evidence: What is known. None where the number of rows is the answer, or none counts.
-        constant: That number, for each answer of the part.
+        constant: Where evidence is None, the answer to each of the part's queries; otherwise 0.
         n_answers: The answers of the part.
         n_cells: The cells of the table that it is read off.
         places: The answer that each of them belongs to, shape (n_answers,); -1 for none.
