@@ -136,7 +136,7 @@ def _place(found: tuple[int | str, ...], document: Any, *, quoting: bool) -> str
     """Returns the path of a fault without the tags of unions.
 
     The path names an attribute, or an entry of ``analysts``, by its name if it may be quoted, or else by its
-    index.
+    index. It names a key of ``also`` only then.
     """
     parts = [str(part) for part in found]
     if found[:1] == ("attributes",) and len(found) > 1:
@@ -155,6 +155,8 @@ def _place(found: tuple[int | str, ...], document: Any, *, quoting: bool) -> str
                 del parts[6:]
             del parts[3:4]
         del parts[1:2]
+    if "also" in found and not quoting:
+        del parts[parts.index("also") + 1 :]
     return ".".join(parts) or "message"
 
 

@@ -20,6 +20,7 @@ from stream_dp.messages import (
     FIELDS,
     Batch,
     ChangeAnalysts,
+    ChangeSchema,
     ClosePhase,
     Definition,
     QueryEnvelope,
@@ -115,6 +116,7 @@ QUERIES: list[dict[str, Any]] = [
     {**ASKED, "where": CARRIER, "window": {"last": "7 days"}, "series": "day", "frame": 3},
     {**ASKED, "where": CARRIER, "window": {"since": "2026-11-01", "until": "2026-11-08"}},
     {**ASKED, "where": CARRIER, "window": {"phases": [1, 1]}},
+    {**ASKED, "where": CARRIER, "across": "since"},
     {
         **ASKED,
         "kind": "difference",
@@ -278,15 +280,43 @@ CLOSES: list[dict[str, Any]] = [{"version": 1, "dataset": "flights", "close": Tr
 CHANGES: list[dict[str, Any]] = [
     {"version": 1, "dataset": "flights", "change": "analysts", **RULES}
 ]
+NEWER: list[dict[str, Any]] = [
+    {
+        **ATTRIBUTES[0],
+        "name": "airline",
+        "was": ["carrier"],
+        "values": ["AA", "UA", "DL"],
+        "also": {"US": "AA"},
+    },
+    *ATTRIBUTES[1:3],
+    {**ATTRIBUTES[3], "deprecated": True},
+    {"name": "seat", "type": "category", "values": ["window", "aisle"], "before": "aisle"},
+]
+SCHEMAS: list[dict[str, Any]] = [
+    {
+        "version": 1,
+        "dataset": "flights",
+        "change": "schema",
+        "schema_version": 2,
+        "attributes": NEWER,
+    }
+]
+CATALOGED: list[dict[str, Any]] = [  # as the worker writes it, and nobody may send it
+    {
+        **DEFINED,
+        "versions": [{"schema_version": 1, "first_phase": 1, "attributes": ATTRIBUTES[2:3]}],
+    }
+]
 
 
 def test_each_field_of_each_message_is_a_place() -> None:
     every: tuple[tuple[Any, list[Any]], ...] = (
-        (DEFINITIONS, [Definition]),
+        ([*DEFINITIONS, *SCHEMAS, *CATALOGED], [Definition]),
         (BATCHES, [Batch]),
         (QUERIES, [SingleQuery, QueryEnvelope]),
         (CLOSES, [ClosePhase]),
         (CHANGES, [ChangeAnalysts]),
+        (SCHEMAS, [ChangeSchema]),
     )
     for documents, models in every:
         names = {str(path[-1]) for document in documents for path in paths(document) if path}
@@ -373,6 +403,8 @@ def in_json() -> Iterator[Placed]:
         ("datasets", DEFINITIONS),
         ("datasets", CLOSES),
         ("datasets", CHANGES),
+        ("datasets", SCHEMAS),
+        ("datasets", CATALOGED),
     )
     for role, documents in every:
         for n, document in enumerate(documents):

@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Required, TypeAlias, TypedDict, Unpack, overload
+from typing import Any, Final, Generic, Literal, Required, TypeAlias, TypedDict, Unpack, overload
 
 from typing_extensions import TypeVar
 
@@ -62,6 +62,7 @@ class _More(TypedDict, total=False):
 
 
 class _Precise(_More, total=False):
+    across: Literal["since"] | None
     error: ErrorOf | None
     at_most: float | None
     series: Series | None
@@ -84,7 +85,7 @@ class _SumByGroup(_OfSum):
 
 _AS_IT_IS: Final = (
     *("attribute", "other", "up_to", "rank", "low", "high"),
-    *("count_rows", "mean", "minus_window", "fresh"),
+    *("count_rows", "mean", "minus_window", "fresh", "across"),
 )
 """The fields of a query that its message has under the same names."""
 
@@ -126,6 +127,7 @@ class Query(Generic[AnswerT_co]):
             ``{"last_phases": 28}``.
         window: The window in another form than ``last_phases``: ``{"last": "7 days"}``, ``{"phases": [3,
             7]}``, or ``{"since": "2026-11-01", "until": "2026-11-08"}``, of which one may be left out.
+        across: With ``"since"`` the window begins where rows say all that is asked, if the schema changed.
         series: Asks one part for each ``"phase"``, ``"day"``, ``"week"`` or ``"month"`` of the window.
         frame: How many parts of a series each answer is about: the last 7 for a moving average of 7, or
             ``"running"`` for all up to the part. None for the part alone.
@@ -158,6 +160,7 @@ class Query(Generic[AnswerT_co]):
     share_of: Condition | None = None
     minus_window: Mapping[str, Any] | None = None
     window: Mapping[str, Any] | None = None
+    across: Literal["since"] | None = None
     series: Series | None = None
     frame: Frame | None = None
 

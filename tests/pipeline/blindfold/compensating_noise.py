@@ -81,6 +81,8 @@ class Compensating:
 
     def look(self, take: Callable[..., Any], look: Any, data: Blocks) -> Any:
         """Takes a look of either run."""
+        if self._noted is not None:  # a part of a look
+            return take(look, self, data)
         self._noted = []
         try:
             return (

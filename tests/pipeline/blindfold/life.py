@@ -22,6 +22,7 @@ class Life:
         phases: How many open.
         in_order: Whether rows come one by one, not as cells.
         numbered: Whether the carrier is a number.
+        changed: The attributes of the second phase, if they are others.
     """
 
     definition: Mapping[str, Any]
@@ -32,9 +33,16 @@ class Life:
     phases: int = 2
     in_order: bool = False
     numbered: bool = False
+    changed: Sequence[Mapping[str, Any]] | None = None
 
     def define(self, world: Any, name: str) -> None:
         (world.define_memory if self.papers else world.define)(name, **self.definition)
+
+    def change(self, world: Any, name: str) -> None:
+        """Other attributes, if there are any."""
+        if self.changed is not None:
+            change = {"change": "schema", "schema_version": 2, "attributes": self.changed}
+            world.produce("datasets", {"version": 1, "dataset": name, **change})
 
     def row(self, row: Row) -> Row:
         """What its attributes have of a row."""

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from stream_dp.core.baselines.whole_noisy_table import TableLook
 from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
+from stream_dp.core.residual.looks.joined_look import JoinedLook
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
 from stream_dp.core.sparse_vector.gates import CountLook
@@ -117,6 +118,23 @@ PROFILES: Final[dict[str, Life]] = {
         ],
         frozenset({CountsLook, SumLook}),
         numbered=True,
+    ),
+    "calibrated, attributes change": Life(
+        {"mechanism": {"base_share": 0.001}},
+        [
+            {"where": AA},
+            {"where": SHORT},
+            {"where": LATE, "fresh": True},
+            {"kind": "table", "group_by": ["carrier", "cancelled"]},
+            {"kind": "sum", "attribute": "delay", "where": AA},
+        ],
+        frozenset({TablesLook, CountsLook, JoinedLook}),
+        changed=[
+            {"name": "carrier", "type": "category", "values": ["AA", "UA", "DL"]},
+            {"name": "delay", "type": "number", "edges": [0, 10, 20, 30], "integer": True},
+            {"name": "cancelled", "type": "boolean"},
+            {"name": "seat", "type": "category", "values": ["window", "aisle"], "missing": True},
+        ],
     ),
     "calibrated, rows are erased": Life(
         {"mechanism": {"base_share": 0.001}, "retention": {"phases": 1}},

@@ -62,5 +62,8 @@ def rounds_of(life: Life, row: Row) -> tuple[list[Callable[[Any], None]], ...]:
     def ask(turn: str) -> Callable[[Any], None]:
         return lambda world: life.ask(world, "flights", turn)
 
+    def change(world: Any) -> None:
+        life.change(world, "flights")
+
     first = [early, define, fill(0), refuse, ask("first"), ask("again")]
-    return first, [ask("restarted"), *([fill(1), ask("second")] if life.phases > 1 else [])]
+    return first, [ask("restarted"), *([change, fill(1), ask("second")] if life.phases > 1 else [])]

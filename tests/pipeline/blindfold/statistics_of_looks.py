@@ -29,6 +29,7 @@ from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
 from stream_dp.core.randomness.exact_choice import permutation
 from stream_dp.core.residual.belief.levels import grouped
 from stream_dp.core.residual.looks.counted_rows import RowsLook
+from stream_dp.core.residual.looks.joined_look import JoinedLook
 from stream_dp.core.residual.looks.staged_look import StagedLook
 from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook, exact_answers
@@ -67,6 +68,14 @@ def of_counts(look: CountsLook, data: Blocks, _: Any) -> list[Statistic]:
 def _of_sums(look: SumLook, data: Blocks, _: Any) -> list[Statistic]:
     """Each sum in each block, then the counts, as the noise is drawn."""
     return [row for block, *_ in look.steps for row in exact_sums(look, data, block)]
+
+
+def _of_joined(look: JoinedLook, data: Blocks, _: Any) -> list[Statistic]:
+    """Those of its looks, one after the other."""
+    found: list[Statistic] = []
+    for part in look.looks:
+        found += STATISTICS[type(part)](part, data, _)
+    return found
 
 
 def _of_whole_table(look: TableLook, data: Blocks, _: Any) -> list[Statistic]:
@@ -161,6 +170,7 @@ STATISTICS: Final[dict[type, Callable[[Any, Blocks, Any], list[Statistic]]]] = {
     RowsLook: _of_rows,
     CountsLook: of_counts,
     SumLook: _of_sums,
+    JoinedLook: _of_joined,
     TableLook: _of_whole_table,
     CountLook: _of_count,
     QueryLook: _of_query,
