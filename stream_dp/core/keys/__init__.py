@@ -1,0 +1,1 @@
+"""Values that a data set finds by itself, and gives names."""

@@ -1,0 +1,144 @@
+"""The look that names keys: the counts of those that enough units have, with noise (docs/proofs, Theorem 34).
+
+A block pays for its levels when it opens. A level is looked at when the last block of its window opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stream_dp.core.budget.accountant import Charge
+from stream_dp.core.encoding import Format, fields, part
+from stream_dp.core.keys.key_levels import KeyLevel
+from stream_dp.core.mechanism import Look
+from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.blocks import Blocks
+
+_FORMAT = Format("names of keys")
+
+_MOST_DRAWS = 2**22
+"""Most keys without a name that a look draws noise for."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLook(Look):
+    """Looks for the keys of one attribute.
+
+    Attributes:
+        attribute: The index of the attribute.
+        block: The block that opens, by its absolute index.
+        levels: The levels that it pays for.
+        rows: The rows of each level's window, if it ends with the block; otherwise 0. Public.
+        named: The keys that have a name by now.
+    """
+
+    attribute: int
+    block: int
+    levels: tuple[KeyLevel, ...]
+    rows: tuple[int, ...]
+    named: frozenset[str] = field(repr=False)
+    charges: tuple[Charge, ...]
+
+    @property
+    def reads(self) -> Sequence[int]:
+        windows = [level.window(self.block) or range(0) for level in self.levels]
+        return sorted({block for window in windows for block in window})
+
+    @property
+    def description(self) -> dict[str, object]:
+        scales = [
+            [level.phases, level.sigma.numerator, level.sigma.denominator, level.threshold]
+            for level in self.levels
+        ]
+        return {
+            "kind": "keys",
+            "attribute": self.attribute,
+            "block": self.block,
+            "levels": scales,
+        }
+
+    def _draws(self, rows: int) -> tuple[int, int]:
+        """The least count that a key without a name is looked at with, and how many draws there are."""
+        at_least = max(1, -(-rows // _MOST_DRAWS))
+        return at_least, rows // at_least + len(self.named)
+
+    def reserve(self, noise: NoiseSource) -> None:
+        for level, rows in zip(self.levels, self.rows, strict=True):
+            if level.window(self.block) is not None:
+                noise.reserve("gaussian", level.sigma, self._draws(rows)[1])
+
+    def take(self, noise: NoiseSource, data: Blocks) -> KeyRelease:
+        found = []
+        named = sorted(name.encode("utf-8", "surrogatepass") for name in self.named)
+        for level, rows in zip(self.levels, self.rows, strict=True):
+            window = level.window(self.block)
+            if window is None:
+                continue
+            at_least, n_draws = self._draws(rows)
+            draws = noise.gaussian(level.sigma, n_draws)
+            counts = data.keys(self.attribute, window)
+            said = [(text, counts.pop(text, 0) + int(draw)) for text, draw in zip(named, draws)]
+            others = sorted((text, count) for text, count in counts.items() if count >= at_least)
+            for (text, count), draw in zip(others, draws[len(named) :]):
+                if count - at_least + 1 + int(draw) >= level.threshold:
+                    said.append((text, count + int(draw)))
+            found.append(KeyCounts(window, tuple(sorted(said, key=_by_count))))
+        return KeyRelease(self.attribute, self.block, tuple(found))
+
+
+def _by_count(said: tuple[bytes, int]) -> tuple[int, bytes]:
+    return -said[1], said[0]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCounts:
+    """What is published of a window: keys in UTF-8, and how many units have each, with noise.
+
+    They come by count, the largest first, and then by text.
+    """
+
+    window: range
+    counts: tuple[tuple[bytes, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRelease:
+    """What a look for keys has published.
+
+    Attributes:
+        attribute: The index of the attribute.
+        block: The block that opened.
+        windows: A part for each level whose window ends with the block.
+    """
+
+    attribute: int
+    block: int
+    windows: tuple[KeyCounts, ...]
+
+    def to_bytes(self) -> bytes:
+        parts = []
+        for one in self.windows:
+            parts.append(fields("<III", one.window.start, one.window.stop, len(one.counts)))
+            parts += [part(text) + fields("<q", count) for text, count in one.counts]
+        return _FORMAT.pack(fields("<HIB", self.attribute, self.block, len(self.windows)), *parts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> KeyRelease:
+        """Inverse of ``to_bytes``.
+
+        Raises:
+            CorruptState: The bytes do not decode.
+        """
+        reader = _FORMAT.read(data)
+        attribute, block, n_windows = reader.fields("<HIB")
+        windows = []
+        for _ in range(n_windows):
+            start, stop, n_counts = reader.fields("<III")
+            counts = []
+            for _ in range(n_counts):
+                text = bytes(reader.required())
+                counts.append((text, reader.fields("<q")[0]))
+            windows.append(KeyCounts(range(start, stop), tuple(counts)))
+        reader.end()
+        return cls(attribute, block, tuple(windows))

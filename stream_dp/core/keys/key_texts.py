@@ -1,0 +1,88 @@
+"""What the rows of a block say of a key, and in how many of them each value is. Private.
+
+Nothing bounds a value's count by what others sent: no limit of candidates, no shared counters, no sketch.
+Otherwise one person could decide whether the values of others are named (docs/proofs, Theorem 34).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests, canonical
+
+Texts: TypeAlias = npt.NDArray[np.uint8]
+"""One text for each slot in UTF-8, padded with zeros, shape (n_slots, bytes); all zero where there is none."""
+
+
+def texts_of(column: Sequence[object] | npt.NDArray[Any], longest: int) -> Texts:
+    """The texts of some values, as the keys of persons are read: see ``person_slots.canonical``.
+
+    A value that is missing, or longer than ``longest`` bytes, has none. Each distinct value is read once.
+    """
+    values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
+    if not {str, int, float, type(None)}.issuperset(map(type, values)):
+        values = list(map(canonical, values))  # True is 1 as a key, and lists cannot be keys
+    read: dict[object, bytes] = {}
+    for value in dict.fromkeys(values):
+        text = canonical(value)
+        encoded = b"" if text is None else text.encode("utf-8", "surrogatepass")
+        fits = len(encoded) <= longest and b"\0" not in encoded
+        read[value] = (encoded if fits else b"").ljust(longest, b"\0")
+    joined = b"".join(map(read.__getitem__, values))
+    return np.frombuffer(joined, np.uint8).reshape(-1, longest)
+
+
+@dataclass(frozen=True, eq=False)
+class KeyTexts:
+    """What the rows of some slots say of a key.
+
+    Attributes:
+        texts: Their texts. A slot that does not count has none.
+        digests: The digests of the persons whose rows they are, shape (n_slots, 12). None where rows are
+            protected.
+    """
+
+    texts: Texts = field(repr=False)
+    digests: Digests | None = field(default=None, repr=False)
+
+
+def units_by_text(parts: Iterable[KeyTexts]) -> dict[bytes, int]:
+    """Counts the rows that say each text, or the persons of whom a row does so; private.
+
+    Args:
+        parts: The blocks of a window.
+
+    Returns:
+        The texts without padding, and their exact counts.
+    """
+    rows: Counter[bytes] = Counter()
+    persons: list[npt.NDArray[np.void]] = []
+    longest = 0
+    for part in parts:
+        said = part.texts.any(axis=1)
+        longest = part.texts.shape[1]
+        if part.digests is None:
+            found, counts = np.unique(_whole(part.texts[said]), return_counts=True)
+            rows.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+        else:
+            both = np.concatenate([part.digests[said], part.texts[said]], axis=1)
+            persons.append(np.unique(_whole(both)))
+    if persons:
+        pairs = np.unique(np.concatenate(persons))
+        alone = pairs.view(np.uint8).reshape(-1, DIGEST_BYTES + longest)[:, DIGEST_BYTES:]
+        found, counts = np.unique(_whole(alone), return_counts=True)
+        rows.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+    return {text.rstrip(b"\0"): count for text, count in rows.items()}
+
+
+def _whole(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.void]:
+    """Each row of bytes as one value that sorts."""
+    packed = np.ascontiguousarray(rows)
+    whole: npt.NDArray[np.void] = packed.view(np.dtype((np.void, packed.shape[1])))[:, 0]
+    return whole
