@@ -1,7 +1,7 @@
 """How noisy looks for keys are, from which count on they say a key, and what that costs.
 
-A level has windows of so many phases, one after the other. When the last phase of a window is sealed, each key
-of which enough units have a row in it is named: docs/proofs, Theorem 34.
+A level has windows of so many phases, one after the other. When the last phase of a window is sealed, each
+key of which enough units have a row in it is named: docs/proofs, Theorem 34.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _SCALE_BITS: Final = 10
 
 _MOST_JUMP: Final = 2**40
 _DECIMAL: Final = Context(prec=60, rounding=ROUND_CEILING, Emin=-999_999, Emax=999_999)
-_TWO_PI: Final = Decimal("6.283185307179586476925286766559")  # rounded down, so that the bound grows
+_TWO_PI: Final = Decimal(
+    "6.283185307179586476925286766559"
+)  # rounded down, so that the bound grows
 _ERROR: Final = 1 + Decimal(10) ** -40
 """More than what all roundings of ``tail_bound`` can make of it."""
 
@@ -76,8 +78,8 @@ def levels_of(
 def price_of(unit: Unit | None) -> Fraction:
     """What a look with noise of variance 1 costs a line.
 
-    A row that is replaced moves two counts by 1. A person moves as many counts by 1 as rows of theirs count in
-    the window, and a line has room for the square of these rows in each phase.
+    A row that is replaced moves two counts by 1. A person moves as many counts by 1 as rows of theirs count
+    in the window, and a line has room for the square of these rows in each phase.
     """
     if unit is None:
         return Fraction(1)

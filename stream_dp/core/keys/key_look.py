@@ -78,11 +78,15 @@ class KeyLook(Look):
             at_least, n_draws = self._draws(rows)
             draws = noise.gaussian(level.sigma, n_draws)
             counts = data.keys(self.attribute, window)
-            said = [(text, counts.pop(text, 0) + int(draw)) for text, draw in zip(named, draws)]
+            of_named, of_others = draws[: len(named)].tolist(), draws[len(named) :].tolist()
+            said = [
+                (text, counts.pop(text, 0) + draw)
+                for text, draw in zip(named, of_named, strict=True)
+            ]
             others = sorted((text, count) for text, count in counts.items() if count >= at_least)
-            for (text, count), draw in zip(others, draws[len(named) :]):
-                if count - at_least + 1 + int(draw) >= level.threshold:
-                    said.append((text, count + int(draw)))
+            for (text, count), draw in zip(others, of_others, strict=False):
+                if count - at_least + 1 + draw >= level.threshold:
+                    said.append((text, count + draw))
             found.append(KeyCounts(window, tuple(sorted(said, key=_by_count))))
         return KeyRelease(self.attribute, self.block, tuple(found))
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.queries.query import Predicate
+from stream_dp.core.rows.key_texts import KeyTexts, columns_of, units_by_text
 from stream_dp.core.rows.slabs import (
     WEIGHT,
     SecretOrder,
@@ -24,6 +25,7 @@ from stream_dp.core.rows.slabs import (
     slabs_of,
     zeros_of,
 )
+from stream_dp.core.rows.slot_counts import Column
 from stream_dp.core.rows.universe import Codes, Counts, Rows, Universe, check_total
 
 MAX_ORDERED: Final = 2**22
@@ -40,11 +42,14 @@ class Block:
         slabs: Its rows by column.
         ordered: Slabs of the codes of some attributes in order of arrival. There are none where the block has
             more than ``MAX_ORDERED`` rows.
+        texts: What the slots of each of ``slabs`` say of keys, and whose rows they are where persons are
+            protected. Slots that do not count say nothing. Empty where there are no keys.
     """
 
     n_rows: int
     slabs: tuple[Slab, ...]
     ordered: tuple[Slab, ...] = ()
+    texts: tuple[Slab, ...] = ()
 
     @classmethod
     def seal(
@@ -82,17 +87,35 @@ class Block:
         if counted is not None and ordered:
             raise ValueError("where persons are protected no row has a place that others can see")
         more = {} if counted is None else {WEIGHT: counted.astype(np.uint8)}
-        if merges(universe, rows.n_entries):
+        said = key_columns(rows, counted)
+        if not said and merges(universe, rows.n_entries):
             slabs = [merged(universe, slabs_of(rows, more=more))]
         else:
-            slabs = [*slabs_of(rows, order, more=more)]
+            slabs = [*slabs_of(rows, order, more=more | said)]
         kept = ordered if rows.n_rows <= MAX_ORDERED else ()
-        return cls(rows.n_rows, tuple(slabs), tuple(slabs_in_order(rows, kept)))
+        pairs = [slab.split(said) for slab in slabs]
+        texts = [theirs for _, theirs in pairs if said]
+        return cls(
+            rows.n_rows,
+            tuple(ours for ours, _ in pairs),
+            tuple(slabs_in_order(rows, kept)),
+            tuple(texts),
+        )
 
     @property
     def n_bytes(self) -> int:
         """The memory of its columns; public."""
-        return sum(slab.n_bytes for slab in (*self.slabs, *self.ordered))
+        return sum(slab.n_bytes for slab in (*self.slabs, *self.ordered, *self.texts))
+
+
+def key_columns(rows: Rows, counted: npt.NDArray[np.bool_] | None) -> dict[str, Column]:
+    """The columns of what rows say of keys; those that do not count say nothing."""
+    if not rows.texts:
+        return {}
+    texts = dict(rows.texts)
+    if counted is not None:
+        texts = {at: said * counted[:, None].astype(np.uint8) for at, said in texts.items()}
+    return {**columns_of(texts, None if rows.whose is None else rows.whose.digests)}
 
 
 ShapeAt: TypeAlias = Callable[[int], tuple[int, ...]]
@@ -107,6 +130,9 @@ class BlockReader(Protocol):
 
     def in_order(self, attribute: int, block: int) -> Codes | None:
         """Returns the code of every row of a block in order of arrival; None if it is not kept. Private."""
+
+    def texts(self, attribute: int, block: int) -> Iterator[KeyTexts]:
+        """Yields what the slots of each slab of a block say of a key. Private."""
 
 
 class _Held:
@@ -129,6 +155,10 @@ class _Held:
         if not slabs or str(attribute) not in slabs[0].columns:
             return None
         return np.concatenate([slab.columns[str(attribute)] for slab in slabs])
+
+    def texts(self, attribute: int, block: int) -> Iterator[KeyTexts]:
+        for slab in self.blocks[block].texts:
+            yield KeyTexts.of_columns(attribute, slab.columns)
 
 
 class Blocks:
@@ -293,6 +323,24 @@ class Blocks:
         if found is None:
             raise ValueError("the block does not keep this attribute in order of arrival")
         return found
+
+    def keys(self, attribute: int, blocks: range) -> dict[bytes, int]:
+        """The rows of some blocks that say each key, or the persons of whom a row does so; private data.
+
+        Args:
+            attribute: Index of an attribute that names its values.
+            blocks: The blocks, by absolute index.
+
+        Returns:
+            The keys in UTF-8, and their exact counts.
+
+        Raises:
+            ValueError: A block is not sealed, or is erased.
+        """
+        self.check(blocks)
+        return units_by_text(
+            said for block in blocks for said in self._reader.texts(attribute, block)
+        )
 
 
 def tables_of(data: Blocks, attributes: tuple[int, ...], blocks: range) -> Iterator[Counts]:

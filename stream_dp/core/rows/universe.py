@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.attribute_dates import CYCLES, HOUR, Zone, calendar_of, label_of, labels_of
+from stream_dp.core.rows.key_texts import Texts
 from stream_dp.core.rows.measured_values import MAX_MEASURED_ROWS, Measure, Offsets
 from stream_dp.core.rows.person_slots import Persons, Slots
 from stream_dp.core.rows.row_moments import DAY, MONTH, TIME, DateColumn, from_texts, on_clocks
@@ -998,22 +999,25 @@ class Rows:
             (n_entries,). Its keys are the attributes that the universe measures.
         whose: Says whose row each entry is, where persons are protected; None where rows are. An entry counts
             one row then.
+        texts: Attribute -> what each entry says of a key. An entry counts one row then.
     """
 
     codes: tuple[Codes, ...] = field(repr=False)
     counts: Counts | None = field(default=None, repr=False)
     measures: Mapping[int, Offsets] = field(default_factory=dict, repr=False)
     whose: Slots | None = field(default=None, repr=False)
+    texts: Mapping[int, Texts] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        assert self.whose is None or self.counts is None, "a person's rows come one by one"
+        one_by_one = self.whose is None and not self.texts
+        assert one_by_one or self.counts is None, "rows of persons or with keys come one by one"
 
     def __repr__(self) -> str:
         return f"Rows(n_rows={self.n_rows})"
 
     @property
     def n_entries(self) -> int:
-        return max(map(len, self.codes))
+        return max(map(len, (*self.codes, *self.texts.values())))
 
     @cached_property
     def n_rows(self) -> int:
@@ -1032,12 +1036,13 @@ class Rows:
             np.concatenate(columns) for columns in zip(*(p.codes for p in parts), strict=True)
         )
         measures = {a: np.concatenate([p.measures[a] for p in parts]) for a in parts[0].measures}
+        texts = {a: np.concatenate([p.texts[a] for p in parts]) for a in parts[0].texts}
         owned = [p.whose for p in parts if p.whose is not None]
         if owned:
             assert len(owned) == len(parts), "a data set protects persons, or rows"
-            return cls(codes, None, measures, Slots.concat(owned))
+            return cls(codes, None, measures, Slots.concat(owned), texts)
         if all(p.counts is None for p in parts):
-            return cls(codes, None, measures)
+            return cls(codes, None, measures, None, texts)
         return cls(codes, np.concatenate([p.entry_counts for p in parts]), measures)
 
     @property

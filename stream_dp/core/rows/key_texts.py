@@ -7,9 +7,9 @@ Otherwise one person could decide whether the values of others are named (docs/p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests, canonical
 
 Texts: TypeAlias = npt.NDArray[np.uint8]
-"""One text for each slot in UTF-8, padded with zeros, shape (n_slots, bytes); all zero where there is none."""
+"""One text for each slot in UTF-8, padded with zeros, shape (n_slots, bytes). All zero is none."""
 
 
 def texts_of(column: Sequence[object] | npt.NDArray[Any], longest: int) -> Texts:
@@ -50,6 +50,43 @@ class KeyTexts:
 
     texts: Texts = field(repr=False)
     digests: Digests | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_columns(cls, attribute: int, columns: Mapping[str, npt.NDArray[Any]]) -> KeyTexts:
+        """What the columns of a slab say, see ``columns_of``."""
+        texts = _of_words(columns, f"key {attribute}")
+        digests = _of_words(columns, _DIGEST) if f"{_DIGEST} 0" in columns else None
+        return cls(texts, digests)
+
+
+_DIGEST: Final = "person"
+
+
+def columns_of(
+    texts: Mapping[int, Texts], digests: Digests | None = None
+) -> dict[str, npt.NDArray[np.uint32]]:
+    """What slots say of some keys as columns of 32 bits: ``key``, the index of the attribute, and the word.
+
+    Args:
+        texts: The texts, by the index of the attribute.
+        digests: Whose the rows are, where persons are protected.
+    """
+    found: dict[str, npt.NDArray[np.uint32]] = {}
+    for attribute, said in texts.items():
+        found |= _words(said, f"key {attribute}")
+    return found if digests is None else found | _words(digests, _DIGEST)
+
+
+def _words(rows: npt.NDArray[np.uint8], name: str) -> dict[str, npt.NDArray[np.uint32]]:
+    padded = np.zeros((len(rows), -(-rows.shape[1] // 4) * 4), np.uint8)
+    padded[:, : rows.shape[1]] = rows
+    return {f"{name} {at}": word for at, word in enumerate(padded.view("<u4").T)}
+
+
+def _of_words(columns: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[np.uint8]:
+    n_words = sum(column.rpartition(" ")[0] == name for column in columns)
+    words = np.stack([columns[f"{name} {at}"] for at in range(n_words)], axis=1).astype("<u4")
+    return np.ascontiguousarray(words).view(np.uint8)
 
 
 def units_by_text(parts: Iterable[KeyTexts]) -> dict[bytes, int]:
