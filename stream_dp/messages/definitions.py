@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
@@ -76,12 +78,39 @@ class _Attribute(Request):
         return self.name, *(self.was or ())
 
 
+class FindSpec(Request):
+    """How a data set finds values of a category that nobody lists.
+
+    Attributes:
+        most: The most values that are told apart, with those that are listed.
+        share: The share of each line that finding takes.
+        windows: The numbers of phases in which rows are counted together, each a multiple of the one before.
+    """
+
+    most: Annotated[int, Field(ge=1, le=65_000)] = 1000
+    share: Annotated[float, Field(gt=0, le=0.5)] = 0.05
+    windows: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=1024)], ...],
+        BeforeValidator(tupled),
+        Field(min_length=1, max_length=8),
+    ] = (1, 8, 64)
+
+    @model_validator(mode="after")
+    def _follow(self) -> FindSpec:
+        if any(later % one or later == one for one, later in pairwise(self.windows)):
+            raise ValueError(
+                "find.windows: each is to be a multiple of the one before, such as [1, 8, 64]"
+            )
+        return self
+
+
 class CategoryAttribute(_Attribute):
     """A value from a declared list. Any other value falls into the cell ``other``.
 
     Attributes:
         name: The name of the column.
-        values: The values to tell apart.
+        values: The values to tell apart. With ``find`` the catalog has those that were found, too.
+        find: Finds values that enough rows, or persons, have, and tells them apart from then on.
         other: Whether unlisted values have a cell. Without it they count as missing, or in the first cell.
         missing: Whether missing values have a cell. Without it they count as ``other``, or in the first
             cell.
@@ -94,12 +123,27 @@ class CategoryAttribute(_Attribute):
     """
 
     type: Literal["category"]
-    values: Annotated[tuple[CategoryValue, ...], BeforeValidator(tupled), Field(min_length=1)]
+    values: Annotated[tuple[CategoryValue, ...], BeforeValidator(tupled)] = ()
+    find: FindSpec | None = None
     other: bool = True
     missing: bool = False
     ordered: bool = False
     na: MissingTexts | None = None
     also: Annotated[dict[CategoryValue, CategoryValue], AfterValidator(Unchanging)] | None = None
+
+    @model_validator(mode="after")
+    def _has_values(self) -> CategoryAttribute:
+        find = self.find
+        if find is None:
+            if not self.values:
+                raise ValueError('values: it is empty: list values, or add "find": {}')
+        elif not self.other or self.ordered:
+            raise ValueError(
+                "find: what is found later has no order, and is in other before: leave out ordered and other"
+            )
+        elif len(self.values) > find.most:
+            raise ValueError("find.most: more values are listed: use a larger number")
+        return self
 
 
 class MeasureSpec(Request):
@@ -731,6 +775,29 @@ class Definition(Request):
         return self
 
     @model_validator(mode="after")
+    def _values_are_found(self) -> Definition:
+        finds = [one.find for one in self.attributes if one.type == "category" and one.find]
+        if not finds:
+            return self
+        if self.mechanism.profile != "calibrated" or self.kinds != KindsSpec():
+            raise ValueError(
+                'find needs the profile "calibrated" without kinds: list values, or change the definition'
+            )
+        if self.synthetic_rows:
+            raise ValueError(
+                "find: synthetic rows need all values: list them, or remove synthetic_rows"
+            )
+        if sum(find.share for find in finds) > 0.5:
+            raise ValueError("find.share: together they take more than half of each line: use less")
+        kept = self.kept_phases
+        if kept is not None and any(find.windows[-1] > kept for find in finds):
+            raise ValueError(
+                "find.windows: rows are erased before the last window ends: use shorter windows, or larger "
+                "retention.phases"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _persons_are_protected(self) -> Definition:
         unit = self.privacy.unit
         if unit is None:
@@ -869,6 +936,28 @@ class Definition(Request):
         """The least number of days for which an answer is stored under its id; None for ever."""
         answers = None if self.retention is None else self.retention.answers
         return None if answers is None else answers.days
+
+    def with_found(self, found: Mapping[str, Sequence[str]]) -> Definition:
+        """Returns the definition with values that were found.
+
+        Args:
+            found: The values of attributes, listed ones first, by the name of the attribute.
+        """
+
+        def filled(attributes: Attributes) -> Attributes:
+            return tuple(
+                one.model_copy(update={"values": tuple(found[one.name])})
+                if one.type == "category" and one.find and one.name in found
+                else one
+                for one in attributes
+            )
+
+        update: dict[str, Any] = {"attributes": filled(self.attributes)}
+        if self.versions is not None:
+            *older, newest = self.versions
+            now = newest.model_copy(update={"attributes": filled(newest.attributes)})
+            update["versions"] = (*older, now)
+        return self.model_copy(update=update)
 
     @property
     def without_measures(self) -> Definition:

@@ -122,6 +122,8 @@ def _attribute(index: int, spec: AttributeSpec) -> Attribute:
                 other=spec.other,
                 ordered=spec.ordered,
                 also=also,
+                spare=0 if spec.find is None else spec.find.most - len(spec.values),
+                finds=spec.find is not None,
                 **absent,
             )
         if spec.type == "number":

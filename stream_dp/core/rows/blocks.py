@@ -6,7 +6,8 @@ A block is the rows that opened a phase, in slabs by column: a look reads the co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Final, Protocol, TypeAlias
 
 import numpy as np
@@ -19,6 +20,7 @@ from stream_dp.core.rows.slabs import (
     SecretOrder,
     Slab,
     TableAsked,
+    found_slab,
     merged,
     merges,
     slabs_in_order,
@@ -43,13 +45,15 @@ class Block:
         ordered: Slabs of the codes of some attributes in order of arrival. There are none where the block has
             more than ``MAX_ORDERED`` rows.
         texts: What the slots of each of ``slabs`` say of keys, and whose rows they are where persons are
-            protected. Slots that do not count say nothing. Empty where there are no keys.
+            protected. Slots that do not count say nothing. Empty where no values are found.
+        found: The codes of the attributes whose values are found, of the slots of each of ``slabs``.
     """
 
     n_rows: int
     slabs: tuple[Slab, ...]
     ordered: tuple[Slab, ...] = ()
     texts: tuple[Slab, ...] = ()
+    found: tuple[Slab, ...] = ()
 
     @classmethod
     def seal(
@@ -88,7 +92,7 @@ class Block:
             raise ValueError("where persons are protected no row has a place that others can see")
         more = {} if counted is None else {WEIGHT: counted.astype(np.uint8)}
         said = key_columns(rows, counted)
-        if not said and merges(universe, rows.n_entries):
+        if merges(universe, rows.n_entries):
             slabs = [merged(universe, slabs_of(rows, more=more))]
         else:
             slabs = [*slabs_of(rows, order, more=more | said)]
@@ -100,12 +104,13 @@ class Block:
             tuple(ours for ours, _ in pairs),
             tuple(slabs_in_order(rows, kept)),
             tuple(texts),
+            tuple(found_slab(universe, one) for one in texts),
         )
 
     @property
     def n_bytes(self) -> int:
         """The memory of its columns; public."""
-        return sum(slab.n_bytes for slab in (*self.slabs, *self.ordered, *self.texts))
+        return sum(slab.n_bytes for slab in (*self.slabs, *self.ordered, *self.texts, *self.found))
 
 
 def key_columns(rows: Rows, counted: npt.NDArray[np.bool_] | None) -> dict[str, Column]:
@@ -146,7 +151,10 @@ class _Held:
         for one in asked:
             shape = self._shape_at(one.block)
             table = zeros_of(shape, one.attributes)
-            for slab in self.blocks[one.block].slabs:
+            block = self.blocks[one.block]
+            for slab, found in zip_longest(block.slabs, block.found):
+                if found is not None:
+                    slab = replace(slab, columns={**slab.columns, **found.columns})
                 table += one.table(shape, slab)
             yield table
 

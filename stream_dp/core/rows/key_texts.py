@@ -7,7 +7,7 @@ Otherwise one person could decide whether the values of others are named (docs/p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests, canonical
 
+Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 Texts: TypeAlias = npt.NDArray[np.uint8]
 """One text for each slot in UTF-8, padded with zeros, shape (n_slots, bytes). All zero is none."""
 
@@ -31,9 +32,9 @@ def texts_of(column: Sequence[object] | npt.NDArray[Any], longest: int) -> Texts
     read: dict[object, bytes] = {}
     for value in dict.fromkeys(values):
         text = canonical(value)
-        encoded = b"" if text is None else text.encode("utf-8", "surrogatepass")
-        fits = len(encoded) <= longest and b"\0" not in encoded
-        read[value] = (encoded if fits else b"").ljust(longest, b"\0")
+        encoded = b"" if text is None else text.encode("utf-8", "replace")
+        told = len(encoded) <= longest and b"\0" not in encoded
+        read[value] = (encoded if told else b"").ljust(longest, b"\0")
     joined = b"".join(map(read.__getitem__, values))
     return np.frombuffer(joined, np.uint8).reshape(-1, longest)
 
@@ -87,6 +88,18 @@ def _of_words(columns: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray
     n_words = sum(column.rpartition(" ")[0] == name for column in columns)
     words = np.stack([columns[f"{name} {at}"] for at in range(n_words)], axis=1).astype("<u4")
     return np.ascontiguousarray(words).view(np.uint8)
+
+
+def codes_of(encode: Callable[[Sequence[str | None]], Codes], texts: Texts) -> Codes:
+    """The cells of some slots, shape (n_slots,). Each distinct text is looked up once.
+
+    Args:
+        encode: Returns the cells of values.
+        texts: What the slots say.
+    """
+    found, places = np.unique(_whole(texts), return_inverse=True)
+    said = [bytes(text).rstrip(b"\0").decode() or None for text in found.tolist()]
+    return encode(said)[places]
 
 
 def units_by_text(parts: Iterable[KeyTexts]) -> dict[bytes, int]:

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.encoding import IDENTITY_BYTES, Format, array, fields, part
+from stream_dp.core.rows.key_texts import KeyTexts, codes_of
 from stream_dp.core.rows.slot_counts import Column, Counts, count_slots, digits_of, from_digits
 from stream_dp.core.rows.universe import Rows, Universe, exact_sum
 
@@ -236,6 +237,15 @@ def slabs_in_order(rows: Rows, attributes: Collection[int]) -> Iterator[Slab]:
         yield Slab(n_slots, n_slots, {name: column[part_of] for name, column in columns.items()})
 
 
+def found_slab(universe: Universe, texts: Slab) -> Slab:
+    """The codes of the attributes whose values are found, of slots that say these texts."""
+    codes = {
+        str(at): codes_of(one.encode, KeyTexts.of_columns(at, texts.columns).texts)
+        for at, one in universe.found.items()
+    }
+    return Slab(texts.n_rows, texts.n_slots, codes)
+
+
 def parts_of(n_slots: int) -> Iterator[slice]:
     """Yields the parts of some slots that slabs have."""
     for start in range(0, n_slots, SLOTS):
@@ -248,8 +258,12 @@ def fits(n_slots: int) -> bool:
 
 
 def merges(universe: Universe, n_slots: int) -> bool:
-    """Whether equal rows of a block are merged: where cells are far fewer than slots. All of it is public."""
-    return 8 * universe.n_cells <= n_slots and universe.n_cells <= SLOTS
+    """Whether equal rows of a block are merged: where cells are far fewer than slots, and all are known.
+
+    All of it is public.
+    """
+    few = 8 * universe.n_cells <= n_slots and universe.n_cells <= SLOTS
+    return few and not universe.found
 
 
 def merged(universe: Universe, slabs: Iterable[Slab]) -> Slab:

@@ -14,7 +14,7 @@ import math
 import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from itertools import pairwise, product, repeat
@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.attribute_dates import CYCLES, HOUR, Zone, calendar_of, label_of, labels_of
-from stream_dp.core.rows.key_texts import Texts
+from stream_dp.core.rows.key_texts import Texts, texts_of
 from stream_dp.core.rows.measured_values import MAX_MEASURED_ROWS, Measure, Offsets
-from stream_dp.core.rows.person_slots import Persons, Slots
+from stream_dp.core.rows.person_slots import MAX_KEY_BYTES, Persons, Slots
 from stream_dp.core.rows.row_moments import DAY, MONTH, TIME, DateColumn, from_texts, on_clocks
 from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
 
@@ -219,6 +219,8 @@ class Category(_Attribute):
         ordered: Whether the order of the list is one of the values. Unlisted ones have no place in it.
         na: Texts of values that count as missing.
         also: Other spellings of listed values, such as former ones, and the value that each counts as.
+        spare: The number of cells for values that are found later.
+        finds: Whether values are found. Rows then keep what they say until their block is sealed.
 
     Raises:
         InvalidDefinition: No values, a repeated or an overlong one, too many cells, or a spelling that is
@@ -232,6 +234,8 @@ class Category(_Attribute):
     ordered: bool = False
     na: tuple[str, ...] = ()
     also: tuple[tuple[str, str], ...] = ()
+    spare: int = 0
+    finds: bool = False
 
     @property
     def has_order(self) -> bool:
@@ -244,7 +248,7 @@ class Category(_Attribute):
     def __post_init__(self) -> None:
         self._check()
         field_path = "values"
-        if not self.values:
+        if not self.values and not self.spare:
             raise InvalidDefinition(
                 field_path, "no value is listed", "list the values to tell apart"
             )
@@ -271,23 +275,34 @@ class Category(_Attribute):
     def labels(self) -> tuple[str, ...]:
         extra = ("other",) * self.other + ("missing",) * self.missing
         # A listed value may itself be called "other"; labels still tell the cells apart.
-        return self.values + tuple(f"({e})" if e in self.values else e for e in extra)
+        told = tuple(f"({e})" if e in self.values else e for e in extra)
+        return (*self.values, *self._spares, *told)
+
+    @cached_property
+    def _spares(self) -> tuple[str, ...]:
+        """What stands for values that are found later. No text of a row has such a character."""
+        n = len(self.values)
+        return tuple(f"\0{cell}" for cell in range(n, n + self.spare))
+
+    def with_found(self, values: Sequence[str]) -> Category:
+        """The same cells, where the first spare ones are of these values by now."""
+        return replace(self, values=(*self.values, *values), spare=self.spare - len(values))
 
     @cached_property
     def samples(self) -> tuple[_Scalar, ...]:
-        unlisted = "?" * (1 + max(map(len, self.values)))
-        return (*self.values, *(unlisted,) * self.other, *(None,) * self.missing)
+        unlisted = "?" * (1 + max(map(len, (*self.values, ""))))
+        return (*self.values, *self._spares, *(unlisted,) * self.other, *(None,) * self.missing)
 
     @cached_property
     def other_cell(self) -> int | None:
         """The cell of unlisted values; None when not declared."""
-        return len(self.values) if self.other else None
+        return len(self.values) + self.spare if self.other else None
 
     @cached_property
     def cell_of(self) -> Mapping[object, int]:
         """Cell of each listed value, under every scalar but a bool that may stand for it in a row."""
         table: dict[object, int] = {}
-        cells = {value: cell for cell, value in enumerate(self.values)}
+        cells = {value: cell for cell, value in enumerate((*self.values, *self._spares))}
         cells |= {spelling: cells[value] for spelling, value in self.also}
         for value, cell in cells.items():
             table[value] = cell
@@ -824,6 +839,15 @@ class Universe:
         return {i: a for i, a in numbers if isinstance(a, Number) and a.measure is not None}
 
     @cached_property
+    def found(self) -> Mapping[int, Category]:
+        """The attributes in force whose values are found."""
+        return {
+            index: one
+            for index in self.in_force
+            if isinstance(one := self.attributes[index], Category) and one.finds
+        }
+
+    @cached_property
     def _spellings(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
         """The index of each attribute in force, and the names that its column may have."""
         return tuple(
@@ -918,6 +942,10 @@ class Universe:
             raise InvalidBatch(
                 "cells.count", "a count is not a whole number from 0", "give every cell one"
             )
+        if self.found:
+            raise InvalidBatch(
+                "cells", "the values of an attribute are found, row by row", "send rows or columns"
+            )
         check_total(sum(counts), "cells.count", self.max_rows)  # type: ignore[arg-type]
         return self._encoded(self._columns_of(cells), np.array(counts, dtype=np.int64))
 
@@ -943,12 +971,15 @@ class Universe:
         """The rows of columns, one for each attribute in force."""
         codes: list[Codes] = [_NOT_IN_FORCE] * len(self.attributes)
         measures: dict[int, Offsets] = {}
+        texts: dict[int, Texts] = {}
         for index, column in zip(self.in_force, columns, strict=True):
             if index in self.measured:
                 codes[index], measures[index] = _measured(self.measured[index], column)
+            elif index in self.found:
+                texts[index] = _texts(self.found[index], column)
             else:
                 codes[index] = _codes(self.attributes[index], column)
-        return Rows(tuple(codes), counts, measures, whose)
+        return Rows(tuple(codes), counts, measures, whose, texts)
 
     def _check_names(
         self, field_path: str, given: set[str], persons: Persons | None, *, complete: bool
@@ -1058,6 +1089,13 @@ def _codes(attribute: Attribute, column: AnyColumn) -> Codes:
         assert isinstance(attribute, Date), "the caller refuses dates for other attributes"
         return attribute.encode_moments(column)
     return attribute.encode(column)
+
+
+def _texts(attribute: Category, column: AnyColumn) -> Texts:
+    assert not isinstance(column, DateColumn), "the caller refuses dates for other attributes"
+    if isinstance(column, Repeated):
+        return np.take(_texts(attribute, column.values), column.indices, axis=0)
+    return texts_of(attribute.without_na(column), MAX_KEY_BYTES)
 
 
 def _whose(persons: Persons, column: AnyColumn) -> Slots:

@@ -19,11 +19,10 @@ from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.key_texts import texts_of
 from stream_dp.core.rows.person_slots import Slots, digests
-from stream_dp.core.rows.universe import Boolean, Rows, Universe
+from stream_dp.core.rows.universe import Boolean, Category, Rows, Universe
 
-UNIVERSE = Universe((Boolean("new"),))
-KEY = 7
-"""The index of the key. The look does not ask what the attribute is."""
+KEY = 1
+UNIVERSE = Universe((Boolean("new"), Category("key", (), spare=5, finds=True)))
 
 SIGMA, FAILURE = Fraction(2), Fraction(1, 10_000)
 JUMP = least_jump(SIGMA, FAILURE)
@@ -40,7 +39,8 @@ def block_of(
     keys: Sequence[object], persons: Sequence[object] | None = None, most: int = 1
 ) -> Block:
     """A block of rows that say these keys, and of at most so many of each person."""
-    rows = Rows((np.zeros(len(keys), np.uint8),), texts={KEY: texts_of(keys, 16)})
+    none = np.empty(0, np.uint8)
+    rows = Rows((np.zeros(len(keys), np.uint8), none), texts={KEY: texts_of(keys, 16)})
     if persons is None:
         return Block.seal(UNIVERSE, rows)
     whose = Slots(digests(b"s" * 32, persons), np.arange(len(keys), dtype=np.uint64))
