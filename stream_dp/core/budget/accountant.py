@@ -159,8 +159,9 @@ class Budget:
 
         Args:
             privacy: The guarantee.
-            approximate: Whether some looks are (e, d)-private with d > 0. Then half of delta is
-                kept for them; else the conversion from zCDP has all of it.
+            approximate: Whether some looks have a delta of their own. Then half of delta is kept for them;
+                else the conversion from zCDP has all of it. Where persons are protected only looks for keys
+                do (docs/proofs, Theorem 34).
 
         Raises:
             InvalidDefinition: delta is 0.
@@ -173,10 +174,10 @@ class Budget:
             )
         kept = privacy.delta / 2.0 if approximate else 0.0
         rho = rho_max(privacy.epsilon, privacy.delta - kept)
-        if privacy.unit is None:
+        unit = privacy.unit
+        if unit is None:
             return cls(privacy, rho, Fraction(kept))
-        assert not approximate, "only zCDP is known to grow with the square of the rows"
-        return cls(privacy, rho / privacy.unit.squares, Fraction(kept), table=1)
+        return cls(privacy, rho / unit.squares, Fraction(kept) / unit.failures, table=1)
 
     @property
     def total_known(self) -> bool:
@@ -197,10 +198,10 @@ class Budget:
         Conversion is at what the delta' of the looks leave of delta, at least half of it. The loss is that of
         a person with as many rows as count in as many phases as the unit has, whose lines all spent this.
         """
-        spent = Fraction(charge.delta, UNITS) * self.delta
-        left = math.nextafter(float(Fraction(self.privacy.delta) - spent), 0.0)
         unit = self.privacy.unit
-        rows = 1 if unit is None else unit.squares
+        rows, failures = (1, 1) if unit is None else (unit.squares, unit.failures)
+        spent = Fraction(charge.delta, UNITS) * self.delta * failures
+        left = math.nextafter(float(Fraction(self.privacy.delta) - spent), 0.0)
         return epsilon_of(Fraction(charge.rho, UNITS) * self.rho * rows, left)
 
 

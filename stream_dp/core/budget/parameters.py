@@ -38,6 +38,11 @@ class Unit:
         """The largest sum, over the phases, of the square of the rows of a person that count in each."""
         return self.phases * self.rows_per_phase**2
 
+    @property
+    def failures(self) -> int:
+        """The most rows of a person that count in all these phases together."""
+        return self.squares if self.lifetime else self.phases * self.rows_per_phase
+
 
 @dataclass(frozen=True, slots=True)
 class Privacy:

@@ -40,6 +40,8 @@ from stream_dp.core.residual.base_release.demand import is_name
 from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.base_release.openings import Openings
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
+from stream_dp.core.residual.keys.found_values import FoundValues
+from stream_dp.core.residual.keys.key_look import KEYS, KeyRelease
 from stream_dp.core.residual.looks.counted_rows import ROWS, RowsRelease
 from stream_dp.core.residual.looks.joined_look import JOINED, JoinedRelease
 from stream_dp.core.residual.looks.sum_look import SHARES, SUMS, SumRelease
@@ -125,7 +127,8 @@ class Calibrated(LinearMechanism):
     ) -> None:
         budget = Budget.of(privacy, approximate=settings.approximate)
         promise = Promise(universe.shape, budget, accuracy)
-        self.state = PublicState(promise, settings)
+        found = FoundValues(universe, budget, settings.finds) if settings.finds else None
+        self.state = PublicState(promise, settings, found)
         self.spending = self.state.spending
         if settings.tiles:
             self.state.spending.reserve = Reserve(settings.tiles, promise, self._certified)
@@ -300,6 +303,8 @@ class Calibrated(LinearMechanism):
 
     def release_from_bytes(self, data: bytes) -> Release:
         (kind,) = FORMAT.read(data).fields("B")
+        if kind == KEYS:
+            return KeyRelease.from_bytes(data)
         if kind == ROWS:
             return RowsRelease.from_bytes(data)
         if kind in (SUMS, SHARES):

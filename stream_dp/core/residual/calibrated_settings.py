@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from stream_dp.core.budget.parameters import Aim
 from stream_dp.core.residual.base_release.expected_queries import PlannedTile
+from stream_dp.core.residual.keys.found_values import FindSettings
 from stream_dp.core.residual.plan.targets import NO_LIMITS, Limits
 from stream_dp.errors import InvalidDefinition
 
@@ -35,6 +37,7 @@ class CalibratedSettings:
         largest: The largest share of a line that is measured unasked once the plan learns.
         aim: How precise answers are worth having; None where queries that say nothing get the error of the
             data set. With an aim the plan does not learn: openings have a rule of their own.
+        finds: How values of attributes are found, by the index of the attribute.
 
     Raises:
         InvalidDefinition: ``base_share`` is not a share.
@@ -51,6 +54,7 @@ class CalibratedSettings:
     grows: bool = True
     largest: float = LARGEST
     aim: Aim | None = None
+    finds: Mapping[int, FindSettings] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.base_share is not None and not 0.0 <= self.base_share <= 1.0:

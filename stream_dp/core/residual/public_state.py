@@ -29,6 +29,8 @@ from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.belief.measured_keys import MeasuredKeys
 from stream_dp.core.residual.belief.sums import SumEstimate, SumEvidence, form_of_total
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
+from stream_dp.core.residual.keys.found_values import FoundValues
+from stream_dp.core.residual.keys.key_look import KeyRelease
 from stream_dp.core.residual.line_rules import LineRules
 from stream_dp.core.residual.looks.counted_rows import CountedRows, RowsLook, RowsRelease
 from stream_dp.core.residual.looks.joined_look import JoinedRelease
@@ -70,11 +72,15 @@ class PublicState:
         answers: Makes answers of what is known.
         repeats: The verified answers.
         versions: What is known over several versions of the attributes.
+        found: The values that were found. None where all are listed.
         learns: Whether what opens a later phase depends on what was asked before.
     """
 
-    def __init__(self, promise: Promise, settings: CalibratedSettings) -> None:
+    def __init__(
+        self, promise: Promise, settings: CalibratedSettings, found: FoundValues | None = None
+    ) -> None:
         self.promise = promise
+        self.found = found
         self.settings = settings
         self.shape, self.prices, self.terms = promise.shape, promise.prices, promise.terms
         known = promise.total_known
@@ -105,8 +111,9 @@ class PublicState:
 
     @property
     def look_at_rows(self) -> int:
-        """Units of a line that looking at the number of rows that count takes; 0 where all do."""
-        return 0 if self.counted is None else RowsLook.at(0, self.prices).charges[0].rho
+        """Units of a line that the looks before a base release take."""
+        found = 0 if self.found is None else self.found.units
+        return found + (0 if self.counted is None else RowsLook.at(0, self.prices).charges[0].rho)
 
     def terms_for(self, query: LinearQuery) -> Terms:
         """The accuracy that a query asks for, its error as a share of the rows of its window.
@@ -198,6 +205,10 @@ class PublicState:
     def absorb(self, release: Release) -> None:
         """Folds a release into what is known."""
         self.versions.forget()
+        if isinstance(release, KeyRelease):
+            assert self.found is not None, "where all values are listed nobody looks for more"
+            self.found.absorb(release)
+            return
         if isinstance(release, RowsRelease):
             assert self.counted is not None, "where all rows count nobody looks at their number"
             self.counted.absorb(release)

@@ -130,17 +130,24 @@ class Openings:
     def open(self, block: int) -> Sequence[Look]:
         """The first looks at a new block. ``opened`` has those that follow from what these publish."""
         self._due.append(block)
-        if self._state.counted is None:
-            self._state.expect_tiles()
-            return self._base_looks()
-        # What a base release is to certify follows from the rows that count. They are looked at first.
-        counted, erased = self._state.counted, self._state.spending.allocator.erased
-        self._due = [b for b in self._due if b >= erased]
-        return self._affordable([self._rows_look(b) for b in self._due if not counted.known(b)])
+        state, erased = self._state, self._state.spending.allocator.erased
+        looks: list[Look] = []
+        if state.found is not None:
+            looks += state.found.looks(block, state.rows, erased=erased)
+        if state.counted is None:
+            state.expect_tiles()
+        else:
+            # What a base release is to certify follows from the rows that count. They are looked at first.
+            counted = state.counted
+            self._due = [b for b in self._due if b >= erased]
+            looks += self._affordable(
+                [self._rows_look(b) for b in self._due if not counted.known(b)]
+            )
+        return self._base_looks() if state.counted is None and not looks else looks
 
     def opened(self) -> Sequence[Look]:
         """The looks of an opening that follow from what its first looks published."""
-        return () if self._state.counted is None else self._base_looks()
+        return self._base_looks() if self._due else ()
 
     def absorb(self, release: Release) -> None:
         """Notes what was measured."""

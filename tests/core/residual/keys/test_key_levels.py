@@ -10,7 +10,7 @@ import pytest
 
 from stream_dp.core.budget.accountant import rho_max
 from stream_dp.core.budget.parameters import Unit
-from stream_dp.core.keys.key_levels import KeyLevel, least_jump, levels_of, tail_bound
+from stream_dp.core.residual.keys.key_levels import KeyLevel, least_jump, levels_of, tail_bound
 
 
 def exact_tail(jump: int, sigma: float) -> float:

@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core.keys.key_levels import KeyLevel, least_jump
-from stream_dp.core.keys.key_look import KeyLook, KeyRelease
-from stream_dp.core.keys.key_names import KeyNames
+from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.budget.parameters import Privacy
 from stream_dp.core.randomness.noise_sources import PooledNoise
+from stream_dp.core.residual.keys.found_values import FindSettings, FoundValues
+from stream_dp.core.residual.keys.key_levels import KeyLevel, least_jump
+from stream_dp.core.residual.keys.key_look import KeyLook, KeyRelease
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.key_texts import texts_of
 from stream_dp.core.rows.person_slots import Slots, digests
@@ -49,7 +51,8 @@ def block_of(
 
 
 def look_at(block: int, rows: Sequence[int], *levels: KeyLevel, named: Sequence[str] = ()) -> Any:
-    return KeyLook(KEY, block, levels, tuple(rows), frozenset(named), ())
+    windows = tuple(one.window(block) or range(0) for one in levels)
+    return KeyLook(KEY, block, levels, windows, tuple(rows), frozenset(named), ())
 
 
 class Given:
@@ -127,18 +130,25 @@ def test_each_key_has_a_draw_of_its_own() -> None:
     assert found == {"c": 18, "a": 19, "b": 20, "d": 21}
 
 
-def test_names_take_slots_by_their_counts() -> None:
-    keys = ["b"] * 30 + ["a"] * 30 + ["c"] * 40 + ["d"] * 20
-    data, names = Blocks(UNIVERSE, [block_of(keys), block_of(keys)]), KeyNames(3)
-    new = names.absorb(look_at(0, [120], level()).take(Given(0), data))
-    assert [(one.text, one.slot, one.since) for one in new] == [
-        ("c", 0, 0),
-        ("a", 1, 0),
-        ("b", 2, 0),
-    ]
-    again = look_at(1, [120], level(), named=[one.text for one in names.all])
-    assert names.absorb(again.take(Given(0), data)) == ()
-    assert "d" not in names
+def test_values_take_cells_by_their_counts() -> None:
+    keys = ["b"] * 30 + ["a"] * 30 + ["c"] * 40 + ["d"] * 20 + ["listed", "?", "old"]
+    listed = Category(
+        "key", ("listed",), spare=3, finds=True, missing=True, na=("?",), also=(("old", "listed"),)
+    )
+    universe = Universe((Boolean("new"), listed))
+    budget = Budget.of(Privacy(1.0, 1e-9), approximate=True)
+    found = FoundValues(universe, budget, {KEY: FindSettings(Fraction(1, 10), (1,))})
+    data = Blocks(UNIVERSE, [block_of(keys)])
+    (look,) = found.looks(0, lambda window: 123 * len(window), erased=0)
+    assert 0.0999 * UNITS < look.charges[0].rho <= found.units <= 0.1 * UNITS + 2
+    assert 0.999 * UNITS < look.charges[0].delta <= UNITS
+    assert found.absorb(look.take(Given(400), data)) == ("c", "a", "b")
+    assert found.attributes[KEY].values == ("listed", "c", "a", "b")
+    assert found.attributes[KEY].size == listed.size == 6
+    assert found.since == {(KEY, "c"): 0, (KEY, "a"): 0, (KEY, "b"): 0}
+    assert found.absorb(look.take(Given(400), data)) == ()
+    (late,) = found.looks(1, lambda window: 123 * len(window), erased=2)
+    assert (late.reads, late.rows) == ([], (0,))
 
 
 # ---------------------------------------------------------------- what it reveals

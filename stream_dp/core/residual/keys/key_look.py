@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from stream_dp.core.budget.accountant import Charge
-from stream_dp.core.encoding import Format, fields, part
-from stream_dp.core.keys.key_levels import KeyLevel
+from stream_dp.core.encoding import fields, part
 from stream_dp.core.mechanism import Look
 from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.residual.keys.key_levels import KeyLevel
+from stream_dp.core.residual.looks.table_looks import FORMAT
 from stream_dp.core.rows.blocks import Blocks
 
-_FORMAT = Format("names of keys")
+KEYS: Final = 10
+"""The kind of a measurement that names keys."""
 
 _MOST_DRAWS = 2**22
 """Most keys without a name that a look draws noise for."""
@@ -29,26 +32,27 @@ class KeyLook(Look):
         attribute: The index of the attribute.
         block: The block that opens, by its absolute index.
         levels: The levels that it pays for.
-        rows: The rows of each level's window, if it ends with the block; otherwise 0. Public.
-        named: The keys that have a name by now.
+        windows: The window of each level that ends with the block; empty for a level that is not looked at.
+        rows: The rows of each window; public.
+        named: The keys that are known by now. How many have each is always said.
     """
 
     attribute: int
     block: int
     levels: tuple[KeyLevel, ...]
+    windows: tuple[range, ...]
     rows: tuple[int, ...]
     named: frozenset[str] = field(repr=False)
     charges: tuple[Charge, ...]
 
     @property
     def reads(self) -> Sequence[int]:
-        windows = [level.window(self.block) or range(0) for level in self.levels]
-        return sorted({block for window in windows for block in window})
+        return sorted({block for window in self.windows for block in window})
 
     @property
     def description(self) -> dict[str, object]:
         scales = [
-            [level.phases, level.sigma.numerator, level.sigma.denominator, level.threshold]
+            [level.phases, [level.sigma.numerator, level.sigma.denominator], level.threshold]
             for level in self.levels
         ]
         return {
@@ -64,16 +68,15 @@ class KeyLook(Look):
         return at_least, rows // at_least + len(self.named)
 
     def reserve(self, noise: NoiseSource) -> None:
-        for level, rows in zip(self.levels, self.rows, strict=True):
-            if level.window(self.block) is not None:
+        for level, window, rows in zip(self.levels, self.windows, self.rows, strict=True):
+            if window:
                 noise.reserve("gaussian", level.sigma, self._draws(rows)[1])
 
     def take(self, noise: NoiseSource, data: Blocks) -> KeyRelease:
         found = []
-        named = sorted(name.encode("utf-8", "surrogatepass") for name in self.named)
-        for level, rows in zip(self.levels, self.rows, strict=True):
-            window = level.window(self.block)
-            if window is None:
+        named = sorted(name.encode() for name in self.named)
+        for level, window, rows in zip(self.levels, self.windows, self.rows, strict=True):
+            if not window:
                 continue
             at_least, n_draws = self._draws(rows)
             draws = noise.gaussian(level.sigma, n_draws)
@@ -125,7 +128,9 @@ class KeyRelease:
         for one in self.windows:
             parts.append(fields("<III", one.window.start, one.window.stop, len(one.counts)))
             parts += [part(text) + fields("<q", count) for text, count in one.counts]
-        return _FORMAT.pack(fields("<HIB", self.attribute, self.block, len(self.windows)), *parts)
+        return FORMAT.pack(
+            fields("<BHIB", KEYS, self.attribute, self.block, len(self.windows)), *parts
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> KeyRelease:
@@ -134,8 +139,9 @@ class KeyRelease:
         Raises:
             CorruptState: The bytes do not decode.
         """
-        reader = _FORMAT.read(data)
-        attribute, block, n_windows = reader.fields("<HIB")
+        reader = FORMAT.read(data)
+        kind, attribute, block, n_windows = reader.fields("<BHIB")
+        reader.require(kind == KEYS, "is of an unknown kind")
         windows = []
         for _ in range(n_windows):
             start, stop, n_counts = reader.fields("<III")
