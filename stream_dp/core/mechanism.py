@@ -267,6 +267,15 @@ class Mechanism(ABC):
         """What the rows of a query's window do not say, because some have older attributes. It is public."""
         return Recorded(query.window.start)
 
+    @property
+    def found(self) -> Mapping[int, tuple[str, ...]]:
+        """The values that are told apart of each attribute whose values are found, by its index. Public."""
+        return {}
+
+    def texts_over(self, n_blocks: int) -> int:
+        """The number of first blocks of which no later look needs what their rows say, once some are open."""
+        return n_blocks
+
     # ------------------------------------------------------------ public facts
 
     @property

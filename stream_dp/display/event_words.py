@@ -36,6 +36,8 @@ def event_line(event: Event) -> str:
         words = (
             f"has version {event.schema_version} of its attributes from phase {event.phase:,} on"
         )
+    elif event.event == "values_found":
+        words = f"phase {event.phase:,} has found values, {event.values:,} in number"
     elif event.event == "batch_accepted":
         words = f"{event.rows:,} rows taken in (batch {event.batch}), {event.waiting:,} wait"
     elif event.event == "alert":

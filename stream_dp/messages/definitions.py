@@ -937,6 +937,11 @@ class Definition(Request):
         answers = None if self.retention is None else self.retention.answers
         return None if answers is None else answers.days
 
+    @property
+    def finds(self) -> bool:
+        """Whether values of an attribute are found."""
+        return any(one.type == "category" and one.find for one in self.attributes)
+
     def with_found(self, found: Mapping[str, Sequence[str]]) -> Definition:
         """Returns the definition with values that were found.
 
@@ -947,7 +952,7 @@ class Definition(Request):
         def filled(attributes: Attributes) -> Attributes:
             return tuple(
                 one.model_copy(update={"values": tuple(found[one.name])})
-                if one.type == "category" and one.find and one.name in found
+                if one.type == "category" and _begins(found.get(one.name, ()), one.values)
                 else one
                 for one in attributes
             )
@@ -972,6 +977,10 @@ class Definition(Request):
 
     def to_bytes(self) -> bytes:
         return self.model_dump_json(exclude_none=True).encode()
+
+
+def _begins(all_of_them: Sequence[str], first: Sequence[str]) -> bool:
+    return all_of_them[: len(first)] == first and bool(all_of_them)
 
 
 def large_delta(delta: float, n_rows: int) -> str | None:

@@ -34,6 +34,7 @@ class Event(Reply):
         sequence: The number of the batch.
         next_sequence: The number of the producer's next batch.
         schema_version: The version of the schema that counts from ``phase`` on.
+        values: How many values were found. The catalog has them.
     """
 
     version: Literal[1] = 1
@@ -53,6 +54,7 @@ class Event(Reply):
         "written_off",
         "analysts_changed",
         "schema_changed",
+        "values_found",
         "alert",
     ]
     batch_id: str | None = None
@@ -74,6 +76,7 @@ class Event(Reply):
     sequence: int | None = None
     next_sequence: int | None = None
     schema_version: int | None = None
+    values: int | None = None
 
     @property
     def batch(self) -> str | None:

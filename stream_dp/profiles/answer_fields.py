@@ -10,7 +10,7 @@ import math
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, product
 from typing import Any, Final, TypeAlias
 
 from stream_dp.core.outcome import (
@@ -93,8 +93,14 @@ class Released:
             (cell,) = cells
             return model(**{**self.facts, **fields, **cell})
         names = self.query.group_by or (self.query.attribute,)
-        attributes = (self.universe.attributes[self.universe.index(str(name))] for name in names)
-        labels = tuple(attribute.labels for attribute in attributes)
+        attributes = [self.universe.attributes[self.universe.index(str(name))] for name in names]
+        told = [attribute.told for attribute in attributes]
+        labels = tuple(
+            tuple(compress(attribute.labels, cells_told))
+            for attribute, cells_told in zip(attributes, told, strict=True)
+        )
+        if not all(map(all, told)):
+            cells = [cell for cell, of in zip(cells, product(*told), strict=True) if all(of)]
         columns = {"attributes": names, "labels": labels, **_columns(cells)}
         table = {**columns, **fields.pop("table", {})}
         return model.model_validate({**self.facts, **fields, "table": table})

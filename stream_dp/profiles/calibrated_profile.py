@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from stream_dp.core.budget.parameters import Aim
+from stream_dp.core.budget.parameters import Aim, as_written
 from stream_dp.core.kinds.kind_answerer import KindTerms
 from stream_dp.core.kinds.with_kinds import WithKinds
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.residual.base_release.base_plan import CAP
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import LARGEST, CalibratedSettings
+from stream_dp.core.residual.keys.found_values import FindSettings
 from stream_dp.core.residual.plan.targets import Limits
 from stream_dp.messages.definitions import AccuracySpec, CalibratedSpec
 from stream_dp.profiles.kinds import chosen
-from stream_dp.profiles.line_units import RhoLine
+from stream_dp.profiles.line_units import RhoLine, is_approximate
 from stream_dp.profiles.planned_tiles import tiles_of
 from stream_dp.profiles.profile import Profile, Setup
 
@@ -26,13 +27,18 @@ def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
         queries_per_phase=settings.queries_per_phase,
         pacing=settings.pacing,
         limits=Limits(setup.definition.accuracy.least_error, setup.definition.accuracy.query_share),
-        approximate=any(answerer.approximate for answerer, _ in kinds),
+        approximate=is_approximate(setup.definition),
         tiles=tiles_of(settings, setup.universe),
         kept=setup.definition.kept_phases,
         grows=settings.growth is None,
         # Other kinds pay from the same lines, and no plan knows of them.
         largest=CAP if kinds else LARGEST,
         aim=aim_of(setup.definition.accuracy),
+        finds={
+            index: FindSettings(as_written(one.find.share), one.find.windows)
+            for index, one in enumerate(setup.definition.attributes)
+            if one.type == "category" and one.find
+        },
     )
     counts = Calibrated(setup.universe, setup.privacy, setup.accuracy, said)
     if not kinds:

@@ -66,8 +66,12 @@ def privacy_of(definition: Definition) -> Privacy:
 
 def budget_of(definition: Definition) -> Budget:
     """Returns the budget of each line of a data set, where lines count rho."""
-    approximate = any(answerer.approximate for answerer, _ in chosen(definition.kinds))
-    return Budget.of(privacy_of(definition), approximate=approximate)
+    return Budget.of(privacy_of(definition), approximate=is_approximate(definition))
+
+
+def is_approximate(definition: Definition) -> bool:
+    """Returns whether looks with a delta of their own are charged to the lines of a data set."""
+    return definition.finds or any(answerer.approximate for answerer, _ in chosen(definition.kinds))
 
 
 def epsilon_of_person(definition: Definition, shares: Sequence[float]) -> float:

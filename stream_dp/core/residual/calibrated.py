@@ -19,7 +19,7 @@ what is measured as phases open and later unasked (``base_release``), and the wa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -145,6 +145,15 @@ class Calibrated(LinearMechanism):
             state.spending.reserve = Reserve(tiles, state.promise, self._certified)
             state.expect_tiles()
         self.openings.plan_again()
+
+    @property
+    def found(self) -> Mapping[int, tuple[str, ...]]:
+        found = self.state.found
+        return {} if found is None else {at: one.values for at, one in found.attributes.items()}
+
+    def texts_over(self, n_blocks: int) -> int:
+        longest = 1 if self.state.found is None else self.state.found.longest
+        return n_blocks // longest * longest
 
     def recorded(self, query: AnyQuery) -> Recorded:
         if not isinstance(query, LinearQuery):

@@ -95,6 +95,19 @@ class Version:
     indices: tuple[int, ...]
     declared: tuple[Declared, ...]
 
+    def with_found(self, index: int, values: Sequence[str]) -> Version:
+        """The same version, where values of an attribute were found."""
+        if index not in self.indices:
+            return self
+        place, declared = self.indices.index(index), list(self.declared)
+        attribute = declared[place].attribute
+        assert isinstance(attribute, Category), "others find no values"
+        declared[place] = replace(declared[place], attribute=attribute.with_found(values))
+        attributes = list(self.universe.attributes)
+        attributes[index] = declared[place].attribute
+        universe = replace(self.universe, attributes=tuple(attributes))
+        return replace(self, universe=universe, declared=tuple(declared))
+
     def names_at(self, place: int) -> set[str]:
         """The names that the attribute at a place has and had; none where there is no such attribute."""
         if place >= len(self.declared):
@@ -138,6 +151,10 @@ class Schema:
     def shape_at(self, block: int) -> tuple[int, ...]:
         """The cells of each attribute in the rows of a block, 1 for those that they do not have."""
         return self.at(block).universe.rows_shape
+
+    def with_found(self, index: int, values: Sequence[str]) -> Schema:
+        """The same versions, where values of an attribute were found: its cells stay."""
+        return Schema(tuple(version.with_found(index, values) for version in self.versions))
 
     # ------------------------------------------------------------ a change
 
@@ -352,6 +369,12 @@ def _check_change(at: int, old: Attribute, new: Attribute) -> None:
 
 
 def _check_values(field_path: str, old: Category, new: Category) -> None:
+    if (old.finds or new.finds) and replace(old, name=new.name) != new:
+        raise InvalidDefinition(
+            f"{field_path}.find",
+            "values of it are found, and it changes",
+            "leave all but its name as it is in the catalog, or add another attribute",
+        )
     if old.ordered != new.ordered or (old.other and not new.other):
         raise InvalidDefinition(
             field_path,

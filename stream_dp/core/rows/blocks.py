@@ -5,7 +5,7 @@ A block is the rows that opened a phase, in slabs by column: a look reads the co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Final, Protocol, TypeAlias
@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.queries.query import Predicate
-from stream_dp.core.rows.key_texts import KeyTexts, columns_of, units_by_text
+from stream_dp.core.rows.key_texts import KeyTexts, Texts, columns_of, units_by_text
+from stream_dp.core.rows.person_slots import Slots
 from stream_dp.core.rows.slabs import (
     WEIGHT,
     SecretOrder,
@@ -91,7 +92,7 @@ class Block:
         if counted is not None and ordered:
             raise ValueError("where persons are protected no row has a place that others can see")
         more = {} if counted is None else {WEIGHT: counted.astype(np.uint8)}
-        said = key_columns(rows, counted)
+        said = key_columns(rows.texts, rows.whose, counted)
         if merges(universe, rows.n_entries):
             slabs = [merged(universe, slabs_of(rows, more=more))]
         else:
@@ -113,14 +114,39 @@ class Block:
         return sum(slab.n_bytes for slab in (*self.slabs, *self.ordered, *self.texts, *self.found))
 
 
-def key_columns(rows: Rows, counted: npt.NDArray[np.bool_] | None) -> dict[str, Column]:
-    """The columns of what rows say of keys; those that do not count say nothing."""
-    if not rows.texts:
+def key_columns(
+    texts: Mapping[int, Texts],
+    whose: Slots | None,
+    counted: npt.NDArray[np.bool_] | None,
+) -> dict[str, Column]:
+    """The columns of what rows say of values that are found; those that do not count say nothing."""
+    if not texts:
         return {}
-    texts = dict(rows.texts)
     if counted is not None:
         texts = {at: said * counted[:, None].astype(np.uint8) for at, said in texts.items()}
-    return {**columns_of(texts, None if rows.whose is None else rows.whose.digests)}
+    return {**columns_of(texts, None if whose is None else whose.digests)}
+
+
+def said_by(
+    texts: Slab,
+    universe: Universe,
+    counted: npt.NDArray[np.bool_] | None,
+    whose: Slots | None,
+    part_of: slice,
+) -> Slab:
+    """What the rows of a slab say of values that are found, as a sealed block keeps it.
+
+    Args:
+        texts: What they say while they wait.
+        universe: The possible rows.
+        counted: Marks the rows of all slabs that count. None if all do.
+        whose: Whose the rows of all slabs are. None where rows are protected.
+        part_of: The slots of this slab among those of all.
+    """
+    said = {at: KeyTexts.of_columns(at, texts.columns).texts for at in universe.found}
+    own = None if whose is None else Slots(whose.digests[part_of], whose.ranks[part_of])
+    marks = None if counted is None else counted[part_of]
+    return replace(texts, columns=key_columns(said, own, marks))
 
 
 ShapeAt: TypeAlias = Callable[[int], tuple[int, ...]]

@@ -52,6 +52,11 @@ class KeyTexts:
     texts: Texts = field(repr=False)
     digests: Digests | None = field(default=None, repr=False)
 
+    @staticmethod
+    def columns(attribute: int, names: Iterable[str]) -> list[str]:
+        """The columns, among those of a slab, that say it."""
+        return [name for name in names if name.rpartition(" ")[0] in (f"key {attribute}", _DIGEST)]
+
     @classmethod
     def of_columns(cls, attribute: int, columns: Mapping[str, npt.NDArray[Any]]) -> KeyTexts:
         """What the columns of a slab say, see ``columns_of``."""

@@ -102,6 +102,11 @@ class _Attribute:
         raise NotImplementedError
 
     @property
+    def told(self) -> Sequence[bool]:
+        """Whether each cell is told of: not if it is for a value that is not found yet."""
+        return (True,) * self.size
+
+    @property
     def has_order(self) -> bool:
         """Whether values can be compared, so that neighbouring cells belong together."""
         return True
@@ -283,6 +288,11 @@ class Category(_Attribute):
         """What stands for values that are found later. No text of a row has such a character."""
         n = len(self.values)
         return tuple(f"\0{cell}" for cell in range(n, n + self.spare))
+
+    @property
+    def told(self) -> Sequence[bool]:
+        listed, spare = (True,) * len(self.values), (False,) * self.spare
+        return (*listed, *spare, *(True,) * (self.other + self.missing))
 
     def with_found(self, values: Sequence[str]) -> Category:
         """The same cells, where the first spare ones are of these values by now."""

@@ -319,7 +319,9 @@ class Dataset:
         erased = max(erased_blocks(len(opened), self.definition.kept_phases), bare)
         self.phases.spans = [span for _, span in opened]
         self.rows.blocks.restart([n_rows for n_rows, _ in opened], erased, bare)
-        self.looks.releases = fold(transcript, self.mechanism, self._put_in_force)
+        self.looks.releases = fold(
+            transcript, self.mechanism, self.engine.absorb, self._put_in_force
+        )
         self.mechanism.charged(
             tuple(Charge(block, rho, delta) for block, (rho, delta) in enumerate(spent))
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stream_dp.core.mechanism import Release
 from stream_dp.core.queries.conditions import CompiledConditions
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
 from stream_dp.core.rows.attribute_versions import Schema
@@ -20,6 +21,7 @@ class Engine:
         schema: The versions of its attributes.
         mechanism: The mechanism that answers the queries.
         conditions: The conditions of its queries, compiled.
+        found: The values that are told apart of each attribute whose values are found, by its index.
         times: The rules by which times of batches become times of phases.
 
     Raises:
@@ -36,6 +38,7 @@ class Engine:
         self.definition = self.first
         _, self.mechanism = build(self.definition)
         self.schema = Schema.of(declared_in(self.definition))
+        self.found = {index: one.values for index, one in self.universe.found.items()}
         self.conditions = CompiledConditions(self.universe)
 
     @property
@@ -58,6 +61,22 @@ class Engine:
         """Returns the cells of each attribute in the rows of a block, 1 for those that they do not have."""
         return self.schema.shape_at(block)
 
+    def absorb(self, release: Release) -> None:
+        """Folds a release. Values that it has found have names from then on."""
+        self.mechanism.absorb(release)
+        values = self.mechanism.found
+        for index in [index for index in values if values[index] != self.found[index]]:
+            new = values[index][len(self.found[index]) :]
+            self.schema = self.schema.with_found(index, new)
+            self.found[index] = values[index]
+            self.definition = self.definition.with_found(self._found_by_name)
+            self.conditions = CompiledConditions(self.universe)
+
+    @property
+    def _found_by_name(self) -> dict[str, tuple[str, ...]]:
+        attributes = self.universe.attributes
+        return {attributes[index].name: values for index, values in self.found.items()}
+
     def change(self, definition: Definition, first: int) -> None:
         """Puts other attributes in force.
 
@@ -68,6 +87,7 @@ class Engine:
         Raises:
             InvalidDefinition: They change what must not change.
         """
+        definition = definition.with_found(self._found_by_name)
         schema = self.schema.changed(declared_in(definition), first)
         change_schema(self.mechanism, definition, schema)
         self.definition, self.schema = definition, schema

@@ -170,7 +170,7 @@ class PaidLooks:
     def _fold(self, releases: Sequence[Release]) -> None:
         for release in releases:
             self._draft.publish(RELEASE + release.to_bytes())
-            self._engine.mechanism.absorb(release)
+            self._engine.absorb(release)
         self._rows.drop_secrets()
         before, self.releases = self.releases, self.releases + len(releases)
         if self.releases.bit_length() > before.bit_length():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, TypedDict
 
@@ -16,6 +16,7 @@ from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.datasets.transcript import phase_entry
+from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.rows.private_rows import PrivateRows
 from stream_dp.pipeline.rows.row_times import Gathering, TimeSpan
 from stream_dp.pipeline.rows.secret_order import secret_order
@@ -192,8 +193,10 @@ class Phases:
         if self._rows.blocks.data.erased:
             self._rows.drop_secrets()
         if opening:
+            known = self._engine.found.copy()
             await looks.take(opening)
             self._fuse(CrashPoint.IN_PHASE)
+            await self._found(known)
             with self._accounts.asked_by(None):
                 more = mechanism.opened()
             if more:
@@ -203,6 +206,25 @@ class Phases:
         with self._accounts.asked_by(None):
             grown = mechanism.growth()
         await looks.grow(grown)
+
+    async def _found(self, known: Mapping[int, Sequence[str]]) -> None:
+        """Puts the rows of the new block into the cells of values that its looks have found.
+
+        Args:
+            known: The values that were known before.
+        """
+        blocks, engine = self._rows.blocks, self._engine
+        if engine.found != known:
+            await blocks.find_again(len(blocks) - 1)
+            self._draft.release(
+                Outgoing("catalog", self._draft.dataset, engine.definition.to_bytes())
+            )
+            n_new = sum(len(of) - len(known[at]) for at, of in engine.found.items())
+            event = Event(
+                dataset=self._draft.dataset, event="values_found", phase=len(blocks), values=n_new
+            )
+            self._draft.announce(event)
+        blocks.drop_texts(engine.mechanism.texts_over(len(blocks)))
 
     async def _seal(self) -> int:
         """Seals the rows that wait as the next block. It is kept before the commit that names it.
@@ -216,9 +238,10 @@ class Phases:
         if waiting.lots:
             await waiting.keep_lot()
         unit = privacy_of(self._engine.definition).unit
-        marks, uses = used.counted(await waiting.whose(), unit)
+        whose = await waiting.whose()
+        marks, uses = used.counted(whose, unit)
         if waiting.lots:
-            await blocks.keep_lots(waiting.lots, marks, in_order=bool(in_order))
+            await blocks.keep_lots(waiting.lots, marks, whose, in_order=bool(in_order))
         else:
             universe, rows = self._engine.rows_universe(len(blocks)), waiting.in_memory()
             await blocks.keep(

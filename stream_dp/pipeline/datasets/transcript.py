@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.mechanism import Mechanism, Release
 from stream_dp.errors import CorruptState
 from stream_dp.messages import ChangeSchema
 from stream_dp.pipeline.rows.lost_rows import ENTRY, given_up
@@ -45,6 +45,7 @@ def schema_in(entry: bytes) -> tuple[ChangeSchema, int]:
 def fold(
     transcript: Sequence[bytes],
     mechanism: Mechanism,
+    absorb: Callable[[Release], None],
     change: Callable[[ChangeSchema, int], None],
 ) -> int:
     """Folds a transcript into a fresh mechanism; returns the releases since the newest phase opened.
@@ -52,6 +53,7 @@ def fold(
     Args:
         transcript: The entries.
         mechanism: The mechanism.
+        absorb: Folds a release into it.
         change: Puts other attributes in force from a phase on.
 
     Raises:
@@ -65,7 +67,7 @@ def fold(
             releases = 0
         elif kind == RELEASE:
             releases += 1
-            mechanism.absorb(mechanism.release_from_bytes(body))
+            absorb(mechanism.release_from_bytes(body))
         elif kind == LOST:
             mechanism.lost(json.loads(body))
         elif kind == SCHEMA:

@@ -16,8 +16,8 @@ from stream_dp.state.schema import ERASED, StateTable
 # What private values are kept for, see ``StateTable.KEPT``. Of those that are to be erased, the names stay
 # until they are.
 PERSON, RUN, USED = "person", "run ", "used "
-WAITING, WHOSE, ARRIVED = "waiting ", "whose ", "arrived "
-BLOCK, WEIGHT, ORDERED = "block ", "weight ", "ordered "
+WAITING, WHOSE, ARRIVED, SAID = "waiting ", "whose ", "arrived ", "said "
+BLOCK, WEIGHT, ORDERED, TEXT, FOUND = "block ", "weight ", "ordered ", "text ", "found "
 
 
 class OwnValues:

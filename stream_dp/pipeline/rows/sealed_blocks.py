@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.rows.blocks import MAX_ORDERED, Block, Blocks
+from stream_dp.core.rows.blocks import MAX_ORDERED, Block, Blocks, said_by
+from stream_dp.core.rows.person_slots import Slots
 from stream_dp.core.rows.slabs import WEIGHT as WEIGHT_COLUMN
-from stream_dp.core.rows.slabs import Slab, merged, merges
+from stream_dp.core.rows.slabs import Slab, found_slab, merged, merges
 from stream_dp.core.rows.universe import Universe, check_total
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.rows.column_cache import ColumnCache
 from stream_dp.pipeline.rows.counting_cluster import CountingCluster
-from stream_dp.pipeline.rows.own_values import BLOCK, ORDERED, WAITING, WEIGHT, OwnValues
+from stream_dp.pipeline.rows.own_values import (
+    BLOCK,
+    FOUND,
+    ORDERED,
+    TEXT,
+    WAITING,
+    WEIGHT,
+    OwnValues,
+)
 from stream_dp.pipeline.rows.stored_blocks import SlabKind, StoredBlocks
 from stream_dp.pipeline.rows.waiting_lots import WaitingLots
 from stream_dp.state.private_names import Named
@@ -58,7 +68,7 @@ class SealedBlocks:
             erased: The number of first blocks whose rows are erased, or lost.
             bare: How many of these are lost.
         """
-        self._slabs = {kind: _by_phase(self._values, kind) for kind in (BLOCK, WEIGHT, ORDERED)}
+        self._slabs = {kind: _by_phase(self._values, kind) for kind in _KINDS}
         stored = self.stored = StoredBlocks(
             self._dataset,
             self._engine.shape_at,
@@ -79,26 +89,35 @@ class SealedBlocks:
         return sum(self.data.sizes[window.start : window.stop])
 
     def _of_block(self, index: int, kind: SlabKind) -> list[tuple[Named, ...]]:
-        rows, weights, ordered = (self._slabs[of][index + 1] for of in (BLOCK, WEIGHT, ORDERED))
-        if kind == "ordered":
-            return [(slab,) for slab in ordered]
-        return [*zip(rows, weights, strict=True)] if weights else [(slab,) for slab in rows]
+        if kind != "rows":
+            return [
+                (slab,) for slab in self._slabs[ORDERED if kind == "ordered" else TEXT][index + 1]
+            ]
+        layers = [self._slabs[of][index + 1] for of in (BLOCK, WEIGHT, FOUND)]
+        return [*zip(*filter(None, layers), strict=True)]
 
     async def keep(self, block: Block) -> None:
         """Keeps the next block as private values."""
         phase = len(self) + 1
-        for kind, slabs in ((BLOCK, block.slabs), (ORDERED, block.ordered)):
+        kept = ((BLOCK, block.slabs), (ORDERED, block.ordered), (TEXT, block.texts))
+        for kind, slabs in (*kept, (FOUND, block.found)):
             numbered = {f"{kind}{phase} {at}": slab for at, slab in enumerate(slabs)}
             self._slabs[kind][phase] = await self._values.keep_slabs(numbered)
 
     async def keep_lots(
-        self, lots: WaitingLots, marks: npt.NDArray[np.bool_] | None, *, in_order: bool
+        self,
+        lots: WaitingLots,
+        marks: npt.NDArray[np.bool_] | None,
+        whose: Slots | None,
+        *,
+        in_order: bool,
     ) -> None:
         """Keeps rows that wait as slabs as the next block.
 
         Args:
             lots: All rows that wait.
             marks: Marks those that count, shape (n_slots,). None if all do.
+            whose: Whose the rows are, shape (n_slots,). None where rows are protected.
             in_order: Whether codes as they came go with the block.
 
         Raises:
@@ -123,11 +142,36 @@ class SealedBlocks:
                 self._values.rename(WAITING + slab.key, f"{BLOCK}{phase} {at}")
                 for at, slab in enumerate(lots)
             ]
+        if universe.found:
+            for at, (slab, end) in enumerate(zip(lots, ends.tolist(), strict=True)):
+                part_of = slice(end - slab.n_slots, end)
+                texts = said_by(await lots.texts(slab), universe, marks, whose, part_of)
+                await self._keep_texts(phase, at, texts, universe)
         if in_order and lots.n_rows <= MAX_ORDERED:
             kept[ORDERED][phase] = [
                 self._values.rename(what, f"{ORDERED}{phase} {at}")
                 for at, what in enumerate(lots.arrived())
             ]
+
+    async def _keep_texts(self, phase: int, at: int, texts: Slab, universe: Universe) -> None:
+        kept = ((TEXT, texts), (FOUND, found_slab(universe, texts)))
+        for kind, slab in kept:
+            self._slabs[kind][phase] += await self._values.keep_slabs({f"{kind}{phase} {at}": slab})
+
+    async def find_again(self, index: int) -> None:
+        """Puts the rows of a block into the cells of the values that are known by now."""
+        phase, universe = index + 1, self._engine.rows_universe(index)
+        self.stored.erase([named.name for named in self._slabs[FOUND].pop(phase, [])])
+        for at in range(len(self._slabs[TEXT][phase])):
+            texts = await self._values.slab(f"{TEXT}{phase} {at}")
+            if texts is None:
+                raise self._values.nowhere("what rows say is")
+            found = {f"{FOUND}{phase} {at}": found_slab(universe, texts)}
+            self._slabs[FOUND][phase] += await self._values.keep_slabs(found)
+
+    def drop_texts(self, n_blocks: int) -> None:
+        """Drafts that what the rows of the first blocks say is erased: no look needs it any more."""
+        self._drop(TEXT, n_blocks)
 
     async def _merged(self, universe: Universe, lots: WaitingLots, weights: Sequence[Slab]) -> Slab:
         """The slab of all cells, in the memory of one slab more."""
@@ -146,11 +190,18 @@ class SealedBlocks:
     def erase(self, n_blocks: int) -> None:
         """Drafts that the rows of the first blocks are erased."""
         self.data.erase(n_blocks)
-        for kind, slabs in self._slabs.items():
-            for phase in [phase for phase in slabs if phase <= n_blocks]:
-                self.stored.erase([slab.name for slab in slabs.pop(phase)])
-                for at in self._values.named(f"{kind}{phase} "):
-                    self._values.discard(f"{kind}{phase} {at}")
+        for kind in _KINDS:
+            self._drop(kind, n_blocks)
+
+    def _drop(self, kind: str, n_blocks: int) -> None:
+        slabs = self._slabs[kind]
+        for phase in [phase for phase in slabs if phase <= n_blocks]:
+            self.stored.erase([slab.name for slab in slabs.pop(phase)])
+            for at in self._values.named(f"{kind}{phase} "):
+                self._values.discard(f"{kind}{phase} {at}")
+
+
+_KINDS: Final = (BLOCK, WEIGHT, ORDERED, TEXT, FOUND)
 
 
 def _by_phase(values: OwnValues, kind: str) -> defaultdict[int, list[Named]]:

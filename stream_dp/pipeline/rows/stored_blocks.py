@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import numpy as np
 
 from stream_dp.core.rows.blocks import ShapeAt
+from stream_dp.core.rows.key_texts import KeyTexts
 from stream_dp.core.rows.slabs import Slab, SlabIndex, TableAsked, zeros_of
 from stream_dp.core.rows.slot_counts import Column
 from stream_dp.core.rows.universe import Codes, Counts
@@ -45,7 +46,7 @@ class ReadsParts(Protocol):
     ) -> Awaitable[list[bytes | None]]: ...
 
 
-SlabKind = Literal["rows", "ordered"]
+SlabKind = Literal["rows", "ordered", "texts"]
 
 Layers = tuple[Named, ...]
 """The values that have the columns of one slab of a block."""
@@ -106,8 +107,8 @@ class StoredBlocks:
         dataset: The name of the data set.
         _shape_at: Returns the sizes of all attributes in a block, 1 for those that its rows do not have.
         _cache: The cache that the data sets of the worker share.
-        _slabs: Returns the slabs of a block, by its absolute index, each as its layers: of its rows, or of
-            its codes in order of arrival.
+        _slabs: Returns the slabs of a block, by its absolute index, each as its layers: of its rows, of its
+            codes in order of arrival, or of what its rows say of values that are found.
         _parts: Reads parts of slabs.
         _sizes: Returns the number of rows of each block, which is public.
         _cluster: Counts large looks. None to count all of them here.
@@ -231,6 +232,24 @@ class StoredBlocks:
             columns = self._columns(group, *self._begun(group))
             found += [step.slab(columns).columns[name] for step in group]
         return np.concatenate(found) if found else None
+
+    def texts(self, attribute: int, block: int) -> Iterator[KeyTexts]:
+        """Yields what the slots of each slab say of a value that is found, see ``BlockReader``.
+
+        Raises:
+            StoreError: A column cannot be read.
+            RowsGone: A column is nowhere any more.
+        """
+        slabs = {block: self._slabs(block, "texts")}
+        indexes = self._indexes(slabs)
+        self._check_whole(block, slabs[block], indexes)
+        for (value,) in slabs[block]:
+            index = indexes[value.name]
+            names = KeyTexts.columns(attribute, index.names)
+            places = {name: _Place(block, value, index.place(name)) for name in names}
+            step = _Step(0, TableAsked((), block), {value.name: index}, places)
+            columns = self._columns([step], *self._begun([step]))
+            yield KeyTexts.of_columns(attribute, step.slab(columns).columns)
 
     def _check_whole(
         self, block: int, slabs: Sequence[Layers], indexes: Mapping[bytes, SlabIndex]

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from stream_dp.core.rows.key_texts import columns_of
 from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Slots
 from stream_dp.core.rows.slabs import Slab, slabs_in_order, slabs_of
 from stream_dp.core.rows.universe import Rows
-from stream_dp.pipeline.rows.own_values import ARRIVED, WAITING, WHOSE, OwnValues
+from stream_dp.pipeline.rows.own_values import ARRIVED, SAID, WAITING, WHOSE, OwnValues
 from stream_dp.pipeline.rows.secret_order import secret_order
 
 
@@ -101,12 +102,15 @@ class WaitingLots:
         """
         lot = max((lot for lot, _, _ in self._keys()), default=0) + 1
         whose = {} if rows.whose is None else rows.whose.columns
-        for at, slab in enumerate(slabs_of(rows, secret_order, more=whose)):
+        said = columns_of(rows.texts)
+        for at, slab in enumerate(slabs_of(rows, secret_order, more=whose | said)):
             one = LotSlab(lot, at, n_batches, slab.n_rows, slab.n_slots)
             content, of_persons = slab.split(WHOSE_COLUMNS)
+            content, texts = content.split(said)
             await self._values.keep_slabs({WAITING + one.key: content})
-            if of_persons.columns:
-                await self._values.keep_slabs({WHOSE + one.key: of_persons})
+            for kind, more in ((WHOSE, of_persons), (SAID, texts)):
+                if more.columns:
+                    await self._values.keep_slabs({kind + one.key: more})
             self._slabs.append(one)
         arrived = enumerate(slabs_in_order(rows, in_order))
         await self._values.keep_slabs(
@@ -130,6 +134,14 @@ class WaitingLots:
             CorruptState: They are nowhere any more.
         """
         return await self._slab(WAITING + slab.key)
+
+    async def texts(self, slab: LotSlab) -> Slab:
+        """Reads what the rows of a slab say of values that are found. Private.
+
+        Raises:
+            CorruptState: They are nowhere any more.
+        """
+        return await self._slab(SAID + slab.key)
 
     async def _slab(self, what: str) -> Slab:
         found = await self._values.slab(what)
@@ -162,4 +174,4 @@ class WaitingLots:
         return sorted(found)
 
 
-_KINDS = (WAITING, WHOSE, ARRIVED)
+_KINDS = (WAITING, WHOSE, ARRIVED, SAID)

@@ -60,6 +60,11 @@ class FoundValues:
         }
 
     @property
+    def longest(self) -> int:
+        """The phases of the longest windows, which shorter ones fit into."""
+        return math.lcm(*(level.phases for of in self._levels.values() for level in of))
+
+    @property
     def units(self) -> int:
         """Units of a line that finding takes."""
         rho = sum((level.rho for of in self._levels.values() for level in of), Fraction(0))
