@@ -22,7 +22,9 @@ _HOURS: Final = {"week": 168, "day": 24, "hour": 1}
 def size_of(attribute: AttributeSpec) -> int:
     """Cells of an attribute."""
     if isinstance(attribute, CategoryAttribute):
-        return len(attribute.values) + attribute.other + attribute.missing
+        find = attribute.find
+        n_values = len(attribute.values) if find is None else find.most
+        return n_values + attribute.other + attribute.missing
     if isinstance(attribute, NumberAttribute):
         return len(attribute.edges) + 1 + attribute.missing
     if isinstance(attribute, DateAttribute):

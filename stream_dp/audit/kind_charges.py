@@ -33,7 +33,7 @@ _SLACK: Final = Fraction(1, 10**9)
 
 def is_approximate(definition: Definition) -> bool:
     """Returns whether looks with a delta of their own are charged to a definition's lines."""
-    return not APPROXIMATE.isdisjoint(named(definition))
+    return definition.finds or not APPROXIMATE.isdisjoint(named(definition))
 
 
 class KindLooks:

@@ -129,7 +129,8 @@ class Line:
             return cls(as_written(definition.privacy.epsilon), delta, linear=True)
         if delta == 0:
             return cls(epsilon, delta, linear=True)
-        kept = delta / 2 if approximate else Fraction(0)
+        failures = _failures(unit)
+        kept = delta / 2 / failures if approximate else Fraction(0)
         if not isinstance(recorded, Mapping):
             raise Wrong("its line is not an object")
         rho = exact(recorded, "rho")
@@ -138,11 +139,11 @@ class Line:
             raise Wrong(
                 f"its line keeps {float(found):.3g} of delta for looks, not {float(kept):.3g}"
             )
-        if log_delta(rho * squares, epsilon) > ln(delta - found):
+        if log_delta(rho * squares, epsilon) > ln(delta - found * failures):
             held = f"its line holds rho {float(rho):.9g}"
             if unit is not None:
                 held += f", of which a person can lose {squares:,} times as much"
-            promised = f"epsilon {float(epsilon):g} at delta {float(delta - found):g}"
+            promised = f"epsilon {float(epsilon):g} at delta {float(delta - found * failures):g}"
             raise Wrong(f"{held}, and that does not imply {promised}")
         return cls(rho, found, linear=False, unit=unit)
 
@@ -179,6 +180,13 @@ class Line:
 def _squares(unit: UnitSpec | None) -> int:
     """The sum of the squares of the rows of a person that count in each phase: Theorem 20."""
     return 1 if unit is None else unit.phases * unit.rows_per_phase**2
+
+
+def _failures(unit: UnitSpec | None) -> int:
+    """The most rows of a person that count, each of which may be the only one with its value: Theorem 34."""
+    if unit is None:
+        return 1
+    return unit.phases * unit.rows_per_phase ** (2 if unit.lifetime else 1)
 
 
 def named(definition: Definition) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import ClassVar, Final
 
@@ -39,6 +40,7 @@ class Looks:
         self._data, self._runs = OpenBlocks(definition), Runs()
         self._sizes = self._data.sizes
         self._kinds = KindLooks(definition, line, self._data, self._runs)
+        self._finding: dict[int, set[int]] = {}  # the blocks that have paid, by the attribute
         self._steps: dict[tuple[int, int], Due] = {}
         self._taken = {*definition.mechanism.looks, *named(definition)}
 
@@ -223,6 +225,41 @@ class Looks:
         event = LossEvent("gaussian", float(1 / square))
         return self._line.due(self._line.summed(square / 2, event))
 
+    def _keys(self, look: Look) -> Owed:
+        """The looks of all levels at the values that rows say, of which some are named (Theorem 34).
+
+        The block that opens pays for all windows that it is in, and each block of them has paid.
+        """
+        index, block, levels = whole(look, "attribute"), whole(look, "block"), look.get("levels")
+        n_cells(self._sizes, [index])
+        attribute = self._data.attributes[index]
+        find = attribute.find if attribute.type == "category" else None
+        if find is None or not isinstance(levels, list):
+            raise Wrong("it finds values of an attribute of which all are listed")
+        if [level.get("phases") for level in levels] != list(find.windows):
+            raise Wrong("its windows are not those of the definition")
+        unit, loss = self._line.unit, LookLoss()
+        price = (
+            Fraction(1)
+            if unit is None
+            else Fraction(1, 2 * (unit.rows_per_phase if not unit.lifetime else 1))
+        )
+        for level in levels:
+            sigma, failure = exact(level, "sigma"), exact(level, "failure")
+            jump = whole(level, "threshold") - 1
+            if jump < 1 or _log_tail(float(sigma), jump) > math.log(failure) + _SLACK:
+                raise Wrong("a value of one row alone is named more often than it says")
+            event = LossEvent("gaussian", float(sigma**2 / (2 * price)))
+            loss += replace(self._line.summed(price / sigma**2, event), delta=failure)
+        self._finding.setdefault(index, set()).add(block)
+        for phases in find.windows:
+            window = range(block + 1 - phases, block + 1)
+            readable = [b for b in window if not self._data.is_erased(b)]
+            ends = (block + 1) % phases == 0 and len(readable) == phases
+            if ends and not self._finding[index].issuperset(window):
+                raise Wrong("a phase of its window has not paid for it")
+        return each_of([block], self._line, loss)
+
     def _table(self, look: Look) -> Owed:
         n_cells(self._sizes, wholes(look, "attributes"))
         loss = self._line.gaussian(exact(look, "sigma"), squared_sensitivity=2)
@@ -254,12 +291,23 @@ class Looks:
         "counts": _counts,
         "joined": _joined,
         "rows": _row_counts,
+        "keys": _keys,
         "sums": _sums,
         "shares": _shares,
         "table": _table,
         "count": _count,
         "gate": _gate,
     }
+
+
+_SLACK: Final = 1e-9
+
+
+def _log_tail(sigma: float, jump: int) -> float:
+    """Logarithm of a bound on the probability that discrete Gaussian noise is at least ``jump``."""
+    variance = sigma * sigma
+    series = -math.log(-math.expm1(-jump / variance))
+    return -jump * jump / (2.0 * variance) + series - 0.5 * math.log(2.0 * math.pi * variance)
 
 
 def _apart(

@@ -90,9 +90,13 @@ class OpenBlocks:
         self.has_rows(found.start)
         return found
 
+    def is_erased(self, block: int) -> bool:
+        """Whether the rows of a block were erased when the newest phase opened."""
+        return block < erased(self._definition, len(self.rows))
+
     def has_rows(self, block: int) -> None:
         """Refuses a look at rows that were erased when the newest phase opened."""
-        if block < erased(self._definition, len(self.rows)):
+        if self.is_erased(block):
             raise Wrong(f"it reads phase {block + 1}, whose rows are erased")
 
 

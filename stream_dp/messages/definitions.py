@@ -465,7 +465,15 @@ class CalibratedSpec(ProfileSpec):
             line pays for 10 to 500 queries one by one.
     """
 
-    looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "joined", "sums", "shares", "rows")
+    looks: ClassVar[tuple[str, ...]] = (
+        "tables",
+        "counts",
+        "joined",
+        "sums",
+        "shares",
+        "rows",
+        "keys",
+    )
     takes_kinds: ClassVar[bool] = True
     answers_unverified: ClassVar[bool] = True
     takes_errors: ClassVar[bool] = True
@@ -950,12 +958,14 @@ class Definition(Request):
         """
 
         def filled(attributes: Attributes) -> Attributes:
-            return tuple(
-                one.model_copy(update={"values": tuple(found[one.name])})
-                if one.type == "category" and _begins(found.get(one.name, ()), one.values)
-                else one
-                for one in attributes
-            )
+            return tuple(map(filled_one, attributes))
+
+        def filled_one(one: AttributeSpec) -> AttributeSpec:
+            values = next((tuple(found[name]) for name in one.names if name in found), ())
+            if one.type != "category" or one.find is None:
+                return one
+            begins = values[: len(one.values)] == one.values
+            return one.model_copy(update={"values": values}) if begins else one
 
         update: dict[str, Any] = {"attributes": filled(self.attributes)}
         if self.versions is not None:
@@ -977,10 +987,6 @@ class Definition(Request):
 
     def to_bytes(self) -> bytes:
         return self.model_dump_json(exclude_none=True).encode()
-
-
-def _begins(all_of_them: Sequence[str], first: Sequence[str]) -> bool:
-    return all_of_them[: len(first)] == first and bool(all_of_them)
 
 
 def large_delta(delta: float, n_rows: int) -> str | None:

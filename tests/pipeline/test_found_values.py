@@ -3,42 +3,203 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from stream_dp.audit.verify import verify
+from stream_dp.pipeline.rows import waiting_batches
+from stream_dp.state import ledger
+from tests.pipeline.flights import judged
 from tests.pipeline.world import Process
 
+pytestmark = judged
+
+FIND = {"most": 20, "windows": [1, 2], "share": 0.2}
 PAGES: dict[str, Any] = {
     "attributes": [
-        {"name": "page", "type": "category", "find": {"most": 20, "windows": [1, 2], "share": 0.2}},
+        {"name": "page", "type": "category", "find": FIND},
         {"name": "bot", "type": "boolean"},
     ],
-    "mechanism": {"base_share": 0.001},
+    "mechanism": {"base_share": 0.3},
+    "phase": {"min_rows": 1_000},
+    "accuracy": {"error": 0.05, "failure_probability": 1e-4},
 }
+JUNK = {f"junk-{n}": 1 for n in range(200)}
 
 
-def rows_of(pages: dict[str, int], bot: bool = False) -> list[dict[str, Any]]:
-    return [{"page": page, "bot": bot} for page, n in pages.items() for _ in range(n)]
+def rows_of(pages: Mapping[str, int], **more: Any) -> list[dict[str, Any]]:
+    return [{"page": page, "bot": False, **more} for page, n in pages.items() for _ in range(n)]
 
 
-async def opened(process: Process, *phases: dict[str, int], **changes: Any) -> Any:
+async def opened(process: Process, *phases: Mapping[str, int], **changes: Any) -> Any:
     world = process.world
-    world.define("visits", **{**PAGES, "phase": {"min_rows": 1_000}, **changes})
+    world.define("visits", **{**PAGES, **changes})
     for number, pages in enumerate(phases):
         world.batch("visits", f"b{number}", rows=rows_of(pages))
     await process.run()
+    assert [r["reason"] for r in world.released("rejected")] == []
     return world
 
 
-async def test_values_that_many_rows_have_are_found_and_told_apart(world: Any, process: Any) -> None:
-    junk = {f"junk-{n}": 1 for n in range(200)}
-    world = await opened(process, {"/home": 900, "/a": 500, **junk}, {"/home": 1_000, "/new": 400})
-    print(world.rejections())
-    print([json.loads(r.value) for r in world.left("catalog")][-1]["attributes"])
-    print([e for e in world.events("values_found")])
-    world.ask("visits", "q1", kind="table", group_by=["page"])
-    world.ask("visits", "q2", where={"attribute": "page", "eq": "/home"})
+async def asked(process: Process, query_id: str, **query: Any) -> Any:
+    process.world.ask("visits", query_id, **query)
     await process.run()
-    for one in world.answers().values(): print(one)
-    assert 0
+    return process.world.answer(query_id)
+
+
+def columns_of(answer: Mapping[str, Any], *names: str) -> dict[str, tuple[Any, ...]]:
+    """The columns of a table by the label of its only attribute."""
+    (labels,) = answer["table"]["labels"]
+    columns = zip(*(answer["table"][name] for name in names), strict=True)
+    return dict(zip(labels, columns, strict=True))
+
+
+def within(answer: Mapping[str, Any], count: float) -> bool:
+    return bool(answer["low"] <= count <= answer["high"])
+
+
+async def test_values_that_many_rows_have_are_found_and_told_apart(process: Any) -> None:
+    world = await opened(
+        process, {"/home": 900, "/a": 500, **JUNK}, {"/home": 1_000, "/new": 400, "/a": 9}
+    )
+    events = [(e["phase"], e["values"]) for e in world.events("values_found")]
+    assert events == [(1, 2), (2, 1)]
+    catalog = json.loads(world.left("catalog")[-1].value)
+    assert catalog["attributes"][0]["values"] == ["/home", "/a", "/new"]
+    table = await asked(process, "q1", kind="table", group_by=["page"])
+    found = columns_of(table, "lows", "highs", "unrecorded_at_most")
+    assert list(found) == ["/home", "/a", "/new", "other"], "cells without a value are not told"
+    for page, count in {"/home": 1_900, "/a": 509, "/new": 400, "other": 200}.items():
+        assert found[page][0] <= count <= found[page][1], page
+    assert table["recorded_since"] == 2
+    assert 200 <= found["/new"][2] < 400
+    assert [found[page][2] for page in ("/home", "/a", "other")] == [0, 0, 0]
+
+
+async def test_a_condition_on_a_value_counts_since_it_was_found(process: Any) -> None:
+    await opened(process, {"/home": 900, "/new": 30, **JUNK}, {"/home": 800, "/new": 400})
+    new = await asked(process, "q1", where={"attribute": "page", "eq": "/new"})
+    assert within(new, 400)
+    assert new["recorded_since"] == 2
+    assert 30 <= new["unrecorded_at_most"] <= 400
+    late = await asked(
+        process, "q2", where={"attribute": "page", "eq": "/new"}, window={"last_phases": 1}
+    )
+    assert within(late, 400)
+    assert "recorded_since" not in late
+    home = await asked(process, "q3", where={"attribute": "page", "eq": "/home"})
+    assert within(home, 1_700)
+    assert "recorded_since" not in home
+    others = await asked(process, "q4", where={"attribute": "page", "is_other": True})
+    assert within(others, 230)
+    unknown = await asked(process, "q5", where={"attribute": "page", "eq": "/x"})
+    assert unknown["reason"]["code"] == "invalid_query"
+    assert "listed" in unknown["reason"]["message"]
+
+
+async def test_values_that_come_slowly_are_found_in_longer_windows(process: Any) -> None:
+    """The longest one counts both phases: half of what either needs is enough in each."""
+    world = await opened(process, {"/home": 1_000, "/slow": 130}, {"/home": 1_000, "/slow": 130})
+    table = await asked(process, "q1", kind="table", group_by=["page"])
+    assert [(e["phase"], e["values"]) for e in world.events("values_found")] == [(1, 1), (2, 1)]
+    found = columns_of(table, "lows", "highs")
+    assert found["/slow"][0] <= 130 <= found["/slow"][1], "rows of phase 1 stay in other"
+
+
+async def test_listed_values_have_cells_from_the_beginning(process: Any) -> None:
+    listed = {"name": "page", "type": "category", "values": ["/home", "/rare"], "find": FIND}
+    world = await opened(
+        process,
+        {"/home": 1_000, "/rare": 3, "/a": 500},
+        attributes=[{**listed, "also": {"/index": "/home"}}, PAGES["attributes"][1]],
+    )
+    catalog = json.loads(world.left("catalog")[-1].value)
+    assert catalog["attributes"][0]["values"] == ["/home", "/rare", "/a"]
+    rare = await asked(process, "q1", where={"attribute": "page", "eq": "/rare"})
+    assert within(rare, 3)
+    assert "recorded_since" not in rare
+
+
+async def test_the_ledger_has_what_finding_costs_and_the_audit_agrees(process: Any) -> None:
+    world = await opened(process, {"/home": 1_500}, {"/home": 1_500})
+    entries = [json.loads(entry) for entry in world.ledger("visits")]
+    looks = [e for e in entries if e["kind"] == "charge" and e["looks"][0]["kind"] == "keys"]
+    shares = [[rho / 2**50 for _, rho, _ in entry["charges"]] for entry in looks]
+    assert [len(of) for of in shares] == [1, 1]
+    assert all(0.199 < share <= 0.2 for (share,) in shares)
+    assert all(0.99 < delta / 2**50 <= 1 for entry in looks for _, _, delta in entry["charges"])
+
+
+async def test_persons_are_counted_once_in_a_window(process: Any) -> None:
+    unit = {"key": "user", "rows_per_phase": 1, "phases": 2}
+    world = process.world
+    privacy = {"epsilon": 2.0, "delta": 1e-9, "unit": unit}
+    world.define("visits", **{**PAGES, "privacy": privacy})
+    loud = [{"page": "/loud", "bot": False, "user": "one"} for _ in range(500)]
+    many = [{"page": "/home", "bot": False, "user": f"u{n}"} for n in range(1_200)]
+    for number in range(2):
+        world.batch("visits", f"b{number}", rows=[*loud, *many])
+        await process.run()
+    assert [r["reason"] for r in world.released("rejected")] == []
+    catalog = json.loads(world.left("catalog")[-1].value)
+    assert catalog["attributes"][0]["values"] == ["/home"], "one person does not name a value"
+
+
+async def test_an_owner_goes_on_where_another_one_died(process: Any) -> None:
+    world = await opened(process, {"/home": 900, "/a": 500}, {"/home": 800, "/new": 400})
+    first = await asked(process, "q1", kind="table", group_by=["page"])
+    await process.kill()
+    other = await world.owner()
+    world.ask("visits", "q2", kind="table", group_by=["page"])
+    await other.run()
+    world.batch("visits", "b2", rows=rows_of({"/home": 800, "/third": 500}))
+    await other.run()
+    again = world.answer("q2")
+    assert again["table"]["labels"] == first["table"]["labels"]
+    assert again["table"]["counts"] == first["table"]["counts"]
+    catalog = json.loads(world.left("catalog")[-1].value)
+    assert catalog["attributes"][0]["values"] == ["/home", "/a", "/new", "/third"]
+
+
+async def test_rows_that_wait_in_lots_are_counted_too(
+    process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_batches, "fits", lambda n_slots: n_slots <= 600)
+    world = process.world
+    world.define("visits", **{**PAGES, "phase": {"min_rows": 2_000}})
+    for number in range(5):
+        pages = {"/home": 250, "/a": 150, **{f"junk-{number}-{n}": 1 for n in range(60)}}
+        world.batch("visits", f"b{number}", rows=rows_of(pages))
+        await process.run()
+    assert len(world.events("phase_opened")) == 1
+    table = await asked(process, "q1", kind="table", group_by=["page"])
+    found = columns_of(table, "lows", "highs")
+    assert list(found) == ["/home", "/a", "other"]
+    for page, count in {"/home": 1_250, "/a": 750, "other": 300}.items():
+        assert found[page][0] <= count <= found[page][1], page
+
+
+async def test_an_owner_can_change_other_attributes(process: Any) -> None:
+    world = await opened(process, {"/home": 900, "/a": 500})
+    catalog = json.loads(world.left("catalog")[-1].value)
+    page, bot = catalog["attributes"]
+    paid = {"name": "paid", "type": "boolean", "missing": True}
+    change = {"version": 1, "dataset": "visits", "change": "schema", "schema_version": 2}
+    # The owner read the catalog before /a was found.
+    stale = {**page, "name": "path", "was": ["page"], "values": ["/home"]}
+    world.produce("datasets", {**change, "attributes": [stale, bot, paid]})
+    world.batch("visits", "b1", rows=rows_of({"/home": 700, "/new": 500}, paid=True))
+    await process.run()
+    assert [r["reason"] for r in world.released("rejected")] == []
+    table = await asked(process, "q1", kind="table", group_by=["path"])
+    found = columns_of(table, "lows", "highs")
+    assert list(found) == ["/home", "/a", "/new", "other"]
+    assert found["/home"][0] <= 1_600 <= found["/home"][1]
+    finer = {**stale, "find": {**FIND, "most": 30}}
+    record = world.produce(
+        "datasets", {**change, "schema_version": 3, "attributes": [finer, bot, paid]}
+    )
+    await process.run()
+    assert "find" in world.rejection(record)["reason"]["message"]

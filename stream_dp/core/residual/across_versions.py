@@ -173,6 +173,22 @@ class AcrossVersions:
 
     def recorded(self, query: LinearQuery) -> Recorded:
         """What older rows do not say of a query."""
+        by_schema, found = self._recorded(query), self._state.found
+        later = () if found is None else found.named_later(query, self._state.shape)
+        if not later or query.rank is not None or isinstance(query.total, Product):
+            return by_schema
+        since = max(by_schema.since, *(one.since for one in later))
+        at_most = np.array(by_schema.at_most or np.zeros(math.prod(self._answers_of(query))))
+        for one in later:
+            ends = self._at_most(one.rows).reshape(-1)
+            at_most[one.answers] += ends
+        return Recorded(since, tuple(np.minimum(at_most, self._state.rows(query.window)).tolist()))
+
+    def _answers_of(self, query: LinearQuery) -> list[int]:
+        return [self._state.shape[a] for a in query.group_by]
+
+    def _recorded(self, query: LinearQuery) -> Recorded:
+        """What rows of older versions of the attributes do not say."""
         projection, start = self.projection, query.window.start
         if projection is None:
             return Recorded(start)

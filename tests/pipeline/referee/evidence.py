@@ -267,6 +267,8 @@ def cells_of(universe: Universe, slabs: Iterable[Slab]) -> tuple[Cells, Cells]:
     for slab in slabs:
         of = {name: column.tolist() for name, column in slab.columns.items()}
         merged = "row 0" in of
+        for at in universe.found:  # the cells of values that are found: see test_found_values
+            of[str(at)] = [0] * slab.n_slots
         for slot in range(slab.n_slots):
             if merged:
                 cell = *indices, *map(int, np.unravel_index(slot, shape))

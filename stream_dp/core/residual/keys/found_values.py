@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+import numpy.typing as npt
+
 from stream_dp.core.budget.accountant import UNITS, Budget
+from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.residual.keys.key_levels import KeyLevel, levels_of
 from stream_dp.core.residual.keys.key_look import KeyLook, KeyRelease
 from stream_dp.core.rows.universe import Category, Universe
@@ -27,6 +31,21 @@ class FindSettings:
 
     share: Fraction
     windows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedLater:
+    """Values that a query asks about, and that rows of the first blocks of its window do not tell.
+
+    Attributes:
+        since: The first block whose rows tell them.
+        rows: The rows before that which may have one of the values, as a query.
+        answers: The answers that may have all of these rows more, shape (groups, answers of ``rows``).
+    """
+
+    since: int
+    rows: LinearQuery
+    answers: npt.NDArray[np.intp]
 
 
 class FoundValues:
@@ -111,3 +130,70 @@ class FoundValues:
         self.attributes[release.attribute] = attribute.with_found(values)
         self.since |= {(release.attribute, value): release.block for value in values}
         return values
+
+    def named_later(self, query: LinearQuery, shape: Sequence[int]) -> list[NamedLater]:
+        """The values that a query asks about and that were found after its window begins.
+
+        Args:
+            query: The query.
+            shape: The sizes of all attributes.
+        """
+        found = []
+        sizes = [shape[a] for a in query.group_by]
+        places = np.arange(math.prod(sizes)).reshape(sizes)
+        for index in self.attributes.keys() & {*query.attributes}:
+            by_since = self._asked_later(query, index)
+            is_group = index in query.group_by
+            if by_since and not is_group:  # the condition alone: rows before the last of them
+                last = max(by_since)
+                by_since = {last: [cell for cells in by_since.values() for cell in cells]}
+            for since, cells in by_since.items():
+                predicate = self._may_have(query.predicate, index, cells, distinct=not is_group)
+                if predicate is None:
+                    continue
+                groups = tuple(a for a in query.group_by if a != index)
+                window = range(query.window.start, min(since, query.window.stop))
+                if is_group:
+                    axis = query.group_by.index(index)
+                    answers = np.moveaxis(places, axis, 0)[cells].reshape(len(cells), -1)
+                else:
+                    answers = places.reshape(1, -1)
+                rows = LinearQuery(predicate, window, groups)
+                found.append(NamedLater(min(since, query.window.stop), rows, answers))
+        return found
+
+    def _asked_later(self, query: LinearQuery, index: int) -> dict[int, list[int]]:
+        """The cells of values that a query may ask about, by the block since which rows are in them."""
+        asked = query.predicate.cells_of(index, self.attributes[index].size)
+        found: dict[int, list[int]] = {}
+        for cell, value in enumerate(self.attributes[index].values):
+            since = self.since.get((index, value), 0)
+            if since > query.window.start and asked[cell]:
+                found.setdefault(since, []).append(cell)
+        return found
+
+    def _may_have(
+        self, predicate: Predicate, index: int, cells: Sequence[int], *, distinct: bool
+    ) -> Predicate | None:
+        """The rows in ``other`` that may satisfy a condition by one of these values.
+
+        None where no row may. With ``distinct`` those are left out that satisfy it as ``other``.
+        """
+        size, other = self.attributes[index].size, self.attributes[index].other_cell
+        assert other is not None, "values are found among the others"
+        in_other = np.arange(size) == other
+        if index not in predicate.attributes:
+            return (
+                None if distinct else predicate.and_also(Predicate.conjunction({index: in_other}))
+            )
+        mask = np.moveaxis(predicate.mask, predicate.attributes.index(index), 0)
+        may = mask[list(cells)].any(axis=0)
+        if distinct:
+            may &= ~mask[other]
+        if not may.any():
+            return None
+        whole = np.zeros_like(mask)
+        whole[other] = may
+        return Predicate.of_mask(
+            predicate.attributes, np.moveaxis(whole, 0, predicate.attributes.index(index))
+        )

@@ -51,15 +51,20 @@ class KeyLook(Look):
 
     @property
     def description(self) -> dict[str, object]:
-        scales = [
-            [level.phases, [level.sigma.numerator, level.sigma.denominator], level.threshold]
+        levels = [
+            {
+                "phases": level.phases,
+                "sigma": str(level.sigma),
+                "threshold": level.threshold,
+                "failure": str(level.failure),
+            }
             for level in self.levels
         ]
         return {
             "kind": "keys",
             "attribute": self.attribute,
             "block": self.block,
-            "levels": scales,
+            "levels": levels,
         }
 
     def _draws(self, rows: int) -> tuple[int, int]:
