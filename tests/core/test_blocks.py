@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from stream_dp.core.rows import slabs
 from stream_dp.core.rows.blocks import MAX_ORDERED, Block, Blocks
+from stream_dp.core.rows.key_texts import KeyTexts
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.person_slots import Persons, Slots
 from stream_dp.core.rows.slabs import TableAsked, slabs_of
@@ -228,6 +229,10 @@ class Elsewhere:
     def in_order(self, attribute: int, block: int) -> np.ndarray:
         self.read.append(("in order", block))
         return self._blocks.in_order(attribute, block)
+
+    def texts(self, attribute: int, block: int) -> Iterator[KeyTexts]:
+        self.read.append(("texts", block))
+        return iter(())
 
 
 def test_blocks_elsewhere_are_read_one_at_a_time_when_their_rows_are_needed() -> None:

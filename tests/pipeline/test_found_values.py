@@ -10,7 +10,6 @@ import pytest
 
 from stream_dp.audit.verify import verify
 from stream_dp.pipeline.rows import waiting_batches
-from stream_dp.state import ledger
 from tests.pipeline.flights import judged
 from tests.pipeline.world import Process
 
@@ -124,6 +123,7 @@ async def test_listed_values_have_cells_from_the_beginning(process: Any) -> None
 
 async def test_the_ledger_has_what_finding_costs_and_the_audit_agrees(process: Any) -> None:
     world = await opened(process, {"/home": 1_500}, {"/home": 1_500})
+    assert verify("visits", world.ledger("visits")).faults == ()
     entries = [json.loads(entry) for entry in world.ledger("visits")]
     looks = [e for e in entries if e["kind"] == "charge" and e["looks"][0]["kind"] == "keys"]
     shares = [[rho / 2**50 for _, rho, _ in entry["charges"]] for entry in looks]
@@ -190,6 +190,7 @@ async def test_an_owner_can_change_other_attributes(process: Any) -> None:
     # The owner read the catalog before /a was found.
     stale = {**page, "name": "path", "was": ["page"], "values": ["/home"]}
     world.produce("datasets", {**change, "attributes": [stale, bot, paid]})
+    await process.run()
     world.batch("visits", "b1", rows=rows_of({"/home": 700, "/new": 500}, paid=True))
     await process.run()
     assert [r["reason"] for r in world.released("rejected")] == []

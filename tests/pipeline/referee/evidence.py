@@ -224,6 +224,18 @@ Cells = Counter[tuple[int, ...]]
 def schema_of(world: World, held: Held) -> Schema:
     """The attributes of a data set, version by version, by the changes that were accepted."""
     definition = definition_of(held)
+    found: dict[str, tuple[str, ...]] = {}
+    if (
+        definition.finds
+    ):  # in the end: what cells their rows are in is compared by test_found_values
+        newest = Definition.read(json.loads(world.left("catalog", held.name)[-1].value))
+        found = {
+            name: one.values
+            for one in newest.attributes
+            if one.type == "category" and one.find
+            for name in one.names
+        }
+    definition = definition.with_found(found)
     schema = Schema.of(declared_in(definition))
     sent = {
         document["schema_version"]: document
@@ -240,7 +252,8 @@ def schema_of(world: World, held: Held) -> Schema:
         if event["dataset"] == held.name
     }
     for version in sorted(first):
-        definition = definition.changed(ChangeSchema.read(sent[version]), first[version])
+        change = ChangeSchema.read(sent[version])
+        definition = definition.changed(change, first[version]).with_found(found)
         schema = schema.changed(declared_in(definition), first[version] - 1)
     return schema
 

@@ -139,6 +139,7 @@ def test_values_take_cells_by_their_counts() -> None:
     budget = Budget.of(Privacy(1.0, 1e-9), approximate=True)
     found = FoundValues(universe, budget, {KEY: FindSettings(Fraction(1, 10), (1,))})
     data = Blocks(UNIVERSE, [block_of(keys)])
+    look: Any
     (look,) = found.looks(0, lambda window: 123 * len(window), erased=0)
     assert 0.0999 * UNITS < look.charges[0].rho <= found.units <= 0.1 * UNITS + 2
     assert 0.999 * UNITS < look.charges[0].delta <= UNITS
