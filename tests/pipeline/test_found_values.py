@@ -123,7 +123,7 @@ async def test_listed_values_have_cells_from_the_beginning(process: Any) -> None
 
 async def test_the_ledger_has_what_finding_costs_and_the_audit_agrees(process: Any) -> None:
     world = await opened(process, {"/home": 1_500}, {"/home": 1_500})
-    assert verify("visits", world.ledger("visits")).faults == ()
+    assert verify("visits", world.ledger("visits")).faults == []
     entries = [json.loads(entry) for entry in world.ledger("visits")]
     looks = [e for e in entries if e["kind"] == "charge" and e["looks"][0]["kind"] == "keys"]
     shares = [[rho / 2**50 for _, rho, _ in entry["charges"]] for entry in looks]
@@ -144,6 +144,7 @@ async def test_persons_are_counted_once_in_a_window(process: Any) -> None:
         await process.run()
     assert [r["reason"] for r in world.released("rejected")] == []
     catalog = json.loads(world.left("catalog")[-1].value)
+    assert verify("visits", world.ledger("visits")).faults == []
     assert catalog["attributes"][0]["values"] == ["/home"], "one person does not name a value"
 
 
