@@ -13,8 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.queries.query import Indicator, LinearQuery, Mask, Predicate
+from stream_dp.core.queries.query import Indicator, LinearQuery, Mask, Predicate, Total, total_of
 from stream_dp.core.rows.attribute_versions import Relation, Schema, Version
+from stream_dp.core.rows.universe import Attribute, Number
 
 _MOST_KEPT: Final = 256
 
@@ -133,6 +134,8 @@ class Projection:
         if isinstance(total, Indicator):
             part = self._projected(total.predicate, indices, relations, surely=True)
             total = Indicator(part)
+        elif isinstance(total, Total):
+            total = self._added_up(total, indices[total.attribute])
         if rows is not None:
             rows = self._projected(rows, indices, relations, surely=True)
         asked = replace(query, predicate=sure, group_by=old_groups, total=total, rows=rows)
@@ -158,6 +161,64 @@ class Projection:
         surely_placed = joins.sum(axis=1) == (places >= 0)
         exact = sure.key == maybe.key and bool(surely_placed.all())
         return QueryPart(asked, places, None if exact else possible, None if exact else joins)
+
+    def _added_up(self, total: Total, old: int | None) -> Total:
+        """What older rows count for: the numbers of their own cells, or within their own bounds."""
+        if old in (None, total.attribute):
+            return total
+        own = self._total(total, old, self.schema.newest.universe.attributes[old])
+        return replace(own, scale=total.largest)
+
+    def _total(self, total: Total, index: int, attribute: Attribute) -> Total:
+        """The numbers of an attribute, up to the limit of a total."""
+        assert isinstance(attribute, Number), "its type never changes"
+        found = total_of(index, attribute)
+        return found if total.limit is None else found.up_to(total.limit)
+
+    def adds_up(self, part: QueryPart) -> bool:
+        """Whether the rows of a part of a sum say what they count for.
+
+        Rows without the attribute count for nothing if they count as missing, and no limit may cut a cell.
+        """
+        asked, total = part.query, part.query.total
+        assert isinstance(total, Total), "numbers are added up"
+        if asked.predicate.constant is False:
+            return asked.rows is None or asked.rows == asked.predicate
+        if total.attribute not in self.schema.at(asked.window.start).indices:
+            return False
+        if total.limit is None:
+            return True
+        attribute = self.schema.newest.universe.attributes[total.attribute]
+        assert isinstance(attribute, Number), "its type never changes"
+        if total.kept is None:
+            return total.limit in attribute.edges
+        most, whole = round(total.limit / total.kept.unit), total_of(total.attribute, attribute)
+        assert whole.kept is not None, "its unit never changes"
+        return all(high <= most or low >= most for low, high in whole.kept.ends)
+
+    def clamped_until(self, query: LinearQuery) -> int:
+        """The block after the last one some of whose rows count within bounds that are wider now; 0 for none."""
+        total, schema = query.total, self.schema
+        if not isinstance(total, Total) or total.kept is None:
+            return 0
+        attributes = schema.newest.universe.attributes
+        for part in reversed(self.parts(query) or (QueryPart(query),)):
+            asked, own = part.query, part.query.total
+            indices = schema.at(asked.window.start).indices
+            assert isinstance(own, Total), "numbers are added up"
+            if asked.predicate.constant is False or own.attribute not in indices:
+                continue
+            old = attributes[own.attribute]
+            new = attributes[schema.newest.indices[indices.index(own.attribute)]]
+            assert isinstance(old, Number), "its type never changes"
+            assert isinstance(new, Number), "its type never changes"
+            wider = self._total(own, own.attribute, replace(old, measure=new.measure))
+            assert own.kept is not None, "its unit never changes"
+            assert wider.kept is not None, "its unit never changes"
+            differ = np.array(own.kept.ends) != np.array(wider.kept.ends)
+            if (differ.any(axis=1) & asked.predicate.cells_of(own.attribute, old.size)).any():
+                return asked.window.stop
+        return 0
 
     def _projected(
         self,

@@ -218,15 +218,13 @@ class AcrossVersions:
     def is_told_across(self, query: LinearQuery) -> bool:
         """Whether a query is answered over blocks of which some have its attributes otherwise, or not at all.
 
-        The number that a sum adds up must be the same in all of them.
+        All of them must say what their rows count for in a sum.
         """
-        total = query.total
-        if query.rank is not None or isinstance(total, Product):
+        if query.rank is not None or isinstance(query.total, Product):
             return False
-        if not isinstance(total, Total) or self.projection is None:
+        if not isinstance(query.total, Total) or self.projection is None:
             return True
-        schema = self.projection.schema
-        return all(schema.has(block, total.attributes) for block in query.window)
+        return all(map(self.projection.adds_up, self.parts(query) or ()))
 
     def joined_sums(
         self, query: LinearQuery, evidence: Callable[[LinearQuery], SumEvidence]
