@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from stream_dp.core.queries.query import Indicator, LinearQuery, Mask, Predicate, Total, total_of
 from stream_dp.core.rows.attribute_versions import Relation, Schema, Version
-from stream_dp.core.rows.universe import Attribute, Number
+from stream_dp.core.rows.universe import Number
 
 _MOST_KEPT: Final = 256
 
@@ -166,57 +166,53 @@ class Projection:
         """What older rows count for: the numbers of their own cells, or within their own bounds."""
         if old in (None, total.attribute):
             return total
-        own = self._total(total, old, self.schema.newest.universe.attributes[old])
-        return replace(own, scale=total.largest)
+        return replace(_total(total, old, self._number(old)), scale=total.largest)
 
-    def _total(self, total: Total, index: int, attribute: Attribute) -> Total:
-        """The numbers of an attribute, up to the limit of a total."""
-        assert isinstance(attribute, Number), "its type never changes"
-        found = total_of(index, attribute)
-        return found if total.limit is None else found.up_to(total.limit)
+    def _number(self, index: int) -> Number:
+        attribute = self.schema.newest.universe.attributes[index]
+        assert isinstance(attribute, Number), "numbers are added up, and a type never changes"
+        return attribute
 
     def adds_up(self, part: QueryPart) -> bool:
         """Whether the rows of a part of a sum say what they count for.
 
-        Rows without the attribute count for nothing if they count as missing, and no limit may cut a cell.
+        Rows that do not have the number must count as missing, and a limit must not cut one of their cells.
         """
         asked, total = part.query, part.query.total
         assert isinstance(total, Total), "numbers are added up"
         if asked.predicate.constant is False:
-            return asked.rows is None or asked.rows == asked.predicate
+            return asked.rows in (None, asked.predicate)
         if total.attribute not in self.schema.at(asked.window.start).indices:
             return False
-        if total.limit is None:
-            return True
-        attribute = self.schema.newest.universe.attributes[total.attribute]
-        assert isinstance(attribute, Number), "its type never changes"
-        if total.kept is None:
-            return total.limit in attribute.edges
-        most, whole = round(total.limit / total.kept.unit), total_of(total.attribute, attribute)
-        assert whole.kept is not None, "its unit never changes"
-        return all(high <= most or low >= most for low, high in whole.kept.ends)
+        number, limit = self._number(total.attribute), total.limit
+        if limit is None or total.kept is None:
+            return limit is None or limit in number.edges
+        most = round(limit / total.kept.unit)
+        return all(high <= most or low >= most for low, high in number.measured_ends)
+
+    def numbers(self, query: LinearQuery) -> tuple[int, ...]:
+        """The indices of the number that a sum adds up, in the blocks of its window."""
+        parts = self.parts(query) or (QueryPart(query),)
+        totals = [p.query.total for p in parts if p.query.predicate.constant is not False]
+        return tuple(dict.fromkeys(t.attribute for t in totals if isinstance(t, Total)))
 
     def clamped_until(self, query: LinearQuery) -> int:
-        """The block after the last one some of whose rows count within bounds that are wider now; 0 for none."""
-        total, schema = query.total, self.schema
-        if not isinstance(total, Total) or total.kept is None:
-            return 0
-        attributes = schema.newest.universe.attributes
+        """The block after the last one whose rows count within bounds that are wider now; 0 where none does.
+
+        It is about the rows that a sum adds up: those of cells that no bound cuts count as they would now.
+        """
         for part in reversed(self.parts(query) or (QueryPart(query),)):
-            asked, own = part.query, part.query.total
-            indices = schema.at(asked.window.start).indices
-            assert isinstance(own, Total), "numbers are added up"
-            if asked.predicate.constant is False or own.attribute not in indices:
+            asked, total = part.query, part.query.total
+            indices = self.schema.at(asked.window.start).indices
+            if not isinstance(total, Total) or total.attribute not in indices:
                 continue
-            old = attributes[own.attribute]
-            new = attributes[schema.newest.indices[indices.index(own.attribute)]]
-            assert isinstance(old, Number), "its type never changes"
-            assert isinstance(new, Number), "its type never changes"
-            wider = self._total(own, own.attribute, replace(old, measure=new.measure))
-            assert own.kept is not None, "its unit never changes"
-            assert wider.kept is not None, "its unit never changes"
-            differ = np.array(own.kept.ends) != np.array(wider.kept.ends)
-            if (differ.any(axis=1) & asked.predicate.cells_of(own.attribute, old.size)).any():
+            number = self._number(total.attribute)
+            newest = self._number(self.schema.newest.indices[indices.index(total.attribute)])
+            wider = _total(total, total.attribute, replace(number, measure=newest.measure))
+            if total.kept is None or wider.kept is None:
+                return 0
+            differ = [own != now for own, now in zip(total.kept.ends, wider.kept.ends, strict=True)]
+            if (asked.predicate.cells_of(total.attribute, number.size) & differ).any():
                 return asked.window.stop
         return 0
 
@@ -258,3 +254,9 @@ class Projection:
             axis += 1
         order = np.argsort(kept)
         return Predicate.of_mask([kept[i] for i in order], np.asarray(mask.transpose(order)))
+
+
+def _total(total: Total, index: int, number: Number) -> Total:
+    """The same with another number, or with another version of it."""
+    found = total_of(index, number)
+    return found if total.limit is None else found.up_to(total.limit)

@@ -173,6 +173,14 @@ class AcrossVersions:
 
     def recorded(self, query: LinearQuery) -> Recorded:
         """What older rows do not say of a query."""
+        found, projection = self._recorded(query), self.projection
+        if projection is None or not isinstance(query.total, Total):
+            return found
+        until, numbers = projection.clamped_until(query), projection.numbers(query)
+        return replace(found, clamped_until=until, numbers=numbers)
+
+    def _recorded(self, query: LinearQuery) -> Recorded:
+        """The same, but for what values count for."""
         projection, start = self.projection, query.window.start
         if projection is None:
             return Recorded(start)
