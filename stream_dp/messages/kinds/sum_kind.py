@@ -32,8 +32,7 @@ class SumAnswer(NoisyAnswer):
         total_high: The largest sum.
         mean_low: The least mean, wherever ``mean_bar`` covers.
         mean_high: The largest mean.
-        clamped_until: The last phase whose values count within narrower bounds than now. Present where
-            ``measure`` was widened later.
+        clamped_until: The last phase whose values count within narrower bounds than now.
     """
 
     kind: Literal["sum"] = "sum"
