@@ -15,7 +15,7 @@ from stream_dp.messages import Definition
 from stream_dp.state import ledger
 from tests.pipeline import flights
 from tests.pipeline.flights import BEFORE, judged
-from tests.pipeline.people import ATTRIBUTES, IT, SPLIT, N, change, changed, define, phase
+from tests.pipeline.people import ATTRIBUTES, IT, ROWS, SPLIT, N, change, changed, define, phase
 from tests.pipeline.scenarios import NOV_1
 
 pytestmark = judged
@@ -387,6 +387,40 @@ async def test_a_sum_adds_up_what_each_phase_keeps(world: Any, process: Any) -> 
     parts = [part["answer"].get("clamped_until") for part in series["parts"]]
     assert parts == [1, 2, None]
     assert abs(ages["total"] - 3 * 346_000) <= ages["total_bar"] <= 5_000
+    report = verify("people", world.ledger("people"))
+    assert (report.faults, report.notes) == ([], [])
+
+
+async def test_persons_rows_are_added_up_over_two_versions(world: Any, process: Any) -> None:
+    """Each person has a row in either phase. Their number is private, and so are the rows that count."""
+    unit = {"key": "who", "rows_per_phase": 1, "phases": 12}
+
+    def rows_of_persons(w: Any) -> None:
+        said = [(c, a, s) for c, a, s, n in ROWS for _ in range(n)]
+        columns = dict(
+            zip(("country", "age", "spent"), map(list, zip(*said, strict=True)), strict=True)
+        )
+        number = w.next_offset("batches", "people")
+        w.batch("people", f"batch-{number}", columns={**columns, "who": [*range(N)]})
+
+    privacy = {"epsilon": 8.0, "delta": 1e-9, "unit": unit}
+    for one in (
+        partial(define, privacy=privacy, mechanism={}),
+        rows_of_persons,
+        lambda w: change(w, WIDER),
+        rows_of_persons,
+    ):
+        one(process.world)
+        await process.run()
+    replies = await asked(process, SPENT, {**SPENT, "group_by": ["country"]})
+    every, by_country = replies
+    assert abs(every["total"] - 1_120_000) <= every["total_bar"] < 400_000, every
+    cells = by_country["table"]
+    for found, bar, true in zip(
+        cells["totals"], cells["total_bars"], (80_000, 360_000, 680_000), strict=True
+    ):
+        assert abs(found - true) <= bar < 400_000
+    assert [reply["clamped_until"] for reply in replies] == [1, 1]
     report = verify("people", world.ledger("people"))
     assert (report.faults, report.notes) == ([], [])
 
