@@ -16,7 +16,7 @@ from stream_dp.core.outcome import Refused, Summed
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Total, total_of
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.looks.joined_look import JoinedLook
-from stream_dp.core.residual.looks.sum_look import SumLook
+from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
 from stream_dp.core.rows.attribute_versions import Declared
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.universe import Number
@@ -48,15 +48,9 @@ def dearest(look: SumLook, step: tuple[int, int, int], numbers: list[int]) -> Fr
         row[:, group] = number, 1
         rows.append(row)
     precisions = 1 / (tau * tau), 1 / (sigma * sigma) if look.shape.counts else Fraction(0)
-    return max(
-        sum(
-            Fraction(int(d)) ** 2 * precision / 2
-            for line, precision in zip(one - other, precisions, strict=True)
-            for d in line
-        )
-        for one in rows
-        for other in rows
-    )
+    half = [precision / 2 for precision in precisions]
+    apart = (one - other for one in rows for other in rows)
+    return max(half[0] * (d[0] ** 2).sum() + half[1] * (d[1] ** 2).sum() for d in apart)
 
 
 @pytest.mark.parametrize("by", [(), ("city",)], ids=["one sum", "groups"])
@@ -70,7 +64,8 @@ def test_each_phase_pays_for_its_own_range(
     looks = sums_of(step)
     assert len(looks) == 2
     for block, look in enumerate(looks):
-        number: Any = host.schema.at(block).universe.attributes[look.query.total.attributes[0]]
+        version = host.schema.at(block).universe
+        number: Any = version.attributes[version.index(name)]
         if name == "spent":
             numbers = [round(end) for end in (number.measure.low, number.measure.high)]
         else:
@@ -81,6 +76,20 @@ def test_each_phase_pays_for_its_own_range(
     if name == "spent":
         old, new = (look.charges[0].rho for look in looks)
         assert old < new, "its rows count for half as much at the most"
+
+
+@pytest.mark.parametrize("name", ["spent", "age"])
+def test_looks_add_up_what_rows_count_for_in_their_phase(name: str) -> None:
+    """Exact, but for the noise."""
+    host, found = Versioned(2, of=CHANGE, base_share=0.0), Fraction(0)
+    query = host.sum_of(name, host.where(city=[0]), target=FINE)
+    for look in sums_of(host.step(query)):
+        for block, *_ in look.steps:
+            ((total,), (count,)) = exact_sums(look, host.data, block).tolist()
+            found += Fraction(total + look.shape.centre * count, 2) * Fraction(
+                repr(look.values.unit)
+            )
+    assert float(found) == pytest.approx(host.counted_for(name, {"city": ["Bonn"]}), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["spent", "age"])
@@ -179,29 +188,27 @@ FINER = (*NARROW[:2], Number("spent", (50.0, 80.0, 100.0), measure=Measure(1.0, 
 
 @pytest.mark.parametrize(("limit", "told"), [(50.0, True), (80.0, False), (100.0, True)])
 def test_a_limit_that_cuts_an_older_bin_is_refused(limit: float, *, told: bool) -> None:
-    """From the old upper end on no row counts for more than the limit."""
+    """No old row counts for more than 100, so a limit from there on cuts none of their bins."""
     host = Versioned(1, of=(NARROW, FINER), base_share=0.0)
     query = host.sum_of("spent", target=FINE)
     assert isinstance(query.total, Total)
-    step = host.step(replace(query, total=query.total.up_to(limit)))
-    assert isinstance(step, Look if told else Refused)
+    limited = replace(query, total=query.total.up_to(limit))
+    assert isinstance(host.step(limited), Look if told else Refused)
+    assert not host.mechanism.recorded(limited).clamped_until, "no bound is below the limit"
 
 
-PAID = Number("paid", (10.0,), measure=Measure(1.0, 0.0, 20.0), missing=True)
+PAID = Number("spent", (10.0,), measure=Measure(1.0, 0.0, 20.0), missing=True)
 
 
 def test_rows_that_do_not_have_the_number_count_for_nothing() -> None:
     """They say that it is missing. A look is taken at the other phases alone."""
-    host = Versioned(1, of=(OLD, (*OLD, replace(PAID, name="spent"))), base_share=0.0)
-    spent = host.index("spent")
-    some = host.where(spent=[0, 1])
-    query = host.sum_of("spent", some, target=Target(value=2_000.0))
+    host = Versioned(1, of=(OLD, (*OLD, PAID)), base_share=0.0)
+    query = host.sum_of("spent", host.where(spent=[0, 1]), target=Target(value=2_000.0))
     (look,) = sums_of(host.step(query))
     assert [step[0] for step in look.steps] == [1]
     (cell,) = host.ask(query).cells
     exact = sum(min(number, 20) for number in host.sent[1]["spent"])
     assert abs(cell.total - exact) <= cell.total_bar <= 2_000.0
-    assert query.total is not None
-    assert query.total.attributes == (spent,)
-    every = replace(query, rows=EVERYTHING)
-    assert isinstance(host.step(every), Summed | Refused)
+    every = host.step(replace(query, rows=EVERYTHING))
+    assert isinstance(every, Summed)
+    assert every.cells[0].rows == 40_000, "those without the number too"
