@@ -433,10 +433,15 @@ class Recorded:
             may be the one after that.
         at_most: How many more rows than are counted may satisfy the query, at the most: for each answer.
             Empty where all is recorded, or where it is not told.
+        clamped_until: The block after the last one whose values count within bounds that are wider now, in a
+            sum. 0 where there is none.
+        numbers: The indices that the attribute of a sum has in its window, the newest last.
     """
 
     since: int
     at_most: tuple[float, ...] = ()
+    clamped_until: int = 0
+    numbers: tuple[int, ...] = ()
 
 
 class RefusalCode(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -23,6 +23,8 @@ from stream_dp.messages import (
     Reason,
     SeriesAnswer,
     SideAnswer,
+    SumAnswer,
+    SumByGroupAnswer,
     ThresholdCurveAnswer,
 )
 
@@ -128,12 +130,18 @@ def of_rows(answer: NoisyAnswer) -> str:
     return f"the {counted} rows that count, of {answer.n:,}"
 
 
-def recorded_in_words(answers: Iterable[NoisyAnswer]) -> str | None:
-    """Says since when rows say all that some answers are about; None where all rows do."""
+def recorded_in_words(answers: Sequence[NoisyAnswer]) -> Iterator[str]:
+    """Says since when rows say all that some answers are about; nothing where all rows do."""
     since = max((each.recorded_since or 0 for each in answers), default=0)
-    if not since:
-        return None
-    return f"all of this is recorded since phase {since:,}; unrecorded rows are older, and may count too"
+    if since:
+        yield f"all of this is recorded since phase {since:,}; unrecorded rows are older, and may count too"
+    clamped: dict[str | None, int] = {}
+    for each in answers:
+        if isinstance(each, SumAnswer | SumByGroupAnswer) and each.clamped_until is not None:
+            until = max(each.clamped_until, clamped.get(each.attribute, 0))
+            clamped[each.attribute] = until
+    for name, until in clamped.items():
+        yield f"up to phase {until:,}, values of {name} count within narrower bounds than now"
 
 
 def remarks(cells: AnswerCells) -> list[str]:
@@ -153,9 +161,7 @@ def remarks(cells: AnswerCells) -> list[str]:
         )
     parts = answer.parts if isinstance(answer, SeriesAnswer) else ()
     of_parts = [part.answer for part in parts if isinstance(part.answer, NoisyAnswer)]
-    if (recorded := recorded_in_words([answer, *of_parts])) is not None:
-        found.append(recorded)
-    return found
+    return [*found, *recorded_in_words([answer, *of_parts])]
 
 
 def _ranked(answer: QuantileAnswer | QuantileByGroupAnswer) -> str:

@@ -239,8 +239,7 @@ class NoisyAnswer(PricedAnswer):
         rough_price: The share of a line for one within ``rough``.
         suggestion: What to ask instead, in words.
         least_cell: The ``least_cell`` of the definition.
-        recorded_since: The phase from which on rows say all that is asked. Present where older ones do not,
-            because the schema was another one.
+        recorded_since: The phase from which on rows say all that is asked. Present where older ones do not.
     """
 
     status: Literal["answered"] = "answered"

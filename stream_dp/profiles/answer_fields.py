@@ -83,6 +83,8 @@ class Released:
                 for cell, rows in zip(cells, at_most, strict=True)
             ]
             fields["recorded_since"] = self.recorded.since + 1
+        if self.recorded is not None and self.recorded.clamped_until:
+            fields["clamped_until"] = self.recorded.clamped_until
         first: Any = outcome.cells[0] if isinstance(outcome, TableAnswered) else outcome
         fields["confidence"] = first.confidence
         fields |= {
@@ -227,8 +229,11 @@ def _of_sums(released: Released, outcome: Summed) -> _Parts:
             released.universe.index(str(released.query.attribute))
         ]
         assert isinstance(attribute, Number), "numbers are added up"
-        fields["note"] = _which_values(attribute, released.query.up_to)
-        more = [_sum_cell(cell, attribute) for cell in outcome.cells]
+        indices = () if released.recorded is None else released.recorded.numbers
+        every = [released.universe.attributes[index] for index in indices]
+        numbers = [one for one in every if isinstance(one, Number)] or [attribute]
+        fields["note"] = _which_values(numbers, released.query.up_to)
+        more = [_sum_cell(cell, numbers) for cell in outcome.cells]
     counted = _counts_of_sums(outcome)
     return fields, [{**rows, **cell} for rows, cell in zip(counted, more, strict=True)]
 
@@ -246,7 +251,7 @@ def _share_cell(cell: Sum, n: int) -> Fields:
     }
 
 
-def _sum_cell(cell: Sum, attribute: Number) -> Fields:
+def _sum_cell(cell: Sum, numbers: Sequence[Number]) -> Fields:
     low, high = cell.mean_ends or (None, None)
     return {
         "total": cell.total,
@@ -257,7 +262,7 @@ def _sum_cell(cell: Sum, attribute: Number) -> Fields:
         "mean_bar": cell.mean_bar,
         "mean_low": low,
         "mean_high": high,
-        "mean_binning": _half_bin(attribute, cell.mean),
+        "mean_binning": _half_bin(numbers, cell.mean),
         "rows": None if cell.rows is None else round(cell.rows),
         "rows_bar": cell.rows_bar,
     }
@@ -294,27 +299,33 @@ def _of_differences(_: Released, outcome: Differences) -> _Parts:
     return fields, cells
 
 
-def _half_bin(attribute: Number, mean: float | None) -> float | None:
-    """Returns half the width of the bin around a mean of representatives; None where there is no such bin."""
-    if mean is None or attribute.measure is not None:
+def _half_bin(numbers: Sequence[Number], mean: float | None) -> float | None:
+    """Returns half the width of the bin around a mean of representatives; None where there is no such bin.
+
+    Of several versions of the attribute it is the widest one.
+    """
+    if mean is None or numbers[-1].measure is not None:
         return None
-    return attribute.half_width(mean)
+    widths = [number.half_width(mean) for number in numbers]
+    known = [width for width in widths if width is not None]
+    return max(known) if len(known) == len(widths) else None
 
 
-def _which_values(attribute: Number, up_to: float | None) -> str:
-    """Says which values the bars of a sum are about."""
-    said = _binned(attribute) if attribute.measure is None else _measured(attribute)
+def _which_values(numbers: Sequence[Number], up_to: float | None) -> str:
+    """Says which values the bars of a sum are about, of an attribute in all versions of its window."""
+    said = _binned(numbers) if numbers[-1].measure is None else _measured(numbers[-1])
     if up_to is None:
         return said
     return f"{said}; values above {number_text(up_to)} count as {number_text(up_to)}"
 
 
-def _binned(attribute: Number) -> str:
+def _binned(numbers: Sequence[Number]) -> str:
     """Says how much the bins may hide."""
-    low, high = (number_text(edge) for edge in (attribute.edges[0], attribute.edges[-1]))
-    most = number_text(attribute.binning_error)
+    low = number_text(max(number.edges[0] for number in numbers))
+    high = number_text(min(number.edges[-1] for number in numbers))
+    most = number_text(max(number.binning_error for number in numbers))
     return (
-        f"the bars leave the width of the bins out: a value of {attribute.name} counts as its bin's "
+        f"the bars leave the width of the bins out: a value of {numbers[-1].name} counts as its bin's "
         f"representative, which is up to {most} off between {low} and {high}, and by any amount outside"
     )
 

@@ -312,6 +312,20 @@ def test_answers_over_several_versions_say_what_older_rows_do_not_tell(
     assert sum("recorded since phase 2" in note for note in notes) == 1
 
 
+def test_sums_say_up_to_where_their_bounds_are_narrower(client: LastingClient, run: Run) -> None:
+    """Half of the rows say 140, which counts for 100 in phase 1."""
+    send(client, paid=[20, 140])
+    run("schema", "widen", "visits", "paid", "--high", "150", "--yes")
+    send(client, paid=[20, 140])
+    said = run("ask", "SELECT SUM(paid), AVG(paid) FROM visits").out
+    narrower = "up to phase 1, values of paid count within narrower bounds than now"
+    assert said.splitlines().count(narrower) == 1
+    assert narrower in run("ask", "SELECT country, AVG(paid) FROM visits GROUP BY country").out
+    assert "narrower" not in run("ask", "SELECT SUM(paid) FROM visits WHERE phase = 2").out
+    by_phase = run("ask", "SELECT phase, SUM(paid) FROM visits GROUP BY phase").out
+    assert narrower in by_phase
+
+
 FILES = {
     "csv": "country,years,size,paid,day,payer\n" + "DE,20,S,20,2026-03-01,state\n" * 500,
     "ndjson": '{"country": "DE", "years": 20, "size": "S", "paid": 20, "day": "2026-03-01"}\n'

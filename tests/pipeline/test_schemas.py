@@ -15,7 +15,7 @@ from stream_dp.messages import Definition
 from stream_dp.state import ledger
 from tests.pipeline import flights
 from tests.pipeline.flights import BEFORE, judged
-from tests.pipeline.people import ATTRIBUTES, IT, SPLIT, N, change, changed, define, phase
+from tests.pipeline.people import ATTRIBUTES, IT, ROWS, SPLIT, N, change, changed, define, phase
 from tests.pipeline.scenarios import NOV_1
 
 pytestmark = judged
@@ -41,6 +41,8 @@ def where(attribute: str, **condition: Any) -> dict[str, Any]:
     return {"where": {"attribute": attribute, **condition}}
 
 
+SPENT = {"kind": "sum", "attribute": "spent"}
+WIDER = changed(ATTRIBUTES, "spent", measure={"unit": 1, "low": 0, "high": 200})
 COUNTRY = {"kind": "table", "group_by": ["country"]}
 
 
@@ -324,7 +326,7 @@ async def test_shares_and_means_by_group_over_two_versions(world: Any, process: 
 
 
 async def test_what_no_phase_of_a_window_has_alike_is_refused(world: Any, process: Any) -> None:
-    wider = changed(ATTRIBUTES, "spent", measure={"unit": 1, "low": 0, "high": 200})
+    wider = changed(WIDER, "spent", edges=[50, 80])
     await opened(
         process,
         lambda w: change(w, wider),
@@ -333,7 +335,7 @@ async def test_what_no_phase_of_a_window_has_alike_is_refused(world: Any, proces
         phase,
     )
     median = {"kind": "quantile", "attribute": "age", "rank": 0.5}
-    total = {"kind": "sum", "attribute": "spent"}
+    total = {"kind": "sum", "attribute": "spent", "up_to": 80}
     replies = await asked(
         process,
         median,
@@ -341,14 +343,99 @@ async def test_what_no_phase_of_a_window_has_alike_is_refused(world: Any, proces
         {**median, "window": {"last_phases": 1}},
         {**total, "window": {"last_phases": 2}},
         {**median, "window": {"phases": [1, 2]}},
-        {**total, "window": {"phases": [1, 1]}},
+        {**SPENT, "window": {"phases": [1, 1]}},
     )
     codes = [reply.get("reason", {}).get("code") for reply in replies]
     assert codes == ["not_recorded", "not_recorded", None, None, None, None]
     assert "from 3 on" in replies[0]["reason"]["message"]
     assert "from 2 on" in replies[1]["reason"]["message"]
-    assert abs(replies[3]["total"] - 2 * 610_000) <= replies[3]["total_bar"]
+    assert abs(replies[3]["total"] - 2 * 460_000) <= replies[3]["total_bar"]
     assert abs(replies[5]["total"] - 510_000) <= replies[5]["total_bar"]
+
+
+async def test_a_sum_adds_up_what_each_phase_keeps(world: Any, process: Any) -> None:
+    """Values of 150 count for 100 in the first two phases, and as they are from the third on."""
+    await opened(
+        process,
+        lambda w: change(w, IT),
+        phase,
+        lambda w: change(w, changed(WIDER, "country", values=["DE", "FR", "IT"]), 3),
+        phase,
+    )
+    of_bins = {"kind": "sum", "attribute": "age", "error": {"value": 5_000}}
+    replies = await asked(
+        process,
+        SPENT,
+        {**SPENT, "group_by": ["country"]},
+        {**SPENT, "where": {"attribute": "spent", "lt": 50}},
+        {**SPENT, "window": {"last_phases": 1}},
+        {**SPENT, "window": {"phases": [1, 1]}},
+        {**SPENT, "series": "phase"},
+        of_bins,
+    )
+    every, by_country, *_, series, ages = replies
+    assert [reply["status"] for reply in replies] == ["answered"] * 7, replies
+    assert every["total_bar"] < 400_000
+    assert abs(every["total"] - (2 * 510_000 + 610_000)) <= every["total_bar"]
+    cells = by_country["table"]
+    for found, bar, true in zip(
+        cells["totals"], cells["total_bars"], (120_000, 540_000, 500_000, 470_000), strict=True
+    ):
+        assert abs(found - true) <= bar, by_country
+    told = [reply.get("clamped_until") for reply in replies[:5]]
+    assert told == [2, 2, None, None, 1]
+    parts = [part["answer"].get("clamped_until") for part in series["parts"]]
+    assert parts == [1, 2, None]
+    assert abs(ages["total"] - 3 * 346_000) <= ages["total_bar"] <= 5_000
+    report = verify("people", world.ledger("people"))
+    assert (report.faults, report.notes) == ([], [])
+
+
+async def test_persons_rows_are_added_up_over_two_versions(world: Any, process: Any) -> None:
+    """Each person has a row in either phase. Their number is private, and so are the rows that count."""
+    unit = {"key": "who", "rows_per_phase": 1, "phases": 12}
+
+    def rows_of_persons(w: Any) -> None:
+        said = [(c, a, s) for c, a, s, n in ROWS for _ in range(n)]
+        columns = dict(
+            zip(("country", "age", "spent"), map(list, zip(*said, strict=True)), strict=True)
+        )
+        number = w.next_offset("batches", "people")
+        w.batch("people", f"batch-{number}", columns={**columns, "who": [*range(N)]})
+
+    privacy = {"epsilon": 8.0, "delta": 1e-9, "unit": unit}
+    for one in (
+        partial(define, privacy=privacy, mechanism={}),
+        rows_of_persons,
+        lambda w: change(w, WIDER),
+        rows_of_persons,
+    ):
+        one(process.world)
+        await process.run()
+    replies = await asked(process, SPENT, {**SPENT, "group_by": ["country"]})
+    every, by_country = replies
+    assert abs(every["total"] - 1_120_000) <= every["total_bar"] < 400_000, every
+    cells = by_country["table"]
+    for found, bar, true in zip(
+        cells["totals"], cells["total_bars"], (80_000, 360_000, 680_000), strict=True
+    ):
+        assert abs(found - true) <= bar < 400_000
+    assert [reply["clamped_until"] for reply in replies] == [1, 1]
+    report = verify("people", world.ledger("people"))
+    assert (report.faults, report.notes) == ([], [])
+
+
+async def test_a_sum_by_bins_takes_those_of_each_phase(world: Any, process: Any) -> None:
+    """Ages 30 to 44 count for 37 in phase 1. In phase 2 they count for 32 up to 34, and for 39.5."""
+    await opened(process, lambda w: change(w, SPLIT), phase, mechanism={"base_share": 0.0})
+    ages = {"kind": "sum", "attribute": "age", "error": {"value": 3_000}}
+    (reply,) = await asked(process, ages)
+    old = 4_000 * 29 + 5_000 * 37 + 1_000 * 45
+    new = 4_000 * 29 + 3_000 * 32 + 2_000 * 39.5 + 1_000 * 45
+    assert abs(reply["total"] - old - new) <= reply["total_bar"] <= 3_000
+    assert "up to 7 off" in reply["note"]
+    assert reply["mean_binning"] == 7.0
+    assert "clamped_until" not in reply
 
 
 async def test_quotes_over_two_versions_are_what_is_charged(world: Any, process: Any) -> None:

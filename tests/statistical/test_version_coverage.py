@@ -1,4 +1,4 @@
-"""Bars of counts over two versions of the attributes, against noise (docs/proofs, Theorem 33).
+"""Bars of counts and sums over two versions of the attributes, against noise (docs/proofs, Theorem 33).
 
 Every data set is one trial, with noise of its own. False alarms: each test fails by chance with probability
 at most 1e-6. Next to it stands one that shows that noise of a scale 10% larger, or a copy that shares split
@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from stream_dp.core.budget.parameters import Target
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from tests.core.residual.host import ALARM
-from tests.core.residual.versioned import Versioned
+from tests.core.residual.versioned import NARROW, WIDE, Versioned
 from tests.noise import QuickNoise
 
 pytestmark = pytest.mark.slow
@@ -91,3 +92,46 @@ def test_groups_miss_as_often_as_they_say() -> None:
         misses += off > Z * np.sqrt(known.variances)
     for cell in misses:
         assert binomtest(int(cell), 500, BETA).pvalue > ALARM / 4
+
+
+# ---------------------------------------------------------------- sums
+
+SUMS: dict[str, tuple[str, dict[str, list[int]], float]] = {
+    "within two bounds": ("spent", {}, 0.0),
+    "of some rows": ("spent", {"city": [0]}, 0.0),
+    "of other bins": ("age", {}, 0.0),
+    "of other bins, from tables": ("age", {"city": [0]}, 0.3),
+}
+
+
+def _sums_missed(trials: int, factor: float, name: str, wrong: float = 0.0) -> tuple[int, int]:
+    """How often an answered total and mean are further off than their bars, with so much added."""
+    attribute, chosen, share = SUMS[name]
+    totals = means = 0
+    for seed in range(trials):
+        noise = QuickNoise(seed, factor)
+        host = Versioned(1, 2_000, of=(NARROW, WIDE), noise=noise, base_share=share, beta=BETA)
+        said = {"city": ["Bonn"]} if chosen else {}
+        total, n = host.counted_for(attribute, said) + wrong, host.rows_that_say(said)
+        query = host.sum_of(attribute, host.where(**chosen), target=Target(value=20_000.0))
+        (cell,) = host.ask(query).cells
+        totals += abs(cell.total - total) > cell.total_bar
+        means += abs(cell.mean - total / n) > cell.mean_bar
+    return totals, means
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_totals_and_means_miss_as_often_as_they_say(name: str) -> None:
+    for misses in _sums_missed(TRIALS, 1.0, name):
+        assert binomtest(misses, TRIALS, BETA).pvalue > ALARM / 2
+
+
+def test_sums_with_a_scale_that_is_a_tenth_larger_are_noticed() -> None:
+    misses, _ = _sums_missed(4_000, 1.1, "within two bounds")
+    assert binomtest(misses, 4_000, BETA, alternative="greater").pvalue < ALARM
+
+
+def test_old_values_within_the_bounds_of_today_are_noticed() -> None:
+    """About 600 rows of the old phase say more than 100: as if they counted for 200, and not for 100."""
+    misses, _ = _sums_missed(200, 1.0, "within two bounds", wrong=45_000.0)
+    assert binomtest(misses, 200, BETA, alternative="greater").pvalue < ALARM

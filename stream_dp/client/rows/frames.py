@@ -20,7 +20,7 @@ ARROW: Final = b"application/vnd.apache.arrow.stream"
 
 _FACTS: Final = (
     *("query_id", "status", "kind", "attribute", "rank", "low", "high", "n"),
-    *("counted", "counted_bar", "surplus_at_most", "recorded_since", "confidence"),
+    *("counted", "counted_bar", "surplus_at_most", "recorded_since", "clamped_until", "confidence"),
     *("error_bar", "error_bar_simultaneous", "error_bar_anytime"),
     *("no_answer", "difficulty", "path", "note"),
 )

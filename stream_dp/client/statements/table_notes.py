@@ -80,8 +80,7 @@ class TableNotes:
                 "nobody knows who comes in several phases: the number of persons lies between that of the "
                 "phase with the most rows and the sum of all phases"
             )
-        if (recorded := recorded_in_words(self._values.noisy)) is not None:
-            yield recorded
+        yield from recorded_in_words(self._values.noisy)
         yield from self._of_answers()
         yield from self._among()
         yield from self._empty_groups(groups)

@@ -13,8 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.queries.query import Indicator, LinearQuery, Mask, Predicate
+from stream_dp.core.queries.query import Indicator, LinearQuery, Mask, Predicate, Total, total_of
 from stream_dp.core.rows.attribute_versions import Relation, Schema, Version
+from stream_dp.core.rows.universe import Number
 
 _MOST_KEPT: Final = 256
 
@@ -133,6 +134,8 @@ class Projection:
         if isinstance(total, Indicator):
             part = self._projected(total.predicate, indices, relations, surely=True)
             total = Indicator(part)
+        elif isinstance(total, Total):
+            total = self._added_up(total, indices[total.attribute])
         if rows is not None:
             rows = self._projected(rows, indices, relations, surely=True)
         asked = replace(query, predicate=sure, group_by=old_groups, total=total, rows=rows)
@@ -158,6 +161,60 @@ class Projection:
         surely_placed = joins.sum(axis=1) == (places >= 0)
         exact = sure.key == maybe.key and bool(surely_placed.all())
         return QueryPart(asked, places, None if exact else possible, None if exact else joins)
+
+    def _added_up(self, total: Total, old: int | None) -> Total:
+        """What older rows count for: the numbers of their own cells, or within their own bounds."""
+        if old in (None, total.attribute):
+            return total
+        return replace(_total(total, old, self._number(old)), scale=total.largest)
+
+    def _number(self, index: int) -> Number:
+        attribute = self.schema.newest.universe.attributes[index]
+        assert isinstance(attribute, Number), "numbers are added up, and a type never changes"
+        return attribute
+
+    def adds_up(self, part: QueryPart) -> bool:
+        """Whether the rows of a part of a sum say what they count for.
+
+        Rows that do not have the number must count as missing, and a limit must not cut one of their cells.
+        """
+        asked, total = part.query, part.query.total
+        assert isinstance(total, Total), "numbers are added up"
+        if asked.predicate.constant is False:
+            return True
+        if total.attribute not in self.schema.at(asked.window.start).indices:
+            return False
+        number, limit = self._number(total.attribute), total.limit
+        if limit is None or total.kept is None:
+            return limit is None or limit in number.edges
+        most = round(limit / total.kept.unit)
+        return all(high <= most or low >= most for low, high in number.measured_ends)
+
+    def numbers(self, query: LinearQuery) -> tuple[int, ...]:
+        """The indices of the number that a sum adds up, in the blocks of its window."""
+        parts = self.parts(query) or (QueryPart(query),)
+        totals = [p.query.total for p in parts if p.query.predicate.constant is not False]
+        return tuple(dict.fromkeys(t.attribute for t in totals if isinstance(t, Total)))
+
+    def clamped_until(self, query: LinearQuery) -> int:
+        """The block after the last one whose rows count within bounds that are wider now; 0 where none does.
+
+        It is about the rows that a sum adds up: those of cells that no bound cuts count as they would now.
+        """
+        for part in reversed(self.parts(query) or (QueryPart(query),)):
+            asked, total = part.query, part.query.total
+            indices = self.schema.at(asked.window.start).indices
+            if not isinstance(total, Total) or total.attribute not in indices:
+                continue
+            number = self._number(total.attribute)
+            newest = self._number(self.schema.newest.indices[indices.index(total.attribute)])
+            wider = _total(total, total.attribute, replace(number, measure=newest.measure))
+            if total.kept is None or wider.kept is None:
+                return 0
+            differ = [own != now for own, now in zip(total.kept.ends, wider.kept.ends, strict=True)]
+            if (asked.predicate.cells_of(total.attribute, number.size) & differ).any():
+                return asked.window.stop
+        return 0
 
     def _projected(
         self,
@@ -197,3 +254,9 @@ class Projection:
             axis += 1
         order = np.argsort(kept)
         return Predicate.of_mask([kept[i] for i in order], np.asarray(mask.transpose(order)))
+
+
+def _total(total: Total, index: int, number: Number) -> Total:
+    """The same with another number, or with another version of it."""
+    found = total_of(index, number)
+    return found if total.limit is None else found.up_to(total.limit)

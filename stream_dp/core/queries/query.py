@@ -244,11 +244,15 @@ class Total:
         values: The numbers, one for each cell, 0 for missing ones; not all 0. Where the values of rows are
             kept they are guesses.
         kept: The values of rows that are added up in place of these numbers; None where none are kept.
+        limit: The number that no row counts for more than. None for no such number.
+        scale: What estimates are multiples of. None takes the most by which one row can change the total.
     """
 
     attribute: int
     values: tuple[float, ...]
     kept: Kept | None = None
+    limit: float | None = None
+    scale: float | None = None
 
     @property
     def attributes(self) -> tuple[int, ...]:
@@ -262,7 +266,9 @@ class Total:
 
     @cached_property
     def largest(self) -> float:
-        """The most by which one row can change the total."""
+        """The most by which one row can change the total, or the ``scale``."""
+        if self.scale is not None:
+            return self.scale
         if self.kept is None:
             return max(map(abs, self.values))
         return self.kept.unit * max(abs(end) for ends in self.kept.ends for end in ends)
@@ -279,7 +285,8 @@ class Total:
             most = round(limit / kept.unit)
             ends = tuple((min(low, most), min(high, most)) for low, high in kept.ends)
             kept = replace(kept, ends=ends)
-        return Total(self.attribute, tuple(min(value, limit) for value in self.values), kept)
+        values = tuple(min(value, limit) for value in self.values)
+        return Total(self.attribute, values, kept, limit)
 
     @property
     def identity(self) -> tuple[object, ...]:

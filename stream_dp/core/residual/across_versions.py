@@ -23,6 +23,7 @@ from stream_dp.core.residual.belief.joined_evidence import JoinedEvidence, Joine
 from stream_dp.core.residual.belief.joined_sums import JoinedSums, KnownSums
 from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.belief.sums import SumEvidence, is_total
+from stream_dp.core.residual.keys.found_values import FoundValues
 from stream_dp.core.residual.looks.joined_look import JoinedRelease
 from stream_dp.core.residual.looks.table_looks import published_counts
 from stream_dp.core.rows.attribute_versions import Schema
@@ -173,22 +174,32 @@ class AcrossVersions:
 
     def recorded(self, query: LinearQuery) -> Recorded:
         """What older rows do not say of a query."""
-        by_schema, found = self._recorded(query), self._state.found
-        later = () if found is None else found.named_later(query, self._state.shape)
-        if not later or query.rank is not None or isinstance(query.total, Product):
-            return by_schema
-        since = max(by_schema.since, *(one.since for one in later))
-        at_most = np.array(by_schema.at_most or np.zeros(math.prod(self._answers_of(query))))
-        for one in later:
-            ends = self._at_most(one.rows).reshape(-1)
-            at_most[one.answers] += ends
-        return Recorded(since, tuple(np.minimum(at_most, self._state.rows(query.window)).tolist()))
+        recorded, found, projection = self._recorded(query), self._state.found, self.projection
+        if found is not None and query.rank is None and not isinstance(query.total, Product):
+            recorded = self._with_found(query, recorded, found)
+        if projection is None or not isinstance(query.total, Total):
+            return recorded
+        until, numbers = projection.clamped_until(query), projection.numbers(query)
+        return replace(recorded, clamped_until=until, numbers=numbers)
 
-    def _answers_of(self, query: LinearQuery) -> list[int]:
-        return [self._state.shape[a] for a in query.group_by]
+    def _with_found(self, query: LinearQuery, recorded: Recorded, found: FoundValues) -> Recorded:
+        """The same, with values that were found later: rows before that are in ``other``."""
+        later = found.named_later(query, self._state.shape)
+        if not later:
+            return recorded
+        n_answers = math.prod(self._state.shape[a] for a in query.group_by)
+        at_most = np.array(recorded.at_most or np.zeros(n_answers))
+        for one in later:
+            at_most[one.answers] += self._at_most(one.rows)
+        at_most = np.minimum(at_most, self._state.rows(query.window))
+        return replace(
+            recorded,
+            since=max(recorded.since, *(one.since for one in later)),
+            at_most=tuple(at_most.tolist()),
+        )
 
     def _recorded(self, query: LinearQuery) -> Recorded:
-        """What rows of older versions of the attributes do not say."""
+        """What rows of older versions of the attributes do not say of a query."""
         projection, start = self.projection, query.window.start
         if projection is None:
             return Recorded(start)
@@ -234,15 +245,13 @@ class AcrossVersions:
     def is_told_across(self, query: LinearQuery) -> bool:
         """Whether a query is answered over blocks of which some have its attributes otherwise, or not at all.
 
-        The number that a sum adds up must be the same in all of them.
+        All of them must say what their rows count for in a sum.
         """
-        total = query.total
-        if query.rank is not None or isinstance(total, Product):
+        if query.rank is not None or isinstance(query.total, Product):
             return False
-        if not isinstance(total, Total) or self.projection is None:
+        if not isinstance(query.total, Total) or self.projection is None:
             return True
-        schema = self.projection.schema
-        return all(schema.has(block, total.attributes) for block in query.window)
+        return all(map(self.projection.adds_up, self.parts(query) or ()))
 
     def joined_sums(
         self, query: LinearQuery, evidence: Callable[[LinearQuery], SumEvidence]

@@ -32,11 +32,13 @@ class SumAnswer(NoisyAnswer):
         total_high: The largest sum.
         mean_low: The least mean, wherever ``mean_bar`` covers.
         mean_high: The largest mean.
+        clamped_until: The last phase whose values count within narrower bounds than now.
     """
 
     kind: Literal["sum"] = "sum"
     attribute: str | None = None
     up_to: float | None = None
+    clamped_until: int | None = None
     value: float
     count: int
     low: int | None = None
@@ -93,12 +95,14 @@ class SumByGroupAnswer(NoisyAnswer):
     Attributes:
         attribute: The number that is added up.
         up_to: The most that a row counts for. None where the query names nothing.
+        clamped_until: The last phase whose values count within narrower bounds than now.
         table: The cells. Each has its own error bars, in the units that ``SumTable`` says.
     """
 
     kind: Literal["sum_by_group"] = "sum_by_group"
     attribute: str | None = None
     up_to: float | None = None
+    clamped_until: int | None = None
     table: SumTable
 
 

@@ -109,7 +109,9 @@ def test_what_is_unrecorded_is_bounded() -> None:
         full = host.schema.newest.universe
         truth = 0
         for block, columns in enumerate(host.sent):
-            said = {**columns, "vip": [None] * len(columns["city"])} if block < 1 else columns
+            said = {name: columns[name] for name in full.names}
+            if block < 1:
+                said["vip"] = [None] * len(said["city"])
             codes = full.encode_columns(said).codes
             mask = predicate.mask[tuple(codes[a] for a in predicate.attributes)]
             truth += int(np.count_nonzero(mask))

@@ -99,6 +99,16 @@ PROFILES: Final[dict[str, Life]] = {
         [{"where": AA}, *SUMS, {"kind": "sum", "attribute": "delay", "where": LATE}],
         frozenset({TablesLook, CountsLook, SumLook}),
     ),
+    "calibrated, bounds of values change": Life(
+        KEPT,
+        [*SUMS, {"kind": "sum", "attribute": "delay", "where": LATE}],
+        frozenset({TablesLook, SumLook, JoinedLook}),
+        changed=[
+            KEPT["attributes"][0],
+            {**KEPT["attributes"][1], "measure": {"unit": 1, "low": -10, "high": 90}},
+            KEPT["attributes"][2],
+        ],
+    ),
     "calibrated, correlations": Life(
         NUMBERED,
         [

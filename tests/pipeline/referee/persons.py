@@ -10,9 +10,10 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.person_slots import Persons, PersonSecret
 from stream_dp.core.rows.slabs import Slab, slabs_of
-from stream_dp.core.rows.universe import Rows, Universe
+from stream_dp.core.rows.universe import Rows
 from stream_dp.messages import UnitSpec
 from tests.pipeline.held import Held, batch_name
 from tests.pipeline.referee.evidence import (
@@ -28,7 +29,7 @@ from tests.pipeline.world import World
 
 
 def rows_of_persons_once(
-    world: World, held: Held, universe: Universe, waiting: Sequence[Slab]
+    world: World, held: Held, schema: Schema, waiting: Sequence[Slab]
 ) -> Iterator[str]:
     """P3 where persons are protected: the blocks are those of the accepted batches in order, slot for slot.
 
@@ -45,8 +46,8 @@ def rows_of_persons_once(
         yield f"P3: {name} has accepted {unknown}, whose records were rejected"
         return
 
-    def rows_of(batches: Iterable[str]) -> list[Rows]:
-        found = []
+    def rows_of(batches: Iterable[str], phase: int) -> list[Rows]:
+        found, universe = [], schema.rows_universe(phase)
         for named in batches:
             document = json.loads(records[named].value or b"")
             persons = Persons(unit.key, secret, named)
@@ -58,19 +59,21 @@ def rows_of_persons_once(
         return found
 
     blocks: list[list[Slab]] = []
-    for batches in sealed:
-        rows = Rows.concat(rows_of(batches))
+    for phase, batches in enumerate(sealed):
+        rows = Rows.concat(rows_of(batches, phase))
         weight = counted_row_by_row(rows, unit, used).astype(np.uint8)
         blocks.append([*slabs_of(rows, more={"weight": weight})])
     kept = every_block(world, name)
-    if [cells_of(universe, block) for block in blocks] != [
-        cells_of(universe, block) for block in kept
-    ]:
+    held_cells, cells = (
+        [cells_of(schema.rows_universe(phase), block) for phase, block in enumerate(found)]
+        for found in (kept, blocks)
+    )
+    if held_cells != cells:
         yield f"P3: {name} holds other blocks than those of its {len(blocks)} phases"
     for block, found in zip(blocks, kept, strict=False):
         if "weight" in found[0].columns and contents_of(block) != contents_of(found):
             yield f"P3: {name} holds other rows that do not count than those of its phases"
-    left_rows = [rows for rows in rows_of(left) if rows.whose is not None]
+    left_rows = [rows for rows in rows_of(left, len(sealed)) if rows.whose is not None]
     wait = chain.from_iterable(slabs_of(rows, more=_whose(rows)) for rows in left_rows)
     if contents_of(wait) != contents_of(waiting):
         yield f"P3: {name} holds other rows than the {len(left)} batches that wait"

@@ -48,7 +48,7 @@ def rows_once(world: World) -> Iterator[str]:
             yield f"P3: {name} has named a block that was never kept"
             continue
         if definition_of(held).privacy.unit is not None:
-            yield from rows_of_persons_once(world, held, universe, waiting)
+            yield from rows_of_persons_once(world, held, schema, waiting)
             continue
         found, values = cells_of(universe, waiting)
         for at, block in enumerate(blocks):

@@ -85,13 +85,14 @@ def summed(
         two_sided(math.log(failure)), least_deviations(max(1, len(known.counts)), failure)
     )
     # What looks add up is rounded to units, by so much a row.
-    rounded = WholeValues.of(query).slack if evidence.looked else 0.0
+    rounded = WholeValues.spanning(evidence.asked).slack if evidence.looked else 0.0
     pairs = known.pairs
     bars: Iterator[_Bars] = map(sure.of, pairs)
     # Where values are kept, and no look says what the rows of some block count for, ends are all there is.
     if evidence.kept and not np.isfinite(known.moments.totals).all():
         bars = _between(state, query, sure, at_opening=at_opening)
-    values, cells = value_ends(query), list[Sum]()
+    lows, highs = zip(*map(value_ends, evidence.asked), strict=True)
+    values, cells = (min(lows), max(highs)), list[Sum]()
     for pair, ((total, half), (mean, bar)) in zip(pairs, bars, strict=True):
         half = (half + slack) * unit + rounded * n
         if mean is not None and bar is not None:

@@ -71,6 +71,11 @@ class JoinedSums(SumEvidence):
         return self._total_known
 
     @property
+    def asked(self) -> tuple[LinearQuery, ...]:
+        known = (part.part.query for part in self._known if part.evidence is not None)
+        return tuple(known) or (self.query,)
+
+    @property
     def looked(self) -> bool:
         return any(part.evidence.looked for part in self._known if part.evidence is not None)
 

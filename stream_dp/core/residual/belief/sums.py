@@ -411,6 +411,11 @@ class SumEvidence:
         return self.query.total is not None and self.query.total.kept is not None
 
     @property
+    def asked(self) -> tuple[LinearQuery, ...]:
+        """The query about the blocks of each version of the attributes of which some rows may count."""
+        return (self.query,)
+
+    @property
     def looked(self) -> bool:
         """Whether a look at these very sums takes part."""
         return bool(self._looks)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -170,7 +171,7 @@ class SumPlanner:
 
         def measured(room: Units) -> MeasureCounts | None:
             # A table counts cells, so it cannot tell what is kept of each row.
-            tells = self.demand.plain and not self.known.kept
+            tells = self.demand.plain and not self.known.kept and self.table.buys
             return table_look(self.table, prices, room, limit) if tells else None
 
         look, table = self.look(prices, room), measured(room)
@@ -185,7 +186,7 @@ class SumPlanner:
 
         It is in floats, and may be above 1: no line has to have it. All blocks get the same noise.
         """
-        values, least = WholeValues.of(self.known.query), math.inf
+        values, least = WholeValues.spanning(self.known.asked), math.inf
         for shape, ratio in self._shapes(values):
             of_sums = np.ones(len(self.known.window))
             of_counts = ratio**2 * of_sums if shape.counts else 0.0 * of_sums
@@ -241,7 +242,7 @@ class SumPlanner:
         """
         if max(self.known.rows_by_block) > MOST_ROWS:
             return None
-        values = WholeValues.of(self.known.query)
+        values = WholeValues.spanning(self.known.asked)
         tried = [self._look_of(values, *each, prices, room) for each in self._shapes(values)]
         return min(filter(None, tried), key=lambda look: look.total, default=None)
 
@@ -272,31 +273,43 @@ class SumPlanner:
         prices: Prices,
         room: Units,
     ) -> MeasureSums | None:
-        grid = _Scales(shape, ratio)
+        grids, scales_of = self._grids(values, shape, ratio), _Scales(shape, ratio)
 
         def after(steps: Units) -> Floats:
             """The scores of the blocks if each is looked at with its step."""
-            of_sums, of_counts = grid.variances(steps)
+            of_sums, of_counts = scales_of.variances(steps)
             rows = 0.5 / of_counts if shape.rests else None
             return self._scores(self._after(values, shape, of_sums, of_counts), rows)
 
         now = self._scores(self.known.by_block)
-        first, can_pay = least_steps(room, lambda units: grid.least(prices, units))
+        first, can_pay = np.full(len(now), LAST_STEP, np.int64), np.zeros(len(now), np.bool_)
+        for blocks, grid in grids:
+            first[blocks], can_pay[blocks] = least_steps(room[blocks], partial(grid.least, prices))
         levels = water_fill(now, lowest_of(can_pay, after(first), now), 1.0)
         if levels is None:
             return None
         enough = coarsest(first, lambda tried: after(tried) <= levels * _TIE)
         steps, charges = [], []
         pays = levels < now
-        for at, number in enumerate(self.known.window):
-            if not pays[at]:
-                continue
-            step = int(enough[at])
-            if grid.units(prices, step) > room[at]:
-                step = int(first[at])  # a step that is finer can cost less where scales are rounded
-            steps.append((number, step, grid.of_counts(step)))
-            charges.append(Charge(number, grid.units(prices, step)))
+        for blocks, grid in grids:
+            for at in (np.flatnonzero(pays[blocks]) + blocks.start).tolist():
+                step, number = int(enough[at]), self.known.window[at]
+                if grid.units(prices, step) > room[at]:
+                    step = int(first[at])  # a finer step can cost less where scales are rounded
+                steps.append((number, step, grid.of_counts(step)))
+                charges.append(Charge(number, grid.units(prices, step)))
         return MeasureSums(shape, values, tuple(steps), tuple(charges))
+
+    def _grids(
+        self, values: WholeValues, shape: SumShape, ratio: float
+    ) -> list[tuple[slice, _Scales]]:
+        """The scales for the blocks of each version. They differ in price: each has a range of its own."""
+        found, start = [], self.known.window.start
+        for asked in self.known.asked:
+            own = WholeValues.of(asked, values.unit)
+            blocks = slice(asked.window.start - start, asked.window.stop - start)
+            found.append((blocks, _Scales(replace(shape, low=own.low, high=own.high), ratio)))
+        return found
 
     def _scores(self, moments: Moments, precision: Floats | None = None) -> Floats:
         """Returns the part of the demand that the worst variance of each block takes, shape (len(window),).

@@ -9,6 +9,7 @@ each noisy sum. Together they give the sum and the mean of the values themselves
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -53,8 +54,8 @@ class WholeValues:
     slack: float
 
     @classmethod
-    def of(cls, query: LinearQuery) -> WholeValues:
-        """The values of a query with a total.
+    def of(cls, query: LinearQuery, unit: float | None = None) -> WholeValues:
+        """The values of a query with a total, in this unit if the numbers of cells are added up.
 
         The unit is the largest power of ten that divides all values, unless a range of more than a million
         units makes it coarser. Where values are kept it is their own. For a share, a row counts for none or
@@ -71,20 +72,35 @@ class WholeValues:
             return cls(1.0, tuple(products), low, max(low + 1, *products), 0.0)
         kept, counting = query.total.kept, _counting(query, query.total)
         if kept is None:
-            return _whole_values(query.total.values, counting)
+            return _whole_values(query.total.values, counting, unit)
         low, high = _ends(kept, counting)
         return cls(kept.unit, (), low, max(low + 1, high), 0.0)
 
+    @classmethod
+    def spanning(cls, queries: Sequence[LinearQuery]) -> WholeValues:
+        """The range of several queries in one unit, which is the finest of theirs.
+
+        The numbers of cells are those of each query: see ``of``.
+        """
+        each = list(map(cls.of, queries))
+        unit = min(one.unit for one in each)
+        each = [cls.of(query, unit) for query in queries]
+        numbers = each[0].numbers if len(each) == 1 else ()
+        low, high = min(one.low for one in each), max(one.high for one in each)
+        return cls(unit, numbers, low, high, max(one.slack for one in each))
+
 
 @lru_cache(maxsize=1024)
-def _whole_values(values: tuple[float, ...], counting: tuple[bool, ...]) -> WholeValues:
+def _whole_values(
+    values: tuple[float, ...], counting: tuple[bool, ...], given: float | None = None
+) -> WholeValues:
     exact = [Fraction(Decimal(repr(value))) for value in values]
     counted = list(compress(exact, counting))
     exponent = min(map(_power_of_ten, filter(None, compress(values, counting))), default=0)
     width = max(counted) - min(counted)
     while Fraction(10) ** exponent * 2**_FINEST < width:
         exponent += 1
-    unit = Fraction(10) ** exponent
+    unit = Fraction(10) ** exponent if given is None else Fraction(Decimal(repr(given)))
     numbers = tuple(round(value / unit) for value in exact)
     chosen = list(compress(numbers, counting))
     slack = max(abs(number * unit - value) for number, value in zip(chosen, counted, strict=True))

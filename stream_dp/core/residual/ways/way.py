@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
-from stream_dp.core.queries.query import Indicator, LinearQuery
+from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.belief.joined_evidence import JoinedEvidence
 from stream_dp.core.residual.belief.linear_forms import MAX_SPECTRUM
@@ -234,9 +234,8 @@ def _sum_look_of(
     state: PublicState, asked: LinearQuery, measure: MeasureSums, n_answers: int
 ) -> SumLook:
     """The part of a look at sums that is about one version: its numbers, and its price."""
-    values, shape = measure.values, replace(measure.shape, grouped=n_answers > 1)
-    if isinstance(asked.total, Indicator):
-        values = WholeValues.of(asked)
+    values = WholeValues.of(asked, measure.values.unit)
+    shape = replace(measure.shape, low=values.low, high=values.high, grouped=n_answers > 1)
     steps = tuple(step for step in measure.steps if step[0] in asked.window)
     charges = tuple(
         Charge(
