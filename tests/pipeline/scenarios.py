@@ -830,3 +830,47 @@ SCHEMAS = (
     _schema_asks("three"),
 )
 """Versions of the attributes, each from another phase on."""
+
+
+_PAGES: dict[str, Any] = {
+    "attributes": [
+        {
+            "name": "page",
+            "type": "category",
+            "find": {"most": 20, "windows": [1, 2], "share": 0.2},
+        },
+        {"name": "bot", "type": "boolean"},
+    ],
+    "privacy": {"epsilon": 1.0, "delta": 1e-9},
+    "accuracy": {"error": 0.05, "failure_probability": 0.01},
+    "mechanism": {"base_share": 0.3},
+    "phase": {"min_rows": 1_000},
+}
+
+
+def _pages(name: str, **pages: int) -> Callable[[World], object]:
+    rows = [{"page": f"/{page}", "bot": False} for page, n in pages.items() for _ in range(n)]
+    return lambda w: w.batch("visits", name, rows=[*rows, {"page": f"/only/{name}", "bot": True}])
+
+
+def _page_asks(prefix: str) -> Callable[[World], object]:
+    queries: tuple[dict[str, Any], ...] = (
+        {"kind": "table", "group_by": ["page"]},
+        {"where": {"attribute": "page", "eq": "/home"}},
+        {"where": {"attribute": "page", "is_other": True}, **LAST},
+    )
+    named = [{"query_id": f"{prefix}-{n}", **query} for n, query in enumerate(queries)]
+    return lambda w: w.ask_many("visits", named)
+
+
+FINDING = (
+    lambda w: w.produce("datasets", {"version": 1, "dataset": "visits", **_PAGES}),
+    _pages("one", home=900, early=130),
+    _page_asks("one"),
+    _pages("two", home=500),
+    _pages("three", home=300, early=130, late=400),
+    _page_asks("two"),
+    _pages("four", home=700, late=400, slow=300),
+    _page_asks("three"),
+)
+"""Values that are found: at once, by a longer window, and after they came for a while."""

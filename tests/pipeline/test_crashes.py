@@ -17,6 +17,7 @@ from tests.pipeline.scenarios import (
     CALENDAR,
     DOUBLED,
     ERASED,
+    FINDING,
     GATED,
     KEPT,
     LIVES,
@@ -77,6 +78,7 @@ SWEEPS = {
     "phases by the calendar": Sweep(CALENDAR, 4),
     "ranges of a source": Sweep(SOURCED, 4),
     "attributes change": Sweep(SCHEMAS, 4),
+    "values are found": Sweep(FINDING, 4),
 }
 PARTS = [
     pytest.param(name, part, id=f"{name}, part {part + 1} of {sweep.parts}")
@@ -179,12 +181,19 @@ def _paths(world: World) -> set[str | None]:
     return {answer.get("path") for answer in world.answers().values()}
 
 
+def _values_are_found(world: World) -> None:
+    events = [(event["phase"], event["values"]) for event in world.events("values_found")]
+    assert events == [(1, 1), (2, 2), (3, 1)]
+    assert len(world.answers()) == 9
+
+
 HAPPENS: dict[str, Callable[[World], None]] = {
     "ordinary": _ordinary,
     "the thesis profile": lambda world: _all_answered(world, 4),
     "guesses double": lambda world: _all_answered(world, 6),
     "several looks a query": _several_looks,
     "values are kept": lambda world: _all_answered(world, 6),
+    "values are found": _values_are_found,
     "answers rotate": _answers_rotate,
     "rows are erased": _rows_are_erased,
     "standing queries": _standing_queries,

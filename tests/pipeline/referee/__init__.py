@@ -21,7 +21,7 @@ from tests.pipeline.referee.minutes import minutes_hold
 from tests.pipeline.referee.outcomes import at_rest, one_outcome, reserved_ids
 from tests.pipeline.referee.periods import periods_hold
 from tests.pipeline.referee.rotation import kept_long_enough
-from tests.pipeline.referee.rows import rows_once
+from tests.pipeline.referee.rows import found_values_have_cells, rows_once
 from tests.pipeline.referee.shares import shares_hold
 from tests.pipeline.referee.standing_queries import standing_queries_hold
 from tests.pipeline.referee.synthetic_rows import synthetic_rows_hold
@@ -34,6 +34,7 @@ _PROMISES: tuple[Callable[[World], Iterator[str]], ...] = (
     never_under_count,
     looks_are_charged,
     rows_once,
+    found_values_have_cells,
     periods_hold,
     batches_once,
     one_outcome,

@@ -9,11 +9,15 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from stream_dp.core.rows.person_slots import Persons
 from stream_dp.core.rows.slabs import Slab, SlabIndex, slabs_of
 from stream_dp.core.rows.universe import Rows, Universe
+from stream_dp.messages import Definition
 from stream_dp.state import private_names
 from stream_dp.state.private_names import Named
 from tests.pipeline.held import Held, batch_name
@@ -77,6 +81,42 @@ def rows_once(world: World) -> Iterator[str]:
             yield f"P3: {name} has {len(held.spent)} phases and announced {len(opened)}"
         if max(told, default=0) > len(held.spent):
             yield f"P3: {name} has {len(held.spent)} phases and told a producer of {max(told)}"
+
+
+def found_values_have_cells(world: World) -> Iterator[str]:
+    """P18: rows are in the cells of the values that were found up to their phase, all others in ``other``."""
+    for name, held in world.durable().items():
+        definition = definition_of(held)
+        if held.retired or not definition.finds or definition.privacy.unit is not None:
+            continue
+        newest = Definition.read(json.loads(world.left("catalog", name)[-1].value))
+        places = joined(world, name)
+        told = {named for event in world.events("batch_accepted") if (named := batch_name(event))}
+        for at, one in enumerate(newest.attributes):
+            if one.type != "category" or one.find is None:
+                continue
+            known = list(definition.attributes[at].values)
+            left = iter(one.values[len(known) :])
+            for phase in range(1, len(held.spent) + 1):
+                for event in world.events("values_found"):
+                    if (event["dataset"], event["phase"]) == (name, phase):
+                        known += islice(left, event["values"])
+                said = Counter(
+                    next(str(row[name]) for name in one.names if name in row)
+                    for named, record in first_batches(world).get(name, {}).items()
+                    if named in told and places[named] == phase - 1
+                    for row in json.loads(record.value or b"")["rows"]
+                )
+                expected = [said.pop(value, 0) for value in known]
+                slabs = [held.parts(found) for found in held.named(f"found {phase} ").values()]
+                if any(parts is None for parts in slabs):
+                    continue  # lost, or erased
+                codes = [Slab.of_stored(parts).columns[str(at)] for parts in slabs if parts]
+                cells = np.bincount(np.concatenate(codes), minlength=one.find.most + 1)
+                if cells[: len(known)].tolist() != expected:
+                    yield f"P18: rows of phase {phase} of {name} are in other cells than they say"
+                if cells[one.find.most] != said.total():
+                    yield f"P18: other rows of phase {phase} of {name} are not told from it"
 
 
 def encoded(universe: Universe, document: Any, persons: Persons | None = None) -> Rows:
