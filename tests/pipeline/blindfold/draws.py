@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -36,7 +36,27 @@ class Law:
     counts: Ints
 
 
-Statistic: TypeAlias = Ints | Coin | Law
+@dataclass(frozen=True)
+class Keyed:
+    """The counts that each draw is added to, by key: the keys with a name, and then all others, in order.
+
+    Attributes:
+        counts: The counts, in the order of the draws.
+    """
+
+    counts: Mapping[bytes, int]
+
+    def moved(self, draws: Ints, now: Keyed) -> Ints:
+        """The draws by which the counts ``now`` give the same. A key of one row alone is not named."""
+        of_key = dict(zip(self.counts, draws.tolist(), strict=False))
+        given = [
+            of_key.get(key, 0) + self.counts.get(key, count) - count
+            for key, count in now.counts.items()
+        ]
+        return np.array([*given, *[0] * (len(draws) - len(given))], dtype=np.int64)
+
+
+Statistic: TypeAlias = Ints | Coin | Law | Keyed
 
 
 @dataclass
@@ -69,6 +89,10 @@ class Drawn:
 def _moved(draws: Ints, then: Statistic, now: Statistic) -> Ints:
     if isinstance(then, Law) or isinstance(now, Law):
         return draws
+    if isinstance(then, Keyed) or isinstance(now, Keyed):
+        assert isinstance(then, Keyed)
+        assert isinstance(now, Keyed)
+        return then.moved(draws, now)
     if isinstance(then, Coin) or isinstance(now, Coin):
         assert isinstance(then, Coin)
         assert isinstance(now, Coin)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from stream_dp.core.baselines.whole_noisy_table import TableLook
 from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
+from stream_dp.core.residual.keys.key_look import KeyLook
 from stream_dp.core.residual.looks.joined_look import JoinedLook
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
@@ -145,6 +146,28 @@ PROFILES: Final[dict[str, Life]] = {
             {"name": "cancelled", "type": "boolean"},
             {"name": "seat", "type": "category", "values": ["window", "aisle"], "missing": True},
         ],
+    ),
+    "calibrated, values are found": Life(
+        {
+            "attributes": [
+                {
+                    "name": "carrier",
+                    "type": "category",
+                    "find": {"most": 10, "windows": [1, 2], "share": 0.2},
+                },
+                {"name": "delay", "type": "number", "edges": [0, 10, 30], "integer": True},
+                {"name": "cancelled", "type": "boolean"},
+            ],
+            "mechanism": {"base_share": 0.001},
+        },
+        [
+            {"where": AA},
+            {"where": SHORT},
+            {"kind": "table", "group_by": ["carrier", "cancelled"]},
+            {"where": {"attribute": "carrier", "is_other": True}, "fresh": True},
+        ],
+        frozenset({TablesLook, CountsLook, KeyLook}),
+        in_order=True,
     ),
     "calibrated, rows are erased": Life(
         {"mechanism": {"base_share": 0.001}, "retention": {"phases": 1}},

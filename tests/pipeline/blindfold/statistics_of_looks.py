@@ -28,6 +28,7 @@ from stream_dp.core.median.doubling_stages import StageLook
 from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
 from stream_dp.core.randomness.exact_choice import permutation
 from stream_dp.core.residual.belief.levels import grouped
+from stream_dp.core.residual.keys.key_look import KeyLook
 from stream_dp.core.residual.looks.counted_rows import RowsLook
 from stream_dp.core.residual.looks.joined_look import JoinedLook
 from stream_dp.core.residual.looks.staged_look import StagedLook
@@ -35,7 +36,7 @@ from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook, exact_answers
 from stream_dp.core.rows.blocks import Blocks, count_of
 from stream_dp.core.sparse_vector.gates import CountLook
-from tests.pipeline.blindfold.draws import Coin, Drawn, Law, Statistic
+from tests.pipeline.blindfold.draws import Coin, Drawn, Keyed, Law, Statistic
 
 
 def _whole(*statistics: object) -> list[Statistic]:
@@ -68,6 +69,17 @@ def of_counts(look: CountsLook, data: Blocks, _: Any) -> list[Statistic]:
 def _of_sums(look: SumLook, data: Blocks, _: Any) -> list[Statistic]:
     """Each sum in each block, then the counts, as the noise is drawn."""
     return [row for block, *_ in look.steps for row in exact_sums(look, data, block)]
+
+
+def _of_keys(look: KeyLook, data: Blocks, _: Any) -> list[Statistic]:
+    """How many units say each key, in each window that ends."""
+    found: list[Statistic] = []
+    for window in filter(None, look.windows):
+        counts = data.keys(look.attribute, window)
+        named = sorted(name.encode() for name in look.named)
+        others = sorted(counts.keys() - {*named})
+        found.append(Keyed({key: counts.get(key, 0) for key in (*named, *others)}))
+    return found
 
 
 def _of_joined(look: JoinedLook, data: Blocks, _: Any) -> list[Statistic]:
@@ -171,6 +183,7 @@ STATISTICS: Final[dict[type, Callable[[Any, Blocks, Any], list[Statistic]]]] = {
     CountsLook: of_counts,
     SumLook: _of_sums,
     JoinedLook: _of_joined,
+    KeyLook: _of_keys,
     TableLook: _of_whole_table,
     CountLook: _of_count,
     QueryLook: _of_query,

@@ -102,10 +102,10 @@ def found_values_have_cells(world: World) -> Iterator[str]:
                     if (event["dataset"], event["phase"]) == (name, phase):
                         known += islice(left, event["values"])
                 said = Counter(
-                    next(str(row[name]) for name in one.names if name in row)
+                    value
                     for named, record in first_batches(world).get(name, {}).items()
                     if named in told and places[named] == phase - 1
-                    for row in json.loads(record.value or b"")["rows"]
+                    for value in _said(json.loads(record.value or b""), one.names)
                 )
                 expected = [said.pop(value, 0) for value in known]
                 slabs = [held.parts(found) for found in held.named(f"found {phase} ").values()]
@@ -117,6 +117,15 @@ def found_values_have_cells(world: World) -> Iterator[str]:
                     yield f"P18: rows of phase {phase} of {name} are in other cells than they say"
                 if cells[one.find.most] != said.total():
                     yield f"P18: other rows of phase {phase} of {name} are not told from it"
+
+
+def _said(document: Any, names: Sequence[str]) -> list[str]:
+    """What the rows of a batch say of an attribute, which has one of these names there."""
+    if "columns" in document:
+        column = next(document["columns"][name] for name in names if name in document["columns"])
+    else:
+        column = [next(row[name] for name in names if name in row) for row in document["rows"]]
+    return list(map(str, column))
 
 
 def encoded(universe: Universe, document: Any, persons: Persons | None = None) -> Rows:
