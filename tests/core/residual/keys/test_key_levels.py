@@ -86,9 +86,11 @@ def test_levels_share_a_part_of_a_line(
     assert sum(level.failure for level in levels) == Fraction(1, 10**9) / units
 
 
-def test_a_person_for_life() -> None:
+@pytest.mark.parametrize("unit", [Unit(1, 32, lifetime=True), Unit(4, 2, lifetime=True)])
+def test_a_person_for_life(unit: Unit) -> None:
+    """However many rows count in a phase: its line has room for the square of them."""
     line = rho_max(6.0, 5e-10) / 32
-    levels = levels_of(line / 10, Fraction(1, 10**9) / 64, (1,), Unit(1, 32, lifetime=True))
+    levels = levels_of(line / 10, Fraction(1, 10**9) / 64, (1,), unit)
     assert (round(float(levels[0].sigma), 3), levels[0].threshold) == (19.478, 131)
 
 
