@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from stream_dp.audit.verify import verify
+from stream_dp.state import ledger
 from tests.pipeline.flights import PRECISE
 
 ATTRIBUTES: list[dict[str, Any]] = [
@@ -71,3 +73,13 @@ def define(world: Any, **more: Any) -> None:
         attributes=ATTRIBUTES,
         **{**PRECISE, "phase": {"min_rows": N}, "mechanism": {"base_share": 0.3}, **more},
     )
+
+
+def verified(entries: list[dict[str, Any]]) -> list[str]:
+    """The faults of a ledger with these entries."""
+    head, chain = ledger.GENESIS, []
+    for seq, fields in enumerate(copy.deepcopy(entries)):
+        body = {k: v for k, v in fields.items() if k not in ledger._RESERVED}
+        entry, head = ledger.append(head, seq, fields["dataset"], fields["kind"], body)
+        chain.append(entry)
+    return [fault.text for fault in verify(entries[0]["dataset"], chain).faults]

@@ -11,6 +11,7 @@ import pytest
 from stream_dp.audit.verify import verify
 from stream_dp.pipeline.rows import waiting_batches
 from tests.pipeline.flights import judged
+from tests.pipeline.people import verified
 from tests.pipeline.world import Process
 
 pytestmark = judged
@@ -205,3 +206,15 @@ async def test_an_owner_can_change_other_attributes(process: Any) -> None:
     )
     await process.run()
     assert "find" in world.rejection(record)["reason"]["message"]
+
+
+async def test_a_window_of_which_a_phase_has_not_paid_is_a_fault(process: Any) -> None:
+    world = await opened(process, {"/home": 1_500}, {"/home": 1_500})
+    entries = [json.loads(entry) for entry in world.ledger("visits")]
+    first = next(e for e in entries if e["kind"] == "charge" and e["looks"][0]["kind"] == "keys")
+    first["looks"], first["charges"] = [], []
+    found = verified(entries)
+    assert any("a phase of its window has not paid for it" in text for text in found), found
+    first["looks"] = [{"kind": "keys", "attribute": 1, "block": 0, "levels": []}]
+    found = verified(entries)
+    assert any("all are listed" in text for text in found), found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,7 +11,6 @@ import pytest
 
 from stream_dp.audit.verify import verify
 from stream_dp.messages import Definition
-from stream_dp.state import ledger
 from tests.pipeline import flights
 from tests.pipeline.flights import BEFORE, judged
 from tests.pipeline.people import ATTRIBUTES, IT, ROWS, SPLIT, N, change, changed, define, phase
@@ -539,21 +537,11 @@ async def test_a_batch_that_ends_a_period_has_the_attributes_of_the_next(
     assert close(second, N), second
 
 
-def _verified(entries: list[dict[str, Any]]) -> list[str]:
-    """The faults of a ledger with these entries."""
-    head, chain = ledger.GENESIS, []
-    for seq, fields in enumerate(copy.deepcopy(entries)):
-        body = {k: v for k, v in fields.items() if k not in ledger._RESERVED}
-        entry, head = ledger.append(head, seq, fields["dataset"], fields["kind"], body)
-        chain.append(entry)
-    return [fault.text for fault in verify("people", chain).faults]
-
-
 async def test_ledgers_with_wrong_versions_have_faults(world: Any, process: Any) -> None:
     world = await opened(process, lambda w: change(w, IT), phase)
     await asked(process, {**where("country", eq="IT"), "error": {"value": 50}})
     entries = [json.loads(one) for one in world.ledger("people")]
-    assert _verified(entries) == []
+    assert verified(entries) == []
     at = next(n for n, entry in enumerate(entries) if entry["kind"] == "schema")
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"phase": 1}, "which is open"),
@@ -562,9 +550,9 @@ async def test_ledgers_with_wrong_versions_have_faults(world: Any, process: Any)
         ({"schema_version": 3}, "not the next"),
     ]
     for change_of, words in wrong:
-        found = _verified([*entries[:at], {**entries[at], **change_of}, *entries[at + 1 :]])
+        found = verified([*entries[:at], {**entries[at], **change_of}, *entries[at + 1 :]])
         assert any(words in fault for fault in found), (change_of, found)
-    without = _verified([*entries[:at], *entries[at + 1 :]])
+    without = verified([*entries[:at], *entries[at + 1 :]])
     assert without, "looks name an attribute that there is not"
 
 
@@ -572,12 +560,12 @@ async def test_looks_at_what_a_phase_does_not_have_are_faults(world: Any, proces
     world = await opened(process, lambda w: change(w, IT), phase, mechanism={"base_share": 0.0})
     await asked(process, {**where("country", eq="DE"), "error": {"value": 50}})
     entries = [json.loads(one) for one in world.ledger("people")]
-    assert _verified(entries) == []
+    assert verified(entries) == []
     (joined,) = (look for entry in entries for look in entry.get("looks", ()))
     first, second = joined["looks"]
     assert (first["attributes"], second["attributes"]) == ([0], [3])
     first["attributes"] = [3]
-    assert any("do not have" in fault for fault in _verified(entries))
+    assert any("do not have" in fault for fault in verified(entries))
 
 
 async def test_a_look_that_was_the_last_one_is_taken_once(world: Any, process: Any) -> None:
