@@ -13,7 +13,18 @@ from stream_dp.audit.verify import verify
 from stream_dp.messages import Definition
 from tests.pipeline import flights
 from tests.pipeline.flights import BEFORE, judged
-from tests.pipeline.people import ATTRIBUTES, IT, ROWS, SPLIT, N, change, changed, define, phase
+from tests.pipeline.people import (
+    ATTRIBUTES,
+    IT,
+    ROWS,
+    SPLIT,
+    N,
+    change,
+    changed,
+    define,
+    phase,
+    verified,
+)
 from tests.pipeline.scenarios import NOV_1
 
 pytestmark = judged
