@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import ClassVar, Final
 
@@ -41,6 +40,7 @@ class Looks:
         self._sizes = self._data.sizes
         self._kinds = KindLooks(definition, line, self._data, self._runs)
         self._finding: dict[int, set[int]] = {}  # the blocks that have paid, by the attribute
+        self._fails: dict[int, Fraction] = {}  # what their looks fail with together, by the block
         self._steps: dict[tuple[int, int], Due] = {}
         self._taken = {*definition.mechanism.looks, *named(definition)}
 
@@ -250,7 +250,10 @@ class Looks:
             if jump < 1 or _log_tail(float(sigma), jump) > math.log(failure) + _SLACK:
                 raise Wrong("a value of one row alone is named more often than it says")
             event = LossEvent("gaussian", float(sigma**2 / (2 * price)))
-            loss += replace(self._line.summed(price / sigma**2, event), delta=failure)
+            loss += self._line.summed(price / sigma**2, event)
+            self._fails[block] = self._fails.get(block, Fraction(0)) + failure
+        if self._fails[block] > self._line.delta:
+            raise Wrong("values of one row alone are named more often than the line allows")
         self._finding.setdefault(index, set()).add(block)
         for phases in find.windows:
             window = range(block + 1 - phases, block + 1)

@@ -367,7 +367,8 @@ class _Verification:
     def _conclude(self) -> None:
         report = self.report
         self._check_written_off(None)
-        if self._definition is not None and self._catalog not in (None, self._definition):
+        said, listed = self._definition, self._catalog
+        if said is not None and listed is not None and said.with_found(listed.listed) != listed:
             self._fault(self._said_at, "its definition is not the one on the topic catalog")
         if self._prices is None or not self._prices.composes or not self._oracle.tells:
             return

@@ -88,7 +88,7 @@ class FindSpec(Request):
     """
 
     most: Annotated[int, Field(ge=1, le=65_000)] = 1000
-    share: Annotated[float, Field(gt=0, le=0.5)] = 0.05
+    share: Annotated[float, Field(gt=0, le=0.5)] = 0.1
     windows: Annotated[
         tuple[Annotated[int, Field(ge=1, le=1024)], ...],
         BeforeValidator(tupled),
@@ -949,6 +949,13 @@ class Definition(Request):
     def finds(self) -> bool:
         """Whether values of an attribute are found."""
         return any(one.type == "category" and one.find for one in self.attributes)
+
+    @property
+    def listed(self) -> dict[str, tuple[str, ...]]:
+        """The values that are told apart of each attribute whose values are found, by its name."""
+        return {
+            one.name: one.values for one in self.attributes if one.type == "category" and one.find
+        }
 
     def with_found(self, found: Mapping[str, Sequence[str]]) -> Definition:
         """Returns the definition with values that were found.

@@ -186,7 +186,9 @@ def _sparse(released: Released, outcome: TableAnswered) -> str | None:
         return None
     predicate = compile_where(universe, released.query.where)
     asked = [
-        predicate.cells_of(index, universe.shape[index]).tolist()
+        (
+            predicate.cells_of(index, universe.shape[index]) & universe.attributes[index].told
+        ).tolist()
         for index in map(universe.index, released.query.group_by)
     ]
     n_cells = math.prod(map(sum, asked))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -130,7 +131,14 @@ async def test_the_ledger_has_what_finding_costs_and_the_audit_agrees(process: A
     shares = [[rho / 2**50 for _, rho, _ in entry["charges"]] for entry in looks]
     assert [len(of) for of in shares] == [1, 1]
     assert all(0.199 < share <= 0.2 for (share,) in shares)
-    assert all(0.99 < delta / 2**50 <= 1 for entry in looks for _, _, delta in entry["charges"])
+    assert all(delta == 0 for entry in looks for _, _, delta in entry["charges"])
+    failures = [
+        sum(Fraction(level["failure"]) for level in look["levels"])
+        for entry in looks
+        for look in entry["looks"]
+    ]
+    assert failures == [Fraction(entries[0]["line"]["delta"])] * 2
+    assert Fraction(entries[0]["line"]["delta"]) == Fraction(1e-9 / 2)
 
 
 async def test_persons_are_counted_once_in_a_window(process: Any) -> None:

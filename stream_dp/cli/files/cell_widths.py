@@ -17,6 +17,7 @@ _HEAD_BYTES: Final = 16_384  # names of columns, ids and the rest of a message
 _WIDTHS: Final = {
     "number": 26,  # any float's shortest text, with a sign and quotes
     "boolean": 7,
+    "found": 386,  # 64 bytes, of which each may take six, and quotes
     "date": 40,  # the longest text that is a date, with quotes
 }
 
@@ -49,7 +50,8 @@ def fitted(attribute: AttributeSpec, column: list[Any]) -> list[Any]:
 def _width(attribute: AttributeSpec) -> int:
     """Returns the most bytes that a cell can take in JSON, from the definition alone."""
     if attribute.type == "category":
-        return max(_WIDTHS["number"], *(_json_bytes(value) for value in attribute.values))
+        least = _WIDTHS["found" if attribute.find else "number"]
+        return max(least, *map(_json_bytes, ("", *attribute.values)))
     return _WIDTHS[attribute.type]
 
 

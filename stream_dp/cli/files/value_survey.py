@@ -167,7 +167,7 @@ class ColumnReading:
         codes = strict.encode(values)
         column = list(strict.without_na(column))
         unknown = codes == strict.missing_cell
-        if isinstance(strict, Category):
+        if isinstance(strict, Category) and not strict.finds:
             unknown |= codes == strict.other_cell
         empty = np.fromiter((v is None or v != v for v in column), np.bool_, len(column))
         strange = unknown & ~empty
@@ -200,7 +200,7 @@ class ColumnReading:
     def cell_of(self, value: str | None) -> int:
         """Returns the cell of a value that is not understood, or of a missing value."""
         if isinstance(self.attribute, Category) and value is not None:
-            value = "?" * (1 + max(map(len, self.attribute.values)))
+            value = "?" * (1 + max(map(len, self.attribute.values), default=0))
         return int(self.attribute.encode([value])[0])
 
     def label_of(self, value: str | None) -> str:
@@ -528,7 +528,10 @@ def reading_table(survey: Survey) -> Table:
     """Builds a table of what each column holds, how often, and how that would be counted."""
     table = bare_table("attribute", "values", *numbers("rows"), "counted as")
     for name, reading in survey.readings.items():
-        understood, strange = _WORDS[type(reading.attribute)]
+        attribute = reading.attribute
+        understood, strange = _WORDS[type(attribute)]
+        if isinstance(attribute, Category) and attribute.finds:
+            understood = "listed, or to be found"
         table.add_row(escape(name), understood, f"{reading.understood:,}", "itself")
         lines = [("empty", reading.empty, reading.label_of(None))]
         if isinstance(reading.attribute, Date):

@@ -190,7 +190,8 @@ class AcrossVersions:
         n_answers = math.prod(self._state.shape[a] for a in query.group_by)
         at_most = np.array(recorded.at_most or np.zeros(n_answers))
         for one in later:
-            at_most[one.answers] += self._at_most(one.rows)
+            whole = min(self._at_most(rows)[0] for rows in (one.of_all, one.in_other))
+            at_most[one.answers] += np.minimum(self._at_most(one.rows), whole)
         at_most = np.minimum(at_most, self._state.rows(query.window))
         return replace(
             recorded,

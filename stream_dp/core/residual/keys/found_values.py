@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -15,9 +15,6 @@ from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.residual.keys.key_levels import KeyLevel, levels_of
 from stream_dp.core.residual.keys.key_look import KeyLook, KeyRelease
 from stream_dp.core.rows.universe import Category, Universe
-
-_ALL = Fraction(2**20 - 1, 2**20)
-"""As good as all of a line's delta. The rest is for rounding prices up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +37,26 @@ class NamedLater:
     Attributes:
         since: The first block whose rows tell them.
         rows: The rows before that which may have one of the values, as a query.
+        in_other: All rows before that which have no value that was known by then, as a query.
         answers: The answers that may have all of these rows more, shape (groups, answers of ``rows``).
     """
 
     since: int
     rows: LinearQuery
+    in_other: LinearQuery
     answers: npt.NDArray[np.intp]
+
+    @property
+    def of_all(self) -> LinearQuery:
+        """``rows`` of all groups together."""
+        return replace(self.rows, group_by=())
 
 
 class FoundValues:
     """Finds the values of some attributes as phases open.
+
+    A block pays the rho of all its levels when it opens. What they may fail with adds up to the delta that
+    lines keep for this, by the plan: so no charge names it.
 
     Args:
         universe: The possible rows.
@@ -71,7 +78,7 @@ class FoundValues:
         self._levels: dict[int, tuple[KeyLevel, ...]] = {
             index: levels_of(
                 budget.rho * one.share,
-                budget.delta * _ALL * one.share / total,
+                budget.delta * one.share / total,
                 one.windows,
                 budget.privacy.unit,
             )
@@ -104,8 +111,7 @@ class FoundValues:
                 range(0) if window is None or window.start < erased else window for window in ends
             )
             rho = sum((level.rho for level in levels), Fraction(0))
-            failure = sum((level.failure for level in levels), Fraction(0))
-            charge = self._budget.charge(block, rho, failure)
+            charge = self._budget.charge(block, rho)
             counts = tuple(rows(window) if window else 0 for window in windows)
             attribute = self.attributes[index]
             named = frozenset((*attribute.values, *dict(attribute.also), *attribute.na))
@@ -159,7 +165,8 @@ class FoundValues:
                 else:
                     answers = places.reshape(1, -1)
                 rows = LinearQuery(predicate, window, groups)
-                found.append(NamedLater(min(since, query.window.stop), rows, answers))
+                others = LinearQuery(Predicate.conjunction({index: self._in_other(index)}), window)
+                found.append(NamedLater(window.stop, rows, others, answers))
         return found
 
     def _asked_later(self, query: LinearQuery, index: int) -> dict[int, list[int]]:
@@ -179,9 +186,8 @@ class FoundValues:
 
         None where no row may. With ``distinct`` those are left out that satisfy it as ``other``.
         """
-        size, other = self.attributes[index].size, self.attributes[index].other_cell
-        assert other is not None, "values are found among the others"
-        in_other = np.arange(size) == other
+        in_other = self._in_other(index)
+        other = int(in_other.argmax())
         if index not in predicate.attributes:
             return (
                 None if distinct else predicate.and_also(Predicate.conjunction({index: in_other}))
@@ -197,3 +203,10 @@ class FoundValues:
         return Predicate.of_mask(
             predicate.attributes, np.moveaxis(whole, 0, predicate.attributes.index(index))
         )
+
+    def _in_other(self, index: int) -> npt.NDArray[np.bool_]:
+        """Marks the cell of values that are not known."""
+        attribute = self.attributes[index]
+        assert attribute.other_cell is not None, "values are found among the others"
+        marks: npt.NDArray[np.bool_] = np.arange(attribute.size) == attribute.other_cell
+        return marks

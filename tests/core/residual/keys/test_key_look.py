@@ -142,7 +142,7 @@ def test_values_take_cells_by_their_counts() -> None:
     look: Any
     (look,) = found.looks(0, lambda window: 123 * len(window), erased=0)
     assert 0.0999 * UNITS < look.charges[0].rho <= found.units <= 0.1 * UNITS + 2
-    assert 0.999 * UNITS < look.charges[0].delta <= UNITS
+    assert sum(level.failure for level in look.levels) == Fraction(1e-9 / 2)
     assert found.absorb(look.take(Given(400), data)) == ("c", "a", "b")
     assert found.attributes[KEY].values == ("listed", "c", "a", "b")
     assert found.attributes[KEY].size == listed.size == 6
