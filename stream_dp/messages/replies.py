@@ -34,6 +34,10 @@ class Event(Reply):
         sequence: The number of the batch.
         next_sequence: The number of the producer's next batch.
         schema_version: The version of the schema that counts from ``phase`` on.
+        attribute: The number for which bounds are proposed.
+        low: About its least value. Absent where nothing can be proposed.
+        high: About its largest value.
+        edges: Where bins meet that have about the same number of rows.
     """
 
     version: Literal[1] = 1
@@ -53,6 +57,7 @@ class Event(Reply):
         "written_off",
         "analysts_changed",
         "schema_changed",
+        "bounds_proposed",
         "alert",
     ]
     batch_id: str | None = None
@@ -74,6 +79,10 @@ class Event(Reply):
     sequence: int | None = None
     next_sequence: int | None = None
     schema_version: int | None = None
+    attribute: str | None = None
+    low: float | None = None
+    high: float | None = None
+    edges: tuple[float, ...] | None = None
 
     @property
     def batch(self) -> str | None:

@@ -19,7 +19,7 @@ what is measured as phases open and later unasked (``base_release``), and the wa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -61,7 +61,8 @@ from stream_dp.core.residual.ways.quantiles import QuantilesOfBins
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import Way
-from stream_dp.core.rows.attribute_versions import Schema
+from stream_dp.core.rows.attribute_versions import Declared, Schema
+from stream_dp.core.rows.proposed_bounds import ProposedBounds
 from stream_dp.core.rows.universe import Universe
 from stream_dp.core.synthetic.basis import SmallTables
 
@@ -124,12 +125,12 @@ class Calibrated(LinearMechanism):
         settings: CalibratedSettings = _PLAIN,
     ) -> None:
         budget = Budget.of(privacy, approximate=settings.approximate)
-        promise = Promise(universe.shape, budget, accuracy)
+        promise = Promise(universe.shape, budget, accuracy, universe.planned_shape)
         self.state = PublicState(promise, settings)
         self.spending = self.state.spending
         if settings.tiles:
             self.state.spending.reserve = Reserve(settings.tiles, promise, self._certified)
-        self.openings = Openings(self.state)
+        self.openings = Openings(self.state, Schema.of([*map(Declared, universe.attributes)]))
         self._ways = _ways_of(self.state)
         self._z = Deviations.of(accuracy)
 
@@ -141,7 +142,7 @@ class Calibrated(LinearMechanism):
         if tiles:
             state.spending.reserve = Reserve(tiles, state.promise, self._certified)
             state.expect_tiles()
-        self.openings.plan_again()
+        self.openings.plan_again(schema)
 
     def recorded(self, query: AnyQuery) -> Recorded:
         if not isinstance(query, LinearQuery):
@@ -184,6 +185,9 @@ class Calibrated(LinearMechanism):
 
     def opened(self) -> Sequence[Look]:
         return self.openings.opened()
+
+    def proposals(self, release: Release) -> Iterable[tuple[str, ProposedBounds | None]]:
+        return self.openings.grids.proposals(release, self.state.promise.failure)
 
     def was_asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
         if not isinstance(query, LinearQuery):
