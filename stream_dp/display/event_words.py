@@ -38,7 +38,7 @@ def event_line(event: Event) -> str:
             f"has version {event.schema_version} of its attributes from phase {event.phase:,} on"
         )
     elif event.event == "bounds_proposed" and event.edges is not None:
-        words = f"proposes {len(event.edges) + 1} bins of {event.attribute}, {range_words(event)}"
+        words = f"proposes {len(event.edges) + 1} bins for {event.attribute}, {range_words(event)}"
     elif event.event == "batch_accepted":
         words = f"{event.rows:,} rows taken in (batch {event.batch}), {event.waiting:,} wait"
     elif event.event == "alert":
@@ -54,8 +54,8 @@ def event_line(event: Event) -> str:
 
 
 def range_words(event: Event) -> str:
-    """Says between what bounds the values of a number lie, by an event that proposes them."""
-    return f"which lies between about {event.low:,.6g} and {event.high:,.6g}"
+    """Says between what bounds a number lies, by an event that proposes them."""
+    return f"between about {event.low:,.6g} and {event.high:,.6g}"
 
 
 def rejection_line(rejected: Rejected) -> str:

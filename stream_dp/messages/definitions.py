@@ -123,10 +123,12 @@ class ProposeSpec(Request):
     Attributes:
         bins: The most bins to propose.
         share: The share of the line that this takes of the first phase that has the attribute.
+        unit: The unit in which values are kept for sums once edges are accepted. Default: they are not.
     """
 
     bins: Annotated[int, Field(ge=2, le=100)] = 12
     share: Annotated[float, Field(ge=0.001, le=0.5)] = 0.05
+    unit: Annotated[Finite, Field(gt=0)] | None = None
 
 
 class NumberAttribute(_Attribute):
@@ -175,6 +177,11 @@ class NumberAttribute(_Attribute):
         if self.representatives is not None or self.measure is not None:
             raise ValueError(
                 "propose looks for bounds, so none are known yet: remove representatives and measure"
+            )
+        unit = self.propose.unit
+        if self.integer and unit is not None and not unit.is_integer():
+            raise ValueError(
+                "propose.unit is fractional, and values are whole: use a whole unit, or leave out integer"
             )
         return self
 
@@ -780,13 +787,13 @@ class Definition(Request):
         field, mechanism = next(iter(shares)), self.mechanism
         if not isinstance(mechanism, CalibratedSpec) or self.synthetic_rows:
             raise ValueError(
-                f"{field}: edges that are proposed are accepted by a change of attributes, which this profile, "
-                "or synthetic rows, do not allow: write edges"
+                f"{field}: proposed edges are accepted by a change of attributes, which this profile, or "
+                "synthetic rows, do not allow: write edges"
             )
         if self.kinds != KindsSpec():
             raise ValueError(
-                f"{field}: edges that are proposed are accepted by a change of attributes, which other kinds "
-                "do not allow: remove kinds, or write edges"
+                f"{field}: proposed edges are accepted by a change of attributes, which other kinds do not "
+                "allow: remove kinds, or write edges"
             )
         if sum(shares.values()) + _as_written(mechanism.base_share or 0.0) > 1:
             raise ValueError(

@@ -388,7 +388,7 @@ def _check_measure(field_path: str, old: Number, new: Number) -> None:
         raise InvalidDefinition(
             f"{field_path}.integer", "it changes", "add an attribute with another name"
         )
-    if old.measure is None and new.measure is None:
+    if is_on_grid(old) or (old.measure is None and new.measure is None):
         return
     if old.measure is None or new.measure is None or old.measure.unit != new.measure.unit:
         raise InvalidDefinition(

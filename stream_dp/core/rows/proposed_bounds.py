@@ -1,8 +1,8 @@
 """The bounds and the edges that a noisy table proposes for a number of which nobody knows the range.
 
-The table counts the cells of a grid that was chosen without any row (``number_grid``). What follows here comes
-from the table alone, so it reveals nothing more. All edges that are proposed are edges of the grid. So the rows
-of the table's phase count exactly in bins with these edges (docs/proofs, Theorem 33).
+The table counts the cells of a grid that was chosen without any row (``number_grid``). All that follows comes
+from the table, and so reveals nothing more. Edges that are proposed are edges of the grid. So the rows of the
+table's phase count exactly in bins with these edges (docs/proofs, Theorem 33).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class ProposedBounds:
 def least_filled(sigma: float, failure: float, n_cells: int) -> int:
     """The least noisy count with which a cell counts as one that has rows.
 
-    With at most the probability ``failure`` any of the cells without rows reaches it. A cell with twice as many
-    rows reaches it except with probability ``failure / n_cells``. For the normal density is convex beyond
-    ``sigma``, and so discrete Gaussian noise reaches a whole t at most as often as normal noise t - 1/2.
+    Any of the cells without rows reaches it with at most the probability ``failure``. A cell with twice as
+    many rows misses it with at most ``failure / n_cells``. For the normal density is convex beyond ``sigma``,
+    so discrete Gaussian noise reaches a whole t at most as often as normal noise reaches t - 1/2.
 
     Args:
         sigma: The scale of the noise, at least 1 row.
@@ -91,7 +91,11 @@ def proposed_bounds(
     start, stop = bisect_right(edges, low), bisect_left(edges, high) + 1
     inside = np.maximum(counts[start:stop], 0)
     shares = np.cumsum(inside[:-1]) / max(1, int(inside.sum()))
-    nearest = {int(np.argmin(np.abs(shares - k / bins))) for k in range(1, bins)} if len(shares) else set()
+    nearest = (
+        {int(np.argmin(np.abs(shares - k / bins))) for k in range(1, bins)}
+        if len(shares)
+        else set()
+    )
     found = tuple(edges[start + index] for index in sorted(nearest))
     return ProposedBounds(low, high, found or (low, high))
 
