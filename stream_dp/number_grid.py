@@ -1,8 +1,8 @@
 """Edges for numbers of which nobody knows the range: the same for all of them, and chosen without any row.
 
-For each sign there are four steps an octave, from 2^-10 to 2^40. So a bin, but that of 0, is at most a quarter
-as wide as its numbers are large. There are 403 bins, and the outer ones are open. Whole numbers have the whole
-ones of these edges, and 0.
+For each sign there are four steps an octave, from 2^-10 to 2^40. So a bin, but that of 0, is at most a
+quarter as wide as its numbers are large. There are 403 bins, the outer ones open. Whole numbers have the
+whole ones of these edges, and 0.
 """
 
 from __future__ import annotations

@@ -90,14 +90,21 @@ def proposed_bounds(
     high = -_below([-edge for edge in reversed(edges)], -ends[last + 1], -ends[last])
     start, stop = bisect_right(edges, low), bisect_left(edges, high) + 1
     inside = np.maximum(counts[start:stop], 0)
-    shares = np.cumsum(inside[:-1]) / max(1, int(inside.sum()))
-    nearest = (
-        {int(np.argmin(np.abs(shares - k / bins))) for k in range(1, bins)}
-        if len(shares)
-        else set()
-    )
-    found = tuple(edges[start + index] for index in sorted(nearest))
+    nearest = _nearest(np.cumsum(inside[:-1]) / max(1, int(inside.sum())), bins)
+    found = tuple(edges[start + cell] for cell in nearest)
     return ProposedBounds(low, high, found or (low, high))
+
+
+def _nearest(shares: npt.NDArray[np.float64], bins: int) -> list[int]:
+    """The cells after which the shares of all rows up to there are nearest to equal steps, ascending."""
+    if not len(shares):
+        return []
+    steps = np.arange(1, bins) / bins
+    after = np.searchsorted(shares, steps)
+    before, after = np.maximum(after - 1, 0), np.minimum(after, len(shares) - 1)
+    return sorted(
+        {*np.where(shares[after] - steps < steps - shares[before], after, before).tolist()}
+    )
 
 
 def _below(edges: Sequence[float], low: float, high: float) -> float:
