@@ -117,6 +117,10 @@ class MeasureSpec(Request):
     high: Finite
 
 
+_MOST_PROPOSING: Final = Fraction(1, 2)
+"""The largest share of a line that all proposals take together."""
+
+
 class ProposeSpec(Request):
     """How bounds are found for a number of which the owner does not know the range.
 
@@ -795,9 +799,11 @@ class Definition(Request):
                 f"{field}: proposed edges are accepted by a change of attributes, which other kinds do not "
                 "allow: remove kinds, or write edges"
             )
-        if sum(shares.values()) + _as_written(mechanism.base_share or 0.0) > 1:
+        together = sum(shares.values())
+        if together > _MOST_PROPOSING or together + _as_written(mechanism.base_share or 0.0) > 1:
             raise ValueError(
-                f"{field}.share: these shares and mechanism.base_share are more than a line: use smaller ones"
+                f"{field}.share: all such shares are more than half a line, or more than a line with "
+                "mechanism.base_share: use smaller ones"
             )
         return self
 

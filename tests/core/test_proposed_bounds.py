@@ -46,7 +46,7 @@ def test_golden_cells(value: float, cell: int) -> None:
 
 
 def test_an_edge_follows_from_its_exponent_and_two_bits() -> None:
-    sizes = {
+    sizes: set[Fraction] = {
         Fraction(4 + step, 4) * Fraction(2) ** octave
         for octave in range(-10, 40)
         for step in range(4)
@@ -54,7 +54,9 @@ def test_an_edge_follows_from_its_exponent_and_two_bits() -> None:
     sizes.add(Fraction(2) ** 40)
     assert [Fraction(edge) for edge in GRID] == sorted([*sizes, *(-size for size in sizes)])
     whole = {size for size in sizes if size.denominator == 1}
-    assert [Fraction(edge) for edge in WHOLE] == sorted([*whole, 0, *(-size for size in whole)])
+    assert [Fraction(edge) for edge in WHOLE] == sorted(
+        [*whole, Fraction(0), *(-size for size in whole)]
+    )
     assert len(WHOLE) + 1 == 314
 
 

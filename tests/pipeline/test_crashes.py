@@ -23,6 +23,7 @@ from tests.pipeline.scenarios import (
     LIVES_SHARED,
     PERSONS,
     PERSONS_BY_DAY,
+    PROPOSED,
     ROTATED,
     ROUNDS,
     RUNS,
@@ -77,6 +78,7 @@ SWEEPS = {
     "phases by the calendar": Sweep(CALENDAR, 4),
     "ranges of a source": Sweep(SOURCED, 4),
     "attributes change": Sweep(SCHEMAS, 4),
+    "bounds are proposed": Sweep(PROPOSED, 4),
 }
 PARTS = [
     pytest.param(name, part, id=f"{name}, part {part + 1} of {sweep.parts}")

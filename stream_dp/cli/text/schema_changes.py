@@ -59,7 +59,8 @@ def grid_lines(name: str, newest: SchemaVersion, proposed: Mapping[str, Event]) 
         elif event.edges is None:
             yield f"{one.name} has the bins of a fixed grid; {event.note}"
         else:
-            yield f"{one.name} has the bins of a fixed grid; proposed are {_few(_edges(event.edges))}"
+            begin = _few(_edges(event.edges))
+            yield f"{one.name} has the bins of a fixed grid; proposed are bins from {begin} on"
             yield f"  it is {range_words(event)}; accept with: stream-dp schema accept {name}"
 
 

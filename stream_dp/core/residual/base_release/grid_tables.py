@@ -63,8 +63,8 @@ class GridTables:
         if not isinstance(release, TablesRelease) or release.reason != BASE:
             return
         for part, table in zip(release.parts, release.tables, strict=True):
-            (index, *others), grids = part.attributes, self.schema.grids
-            if others or grids.get(index) != part.block:
+            index = part.attributes[0] if len(part.attributes) == 1 else -1
+            if self.schema.grids.get(index) != part.block:
                 continue
             number = self._number(index)
             n_cells = len(number.edges) + 1
