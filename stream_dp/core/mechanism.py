@@ -37,7 +37,6 @@ from stream_dp.core.queries.query import AnyQuery, LinearQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.proposed_bounds import ProposedBounds
 from stream_dp.core.synthetic.basis import Basis
 
 if TYPE_CHECKING:
@@ -378,14 +377,6 @@ class Mechanism(ABC):
 
     def opened(self) -> Sequence[Look]:
         """The looks of an opening that follow from what its first looks published."""
-        return ()
-
-    def proposals(self, release: Release) -> Iterable[tuple[str, ProposedBounds | None]]:
-        """What an opening published of numbers whose bounds the owner wants to know, by their names.
-
-        None stands for a number of which it says too little.
-        """
-        del release
         return ()
 
     def was_asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:

@@ -19,7 +19,7 @@ what is measured as phases open and later unasked (``base_release``), and the wa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -62,7 +62,6 @@ from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import Way
 from stream_dp.core.rows.attribute_versions import Declared, Schema
-from stream_dp.core.rows.proposed_bounds import ProposedBounds
 from stream_dp.core.rows.universe import Universe
 from stream_dp.core.synthetic.basis import SmallTables
 
@@ -185,9 +184,6 @@ class Calibrated(LinearMechanism):
 
     def opened(self) -> Sequence[Look]:
         return self.openings.opened()
-
-    def proposals(self, release: Release) -> Iterable[tuple[str, ProposedBounds | None]]:
-        return self.openings.grids.proposals(release, self.state.promise.failure)
 
     def was_asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
         if not isinstance(query, LinearQuery):

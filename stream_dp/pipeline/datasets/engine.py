@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from stream_dp.core.mechanism import Release
 from stream_dp.core.queries.conditions import CompiledConditions
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
+from stream_dp.core.residual.base_release.grid_tables import GridTables
 from stream_dp.core.rows.attribute_versions import Schema
+from stream_dp.core.rows.proposed_bounds import ProposedBounds
 from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import Definition
 from stream_dp.pipeline.rows.row_times import Times
@@ -57,6 +62,11 @@ class Engine:
     def shape_at(self, block: int) -> tuple[int, ...]:
         """Returns the cells of each attribute in the rows of a block, 1 for those that they do not have."""
         return self.schema.shape_at(block)
+
+    def proposals(self, release: Release) -> Iterator[tuple[str, ProposedBounds | None]]:
+        """Yields what a release proposes for numbers whose bounds the owner wants to know, by their names."""
+        failure = self.definition.accuracy.failure_probability
+        return GridTables(self.schema).proposals(release, failure)
 
     def change(self, definition: Definition, first: int) -> None:
         """Puts other attributes in force.

@@ -215,7 +215,7 @@ class Phases:
     async def _take(self, opening: Sequence[Look]) -> None:
         """Takes looks of an opening. What they propose leaves with the commit of what they released."""
         for release in await self._looks.take(opening):
-            for attribute, found in self._engine.mechanism.proposals(release):
+            for attribute, found in self._engine.proposals(release):
                 said: dict[str, object] = {"note": TOO_FEW} if found is None else asdict(found)
                 event = Event(
                     dataset=self._draft.dataset,

@@ -54,7 +54,7 @@ class GridTables:
     def proposals(
         self, release: Release, failure: float
     ) -> Iterator[tuple[str, ProposedBounds | None]]:
-        """What a release proposes, by the names of the numbers.
+        """Yields what a release proposes, by the names of the numbers. None where it says too little.
 
         Args:
             release: What was published.
