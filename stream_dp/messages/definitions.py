@@ -126,8 +126,8 @@ class ProposeSpec(Request):
 
     Attributes:
         bins: The most bins to propose.
-        share: The share of the line that this takes of the first phase that has the attribute.
-        unit: The unit in which values are kept for sums once edges are accepted. Default: they are not.
+        share: The share of the line of its first phase that this takes. All together take at most half.
+        unit: The unit in which values are kept for sums once edges are accepted. Default: none are.
     """
 
     bins: Annotated[int, Field(ge=2, le=100)] = 12
@@ -140,9 +140,9 @@ class NumberAttribute(_Attribute):
 
     Attributes:
         name: The name of the column.
-        edges: Where bins meet. A bin includes its lower edge, and the outer bins are open. With ``propose``
-            they are those of a fixed grid, and need not be written.
-        propose: Has the event ``bounds_proposed`` propose edges once the first phase is open.
+        edges: Where bins meet. A bin includes its lower edge, and the outer bins are open. Default: with
+            ``propose`` those of a fixed grid.
+        propose: Has edges proposed once the first phase is open. Default: none are.
         integer: Whether all values are whole: ``<= 19`` is ``< 20``.
         missing: Whether missing values have a cell. Without it they count in the first cell.
         representatives: The value of each bin in sums. Default: the middle, and the edge of an outer bin.
