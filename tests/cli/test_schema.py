@@ -314,14 +314,11 @@ def test_bins_that_are_proposed_are_shown_and_accepted(
     assert "items has 314 bins of a fixed grid at first" in said
     client.define(ORDERS)
     shown = " ".join(run("dataset", "show", "orders").out.split())
-    assert "paid number, its bins still to be proposed < -1099511627776," in shown
-    assert "whole number, its bins still to be proposed" in shown
-    assert len(shown) < 1_500, "a grid is shortened"
+    assert "paid number, its bins still to be proposed 403 of a fixed grid, missing" in shown
+    assert "whole number, its bins still to be proposed 314 of a fixed grid" in shown
     refused = run("schema", "accept", "orders", "--yes")
     assert (refused.code, "no edges are proposed" in refused.err) == (1, True)
-    to_come = (
-        "paid has the bins of a fixed grid; bounds are proposed once phase 1 or a later one is open"
-    )
+    to_come = "paid has the bins of a fixed grid; others are proposed once phase 1 is open"
     assert to_come in run("schema", "show", "orders").out
     split = run("schema", "split", "orders", "paid", "5", "--yes")
     assert "still to be proposed" in split.err

@@ -39,12 +39,15 @@ def version_lines(versions: Sequence[SchemaVersion], n_open: int) -> Iterator[st
         yield from (f"  {line}" for line in differences(before.attributes, after.attributes))
 
 
-def grid_lines(name: str, newest: SchemaVersion, proposed: Mapping[str, Event]) -> Iterator[str]:
+def grid_lines(
+    name: str, newest: SchemaVersion, n_open: int, proposed: Mapping[str, Event]
+) -> Iterator[str]:
     """Yields what is to come of numbers whose bounds are to be proposed.
 
     Args:
         name: The data set.
         newest: The newest version of its attributes.
+        n_open: The number of open phases.
         proposed: The events that propose bounds, by the names of the attributes.
     """
     for one in newest.attributes:
@@ -52,10 +55,8 @@ def grid_lines(name: str, newest: SchemaVersion, proposed: Mapping[str, Event]) 
             continue
         event = proposal_for(one, proposed)
         if event is None:
-            yield (
-                f"{one.name} has the bins of a fixed grid; bounds are proposed once phase "
-                f"{newest.first_phase:,} or a later one is open"
-            )
+            phase = max(newest.first_phase, n_open + 1)
+            yield f"{one.name} has the bins of a fixed grid; others are proposed once phase {phase:,} is open"
         elif event.edges is None:
             yield f"{one.name} has the bins of a fixed grid; {event.note}"
         else:

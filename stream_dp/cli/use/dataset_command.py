@@ -223,11 +223,16 @@ def _type_of(spec: AttributeSpec) -> str:
 
 
 def _cells_of(attribute: Attribute) -> str:
-    """Lists the labels of the cells. Of many periods, or of a fixed grid, lists the first and last ones."""
+    """Lists the labels of the cells. Of many periods of the calendar it lists the first and last ones."""
     from stream_dp.core.rows.universe import Date, is_on_grid
 
-    labels, long = list(attribute.labels), isinstance(attribute, Date) or is_on_grid(attribute)
-    if long and len(labels) > _MOST_PERIODS:
+    if is_on_grid(attribute):
+        return (
+            f"{attribute.size - attribute.missing} of a fixed grid"
+            + ", missing" * attribute.missing
+        )
+    labels = list(attribute.labels)
+    if isinstance(attribute, Date) and len(labels) > _MOST_PERIODS:
         labels[3:-4] = ["..."]
     return ", ".join(labels)
 

@@ -47,7 +47,10 @@ def show_(connection: GivenServers, name: str, as_json: bool) -> None:
         found = [one.model_dump(mode="json", exclude_none=True, by_alias=True) for one in versions]
         click.echo(json.dumps({"dataset": name, "versions": found}, indent=2))
     else:
-        lines = [*version_lines(versions, n_open), *grid_lines(name, versions[-1], proposed)]
+        lines = [
+            *version_lines(versions, n_open),
+            *grid_lines(name, versions[-1], n_open, proposed),
+        ]
         show(*map(escape, lines))
 
 
