@@ -332,10 +332,11 @@ def test_bins_that_are_proposed_are_shown_and_accepted(
     }
     lines = run("schema", "show", "orders").out.splitlines()
     assert re.fullmatch(
-        r"paid has the bins of a fixed grid; proposed are bins from [\d.]+, [\d.]+ on", lines[1]
+        r"paid has the bins of a fixed grid; proposed edges: [\d.]+, [\d.]+", lines[1]
     )
     assert lines[2] == (
-        "  it is between about 1.25 and 6,144; accept with: stream-dp schema accept orders"
+        "  nearly all of it is between about 1.25 and 6,144; "
+        "accept with: stream-dp schema accept orders"
     )
     assert len(lines) == 5
     ended = run("schema", "accept", "orders", "--yes")

@@ -60,9 +60,8 @@ def grid_lines(
         elif event.edges is None:
             yield f"{one.name} has the bins of a fixed grid; {event.note}"
         else:
-            begin = _few(_edges(event.edges))
-            yield f"{one.name} has the bins of a fixed grid; proposed are bins from {begin} on"
-            yield f"  it is {range_words(event)}; accept with: stream-dp schema accept {name}"
+            yield f"{one.name} has the bins of a fixed grid; proposed edges: {_few(_edges(event.edges))}"
+            yield f"  nearly all of it is {range_words(event)}; accept with: stream-dp schema accept {name}"
 
 
 def proposal_for(one: AttributeSpec, proposed: Mapping[str, Event]) -> Event | None:
