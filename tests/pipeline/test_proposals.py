@@ -181,20 +181,33 @@ async def test_bins_that_are_accepted_count_in_old_rows_exactly(world: Any, proc
     assert (report.faults, report.notes) == ([], [])
 
 
-async def test_values_may_be_kept_from_then_on(world: Any, process: Any) -> None:
+KEPT = {"unit": 0.5, "low": 0.5, "high": 1024}
+
+
+@pytest.mark.parametrize("measure", [None, KEPT], ids=["bins", "values"])
+async def test_sums_are_about_phases_with_bounds(world: Any, process: Any, measure: Any) -> None:
+    """Rows on the grid do not say what they count for: its ends are too far apart."""
     world = await opened(process)
     (event,) = world.events("bounds_proposed")
-    kept = {"unit": 0.5, "low": 0.5, "high": 1024}
-    orders.change(world, orders.accepted(event["edges"], measure=kept))
+    kept = {} if measure is None else {"measure": measure}
+    orders.change(world, orders.accepted(event["edges"], **kept))
     await process.run()
     orders.phase(world)
     await process.run()
-    (of_new,) = await asked(
-        process, {"kind": "sum", "attribute": "amount", "window": {"phases": [2, 2]}}
+    amounts = {"kind": "sum", "attribute": "amount"}
+    both, first, second, since = await asked(
+        process,
+        amounts,
+        {**amounts, "window": {"phases": [1, 1]}},
+        {**amounts, "window": {"phases": [2, 2]}},
+        {**amounts, "across": "since"},
     )
-    assert of_new["status"] == "answered", of_new
-    total = sum(min(amount, 1024) * n for _, amount, n in orders.ROWS)
-    assert abs(of_new["total"] - total) <= of_new["total_bar"]
+    assert both["reason"]["code"] == first["reason"]["code"] == "not_recorded"
+    assert second["window"] == since["window"] == [2, 2]
+    assert second["status"] == since["status"] == "answered"
+    if measure is not None:
+        total = sum(min(amount, 1024) * n for _, amount, n in orders.ROWS)
+        assert abs(second["total"] - total) <= second["total_bar"]
 
 
 @pytest.mark.parametrize("waiting", [0, 5])
