@@ -324,7 +324,9 @@ def test_bins_that_are_proposed_are_shown_and_accepted(
     assert "still to be proposed" in split.err
 
     rows = {name: values * 1000 for name, values in PAID.items()}
-    client.send("orders", columns=rows)
+    pd.DataFrame(rows).to_csv(tmp_path / "rows.csv", index=False)
+    ingested = run("ingest", tmp_path / "rows.csv", "--dataset", "orders")
+    assert "edges are proposed: stream-dp schema show orders\n" in ingested.out
     proposed = client.proposed_bounds("orders")
     assert {name: (one.low, one.high) for name, one in proposed.items()} == {
         "paid": (1.25, 6144.0),
