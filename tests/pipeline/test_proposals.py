@@ -210,6 +210,29 @@ async def test_sums_are_about_phases_with_bounds(world: Any, process: Any, measu
         assert abs(second["total"] - total) <= second["total_bar"]
 
 
+BY_AMOUNT: dict[str, Any] = {"group_by": ["amount"], "window": {"last_phases": 1}}
+
+
+@pytest.mark.parametrize(
+    "others", [[], [{"group_by": ["country"]}]], ids=["alone", "next to others"]
+)
+async def test_tiles_of_such_a_number_are_planned_once_it_has_edges(
+    world: Any, process: Any, others: Any
+) -> None:
+    workload = [BY_AMOUNT, {"group_by": ["country", "amount"]}, *others]
+    world = await opened(process, mechanism={"workload": workload})
+    assert tables(world).keys() == {(1,), *((0,) for _ in others)}
+    (event,) = world.events("bounds_proposed")
+    orders.change(world, orders.accepted(event["edges"]))
+    await process.run()
+    orders.phase(world)
+    await process.run()
+    *_, last = entries(world, "charge")
+    assert [2] in [attributes for look in last["looks"] for attributes, *_ in look["tables"]]
+    (reply,) = await asked(process, {"kind": "table", **BY_AMOUNT})
+    assert reply["difficulty"] == "easy"
+
+
 @pytest.mark.parametrize("waiting", [0, 5])
 async def test_edges_of_the_owner_come_first(world: Any, process: Any, waiting: int) -> None:
     """Nothing is measured for a proposal that nobody wants any more."""

@@ -59,8 +59,9 @@ class Openings:
     def _plan(self, demand: Demand | None) -> None:
         state = self._state
         promise, settings = state.promise, state.settings
-        terms, tiles = promise.terms, settings.tiles
-        groups = declared_workload(tiles, promise.axes) if tiles else None
+        terms, shape = promise.terms, promise.planned_shape
+        tiles = [t for t in settings.tiles if all(shape[a] > 1 for a in t.query.attributes)]
+        groups = declared_workload(tiles, promise.axes) if settings.tiles else None
         expected = Expected(groups, settings.queries_per_phase)
         self.plan = base_plan(promise.axes, expected, terms)
         # How many times as precise openings must be that are to answer queries about several phases.
