@@ -20,6 +20,7 @@ _EVENTS: Final = {
     "rows_lost": "goes on without rows that are lost",
     "written_off": "goes on; its rows up to then are written off",
     "analysts_changed": "allows other shares to its analysts",
+    "bounds_proposed": "proposes no bins",
 }
 
 
@@ -38,6 +39,8 @@ def event_line(event: Event) -> str:
         )
     elif event.event == "values_found":
         words = f"phase {event.phase:,} has found values, {event.values:,} in number"
+    elif event.event == "bounds_proposed" and event.edges is not None:
+        words = f"proposes {len(event.edges) + 1} bins for {event.attribute}, {range_words(event)}"
     elif event.event == "batch_accepted":
         words = f"{event.rows:,} rows taken in (batch {event.batch}), {event.waiting:,} wait"
     elif event.event == "alert":
@@ -50,6 +53,11 @@ def event_line(event: Event) -> str:
     elif event.note is not None:
         words += f"; {event.note}"
     return f"{words}: {event.reason.message}" if event.reason is not None else words
+
+
+def range_words(event: Event) -> str:
+    """Says between what bounds a number lies, by an event that proposes them."""
+    return f"between about {event.low:,.6g} and {event.high:,.6g}"
 
 
 def rejection_line(rejected: Rejected) -> str:

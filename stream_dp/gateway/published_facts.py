@@ -135,6 +135,8 @@ def _columns(definition: Definition) -> Iterator[TableColumn]:
         if attribute.type == "number":
             kind = "int8" if attribute.integer else "float8"
             said = f"Bins begin at: {_shortened(attribute.edges)}"
+            if attribute.propose is not None:
+                said = f"{len(attribute.edges) + 1} bins of a fixed grid"
         elif attribute.type == "boolean":
             kind = "bool"
         elif attribute.type == "date":

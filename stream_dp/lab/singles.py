@@ -79,7 +79,7 @@ def _asked(need: Need, data: Blocks) -> Iterator[_Asked]:
     numbers = [
         index
         for index, attribute in enumerate(universe.attributes)
-        if isinstance(attribute, Number) and any(attribute.values)
+        if isinstance(attribute, Number) and attribute.wanted is None and any(attribute.values)
     ]
     for index in numbers[:_MOST_AVERAGES]:
         total, _, predicate = compile_total(universe, universe.names[index], None, ())
@@ -100,4 +100,5 @@ def _taken(need: Need, query: LinearQuery, data: Blocks) -> float | None:
     driven.open_phase(need.n_rows, data)
     if promised(driven.ask(query, data)) is None:
         return None
-    return (mechanism.lines.worst(_WINDOW).rho - mechanism.state.look_at_rows) / UNITS
+    opening = mechanism.opening_units(need.counted)
+    return (mechanism.lines.worst(_WINDOW).rho - opening) / UNITS

@@ -33,6 +33,7 @@ from stream_dp.messages.message_base import (
 )
 from stream_dp.messages.tile_fields import Workload
 from stream_dp.messages.time_fields import PhaseSpec
+from stream_dp.number_grid import grid_edges
 
 MAX_MEASURED_PHASE = 2**40
 """The most rows of a phase of which values are kept: their sums stay within 64 bits."""
@@ -160,12 +161,32 @@ class MeasureSpec(Request):
     high: Finite
 
 
+_MOST_PROPOSING: Final = Fraction(1, 2)
+"""The largest share of a line that all proposals take together."""
+
+
+class ProposeSpec(Request):
+    """How bounds are found for a number of which the owner does not know the range.
+
+    Attributes:
+        bins: The most bins to propose.
+        share: The share of the line of its first phase that this takes. All together take at most half.
+        unit: The unit in which values are kept for sums once edges are accepted. Default: none are.
+    """
+
+    bins: Annotated[int, Field(ge=2, le=100)] = 12
+    share: Annotated[float, Field(ge=0.001, le=0.5)] = 0.05
+    unit: Annotated[Finite, Field(gt=0)] | None = None
+
+
 class NumberAttribute(_Attribute):
     """A number in declared, left-closed bins. The outer bins are open.
 
     Attributes:
         name: The name of the column.
-        edges: Where bins meet. A bin includes its lower edge, and the outer bins are open.
+        edges: Where bins meet. A bin includes its lower edge, and the outer bins are open. Default: with
+            ``propose`` those of a fixed grid.
+        propose: Has edges proposed once the first phase is open. Default: none are.
         integer: Whether all values are whole: ``<= 19`` is ``< 20``.
         missing: Whether missing values have a cell. Without it they count in the first cell.
         representatives: The value of each bin in sums. Default: the middle, and the edge of an outer bin.
@@ -177,12 +198,40 @@ class NumberAttribute(_Attribute):
     """
 
     type: Literal["number"]
-    edges: Annotated[tuple[Finite, ...], BeforeValidator(tupled), Field(min_length=1)]
+    edges: Annotated[
+        tuple[Finite, ...], BeforeValidator(tupled), Field(min_length=1, validate_default=True)
+    ] = ()
+    propose: ProposeSpec | None = None
     integer: bool = False
     missing: bool = False
     representatives: Annotated[tuple[Finite, ...], BeforeValidator(tupled)] | None = None
     measure: MeasureSpec | None = None
     na: MissingTexts | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_the_grid(cls, fields: Any) -> Any:
+        """Writes the edges of the grid down where edges are to be proposed."""
+        if not isinstance(fields, dict) or fields.get("propose") is None or "edges" in fields:
+            return fields
+        return {**fields, "edges": grid_edges(whole=fields.get("integer") is True)}
+
+    @model_validator(mode="after")
+    def _proposes_alone(self) -> NumberAttribute:
+        if self.propose is None:
+            return self
+        if self.edges != grid_edges(whole=self.integer):
+            raise ValueError("there are edges, and propose looks for some: remove one of the two")
+        if self.representatives is not None or self.measure is not None:
+            raise ValueError(
+                "propose looks for bounds, so none are known yet: remove representatives and measure"
+            )
+        unit = self.propose.unit
+        if self.integer and unit is not None and not unit.is_integer():
+            raise ValueError(
+                "propose.unit is fractional, and values are whole: use a whole unit, or leave out integer"
+            )
+        return self
 
 
 class BooleanAttribute(_Attribute):
@@ -802,6 +851,34 @@ class Definition(Request):
             raise ValueError(
                 "find.windows: rows are erased before the last window ends: use shorter windows, or larger "
                 "retention.phases"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _bounds_are_proposed(self) -> Definition:
+        shares = {
+            f"attributes.{index}.propose": _as_written(attribute.propose.share)
+            for index, attribute in enumerate(self.attributes)
+            if attribute.type == "number" and attribute.propose is not None
+        }
+        if not shares:
+            return self
+        field, mechanism = next(iter(shares)), self.mechanism
+        if not isinstance(mechanism, CalibratedSpec) or self.synthetic_rows:
+            raise ValueError(
+                f"{field}: proposed edges are accepted by a change of attributes, which this profile, or "
+                "synthetic rows, do not allow: write edges"
+            )
+        if self.kinds != KindsSpec():
+            raise ValueError(
+                f"{field}: proposed edges are accepted by a change of attributes, which other kinds do not "
+                "allow: remove kinds, or write edges"
+            )
+        together = sum(shares.values())
+        if together > _MOST_PROPOSING or together + _as_written(mechanism.base_share or 0.0) > 1:
+            raise ValueError(
+                f"{field}.share: all such shares are more than half a line, or more than a line with "
+                "mechanism.base_share: use smaller ones"
             )
         return self
 

@@ -35,6 +35,10 @@ class Event(Reply):
         next_sequence: The number of the producer's next batch.
         schema_version: The version of the schema that counts from ``phase`` on.
         values: How many values were found. The catalog has them.
+        attribute: The number for which bounds are proposed.
+        low: About its least value. Absent where nothing can be proposed.
+        high: About its largest value.
+        edges: Where bins meet that have about the same number of rows.
     """
 
     version: Literal[1] = 1
@@ -55,6 +59,7 @@ class Event(Reply):
         "analysts_changed",
         "schema_changed",
         "values_found",
+        "bounds_proposed",
         "alert",
     ]
     batch_id: str | None = None
@@ -77,6 +82,10 @@ class Event(Reply):
     next_sequence: int | None = None
     schema_version: int | None = None
     values: int | None = None
+    attribute: str | None = None
+    low: float | None = None
+    high: float | None = None
+    edges: tuple[float, ...] | None = None
 
     @property
     def batch(self) -> str | None:

@@ -10,6 +10,7 @@ from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.rows.attribute_versions import Declared, Schema
 from stream_dp.core.rows.measured_values import Measure
+from stream_dp.core.rows.proposed_bounds import WantedBounds
 from stream_dp.core.rows.universe import Attribute, Boolean, Category, Date, Number, Universe
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import AttributeSpec, CalibratedSpec, Definition
@@ -127,13 +128,14 @@ def _attribute(index: int, spec: AttributeSpec) -> Attribute:
                 **absent,
             )
         if spec.type == "number":
-            said = spec.measure
+            said, wanted = spec.measure, spec.propose
             return Number(
                 name,
                 spec.edges,
                 integer=spec.integer,
                 representatives=spec.representatives,
                 measure=None if said is None else Measure(said.unit, said.low, said.high),
+                wanted=None if wanted is None else WantedBounds(wanted.bins, wanted.share),
                 **absent,
             )
         if spec.type == "date":

@@ -178,10 +178,11 @@ def _certified(counts: Calibrated, names: Sequence[str], n_rows: int) -> tuple[s
         return ()
     found: dict[int, list[str]] = defaultdict(list)
     shape, axes = counts.state.shape, counts.state.promise.axes
+    some = [a for a, n in enumerate(axes.shape) if n > 1]
     for kind in ("tables of", "conditions on"):
-        for order in range(1, min(len(shape), 3 if len(shape) <= _NARROW else 2) + 1):
+        for order in range(1, min(len(some), 3 if len(some) <= _NARROW else 2) + 1):
             phases = {}
-            for attributes in combinations(range(len(shape)), order):
+            for attributes in combinations(some, order):
                 sizes = [shape[a] for a in attributes]
                 cells = [1 if kind == "tables of" else max(1, n // 2) for n in sizes]
                 norms = conjunction_norms(axes, attributes, cells)

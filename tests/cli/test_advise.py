@@ -219,6 +219,19 @@ def test_where_values_are_kept_an_average_is_of_their_range(
     advise("--queries", 5, "--workload", "thresholds", "--attribute", "age", attributes=kept)
 
 
+def test_a_number_on_a_grid_has_no_average_and_its_table_is_no_part_of_other_prices(
+    advise: Run,
+) -> None:
+    attributes = [
+        {"name": "city", "type": "category", "values": ["Bonn", "Graz"]},
+        {"name": "amount", "type": "number", "propose": {"share": 0.2}},
+    ]
+    said = advise(*SMALL, attributes=attributes).out
+    assert "average of amount" not in said
+    (count,) = re.findall(r"^a count of rows, .* ([\d.]+)%$", said, re.MULTILINE)
+    assert float(count) < 10
+
+
 def test_the_page_quotes_prices_that_still_hold() -> None:
     page = (ROOT / "docs/mechanisms.md").read_text()
     definition = Definition.read(json.loads((ROOT / "examples/definition.json").read_text()))

@@ -361,6 +361,7 @@ def test_without_a_file_the_owner_says_names_types_values_and_edges(
                 "a, b",
                 "65, 18",
                 "y",
+                *("cost", "number", "?", "n"),
                 "seen",
                 "date",
                 "month",
@@ -377,6 +378,7 @@ def test_without_a_file_the_owner_says_names_types_values_and_edges(
         {"name": "ward", "type": "category", "values": ["ICU", "Surgery"], "missing": True},
         {"name": "code", "type": "category", "values": "@codes.txt", "missing": True},
         {"name": "age", "type": "number", "edges": [18, 65], "integer": True, "missing": True},
+        {"name": "cost", "type": "number", "propose": {}, "integer": False, "missing": True},
         {"name": "seen", "type": "date", "by": "month", "from": "2026-01-01", "missing": True},
         {"name": "urgent", "type": "boolean", "missing": True},
     ]

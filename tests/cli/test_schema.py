@@ -11,7 +11,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from stream_dp.cli.checks.schema_edits import kept_between
 from stream_dp.cli.server_options import GivenServers
+from stream_dp.core.rows.measured_values import Measure
+from stream_dp.messages import NumberAttribute
 from tests.client.world_client import SessionClient, WorldSession
 
 Run = Callable[..., Any]
@@ -282,6 +285,101 @@ def test_versions_are_shown_with_what_they_changed(client: LastingClient, run: R
     assert "version 4 of the attributes, from phase 3 on" in said
     shown = run("dataset", "show", "visits").out
     assert "these are version 4 of its attributes, which counts from phase 3 on" in shown
+
+
+ORDERS: dict[str, Any] = {
+    "dataset": "orders",
+    "attributes": [
+        {"name": "paid", "type": "number", "propose": {"bins": 3, "unit": 0.01}, "missing": True},
+        {"name": "items", "type": "number", "propose": {"bins": 3}, "integer": True},
+        {"name": "member", "type": "boolean"},
+    ],
+    "privacy": {"epsilon": 10.0, "delta": 1e-6},
+    "phase": {"min_rows": 3000},
+}
+PAID: dict[str, list[object]] = {
+    "paid": [2.5, 20.0, 3000.0],
+    "items": [1, 2, 7],
+    "member": [True, False, True],
+}
+
+
+def test_bins_that_are_proposed_are_shown_and_accepted(
+    client: LastingClient, run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "orders.json"
+    file.write_text(json.dumps(ORDERS))
+    said = run("dataset", "check", file).out
+    assert "paid has 403 bins of a fixed grid at first; the first phase takes 5.00%" in said
+    assert "items has 314 bins of a fixed grid at first" in said
+    client.define(ORDERS)
+    shown = " ".join(run("dataset", "show", "orders").out.split())
+    assert "paid number, its bins still to be proposed 403 of a fixed grid, missing" in shown
+    assert "whole number, its bins still to be proposed 314 of a fixed grid" in shown
+    refused = run("schema", "accept", "orders", "--yes")
+    assert (refused.code, "no edges are proposed" in refused.err) == (1, True)
+    to_come = "paid has the bins of a fixed grid; others are proposed once phase 1 is open"
+    assert to_come in run("schema", "show", "orders").out
+    split = run("schema", "split", "orders", "paid", "5", "--yes")
+    assert "still to be proposed" in split.err
+
+    rows = {name: values * 1000 for name, values in PAID.items()}
+    pd.DataFrame(rows).to_csv(tmp_path / "rows.csv", index=False)
+    ingested = run("ingest", tmp_path / "rows.csv", "--dataset", "orders")
+    assert "edges are proposed: stream-dp schema show orders\n" in ingested.out
+    proposed = client.proposed_bounds("orders")
+    assert {name: (one.low, one.high) for name, one in proposed.items()} == {
+        "paid": (1.25, 6144.0),
+        "items": (0.0, 16.0),
+    }
+    lines = run("schema", "show", "orders").out.splitlines()
+    assert re.fullmatch(
+        r"paid has the bins of a fixed grid; proposed edges: [\d.]+, [\d.]+", lines[1]
+    )
+    assert lines[2] == (
+        "  nearly all of it is between about 1.25 and 6,144; "
+        "accept with: stream-dp schema accept orders"
+    )
+    assert len(lines) == 5
+    ended = run("schema", "accept", "orders", "--yes")
+    assert ended.code == 0, ended.err
+    assert re.search(
+        r"paid: bins begin at [\d.]+, [\d.]+, in place of those of the fixed grid", ended.out
+    )
+    assert "paid: values are kept for sums from 1.25 to 6144, in units of 0.01" in ended.out
+    assert "orders: version 2 counts from phase 2 on; nothing was spent" in ended.out
+    paid, items = (
+        one for one in client.definition("orders").attributes if isinstance(one, NumberAttribute)
+    )
+    assert paid.measure is not None
+    assert (paid.edges, items.edges) == (proposed["paid"].edges, proposed["items"].edges)
+    assert (paid.propose, items.propose, items.measure) == (None, None, None)
+    assert (paid.measure.unit, paid.measure.low, paid.measure.high) == (0.01, 1.25, 6144.0)
+    assert "no edges are proposed" in run("schema", "accept", "orders", "--yes").err
+
+    client.send("orders", columns=rows)
+    below = run("ask", "orders", f"paid < {paid.edges[0]:g}").out
+    assert re.search(r": (1,[89]\d\d|2,[01]\d\d) ± \d+ of 6,000 rows\n", below), (
+        "both phases say so exactly"
+    )
+    assert "unrecorded" not in below
+    assert len(run("schema", "show", "orders").out.splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "unit", "kept"),
+    [
+        (1.25, 6144, 0.01, {"unit": 0.01, "low": 1.25, "high": 6144.0}),
+        (0.0009765625, 0.125, 0.01, {"unit": 0.01, "low": 0.0, "high": 0.13}),
+        (-1.3, 2.0, 0.25, {"unit": 0.25, "low": -1.5, "high": 2.0}),
+        (0.5, 2.0**30, 0.01, {"unit": 10_000.0, "low": 0.0, "high": 1_073_750_000.0}),
+    ],
+)
+def test_values_are_kept_in_whole_units_that_fit(
+    low: float, high: float, unit: float, kept: dict[str, float]
+) -> None:
+    assert kept_between(low, high, unit) == kept
+    Measure(**kept)
 
 
 def test_answers_over_several_versions_say_what_older_rows_do_not_tell(

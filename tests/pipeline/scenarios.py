@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from stream_dp.pipeline.intake.records import Record
-from tests.pipeline import people
+from tests.pipeline import orders, people
 from tests.pipeline.world import World
 
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -813,6 +813,26 @@ def _schema_asks(prefix: str) -> Callable[[World], object]:
 def _schema_waits(world: World) -> None:
     """Rows come before a change, which is for the phase after theirs then."""
     world.batch("people", "waits", cells=[{"country": "IT", "age": 33, "spent": 7, "count": 900}])
+
+
+def _orders_ask(name: str) -> Callable[[World], object]:
+    def ask(world: World) -> None:
+        world.ask("orders", f"{name}-many", {"attribute": "amount", "ge": 8})
+        world.ask("orders", f"{name}-table", kind="table", group_by=["country"])
+
+    return ask
+
+
+PROPOSED = (
+    orders.define,
+    lambda w: orders.phase(w, orders.ROWS[:2]),
+    lambda w: orders.phase(w, orders.ROWS[2:]),
+    _orders_ask("one"),
+    lambda w: orders.change(w, orders.accepted([4, 8, 64])),
+    orders.phase,
+    _orders_ask("two"),
+)
+"""A number whose bounds are proposed, and edges that the owner accepts."""
 
 
 SCHEMAS = (

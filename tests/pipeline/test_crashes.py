@@ -24,6 +24,7 @@ from tests.pipeline.scenarios import (
     LIVES_SHARED,
     PERSONS,
     PERSONS_BY_DAY,
+    PROPOSED,
     ROTATED,
     ROUNDS,
     RUNS,
@@ -79,6 +80,7 @@ SWEEPS = {
     "ranges of a source": Sweep(SOURCED, 4),
     "attributes change": Sweep(SCHEMAS, 4),
     "values are found": Sweep(FINDING, 4),
+    "bounds are proposed": Sweep(PROPOSED, 4),
 }
 PARTS = [
     pytest.param(name, part, id=f"{name}, part {part + 1} of {sweep.parts}")

@@ -125,6 +125,35 @@ VALUES: list[Case] = [
         "phase.min_rows is above",
     ),
 ]
+PROPOSE = {"name": "fare", "type": "number", "propose": {}}
+PROPOSALS: list[Case] = [
+    *(
+        ({"attributes": [{**PROPOSE, **changes}]}, words)
+        for changes, words in (
+            ({"edges": [1, 2]}, "remove one of the two"),
+            ({"propose": {"bins": 1}}, "attributes.0.propose.bins"),
+            ({"propose": {"share": 0.6}}, "attributes.0.propose.share"),
+            ({"propose": {"unit": 0}}, "attributes.0.propose.unit"),
+            ({"propose": {"unit": 0.5}, "integer": True}, "propose.unit is fractional"),
+            ({"measure": MEASURE}, "none are known yet"),
+            ({"representatives": [0.0] * 403}, "none are known yet"),
+            ({"propose": None}, "attributes.0.edges"),
+        )
+    ),
+    *(
+        ({"attributes": [PROPOSE], **more}, words)
+        for more, words in (
+            ({"mechanism": LOOK_ONCE["counts"]}, "this profile"),
+            ({"synthetic_rows": 100}, "synthetic rows"),
+            ({"kinds": {"median": {"share": 0.1}}}, "other kinds do not"),
+            ({"mechanism": {"base_share": 0.96}}, "more than a line"),
+        )
+    ),
+    (
+        {"attributes": [{**PROPOSE, "name": n, "propose": {"share": 0.3}} for n in "ab"]},
+        "more than half a line",
+    ),
+]
 DATES: list[Case] = [
     ({"attributes": [{**MONTH, **changes}]}, field)
     for changes, field in (
@@ -184,7 +213,7 @@ async def test_a_definition_that_cannot_hold_is_rejected_by_its_field_and_leaves
 ) -> None:
     told = [
         (world.define(**{"dataset": "flights", **changes}), words, changes)
-        for cases in (PLAIN, RETENTION, LIMITS, VALUES, DATES, THESIS, RULES, OPENINGS)
+        for cases in (PLAIN, RETENTION, LIMITS, VALUES, PROPOSALS, DATES, THESIS, RULES, OPENINGS)
         for changes, words in cases
     ]
     await process.run()

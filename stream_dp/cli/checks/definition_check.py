@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from stream_dp.cli.terminal import many, warn
@@ -49,7 +49,7 @@ def checked(definition: Definition) -> str:
     if opening is None:
         return said
     _warn_of_opening(definition, opening)
-    return f"{said}\n{free_words(opening)}"
+    return "\n".join([said, free_words(opening), *grid_words(definition)])
 
 
 # ---------------------------------------------------------------- in words
@@ -88,6 +88,16 @@ def free_words(opening: Opening) -> str:
         return "nothing is measured in advance; each new query pays for itself"
     free = "; ".join(opening.certifies) or "some queries about many phases"
     return f"free from then on: {free}"
+
+
+def grid_words(definition: Definition) -> Iterator[str]:
+    """Yields what opening the first phase takes to propose bins for numbers."""
+    for one in definition.attributes:
+        if one.type == "number" and one.propose is not None:
+            yield (
+                f"{one.name} has {len(one.edges) + 1} bins of a fixed grid at first; the first phase takes "
+                f"{share(one.propose.share)} of its budget to propose others"
+            )
 
 
 def kept_words(definition: Definition) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, TypeAlias, TypeVar
 
+from stream_dp.cli.text.schema_changes import proposal_for
+from stream_dp.core.rows.measured_values import MAX_UNITS
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
     AttributeSpec,
@@ -12,6 +16,7 @@ from stream_dp.messages import (
     ChangeSchema,
     DateAttribute,
     Definition,
+    Event,
     NumberAttribute,
 )
 from stream_dp.pipeline.datasets.engine import Engine
@@ -118,6 +123,9 @@ def with_edges(added: Sequence[float]) -> Callable[[NumberAttribute], Fields]:
         if one.representatives is not None:
             fix = "write the edges and the representatives into a file, and use apply"
             raise InvalidInput(one.name, "it has representatives, one for each bin", fix)
+        if one.propose is not None:
+            fix = "use accept, or write edges of your own into a file, and use apply"
+            raise InvalidInput(one.name, "its edges are still to be proposed", fix)
         return {"edges": sorted({*one.edges, *added})}
 
     return edit
@@ -178,6 +186,47 @@ def kept_within(low: float | None, high: float | None) -> Callable[[NumberAttrib
         return {"measure": {**one.measure.model_dump(), **said}}
 
     return edit
+
+
+def with_proposed(definition: Definition, proposed: Mapping[str, Event]) -> list[Fields]:
+    """Returns the attributes of a data set with the edges that were proposed for them.
+
+    Where the definition names a unit, the values are kept too, in a coarser unit if that one is too fine.
+
+    Args:
+        definition: The definition.
+        proposed: The events that propose bounds, by the names of the attributes.
+
+    Raises:
+        InvalidInput: Nothing is proposed for any of them.
+    """
+    found, accepted = fields_of(definition.attributes), False
+    for one, fields in zip(definition.attributes, found, strict=True):
+        event = proposal_for(one, proposed)
+        if event is None or event.edges is None:
+            continue
+        accepted = True
+        asked = fields.pop("propose")
+        fields["edges"] = list(event.edges)
+        if "unit" in asked and event.low is not None and event.high is not None:
+            fields["measure"] = kept_between(event.low, event.high, asked["unit"])
+    if not accepted:
+        fix = (
+            "`stream-dp schema show` says what is to come; `stream-dp schema apply` takes your own"
+        )
+        raise InvalidInput(definition.dataset, "no edges are proposed", fix)
+    return found
+
+
+def kept_between(low: float, high: float, unit: float) -> Fields:
+    """Returns how values between two bounds are kept: in a unit, or ten, a hundred, ... of it."""
+    exact = Fraction(str(unit))
+    while True:
+        first, last = math.floor(Fraction(low) / exact), math.ceil(Fraction(high) / exact)
+        if last - first <= MAX_UNITS:
+            break
+        exact *= 10
+    return {"unit": float(exact), "low": float(first * exact), "high": float(last * exact)}
 
 
 def dated_within(first: str | None, until: str | None) -> Callable[[DateAttribute], Fields]:

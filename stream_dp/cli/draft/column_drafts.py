@@ -94,6 +94,9 @@ class ColumnDraft:
                     return said
                 low, high = (number_text(float(kept[end])) for end in ("low", "high"))
                 return f"{said}; sums of {low} to {high}"
+            case {"type": "number", **more}:
+                kind = "whole number" if more.get("integer") else "number"
+                return f"{kind}, edges to be proposed"
             case {"type": "date", "by": by, **more} if "from" in more:
                 until = f" until {more['until']}" if "until" in more else ""
                 return f"date by {by}, from {more['from']}{until}"

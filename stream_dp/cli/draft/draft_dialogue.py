@@ -99,8 +99,10 @@ def _asked(name: str, seems: str, folder: Path, zone: str | None) -> ColumnDraft
         question = f"Values of {name}, with commas between them, or @FILE with one a line"
         more["values"] = _ask(question, value_proc=lambda text: _values(text, folder))
     elif kind == "number":
-        more["edges"] = _ask(f"Where bins of {name} meet, such as 18, 30, 65", value_proc=_edges)
-        if all(isinstance(edge, int) for edge in more["edges"]):
+        question = f"Where bins of {name} meet, such as 18, 30, 65, or ? to have them proposed"
+        edges = _ask(question, value_proc=_edges)
+        more |= {"edges": edges} if edges else {"propose": {}}
+        if all(isinstance(edge, int) for edge in edges):
             more["integer"] = click.confirm("Are all of its numbers whole?", default=True, err=True)
     elif kind == "date":
         more["by"] = by = _ask("Known by", "month", type=click.Choice(_PERIODS))
@@ -138,6 +140,8 @@ def _values(text: str, folder: Path) -> str | list[str]:
 
 
 def _edges(text: str) -> list[float]:
+    if text.strip() == "?":
+        return []
     try:
         numbers = {float(part) for part in text.split(",") if part.strip()}
     except ValueError:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
+from stream_dp.display.event_words import range_words
 from stream_dp.messages import (
     AttributeSpec,
     BooleanAttribute,
     CategoryAttribute,
     DateAttribute,
+    Event,
     NumberAttribute,
     SchemaVersion,
 )
@@ -35,6 +37,43 @@ def version_lines(versions: Sequence[SchemaVersion], n_open: int) -> Iterator[st
         later = "" if after.first_phase <= n_open else ", which is not open yet"
         yield f"version {after.schema_version}, from phase {after.first_phase:,} on{later}"
         yield from (f"  {line}" for line in differences(before.attributes, after.attributes))
+
+
+def grid_lines(
+    name: str, newest: SchemaVersion, n_open: int, proposed: Mapping[str, Event]
+) -> Iterator[str]:
+    """Yields what is to come of numbers whose bounds are to be proposed.
+
+    Args:
+        name: The data set.
+        newest: The newest version of its attributes.
+        n_open: The number of open phases.
+        proposed: The events that propose bounds, by the names of the attributes.
+    """
+    for one in newest.attributes:
+        if not isinstance(one, NumberAttribute) or one.propose is None:
+            continue
+        event = proposal_for(one, proposed)
+        if event is None:
+            phase = max(newest.first_phase, n_open + 1)
+            yield f"{one.name} has the bins of a fixed grid; others are proposed once phase {phase:,} is open"
+        elif event.edges is None:
+            yield f"{one.name} has the bins of a fixed grid; {event.note}"
+        else:
+            yield f"{one.name} has the bins of a fixed grid; proposed edges: {_few(_edges(event.edges))}"
+            yield f"  nearly all of it is {range_words(event)}; accept with: stream-dp schema accept {name}"
+
+
+def proposal_for(one: AttributeSpec, proposed: Mapping[str, Event]) -> Event | None:
+    """Returns the event about an attribute whose bounds are to be proposed; None for no such event.
+
+    Args:
+        one: The attribute.
+        proposed: The events, by the names that the attributes had.
+    """
+    if not isinstance(one, NumberAttribute) or one.propose is None:
+        return None
+    return next((proposed[name] for name in one.names if name in proposed), None)
 
 
 def differences(before: Attributes, after: Attributes) -> Iterator[str]:
@@ -96,8 +135,11 @@ def _of_values(was: CategoryAttribute, now: CategoryAttribute) -> Iterator[str]:
 
 
 def _of_bins(was: NumberAttribute, now: NumberAttribute) -> Iterator[str]:
-    added = [f"{edge:.15g}" for edge in now.edges if edge not in was.edges]
-    gone = [f"{edge:.15g}" for edge in was.edges if edge not in now.edges]
+    added = _edges(edge for edge in now.edges if edge not in was.edges)
+    gone = _edges(edge for edge in was.edges if edge not in now.edges)
+    if was.propose is not None and now.propose is None:
+        gone = []
+        yield f"bins begin at {_few(_edges(now.edges))}, in place of those of the fixed grid"
     if added:
         yield f"bins also begin at {_few(added)}; earlier rows stay in the wider bins that they were in"
     if gone:
@@ -105,6 +147,9 @@ def _of_bins(was: NumberAttribute, now: NumberAttribute) -> Iterator[str]:
     if was.measure != now.measure and was.measure is not None and now.measure is not None:
         (old, new) = (f"{one.low:g} to {one.high:g}" for one in (was.measure, now.measure))
         yield f"values are kept from {new}; earlier rows were kept from {old}"
+    elif was.propose is not None and now.measure is not None:
+        low, high = now.measure.low, now.measure.high
+        yield f"values are kept for sums from {low:g} to {high:g}, in units of {now.measure.unit:g}"
     elif was.measure != now.measure:
         yield "whether its values are kept changes"
     if was.representatives != now.representatives:
@@ -117,6 +162,10 @@ def _of_periods(was: DateAttribute, now: DateAttribute) -> Iterator[str]:
             f"periods go from {now.first} to {now.until or 'two years later'}; earlier rows outside of "
             f"{was.first} to {was.until or 'two years later'} stay together"
         )
+
+
+def _edges(edges: Iterable[float]) -> list[str]:
+    return [f"{edge:.15g}" for edge in edges]
 
 
 def _few(names: Sequence[str]) -> str:

@@ -210,6 +210,8 @@ def _type_of(spec: AttributeSpec) -> str:
     match spec.type:
         case "number":
             kind, kept = "whole number" if spec.integer else "number", spec.measure
+            if spec.propose is not None:
+                return f"{kind}, its bins still to be proposed"
             if kept is None:
                 return kind
             return f"{kind}, its values kept from {kept.low:g} to {kept.high:g}"
@@ -222,8 +224,13 @@ def _type_of(spec: AttributeSpec) -> str:
 
 def _cells_of(attribute: Attribute) -> str:
     """Lists the labels of the cells. Of many periods of the calendar it lists the first and last ones."""
-    from stream_dp.core.rows.universe import Date
+    from stream_dp.core.rows.universe import Date, is_on_grid
 
+    if is_on_grid(attribute):
+        return (
+            f"{attribute.size - attribute.missing} of a fixed grid"
+            + ", missing" * attribute.missing
+        )
     labels = list(attribute.labels)
     if isinstance(attribute, Date) and len(labels) > _MOST_PERIODS:
         labels[3:-4] = ["..."]

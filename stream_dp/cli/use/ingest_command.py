@@ -379,6 +379,8 @@ def _report(
         if event.phase:
             name = shlex.quote(definition.attributes[0].name)
             click.echo(f"ask with: stream-dp ask {definition.dataset} --group-by {name}")
+            if any(one.type == "number" and one.propose for one in definition.attributes):
+                click.echo(f"edges are proposed: stream-dp schema show {definition.dataset}")
     if source.periods:
         click.echo(f"they are about {many(len(source.periods), 'period')}")
 

@@ -15,7 +15,7 @@ from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.shared_options import FILE, json_option, yes_option
 from stream_dp.cli.terminal import confirm, show
 from stream_dp.cli.text.reply_text import busy
-from stream_dp.cli.text.schema_changes import differences, version_lines
+from stream_dp.cli.text.schema_changes import differences, grid_lines, version_lines
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import CategoryAttribute, DateAttribute, Definition, NumberAttribute
@@ -41,12 +41,17 @@ def show_(connection: GivenServers, name: str, as_json: bool) -> None:
     """Show the versions of the attributes of NAME: since when each counts, and what it changes."""
     with connection.client() as client:
         versions = client.definition(name).schema_versions
+        proposed = client.proposed_bounds(name)
         n_open = len(Odometer.read(client.ledger(name)).blocks)
     if as_json:
         found = [one.model_dump(mode="json", exclude_none=True, by_alias=True) for one in versions]
         click.echo(json.dumps({"dataset": name, "versions": found}, indent=2))
     else:
-        show(*map(escape, version_lines(versions, n_open)))
+        lines = [
+            *version_lines(versions, n_open),
+            *grid_lines(name, versions[-1], n_open, proposed),
+        ]
+        show(*map(escape, lines))
 
 
 @command.command("add-value")
@@ -209,6 +214,19 @@ def deprecate(connection: GivenServers, name: str, attribute: str, yes: bool) ->
         lambda known: edited(known, attribute, object, lambda _: {"deprecated": True}),
         yes=yes,
     )
+
+
+@command.command("accept")
+@connected()
+@click.argument("name")
+@yes_option
+def accept(connection: GivenServers, name: str, yes: bool) -> None:
+    """Accept the bins that were proposed for numbers of NAME. Earlier rows count in them exactly."""
+    from stream_dp.cli.checks.schema_edits import with_proposed
+
+    with connection.client() as client:
+        proposed = client.proposed_bounds(name)
+    _change(connection, name, lambda known: with_proposed(known, proposed), yes=yes)
 
 
 @command.command("apply")

@@ -170,6 +170,7 @@ def compile_total(
             f"{attribute.name} has no numbers to add up",
             "name an attribute of type number whose representatives are not all 0",
         )
+    _check_bounded("attribute", attribute)
     if name in group_by:
         raise InvalidQuery("group_by", f"{attribute.name} is added up", "group by other attributes")
     every = predicate = compile_where(universe, where)
@@ -204,12 +205,23 @@ def compile_product(
         attribute = universe.attributes[index]
         if not isinstance(attribute, Number):
             raise InvalidQuery(field, f"{name} has no numbers", "name an attribute of type number")
+        _check_bounded(field, attribute)
         middles = attribute.values if attribute.measure is None else attribute.values_within_ends
         values[index] = middles
         where = _where_present(attribute, where)
     first, second = sorted(values)
     product = Product((first, second), (values[first], values[second]), error)
     return product, compile_where(universe, where)
+
+
+def _check_bounded(field: str, attribute: Number) -> None:
+    """Raises InvalidQuery if a number has the bins of a fixed grid, whose ends are too far apart."""
+    if attribute.wanted is not None:
+        raise InvalidQuery(
+            field,
+            f"the bounds of {attribute.name} are not known yet, so its numbers cannot be added up",
+            "ask for counts or quantiles until edges are accepted with `stream-dp schema accept`",
+        )
 
 
 def _up_to(attribute: Number, total: Total, up_to: float) -> Total:

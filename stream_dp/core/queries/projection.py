@@ -185,6 +185,8 @@ class Projection:
         if total.attribute not in self.schema.at(asked.window.start).indices:
             return False
         number, limit = self._number(total.attribute), total.limit
+        if number.wanted is not None:
+            return False  # its cells reach as far as the grid
         if limit is None or total.kept is None:
             return limit is None or limit in number.edges
         most = round(limit / total.kept.unit)

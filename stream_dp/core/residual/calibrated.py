@@ -63,7 +63,7 @@ from stream_dp.core.residual.ways.quantiles import QuantilesOfBins
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import Way
-from stream_dp.core.rows.attribute_versions import Schema
+from stream_dp.core.rows.attribute_versions import Declared, Schema
 from stream_dp.core.rows.universe import Universe
 from stream_dp.core.synthetic.basis import SmallTables
 
@@ -126,13 +126,13 @@ class Calibrated(LinearMechanism):
         settings: CalibratedSettings = _PLAIN,
     ) -> None:
         budget = Budget.of(privacy, approximate=settings.approximate)
-        promise = Promise(universe.shape, budget, accuracy)
+        promise = Promise(universe.shape, budget, accuracy, universe.planned_shape)
         found = FoundValues(universe, budget, settings.finds) if settings.finds else None
         self.state = PublicState(promise, settings, found)
         self.spending = self.state.spending
         if settings.tiles:
             self.state.spending.reserve = Reserve(settings.tiles, promise, self._certified)
-        self.openings = Openings(self.state)
+        self.openings = Openings(self.state, Schema.of([*map(Declared, universe.attributes)]))
         self._ways = _ways_of(self.state)
         self._z = Deviations.of(accuracy)
 
@@ -144,7 +144,7 @@ class Calibrated(LinearMechanism):
         if tiles:
             state.spending.reserve = Reserve(tiles, state.promise, self._certified)
             state.expect_tiles()
-        self.openings.plan_again()
+        self.openings.plan_again(schema)
 
     @property
     def found(self) -> Mapping[int, tuple[str, ...]]:

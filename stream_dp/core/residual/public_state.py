@@ -182,7 +182,7 @@ class PublicState:
     def change_schema(self, schema: Schema) -> None:
         """Goes on with another version of the attributes, which new rows have."""
         universe = schema.newest.universe
-        promise = replace(self.promise, shape=universe.shape, rows_shape=universe.rows_shape)
+        promise = replace(self.promise, shape=universe.shape, rows_shape=universe.planned_shape)
         self.promise, self.shape = promise, promise.shape
         self.versions.change(schema)
         self.belief.add_attributes(self.shape)

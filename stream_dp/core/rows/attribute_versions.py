@@ -22,6 +22,7 @@ from stream_dp.core.rows.universe import (
     Date,
     Number,
     Universe,
+    is_on_grid,
 )
 from stream_dp.errors import InvalidDefinition
 
@@ -271,6 +272,16 @@ class Schema:
         universe = self.newest.universe
         return frozenset(range(len(universe.attributes))) - {*universe.in_force}
 
+    @cached_property
+    def grids(self) -> dict[int, int]:
+        """The first block of each attribute whose edges are still to be proposed, by its index."""
+        universe = self.newest.universe
+        return {
+            index: next(v.first for v in self.versions if index in v.indices)
+            for index in universe.in_force
+            if is_on_grid(universe.attributes[index])
+        }
+
     def index_at(self, index: int, version: Version) -> int | None:
         """The index that an attribute of the newest version has in an older one; None if it has none."""
         try:
@@ -400,7 +411,7 @@ def _check_measure(field_path: str, old: Number, new: Number) -> None:
         raise InvalidDefinition(
             f"{field_path}.integer", "it changes", "add an attribute with another name"
         )
-    if old.measure is None and new.measure is None:
+    if is_on_grid(old) or (old.measure is None and new.measure is None):
         return
     if old.measure is None or new.measure is None or old.measure.unit != new.measure.unit:
         raise InvalidDefinition(

@@ -27,6 +27,7 @@ from stream_dp.attribute_dates import CYCLES, HOUR, Zone, calendar_of, label_of,
 from stream_dp.core.rows.key_texts import Texts, texts_of
 from stream_dp.core.rows.measured_values import MAX_MEASURED_ROWS, Measure, Offsets
 from stream_dp.core.rows.person_slots import MAX_KEY_BYTES, Persons, Slots
+from stream_dp.core.rows.proposed_bounds import WantedBounds
 from stream_dp.core.rows.row_moments import DAY, MONTH, TIME, DateColumn, from_texts, on_clocks
 from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
 
@@ -361,6 +362,7 @@ class Number(_Attribute):
             middle of each bin, and of an outer one its edge.
         measure: How the values of rows are kept for sums; None keeps their bins only.
         na: Texts of values that count as missing. The text of a number is its shortest one.
+        wanted: What is to be proposed for it; None where its edges are known.
 
     Raises:
         InvalidDefinition: Edges that do not increase, are not finite, or not whole where ``integer``;
@@ -375,6 +377,7 @@ class Number(_Attribute):
     representatives: tuple[float, ...] | None = None
     measure: Measure | None = None
     na: tuple[str, ...] = ()
+    wanted: WantedBounds | None = None
 
     def __post_init__(self) -> None:
         self._check()
@@ -828,6 +831,12 @@ class Universe:
         sizes = (a.size if i in self.in_force else 1 for i, a in enumerate(self.attributes))
         return self._shaped(tuple(sizes))
 
+    @cached_property
+    def planned_shape(self) -> tuple[int, ...]:
+        """The same with one cell for each attribute on a grid, too: no plan is about these."""
+        grids = {i for i in self.in_force if is_on_grid(self.attributes[i])}
+        return self._shaped(tuple(1 if i in grids else n for i, n in enumerate(self.rows_shape)))
+
     def _shaped(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
         ordered = [i for i, a in enumerate(self.attributes) if a.has_order]
         return Shape(sizes, ordered) if any(sizes[i] > MAX_FLAT for i in ordered) else sizes
@@ -1090,6 +1099,11 @@ class Rows:
     def entry_counts(self) -> Counts:
         """Rows that each entry stands for, shape (n_entries,)."""
         return np.ones(self.n_entries, dtype=np.int64) if self.counts is None else self.counts
+
+
+def is_on_grid(attribute: Attribute) -> bool:
+    """Whether edges are still to be proposed for an attribute, so that it has those of a fixed grid."""
+    return isinstance(attribute, Number) and attribute.wanted is not None
 
 
 def _codes(attribute: Attribute, column: AnyColumn) -> Codes:

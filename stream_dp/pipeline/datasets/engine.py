@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from stream_dp.core.mechanism import Release
 from stream_dp.core.queries.conditions import CompiledConditions
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
+from stream_dp.core.residual.base_release.grid_tables import GridTables
 from stream_dp.core.rows.attribute_versions import Schema
+from stream_dp.core.rows.proposed_bounds import ProposedBounds
 from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import Definition
 from stream_dp.pipeline.rows.row_times import Times
@@ -76,6 +80,11 @@ class Engine:
     def _found_by_name(self) -> dict[str, tuple[str, ...]]:
         attributes = self.universe.attributes
         return {attributes[index].name: values for index, values in self.found.items()}
+
+    def proposals(self, release: Release) -> Iterator[tuple[str, ProposedBounds | None]]:
+        """Yields what a release proposes for numbers whose bounds the owner wants to know, by their names."""
+        failure = self.definition.accuracy.failure_probability
+        return GridTables(self.schema).proposals(release, failure)
 
     def change(self, definition: Definition, first: int) -> None:
         """Puts other attributes in force.

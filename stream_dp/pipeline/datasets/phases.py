@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Final, TypedDict
 
 from stream_dp.core.bisection import least
 from stream_dp.core.budget.parameters import erased_blocks
+from stream_dp.core.mechanism import Look
 from stream_dp.core.rows.blocks import Block
 from stream_dp.core.rows.universe import MAX_ROWS, Rows
 from stream_dp.errors import InvalidDefinition
@@ -27,6 +29,12 @@ from stream_dp.profiles.share_settings import check_opening
 
 TIMES: Final = "times"
 """The fact that says what is known of the times of the rows that wait."""
+
+
+TOO_FEW: Final = (
+    "the phase has too few rows for the share of the line: send edges with `stream-dp schema apply`"
+)
+"""Why nothing is proposed for a number."""
 
 
 class Dates(TypedDict):
@@ -194,13 +202,13 @@ class Phases:
             self._rows.drop_secrets()
         if opening:
             known = self._engine.found.copy()
-            await looks.take(opening)
+            await self._take(opening)
             self._fuse(CrashPoint.IN_PHASE)
             await self._found(known)
             with self._accounts.asked_by(None):
                 more = mechanism.opened()
             if more:
-                await looks.take(more)
+                await self._take(more)
         else:
             looks.synthesize()
         with self._accounts.asked_by(None):
@@ -225,6 +233,19 @@ class Phases:
             )
             self._draft.announce(event)
         blocks.drop_texts(engine.mechanism.texts_over(len(blocks)))
+
+    async def _take(self, opening: Sequence[Look]) -> None:
+        """Takes looks of an opening. What they propose leaves with the commit of what they released."""
+        for release in await self._looks.take(opening):
+            for attribute, found in self._engine.proposals(release):
+                said: dict[str, object] = {"note": TOO_FEW} if found is None else asdict(found)
+                event = Event(
+                    dataset=self._draft.dataset,
+                    event="bounds_proposed",
+                    phase=len(self.spans),
+                    attribute=attribute,
+                )
+                self._draft.announce(event.model_copy(update=said))
 
     async def _seal(self) -> int:
         """Seals the rows that wait as the next block. It is kept before the commit that names it.

@@ -169,6 +169,27 @@ PROFILES: Final[dict[str, Life]] = {
         frozenset({TablesLook, CountsLook, KeyLook}),
         in_order=True,
     ),
+    "calibrated, bounds are proposed": Life(
+        {
+            "attributes": [
+                {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+                {"name": "delay", "type": "number", "propose": {"bins": 5}, "integer": True},
+                {"name": "cancelled", "type": "boolean"},
+            ],
+            "mechanism": {"base_share": 0.01},
+        },
+        [
+            {"where": {"attribute": "delay", "lt": 10}},
+            {"where": {"attribute": "delay", "lt": 3}, "error": 0.004},
+            {"kind": "table", "group_by": ["cancelled"]},
+        ],
+        frozenset({TablesLook, CountsLook}),
+        changed=[
+            {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+            {"name": "delay", "type": "number", "edges": [-2, 3, 10, 40], "integer": True},
+            {"name": "cancelled", "type": "boolean"},
+        ],
+    ),
     "calibrated, rows are erased": Life(
         {"mechanism": {"base_share": 0.001}, "retention": {"phases": 1}},
         [*COUNTS, {"where": SHORT, "fresh": True}, {"where": AA, "error": {"relative": 0.1}}],

@@ -21,11 +21,13 @@ from stream_dp.core.residual.base_release.base_plan import (
 )
 from stream_dp.core.residual.base_release.demand import Demand
 from stream_dp.core.residual.base_release.expected_queries import Expected, declared_workload
+from stream_dp.core.residual.base_release.grid_tables import GridTables
 from stream_dp.core.residual.base_release.learned_plan import LearnedPlan
 from stream_dp.core.residual.looks.counted_rows import RowsLook
 from stream_dp.core.residual.looks.table_looks import BASE, TablesLook, TablesRelease
 from stream_dp.core.residual.plan.aim_rule import TOGETHER
 from stream_dp.core.residual.public_state import PublicState
+from stream_dp.core.rows.attribute_versions import Schema
 
 _L = TypeVar("_L", bound=Look)
 
@@ -35,26 +37,31 @@ class Openings:
 
     Args:
         state: What is published, promised and left to spend.
+        schema: The versions of the attributes.
 
     Attributes:
         plan: The plan of what is measured while nothing is known of the queries.
         learned: The same once something is known of them.
+        grids: The tables of numbers whose edges are still to be proposed.
     """
 
-    def __init__(self, state: PublicState) -> None:
+    def __init__(self, state: PublicState, schema: Schema) -> None:
         self._state = state
         self._due: list[int] = []  # blocks without a base release
+        self.grids = GridTables(schema)
         self._plan(None)
 
-    def plan_again(self) -> None:
+    def plan_again(self, schema: Schema) -> None:
         """Plans for the attributes that new rows have now. What was asked of these stays known."""
+        self.grids = GridTables(schema)
         self._plan(self.learned.demand)
 
     def _plan(self, demand: Demand | None) -> None:
         state = self._state
         promise, settings = state.promise, state.settings
-        terms, tiles = promise.terms, settings.tiles
-        groups = declared_workload(tiles, promise.axes) if tiles else None
+        terms, shape = promise.terms, promise.planned_shape
+        tiles = [t for t in settings.tiles if all(shape[a] > 1 for a in t.query.attributes)]
+        groups = declared_workload(tiles, promise.axes) if settings.tiles else None
         expected = Expected(groups, settings.queries_per_phase)
         self.plan = base_plan(promise.axes, expected, terms)
         # How many times as precise openings must be that are to answer queries about several phases.
@@ -80,7 +87,18 @@ class Openings:
 
     def units(self, n_counted: int) -> int:
         """Units of a line that opening the first phase takes, given the rows that count."""
-        return self._state.look_at_rows + self.release(self.margin(n_counted)).units
+        n_rows = self.margin(n_counted)
+        return self._state.look_at_rows + self._with_grids(self.release(n_rows), 0, n_rows).units
+
+    def _with_grids(self, release: BaseRelease, block: int, n_rows: int) -> BaseRelease:
+        """A release with the tables of numbers on a grid, for which the line has room in any case."""
+        state = self._state
+        grids = self.grids.of_block(block, state.prices)
+        room = max(0, UNITS - state.look_at_rows - grids.units)
+        if release.units > room:
+            release = self.plan.release(n_rows, state.promise, room / UNITS)
+            release = state.versions.of_block(release, block)
+        return BaseRelease((*release.tables, *grids.tables), release.units + grids.units)
 
     def margin(self, n_counted: int) -> int:
         """Returns the rows of which the errors of a phase are shares, given the rows that count.
@@ -96,14 +114,15 @@ class Openings:
     @property
     def most_measured(self) -> int:
         """Units of a line that opening never exceeds, together with what is measured later unasked."""
+        beyond = self._state.look_at_rows + self.grids.of_block(0, self._state.prices).units
         if self._state.learns:
-            return self._state.look_at_rows + self.learned.most
+            return min(UNITS, beyond + self.learned.most)
         share = self._state.settings.base_share
         if self._columns is not None:
             share = TOGETHER
         elif share is None:
             share = self.plan.cap
-        return self._state.look_at_rows + math.floor(share * UNITS)
+        return min(UNITS, beyond + math.floor(share * UNITS))
 
     def reach(self, n_rows: int) -> Reach | None:
         """Returns what base releases certify if errors are shares of ``n_rows`` rows a phase.
@@ -175,8 +194,10 @@ class Openings:
 
     def _base_look(self, block: int) -> TablesLook:
         state = self._state
-        release = self.learned.opening(block) or self.release(state.rows_of(block))
-        return state.versions.of_block(release, block).look(state.shape, BASE, block)
+        n_rows = state.rows_of(block)
+        release = self.learned.opening(block) or self.release(n_rows)
+        release = self._with_grids(state.versions.of_block(release, block), block, n_rows)
+        return release.look(state.shape, BASE, block)
 
     def _affordable(self, looks: list[_L]) -> list[_L]:
         """The looks that the lines still have room for."""

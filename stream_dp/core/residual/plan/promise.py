@@ -23,7 +23,8 @@ class Promise:
         shape: The sizes of the universe's attributes.
         budget: The lifetime promise for each row.
         accuracy: The promise for each answer, and for each cell of a table.
-        rows_shape: The same, with 1 for attributes that new rows do not have. None where they have all.
+        rows_shape: The same, with 1 for attributes that no plan is about: those that new rows do not have, or
+            have on a grid. None where there are none.
     """
 
     shape: tuple[int, ...]
@@ -41,7 +42,7 @@ class Promise:
 
     @property
     def planned_shape(self) -> tuple[int, ...]:
-        """The sizes of the attributes that plans are about: those of new rows, and 1 for all others."""
+        """The sizes of the attributes that plans are about, and 1 for all others."""
         return self.shape if self.rows_shape is None else self.rows_shape
 
     @property
