@@ -41,6 +41,7 @@ from stream_dp.core.synthetic.basis import Basis
 
 if TYPE_CHECKING:
     from stream_dp.core.residual.base_release.expected_queries import PlannedTile
+    from stream_dp.core.residual.keys.found_values import FoundValues
 
 
 class Release(Protocol):
@@ -248,9 +249,11 @@ class Mechanism(ABC):
 
     Attributes:
         spending: The rules by which queries may take of what lines have left.
+        found: The values that were found, of attributes whose values are found. None where all are listed.
     """
 
     spending: Spending = Spending()
+    found: FoundValues | None = None
     takes_schemas: ClassVar[bool] = False
     """Whether it goes on where the attributes change."""
 
@@ -266,15 +269,6 @@ class Mechanism(ABC):
     def recorded(self, query: AnyQuery) -> Recorded:
         """What the rows of a query's window do not say, because some have older attributes. It is public."""
         return Recorded(query.window.start)
-
-    @property
-    def found(self) -> Mapping[int, tuple[str, ...]]:
-        """The values that are told apart of each attribute whose values are found, by its index. Public."""
-        return {}
-
-    def texts_over(self, n_blocks: int) -> int:
-        """The number of first blocks of which no later look needs what their rows say, once some are open."""
-        return n_blocks
 
     # ------------------------------------------------------------ public facts
 

@@ -126,7 +126,7 @@ def test_other_attributes_count_from_the_next_phase_on(
 ) -> None:
     with pytest.raises(Rejection, match="there is no age any more"):
         client.change_schema(people, [{"name": "city", "type": "boolean"}])
-    with pytest.raises(errors.InvalidDefinition, match=r"town\.values: this field is missing"):
+    with pytest.raises(errors.InvalidDefinition, match=r"town: values: it is empty"):
         client.change_schema(people, [{"name": "town", "type": "category"}])
     event = client.change_schema(people, changed(definition))
     assert (event.event, event.schema_version, event.phase) == ("schema_changed", 2, 2)

@@ -301,6 +301,15 @@ SCHEMAS: list[dict[str, Any]] = [
         "attributes": NEWER,
     }
 ]
+UNKNOWN: list[dict[str, Any]] = [
+    {
+        **DEFINED,
+        "attributes": [
+            {"name": "page", "type": "category", "find": {"most": 9, "share": 0.1, "windows": [1]}},
+            {"name": "paid", "type": "number", "propose": {"bins": 4, "share": 0.1, "unit": 0.5}},
+        ],
+    }
+]
 CATALOGED: list[dict[str, Any]] = [  # as the worker writes it, and nobody may send it
     {
         **DEFINED,
@@ -311,7 +320,7 @@ CATALOGED: list[dict[str, Any]] = [  # as the worker writes it, and nobody may s
 
 def test_each_field_of_each_message_is_a_place() -> None:
     every: tuple[tuple[Any, list[Any]], ...] = (
-        ([*DEFINITIONS, *SCHEMAS, *CATALOGED], [Definition]),
+        ([*DEFINITIONS, *SCHEMAS, *UNKNOWN, *CATALOGED], [Definition]),
         (BATCHES, [Batch]),
         (QUERIES, [SingleQuery, QueryEnvelope]),
         (CLOSES, [ClosePhase]),
@@ -404,6 +413,7 @@ def in_json() -> Iterator[Placed]:
         ("datasets", CLOSES),
         ("datasets", CHANGES),
         ("datasets", SCHEMAS),
+        ("datasets", UNKNOWN),
         ("datasets", CATALOGED),
     )
     for role, documents in every:

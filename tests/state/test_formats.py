@@ -74,6 +74,7 @@ from stream_dp.core.residual.base_release.demand import Asked, came_from_bytes, 
 from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
+from stream_dp.core.residual.keys.key_look import KeyCounts, KeyRelease
 from stream_dp.core.residual.looks.counted_rows import RowsRelease
 from stream_dp.core.residual.looks.joined_look import JoinedRelease
 from stream_dp.core.residual.looks.sum_look import SumRelease
@@ -419,6 +420,17 @@ EXAMPLES = {
                 CountsRelease(KEY, (CARRIER,), ((0, 5), (1, -2)), integers(2, 1)),
                 CountsRelease(OTHER_KEY, (CARRIER, CANCELLED), ((2, 5),), integers(1, 3)),
             )
+        ),
+        lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
+    ),
+    "measurement-v1-keys": Example(
+        KeyRelease(
+            CARRIER,
+            3,
+            (
+                KeyCounts(range(3, 4), ((b"/home", 900), ("Zürich".encode(), -2))),
+                KeyCounts(range(4), ()),
+            ),
         ),
         lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
     ),

@@ -19,7 +19,7 @@ what is measured as phases open and later unasked (``base_release``), and the wa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -127,8 +127,8 @@ class Calibrated(LinearMechanism):
     ) -> None:
         budget = Budget.of(privacy, approximate=settings.approximate)
         promise = Promise(universe.shape, budget, accuracy, universe.planned_shape)
-        found = FoundValues(universe, budget, settings.finds) if settings.finds else None
-        self.state = PublicState(promise, settings, found)
+        self.found = FoundValues(universe, budget, settings.finds) if settings.finds else None
+        self.state = PublicState(promise, settings, self.found)
         self.spending = self.state.spending
         if settings.tiles:
             self.state.spending.reserve = Reserve(settings.tiles, promise, self._certified)
@@ -145,15 +145,6 @@ class Calibrated(LinearMechanism):
             state.spending.reserve = Reserve(tiles, state.promise, self._certified)
             state.expect_tiles()
         self.openings.plan_again(schema)
-
-    @property
-    def found(self) -> Mapping[int, tuple[str, ...]]:
-        found = self.state.found
-        return {} if found is None else {at: one.values for at, one in found.attributes.items()}
-
-    def texts_over(self, n_blocks: int) -> int:
-        longest = 1 if self.state.found is None else self.state.found.longest
-        return n_blocks // longest * longest
 
     def recorded(self, query: AnyQuery) -> Recorded:
         if not isinstance(query, LinearQuery):

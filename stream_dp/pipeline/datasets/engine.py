@@ -68,7 +68,8 @@ class Engine:
     def absorb(self, release: Release) -> None:
         """Folds a release. Values that it has found have names from then on."""
         self.mechanism.absorb(release)
-        values = self.mechanism.found
+        found = self.mechanism.found
+        values = {} if found is None else found.values
         for index in [index for index in values if values[index] != self.found[index]]:
             new = values[index][len(self.found[index]) :]
             self.schema = self.schema.with_found(index, new)

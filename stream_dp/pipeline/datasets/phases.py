@@ -222,6 +222,8 @@ class Phases:
             known: The values that were known before.
         """
         blocks, engine = self._rows.blocks, self._engine
+        if engine.mechanism.found is None:
+            return
         if engine.found != known:
             await blocks.find_again(len(blocks) - 1)
             self._draft.release(
@@ -232,7 +234,7 @@ class Phases:
                 dataset=self._draft.dataset, event="values_found", phase=len(blocks), values=n_new
             )
             self._draft.announce(event)
-        blocks.drop_texts(engine.mechanism.texts_over(len(blocks)))
+        blocks.drop_texts(engine.mechanism.found.texts_over(len(blocks)))
 
     async def _take(self, opening: Sequence[Look]) -> None:
         """Takes looks of an opening. What they propose leaves with the commit of what they released."""

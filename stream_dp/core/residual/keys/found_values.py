@@ -86,9 +86,14 @@ class FoundValues:
         }
 
     @property
-    def longest(self) -> int:
-        """The phases of the longest windows, which shorter ones fit into."""
-        return math.lcm(*(level.phases for of in self._levels.values() for level in of))
+    def values(self) -> dict[int, tuple[str, ...]]:
+        """The values that are told apart of each attribute, by its index."""
+        return {index: attribute.values for index, attribute in self.attributes.items()}
+
+    def texts_over(self, n_blocks: int) -> int:
+        """The number of first blocks of which no later look needs what their rows say, once some are open."""
+        longest = math.lcm(*(level.phases for of in self._levels.values() for level in of))
+        return n_blocks // longest * longest
 
     @property
     def units(self) -> int:

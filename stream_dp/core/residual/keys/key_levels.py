@@ -1,6 +1,6 @@
 """How noisy looks for keys are, from which count on they say a key, and what that costs.
 
-A level has windows of so many phases, one after the other. When the last phase of a window is sealed, each
+A level has windows of some phases, one after the other. When the last phase of a window is sealed, each
 key of which enough units have a row in it is named: docs/proofs, Theorem 34.
 """
 
