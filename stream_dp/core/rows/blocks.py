@@ -140,7 +140,7 @@ def said_by(
         texts: What they say while they wait.
         universe: The possible rows.
         counted: Marks the rows of all slabs that count. None if all do.
-        whose: Whose the rows of all slabs are. None where rows are protected.
+        whose: The persons of the rows of all slabs. None where rows are protected.
         part_of: The slots of this slab among those of all.
     """
     said = {at: KeyTexts.of_columns(at, texts.columns).texts for at in universe.found}

@@ -75,7 +75,7 @@ def columns_of(
 
     Args:
         texts: The texts, by the index of the attribute.
-        digests: Whose the rows are, where persons are protected.
+        digests: The persons of the rows, where these are protected.
     """
     found: dict[str, npt.NDArray[np.uint32]] = {}
     for attribute, said in texts.items():

@@ -117,7 +117,7 @@ class SealedBlocks:
         Args:
             lots: All rows that wait.
             marks: Marks those that count, shape (n_slots,). None if all do.
-            whose: Whose the rows are, shape (n_slots,). None where rows are protected.
+            whose: The persons of the rows, shape (n_slots,). None where rows are protected.
             in_order: Whether codes as they came go with the block.
 
         Raises:
