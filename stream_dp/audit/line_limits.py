@@ -110,6 +110,11 @@ class Line:
         """How many times a line all of these rows can lose."""
         return _squares(self.unit)
 
+    @property
+    def failures(self) -> int:
+        """How many times a line the delta of looks is lost, by all of these rows."""
+        return _failures(self.unit)
+
     @classmethod
     def of(cls, definition: Definition, recorded: object, *, approximate: bool) -> Line:
         """The line that a definition stands for, as its first entry records it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import ClassVar, Final
 
@@ -238,12 +239,9 @@ class Looks:
             raise Wrong("it finds values of an attribute of which all are listed")
         if [level.get("phases") for level in levels] != list(find.windows):
             raise Wrong("its windows are not those of the definition")
-        unit, loss = self._line.unit, LookLoss()
-        price = (
-            Fraction(1)
-            if unit is None
-            else Fraction(1, 2 * (unit.rows_per_phase if not unit.lifetime else 1))
-        )
+        unit, loss, fails = self._line.unit, LookLoss(), Fraction(0)
+        rows = 1 if unit is None or unit.lifetime else unit.rows_per_phase
+        price = Fraction(self._line.table, 2 * rows)
         for level in levels:
             sigma, failure = exact(level, "sigma"), exact(level, "failure")
             jump = whole(level, "threshold") - 1
@@ -251,7 +249,8 @@ class Looks:
                 raise Wrong("a value of one row alone is named more often than it says")
             event = LossEvent("gaussian", float(sigma**2 / (2 * price)))
             loss += self._line.summed(price / sigma**2, event)
-            self._fails[block] = self._fails.get(block, Fraction(0)) + failure
+            fails += failure
+        self._fails[block] = self._fails.get(block, Fraction(0)) + fails
         if self._fails[block] > self._line.delta:
             raise Wrong("values of one row alone are named more often than the line allows")
         self._finding.setdefault(index, set()).add(block)
@@ -261,7 +260,9 @@ class Looks:
             ends = (block + 1) % phases == 0 and len(readable) == phases
             if ends and not self._finding[index].issuperset(window):
                 raise Wrong("a phase of its window has not paid for it")
-        return each_of([block], self._line, loss)
+        # No charge names the delta, which the definition bounds.
+        due = self._line.due(loss)
+        return iter([(block, replace(due, loss=replace(loss, delta=fails)))])
 
     def _table(self, look: Look) -> Owed:
         n_cells(self._sizes, wholes(look, "attributes"))

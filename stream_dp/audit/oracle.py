@@ -85,7 +85,8 @@ class Oracle:
         if self._line.linear:
             return float(divergence[0])
         _, rdp = _library()
-        found, _ = rdp.compute_epsilon(self._orders, divergence, float(self._delta - delta))
+        left = float(self._delta - delta * self._line.failures)
+        found, _ = rdp.compute_epsilon(self._orders, divergence, left)
         return float(found)
 
 

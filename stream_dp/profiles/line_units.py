@@ -77,8 +77,8 @@ def is_approximate(definition: Definition) -> bool:
 def epsilon_of_person(definition: Definition, shares: Sequence[float]) -> float:
     """The loss of a person of whom as many rows as possible count in each of some phases, as epsilon.
 
-    It is the square of these rows times what was spent on the lines, at the promised delta
-    (docs/proofs, Theorem 20 (b)).
+    It is the square of these rows times what was spent on the lines, at what the looks for values leave of
+    the promised delta (docs/proofs, Theorems 20 (b) and 34).
 
     Args:
         definition: The definition of a data set that protects persons.
@@ -88,7 +88,9 @@ def epsilon_of_person(definition: Definition, shares: Sequence[float]) -> float:
     unit = promised.unit
     assert unit is not None, "it protects persons"
     rho = sum(map(Fraction, shares), Fraction(0)) * budget.rho * unit.rows_per_phase**2
-    lost = epsilon_of(rho, promised.delta)
+    rows = len(shares) * unit.rows_per_phase
+    failures = min(rows, unit.failures) if unit.lifetime else rows
+    lost = epsilon_of(rho, float(Fraction(promised.delta) - budget.delta * failures))
     # Rounding up may pass the promise by a little where it covers all of these phases.
     covered = unit.lifetime or len(shares) <= unit.phases
     return min(promised.epsilon, lost) if covered else lost

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from stream_dp.audit.verify import verify
+from stream_dp.messages import Definition
 from stream_dp.pipeline.rows import waiting_batches
+from stream_dp.profiles.line_units import epsilon_of_person
 from tests.pipeline.flights import judged
 from tests.pipeline.people import verified
 from tests.pipeline.world import Process
@@ -153,7 +155,11 @@ async def test_persons_are_counted_once_in_a_window(process: Any) -> None:
         await process.run()
     assert [r["reason"] for r in world.released("rejected")] == []
     catalog = json.loads(world.left("catalog")[-1].value)
-    assert verify("visits", world.ledger("visits")).faults == []
+    report = verify("visits", world.ledger("visits"))
+    assert report.faults == []
+    assert report.full == pytest.approx(2.0, rel=1e-3), "half of delta is for naming values"
+    lost = epsilon_of_person(Definition.read(catalog), [1.0, 1.0])
+    assert lost == pytest.approx(2.0, rel=1e-6)
     assert catalog["attributes"][0]["values"] == ["/home"], "one person does not name a value"
 
 
