@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from rich.markup import escape
@@ -19,6 +19,8 @@ from stream_dp.cli.text.schema_changes import differences, grid_lines, version_l
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import CategoryAttribute, DateAttribute, Definition, NumberAttribute
+
+A = TypeVar("A")
 
 _NEW_FIELDS = frozenset({"attributes", "versions", "analysts", "owner"})
 """The fields that a file may have otherwise than the definition that was accepted."""
@@ -64,14 +66,9 @@ def add_value(
     connection: GivenServers, name: str, attribute: str, values: tuple[str, ...], yes: bool
 ) -> None:
     """Tell VALUEs of a category apart from now on. Earlier rows with them stay in other."""
-    from stream_dp.cli.checks.schema_edits import edited, with_values
+    from stream_dp.cli.checks.schema_edits import with_values
 
-    _change(
-        connection,
-        name,
-        lambda known: edited(known, attribute, CategoryAttribute, with_values(values)),
-        yes=yes,
-    )
+    _change_one(connection, name, attribute, CategoryAttribute, with_values(values), yes=yes)
 
 
 @command.command("add-attribute")
@@ -103,14 +100,9 @@ def split(
     connection: GivenServers, name: str, attribute: str, edges: tuple[float, ...], yes: bool
 ) -> None:
     """Let bins of a number begin at more EDGEs. Earlier rows stay in their wider bins."""
-    from stream_dp.cli.checks.schema_edits import edited, with_edges
+    from stream_dp.cli.checks.schema_edits import with_edges
 
-    _change(
-        connection,
-        name,
-        lambda known: edited(known, attribute, NumberAttribute, with_edges(edges)),
-        yes=yes,
-    )
+    _change_one(connection, name, attribute, NumberAttribute, with_edges(edges), yes=yes)
 
 
 @command.command("widen")
@@ -133,23 +125,18 @@ def widen(
     yes: bool,
 ) -> None:
     """Widen the bounds of a number whose values are kept, or of a date. Earlier rows keep the old bounds."""
-    from stream_dp.cli.checks.schema_edits import dated_within, edited, kept_within
+    from stream_dp.cli.checks.schema_edits import dated_within, kept_within
 
     of_number, of_date = (low, high) != (None, None), (first, until) != (None, None)
     if of_number == of_date:
         raise click.UsageError(
             "Give '--low' or '--high' of a number, or '--from' or '--until' of a date."
         )
-    _change(
-        connection,
-        name,
-        lambda known: (
-            edited(known, attribute, NumberAttribute, kept_within(low, high))
-            if of_number
-            else edited(known, attribute, DateAttribute, dated_within(first, until))
-        ),
-        yes=yes,
-    )
+    if of_number:
+        _change_one(connection, name, attribute, NumberAttribute, kept_within(low, high), yes=yes)
+    else:
+        edit = dated_within(first, until)
+        _change_one(connection, name, attribute, DateAttribute, edit, yes=yes)
 
 
 @command.command("rename")
@@ -163,14 +150,13 @@ def rename(
     connection: GivenServers, name: str, old: str, new: str, attribute: str | None, yes: bool
 ) -> None:
     """Rename the attribute OLD, or with --of a value of a category. Both names work from then on."""
-    from stream_dp.cli.checks.schema_edits import counted_as, edited, renamed
+    from stream_dp.cli.checks.schema_edits import counted_as, renamed
 
-    def edit(known: Definition) -> list[dict[str, Any]]:
-        if attribute is None:
-            return renamed(known, old, new)
-        return edited(known, attribute, CategoryAttribute, counted_as([old], new, is_new=True))
-
-    _change(connection, name, edit, yes=yes)
+    if attribute is None:
+        _change(connection, name, lambda known: renamed(known, old, new), yes=yes)
+    else:
+        edit = counted_as([old], new, is_new=True)
+        _change_one(connection, name, attribute, CategoryAttribute, edit, yes=yes)
 
 
 @command.command("merge")
@@ -189,14 +175,9 @@ def merge(
     yes: bool,
 ) -> None:
     """Count VALUEs of a category as one value, also in earlier rows."""
-    from stream_dp.cli.checks.schema_edits import counted_as, edited
+    from stream_dp.cli.checks.schema_edits import counted_as
 
-    _change(
-        connection,
-        name,
-        lambda known: edited(known, attribute, CategoryAttribute, counted_as(values, into)),
-        yes=yes,
-    )
+    _change_one(connection, name, attribute, CategoryAttribute, counted_as(values, into), yes=yes)
 
 
 @command.command("deprecate")
@@ -206,14 +187,7 @@ def merge(
 @yes_option
 def deprecate(connection: GivenServers, name: str, attribute: str, yes: bool) -> None:
     """Let rows come without an attribute. It can still be asked about."""
-    from stream_dp.cli.checks.schema_edits import edited
-
-    _change(
-        connection,
-        name,
-        lambda known: edited(known, attribute, object, lambda _: {"deprecated": True}),
-        yes=yes,
-    )
+    _change_one(connection, name, attribute, object, lambda _: {"deprecated": True}, yes=yes)
 
 
 @command.command("accept")
@@ -261,6 +235,30 @@ def _attributes_in(file: Path, known: Definition) -> list[dict[str, Any]]:
             fix = "only attributes can change: leave it as it is, or create another data set"
             raise InvalidInput(file.name, f"it has another {field} than {known.dataset}", fix)
     return attributes
+
+
+def _change_one(
+    connection: GivenServers,
+    name: str,
+    attribute: str,
+    kind: type[A],
+    edit: Callable[[A], Mapping[str, Any]],
+    *,
+    yes: bool,
+) -> None:
+    """Does as ``_change`` with one attribute.
+
+    Args:
+        connection: The servers.
+        name: The data set.
+        attribute: The attribute.
+        kind: The type that it must have.
+        edit: Returns the fields of it that are replaced.
+        yes: Whether to go on without asking.
+    """
+    from stream_dp.cli.checks.schema_edits import edited
+
+    _change(connection, name, lambda known: edited(known, attribute, kind, edit), yes=yes)
 
 
 def _change(
