@@ -56,7 +56,7 @@ class OpenBlocks:
 
         Args:
             attributes: The attributes.
-            indices: By what number looks name each.
+            indices: The number by which looks name each attribute.
             first: The first block with them.
         """
         if first < len(self.rows):

@@ -31,8 +31,8 @@ class QueryPart:
         places: The answer that each answer of ``query`` belongs to, shape (its answers,). None where each
             is itself, and -1 for those that belong to none for sure.
         possible: The rows that may satisfy it, as a query with the same groups. None where all is sure.
-        joins: For each answer of ``query`` the answers that its rows may belong to, shape (its answers,
-            answers). None where all is sure.
+        joins: Whether rows of an answer of ``query`` may belong to each answer, shape (its answers, answers).
+            None where all is sure.
     """
 
     query: LinearQuery

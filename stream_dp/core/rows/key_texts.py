@@ -14,7 +14,14 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests, canonical
+from stream_dp.core.rows.person_slots import (
+    DIGEST_BYTES,
+    Digests,
+    bytes_of,
+    canonical,
+    hashable,
+    words_of,
+)
 
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 Texts: TypeAlias = npt.NDArray[np.uint8]
@@ -26,9 +33,7 @@ def texts_of(column: Sequence[object] | npt.NDArray[Any], longest: int) -> Texts
 
     A value that is missing, or longer than ``longest`` bytes, has none. Each distinct value is read once.
     """
-    values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
-    if not {str, int, float, type(None)}.issuperset(map(type, values)):
-        values = list(map(canonical, values))  # True is 1 as a key, and lists cannot be keys
+    values = hashable(column)
     read: dict[object, bytes] = {}
     for value in dict.fromkeys(values):
         text = canonical(value)
@@ -60,8 +65,8 @@ class KeyTexts:
     @classmethod
     def of_columns(cls, attribute: int, columns: Mapping[str, npt.NDArray[Any]]) -> KeyTexts:
         """What the columns of a slab say, see ``columns_of``."""
-        texts = _of_words(columns, f"key {attribute}")
-        digests = _of_words(columns, _DIGEST) if f"{_DIGEST} 0" in columns else None
+        texts = bytes_of(f"key {attribute}", columns)
+        digests = bytes_of(_DIGEST, columns) if f"{_DIGEST} 0" in columns else None
         return cls(texts, digests)
 
 
@@ -79,20 +84,9 @@ def columns_of(
     """
     found: dict[str, npt.NDArray[np.uint32]] = {}
     for attribute, said in texts.items():
-        found |= _words(said, f"key {attribute}")
-    return found if digests is None else found | _words(digests, _DIGEST)
-
-
-def _words(rows: npt.NDArray[np.uint8], name: str) -> dict[str, npt.NDArray[np.uint32]]:
-    padded = np.zeros((len(rows), -(-rows.shape[1] // 4) * 4), np.uint8)
-    padded[:, : rows.shape[1]] = rows
-    return {f"{name} {at}": word for at, word in enumerate(padded.view("<u4").T)}
-
-
-def _of_words(columns: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[np.uint8]:
-    n_words = sum(column.rpartition(" ")[0] == name for column in columns)
-    words = np.stack([columns[f"{name} {at}"] for at in range(n_words)], axis=1).astype("<u4")
-    return np.ascontiguousarray(words).view(np.uint8)
+        padded = np.pad(said, ((0, 0), (0, -said.shape[1] % 4)))
+        found |= words_of(f"key {attribute}", padded)
+    return found if digests is None else found | words_of(_DIGEST, digests)
 
 
 def codes_of(encode: Callable[[Sequence[str | None]], Codes], texts: Texts) -> Codes:
@@ -116,24 +110,26 @@ def units_by_text(parts: Iterable[KeyTexts]) -> dict[bytes, int]:
     Returns:
         The texts without padding, and their exact counts.
     """
-    rows: Counter[bytes] = Counter()
+    found: Counter[bytes] = Counter()
     persons: list[npt.NDArray[np.void]] = []
-    longest = 0
     for part in parts:
-        said = part.texts.any(axis=1)
-        longest = part.texts.shape[1]
+        says = part.texts.any(axis=1)
+        texts = part.texts[says]
         if part.digests is None:
-            found, counts = np.unique(_whole(part.texts[said]), return_counts=True)
-            rows.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+            found.update(_counted(texts))
         else:
-            both = np.concatenate([part.digests[said], part.texts[said]], axis=1)
-            persons.append(np.unique(_whole(both)))
+            pairs = np.concatenate([part.digests[says], texts], axis=1)
+            persons.append(np.unique(_whole(pairs)))
     if persons:
-        pairs = np.unique(np.concatenate(persons))
-        alone = pairs.view(np.uint8).reshape(-1, DIGEST_BYTES + longest)[:, DIGEST_BYTES:]
-        found, counts = np.unique(_whole(alone), return_counts=True)
-        rows.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
-    return {text.rstrip(b"\0"): count for text, count in rows.items()}
+        distinct = np.unique(np.concatenate(persons))
+        found.update(_counted(distinct[:, None].view(np.uint8)[:, DIGEST_BYTES:]))
+    return {text.rstrip(b"\0"): count for text, count in found.items()}
+
+
+def _counted(texts: Texts) -> dict[bytes, int]:
+    """How often each text is there."""
+    found, counts = np.unique(_whole(texts), return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
 
 def _whole(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.void]:

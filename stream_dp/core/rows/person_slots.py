@@ -32,8 +32,7 @@ Ranks: TypeAlias = npt.NDArray[np.uint64]
 DIGEST_BYTES: Final = 12
 """A person shares their digest with one of n others with probability n 2^-96, which is added to delta."""
 _BLANK: Final = bytes(DIGEST_BYTES)
-_DIGEST_WORDS: Final = DIGEST_BYTES // 4
-WHOSE_COLUMNS: Final = (*(f"digest {at}" for at in range(_DIGEST_WORDS)), "rank 0", "rank 1")
+WHOSE_COLUMNS: Final = (*(f"digest {at}" for at in range(DIGEST_BYTES // 4)), "rank 0", "rank 1")
 """The columns that say whose the rows in some slots are."""
 
 MAX_KEY_BYTES: Final = 64
@@ -96,14 +95,33 @@ def _number(value: float | Decimal) -> str:
     return nearest if isinstance(value, float) or Decimal(nearest) == value else str(value)
 
 
+def hashable(column: Sequence[object] | npt.NDArray[Any]) -> Sequence[Any]:
+    """The values of a column, each of which has the same canonical text as an equal one."""
+    values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
+    if _QUICK.issuperset(map(type, values)):
+        return values
+    return list(map(canonical, values))  # True is 1 as a key, and lists cannot be keys
+
+
+def words_of(name: str, rows: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.uint32]]:
+    """Bytes of each slot, shape (n_slots, a multiple of 4), as columns of 32 bits: ``name 0`` and so on."""
+    words = np.ascontiguousarray(rows).view("<u4").T
+    return {f"{name} {at}": word for at, word in enumerate(words)}
+
+
+def bytes_of(name: str, columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
+    """Inverse of ``words_of``, of the columns of this name among others."""
+    n_words = sum(column.rpartition(" ")[0] == name for column in columns)
+    words = np.stack([columns[f"{name} {at}"] for at in range(n_words)], axis=1).astype("<u4")
+    return np.ascontiguousarray(words).view(np.uint8)
+
+
 def digests(secret: bytes, column: Sequence[object] | npt.NDArray[Any]) -> Digests:
     """The digest of the key of each slot, shape (n_slots, 12); all zero where there is no key.
 
     Each distinct value is hashed once. So how long it takes depends on a person by one hash at the most.
     """
-    values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
-    if not _QUICK.issuperset(map(type, values)):  # True is 1 as a key, and lists cannot be keys
-        values = list(map(canonical, values))
+    values = hashable(column)
     fresh = blake2b(digest_size=DIGEST_BYTES, key=secret).copy  # quicker than to begin with the key
     digest_of: dict[object, bytes] = dict.fromkeys(values, _BLANK)
     for value in digest_of:
@@ -180,19 +198,14 @@ class Slots:
     @property
     def columns(self) -> dict[str, npt.NDArray[np.uint32]]:
         """The same as columns of 32 bits, by ``WHOSE_COLUMNS``."""
-        words = (
-            np.ascontiguousarray(self.digests).view("<u4"),
-            self.ranks.view("<u4").reshape(-1, 2),
-        )
-        return dict(zip(WHOSE_COLUMNS, np.concatenate(words, axis=1).T, strict=True))
+        ranks = self.ranks.view(np.uint8).reshape(-1, 8)
+        return words_of("digest", self.digests) | words_of("rank", ranks)
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, npt.NDArray[Any]]) -> Slots:
         """Inverse of ``columns``."""
-        words = np.stack([columns[name] for name in WHOSE_COLUMNS], axis=1).astype("<u4")
-        digests = np.ascontiguousarray(words[:, :_DIGEST_WORDS]).view(np.uint8)
-        ranks = np.ascontiguousarray(words[:, _DIGEST_WORDS:]).view("<u8")
-        return cls(digests.reshape(-1, DIGEST_BYTES), ranks.reshape(-1))
+        ranks = bytes_of("rank", columns).view("<u8").reshape(-1)
+        return cls(bytes_of("digest", columns), ranks)
 
     @classmethod
     def concat(cls, parts: Iterable[Slots]) -> Slots:

@@ -25,7 +25,6 @@ class Engine:
         schema: The versions of its attributes.
         mechanism: The mechanism that answers the queries.
         conditions: The conditions of its queries, compiled.
-        found: The values that are told apart of each attribute whose values are found, by its index.
         times: The rules by which times of batches become times of phases.
 
     Raises:
@@ -42,7 +41,6 @@ class Engine:
         self.definition = self.first
         _, self.mechanism = build(self.definition)
         self.schema = Schema.of(declared_in(self.definition))
-        self.found = {index: one.values for index, one in self.universe.found.items()}
         self.conditions = CompiledConditions(self.universe)
 
     @property
@@ -68,19 +66,22 @@ class Engine:
     def absorb(self, release: Release) -> None:
         """Folds a release. Values that it has found have names from then on."""
         self.mechanism.absorb(release)
-        found = self.mechanism.found
-        values = {} if found is None else found.values
-        for index in [index for index in values if values[index] != self.found[index]]:
-            new = values[index][len(self.found[index]) :]
+        if self.mechanism.found is None or self.mechanism.found.values == self.found:
+            return
+        for index, known in self.found.items():
+            new = self.mechanism.found.values[index][len(known) :]
             self.schema = self.schema.with_found(index, new)
-            self.found[index] = values[index]
-            self.definition = self.definition.with_found(self._found_by_name)
-            self.conditions = CompiledConditions(self.universe)
+        self.definition = self.definition.with_found(self._found_by_name)
+        self.conditions = CompiledConditions(self.universe)
+
+    @property
+    def found(self) -> dict[int, tuple[str, ...]]:
+        """The values that are told apart of each attribute whose values are found, by its index."""
+        return {index: one.values for index, one in self.universe.found.items()}
 
     @property
     def _found_by_name(self) -> dict[str, tuple[str, ...]]:
-        attributes = self.universe.attributes
-        return {attributes[index].name: values for index, values in self.found.items()}
+        return {one.name: one.values for one in self.universe.found.values()}
 
     def proposals(self, release: Release) -> Iterator[tuple[str, ProposedBounds | None]]:
         """Yields what a release proposes for numbers whose bounds the owner wants to know, by their names."""

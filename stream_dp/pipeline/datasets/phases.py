@@ -201,7 +201,7 @@ class Phases:
         if self._rows.blocks.data.erased:
             self._rows.drop_secrets()
         if opening:
-            known = self._engine.found.copy()
+            known = self._engine.found
             await self._take(opening)
             self._fuse(CrashPoint.IN_PHASE)
             await self._found(known)

@@ -90,17 +90,15 @@ class SealedBlocks:
 
     def _of_block(self, index: int, kind: SlabKind) -> list[tuple[Named, ...]]:
         if kind != "rows":
-            return [
-                (slab,) for slab in self._slabs[ORDERED if kind == "ordered" else TEXT][index + 1]
-            ]
+            return [(slab,) for slab in self._slabs[_ALONE[kind]][index + 1]]
         layers = [self._slabs[of][index + 1] for of in (BLOCK, WEIGHT, FOUND)]
         return [*zip(*filter(None, layers), strict=True)]
 
     async def keep(self, block: Block) -> None:
         """Keeps the next block as private values."""
         phase = len(self) + 1
-        kept = ((BLOCK, block.slabs), (ORDERED, block.ordered), (TEXT, block.texts))
-        for kind, slabs in (*kept, (FOUND, block.found)):
+        rows, texts = (BLOCK, block.slabs), (TEXT, block.texts)
+        for kind, slabs in (rows, (ORDERED, block.ordered), texts, (FOUND, block.found)):
             numbered = {f"{kind}{phase} {at}": slab for at, slab in enumerate(slabs)}
             self._slabs[kind][phase] = await self._values.keep_slabs(numbered)
 
@@ -146,17 +144,13 @@ class SealedBlocks:
             for at, (slab, end) in enumerate(zip(lots, ends.tolist(), strict=True)):
                 part_of = slice(end - slab.n_slots, end)
                 texts = said_by(await lots.texts(slab), universe, marks, whose, part_of)
-                await self._keep_texts(phase, at, texts, universe)
+                await self._keep_one(TEXT, phase, at, texts)
+                await self._keep_one(FOUND, phase, at, found_slab(universe, texts))
         if in_order and lots.n_rows <= MAX_ORDERED:
             kept[ORDERED][phase] = [
                 self._values.rename(what, f"{ORDERED}{phase} {at}")
                 for at, what in enumerate(lots.arrived())
             ]
-
-    async def _keep_texts(self, phase: int, at: int, texts: Slab, universe: Universe) -> None:
-        kept = ((TEXT, texts), (FOUND, found_slab(universe, texts)))
-        for kind, slab in kept:
-            self._slabs[kind][phase] += await self._values.keep_slabs({f"{kind}{phase} {at}": slab})
 
     async def find_again(self, index: int) -> None:
         """Puts the rows of a block into the cells of the values that are known by now."""
@@ -166,8 +160,10 @@ class SealedBlocks:
             texts = await self._values.slab(f"{TEXT}{phase} {at}")
             if texts is None:
                 raise self._values.nowhere("what rows say is")
-            found = {f"{FOUND}{phase} {at}": found_slab(universe, texts)}
-            self._slabs[FOUND][phase] += await self._values.keep_slabs(found)
+            await self._keep_one(FOUND, phase, at, found_slab(universe, texts))
+
+    async def _keep_one(self, kind: str, phase: int, at: int, slab: Slab) -> None:
+        self._slabs[kind][phase] += await self._values.keep_slabs({f"{kind}{phase} {at}": slab})
 
     def drop_texts(self, n_blocks: int) -> None:
         """Drafts that what the rows of the first blocks say is erased: no look needs it any more."""
@@ -202,6 +198,8 @@ class SealedBlocks:
 
 
 _KINDS: Final = (BLOCK, WEIGHT, ORDERED, TEXT, FOUND)
+_ALONE: Final = {"ordered": ORDERED, "texts": TEXT}
+"""Slabs that are read without those of other kinds."""
 
 
 def _by_phase(values: OwnValues, kind: str) -> defaultdict[int, list[Named]]:

@@ -118,9 +118,9 @@ class FoundValues:
             rho = sum((level.rho for level in levels), Fraction(0))
             charge = self._budget.charge(block, rho)
             counts = tuple(rows(window) if window else 0 for window in windows)
-            attribute = self.attributes[index]
-            named = frozenset((*attribute.values, *dict(attribute.also), *attribute.na))
-            found.append(KeyLook(index, block, levels, windows, counts, named, (charge,)))
+            found.append(
+                KeyLook(index, block, levels, windows, counts, self._known(index), (charge,))
+            )
         return found
 
     def absorb(self, release: KeyRelease) -> tuple[str, ...]:
@@ -129,8 +129,7 @@ class FoundValues:
         They are in the cells of the rows of its own block too: that block's cells follow from what was
         published before they were looked at. Values beyond the last spare cell stay in ``other``.
         """
-        attribute = self.attributes[release.attribute]
-        known = {*attribute.values, *dict(attribute.also), *attribute.na}
+        attribute, known = self.attributes[release.attribute], self._known(release.attribute)
         most: dict[bytes, int] = {}
         for window in release.windows:
             for text, count in window.counts:
@@ -141,6 +140,11 @@ class FoundValues:
         self.attributes[release.attribute] = attribute.with_found(values)
         self.since |= {(release.attribute, value): release.block for value in values}
         return values
+
+    def _known(self, index: int) -> frozenset[str]:
+        """What rows may say of an attribute that is not to be found."""
+        attribute = self.attributes[index]
+        return frozenset((*attribute.values, *dict(attribute.also), *attribute.na))
 
     def named_later(self, query: LinearQuery, shape: Sequence[int]) -> list[NamedLater]:
         """The values that a query asks about and that were found after its window begins.
