@@ -218,8 +218,13 @@ async def test_an_owner_can_change_other_attributes(process: Any) -> None:
     record = world.produce(
         "datasets", {**change, "schema_version": 3, "attributes": [finer, bot, paid]}
     )
+    more = {**stale, "name": "referrer", "was": ["from"], "missing": True}
+    another = world.produce(
+        "datasets", {**change, "schema_version": 3, "attributes": [stale, bot, paid, more]}
+    )
     await process.run()
-    assert "find" in world.rejection(record)["reason"]["message"]
+    assert "0.find: values of it are found" in world.rejection(record)["reason"]["message"]
+    assert "3.find: each line" in world.rejection(another)["reason"]["message"]
 
 
 async def test_a_window_of_which_a_phase_has_not_paid_is_a_fault(process: Any) -> None:

@@ -221,6 +221,12 @@ class Schema:
         return Schema((*(v for v in self.versions if v.first < first), version))
 
     def _check_added(self, at: int, one: Declared) -> None:
+        if isinstance(one.attribute, Category) and one.attribute.finds:
+            raise InvalidDefinition(
+                f"attributes.{at}.find",
+                "each line has kept delta for finding values since the first phase, or has not",
+                "list values, or define a new data set",
+            )
         if one.before is None and not one.attribute.missing:
             raise InvalidDefinition(
                 f"attributes.{at}",
