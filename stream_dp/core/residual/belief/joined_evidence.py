@@ -7,7 +7,7 @@ and so do their variances (docs/proofs, Theorem 33 (c)).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -78,6 +78,32 @@ class KnownPart:
         return int(np.count_nonzero(self.live))
 
 
+class LiveAnswers:
+    """The answers of a query that its parts are about, and adding up by them.
+
+    Args:
+        n_answers: The answers of the query.
+        places: For each part, the answer that each live answer of the part belongs to; -1 for none.
+
+    Attributes:
+        live: Whether each answer is one of them, shape (n_answers,). None if all are.
+        n_live: How many they are.
+    """
+
+    def __init__(self, n_answers: int, places: Iterable[Places]) -> None:
+        live = np.zeros(n_answers, np.bool_)
+        for of_part in places:
+            live[of_part[of_part >= 0]] = True
+        self._row = np.cumsum(live) - 1  # of each answer among those that are live
+        self.n_live = int(np.count_nonzero(live))
+        self.live: Mask | None = None if live.all() else live
+
+    def add(self, found: Floats, places: Places, values: Floats) -> None:
+        """Adds the values of a part's live answers, or one for all, to those of the query's live answers."""
+        known, every = places >= 0, np.broadcast_to(values, (len(places), *values.shape[1:]))
+        np.add.at(found, self._row[places[known]], every[known])
+
+
 class JoinedSoFar(dict[tuple[bytes, int, int], Evidence]):
     """What was joined since something was published last, by query and window. A copy begins with nothing."""
 
@@ -104,17 +130,13 @@ class JoinedEvidence(Evidence):
         self.window = query.window
         self._n_rows = n_rows
         self.parts = parts
-        live = np.zeros(n_answers, np.bool_)
-        for part in parts:
-            places = part.of_live
-            live[places[places >= 0]] = True
-        self._row = np.cumsum(live) - 1  # of each answer among those that are live
-        self._n_live = int(np.count_nonzero(live))
+        self._answers = LiveAnswers(n_answers, (part.of_live for part in parts))
+        self._n_live = self._answers.n_live
         known = [part.evidence for part in parts if part.evidence is not None]
         self.form: Any = JoinedForm(
             query.attributes,
             n_answers,
-            None if live.all() else live,
+            self._answers.live,
             all(one.form.conjunctive for one in known),
             sum(part.n_cells for part in parts),
         )
@@ -164,7 +186,7 @@ class JoinedEvidence(Evidence):
             else:
                 known, off = part.evidence.by_tables()
                 self._add(values, part, known)
-                self._add_variances(variances[:, None], part, off[:, None])
+                self._add(variances, part, off)
         return values, variances
 
     def likely(self) -> Floats:
@@ -263,7 +285,7 @@ class JoinedEvidence(Evidence):
         found = np.zeros((self._n_live, len(self.window)))
         for part in self.parts:
             if part.evidence is not None:
-                self._add_variances(found[:, self._blocks(part)], part, of(part.evidence))
+                self._add(found[:, self._blocks(part)], part, of(part.evidence))
         return found
 
     def _blocks(self, part: KnownPart) -> slice:
@@ -271,13 +293,5 @@ class JoinedEvidence(Evidence):
         return slice(window.start - start, window.stop - start)
 
     def _add(self, found: Floats, part: KnownPart, values: Floats) -> None:
-        places = part.of_live
-        known = places >= 0
-        np.add.at(found, self._row[places[known]], values[known])
-
-    def _add_variances(self, found: Floats, part: KnownPart, variances: Floats) -> None:
-        """Adds variances, shape (answers or 1, blocks)."""
-        places = part.of_live
-        known = places >= 0
-        every = np.broadcast_to(variances, (len(places), variances.shape[1]))
-        np.add.at(found, self._row[places[known]], every[known])
+        """Adds numbers, shape (answers or 1,), or (answers or 1, blocks)."""
+        self._answers.add(found, part.of_live, values)

@@ -10,6 +10,7 @@ import numpy as np
 
 from stream_dp.core.queries.projection import Places, QueryPart
 from stream_dp.core.queries.query import LinearQuery, Mask
+from stream_dp.core.residual.belief.joined_evidence import LiveAnswers
 from stream_dp.core.residual.belief.sums import Moments, SumEvidence, Sums
 
 
@@ -59,12 +60,7 @@ class JoinedSums(SumEvidence):
         assert query.total is not None, "the query has a total"
         self.query, self.window, self.largest = query, query.window, query.total.largest
         self._known, self._rows, self._total_known = parts, rows, total_known
-        live = np.zeros(n_answers, np.bool_)
-        for part in parts:
-            live[part.places[part.places >= 0]] = True
-        self._live = None if live.all() else live
-        self._row = np.cumsum(live) - 1
-        self._n_live = int(np.count_nonzero(live))
+        self._answers = LiveAnswers(n_answers, (part.places for part in parts))
 
     @property
     def total_known(self) -> bool:
@@ -85,38 +81,33 @@ class JoinedSums(SumEvidence):
 
     @property
     def live(self) -> Mask | None:
-        return self._live
+        return self._answers.live
 
     @cached_property
     def sums(self) -> Sums:
-        totals, counts = np.zeros(self._n_live), np.zeros(self._n_live)
+        n_live = self._answers.n_live
+        totals, counts = np.zeros(n_live), np.zeros(n_live)
         for part in self._known:
             if part.evidence is not None:
-                known, places = part.evidence.sums, part.places
-                placed = places >= 0
-                rows = self._row[places[placed]]
-                np.add.at(totals, rows, known.totals[placed])
-                np.add.at(counts, rows, known.counts[placed])
+                self._answers.add(totals, part.places, part.evidence.sums.totals)
+                self._answers.add(counts, part.places, part.evidence.sums.counts)
         moments = self.by_block.each(lambda of_blocks: of_blocks.sum(axis=1))
-        return Sums(totals, counts, moments, self._live)
+        return Sums(totals, counts, moments, self._answers.live)
 
     @cached_property
     def by_block(self) -> Moments:
-        shape = self._n_live, len(self.window)
+        shape = self._answers.n_live, len(self.window)
         found = Moments(np.zeros(shape), np.zeros(shape), np.zeros(shape))
         for part in self._known:
             if part.evidence is None:
                 continue
-            window, places = part.part.query.window, part.places
+            window, known = part.part.query.window, part.evidence.by_block
             at = slice(window.start - self.window.start, window.stop - self.window.start)
-            placed = places >= 0
-            rows = self._row[places[placed]]
-            for own, known in (
-                (found.totals, part.evidence.by_block.totals),
-                (found.both, part.evidence.by_block.both),
-                (found.counts, part.evidence.by_block.counts),
+            for own, added in (
+                (found.totals, known.totals),
+                (found.both, known.both),
+                (found.counts, known.counts),
             ):
-                every = np.broadcast_to(known, (len(places), known.shape[1]))[placed]
                 # Errors of answers that are merged may depend on each other.
-                np.add.at(own[:, at], rows, part.part.merged * every)
+                self._answers.add(own[:, at], part.places, part.part.merged * added)
         return found
