@@ -321,7 +321,7 @@ def _one_count_of_persons(need: Need) -> float:
     sigma = need.accuracy.error * n_rows / mechanism.state.terms.z_steered
     scale = min(Fraction(sigma), MAX_SCALE)
     loss = gaussian_rho(scale, squared_sensitivity=1) / mechanism.state.promise.budget.rho
-    return mechanism.state.look_at_rows / UNITS + float(loss)
+    return mechanism.state.first_looks / UNITS + float(loss)
 
 
 # ---------------------------------------------------------------- lines

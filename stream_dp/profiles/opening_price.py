@@ -108,7 +108,7 @@ def announced(
     sizes = (first * (last / first) ** (i / (_TRIED_SIZES - 1)) for i in range(_TRIED_SIZES))
     found = {mechanism.opening_units(n) for n in sorted({first, last, *map(round, sizes)})}
     units = [one for one in found if one is not None]
-    look = counts.state.look_at_rows
+    look = counts.state.first_looks
     beyond = mechanism.opening_units(n_counted) or 0
     ever = counts.openings.most_measured + beyond - counts.opening_units(n_counted)
     least = look + (min(units) - look) * (1.0 - _BETWEEN)

@@ -162,7 +162,7 @@ def test_what_opening_a_phase_publishes_decides_about_more_looks_and_these_are_t
     driven.open_phase(PERSONS.n_rows, data)
     assert mechanism.state.counted is not None
     assert mechanism.state.counted.known(0)
-    assert driven.spent_share() > 2 * mechanism.state.look_at_rows / UNITS, (
+    assert driven.spent_share() > 2 * mechanism.state.first_looks / UNITS, (
         "tables were measured too"
     )
 

@@ -51,13 +51,4 @@ def accepted(edges: Any, **more: Any) -> list[dict[str, Any]]:
 
 
 def change(world: Any, attributes: Any, version: int = 2) -> Any:
-    return world.produce(
-        "datasets",
-        {
-            "version": 1,
-            "dataset": "orders",
-            "change": "schema",
-            "schema_version": version,
-            "attributes": attributes,
-        },
-    )
+    return world.change_schema("orders", attributes, version)

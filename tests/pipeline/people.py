@@ -48,16 +48,7 @@ SPLIT = changed(IT, "age", edges=[30, 35, 45])
 
 
 def change(world: Any, attributes: Any, version: int = 2) -> Any:
-    return world.produce(
-        "datasets",
-        {
-            "version": 1,
-            "dataset": "people",
-            "change": "schema",
-            "schema_version": version,
-            "attributes": attributes,
-        },
-    )
+    return world.change_schema("people", attributes, version)
 
 
 def phase(world: Any, rows: Any = ROWS, **more: Any) -> None:

@@ -202,10 +202,9 @@ async def test_an_owner_can_change_other_attributes(process: Any) -> None:
     catalog = json.loads(world.left("catalog")[-1].value)
     page, bot = catalog["attributes"]
     paid = {"name": "paid", "type": "boolean", "missing": True}
-    change = {"version": 1, "dataset": "visits", "change": "schema", "schema_version": 2}
     # The owner read the catalog before /a was found.
     stale = {**page, "name": "path", "was": ["page"], "values": ["/home"]}
-    world.produce("datasets", {**change, "attributes": [stale, bot, paid]})
+    world.change_schema("visits", [stale, bot, paid])
     await process.run()
     world.batch("visits", "b1", rows=rows_of({"/home": 700, "/new": 500}, paid=True))
     await process.run()
@@ -215,13 +214,9 @@ async def test_an_owner_can_change_other_attributes(process: Any) -> None:
     assert list(found) == ["/home", "/a", "/new", "other"]
     assert found["/home"][0] <= 1_600 <= found["/home"][1]
     finer = {**stale, "find": {**FIND, "most": 30}}
-    record = world.produce(
-        "datasets", {**change, "schema_version": 3, "attributes": [finer, bot, paid]}
-    )
+    record = world.change_schema("visits", [finer, bot, paid], 3)
     more = {**stale, "name": "referrer", "was": ["from"], "missing": True}
-    another = world.produce(
-        "datasets", {**change, "schema_version": 3, "attributes": [stale, bot, paid, more]}
-    )
+    another = world.change_schema("visits", [stale, bot, paid, more], 3)
     await process.run()
     assert "0.find: values of it are found" in world.rejection(record)["reason"]["message"]
     assert "3.find: each line" in world.rejection(another)["reason"]["message"]

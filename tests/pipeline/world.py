@@ -476,6 +476,10 @@ class World:
     def define(self, dataset: str, **changes: Any) -> Record:
         return self.produce("datasets", definition(dataset, **changes))
 
+    def change_schema(self, dataset: str, attributes: Any, version: int = 2) -> Record:
+        change = {"change": "schema", "schema_version": version, "attributes": attributes}
+        return self.produce("datasets", {"version": 1, "dataset": dataset, **change})
+
     def batch(self, dataset: str, batch_id: str, **form: Any) -> Record:
         return self.produce(
             "batches", {"version": 1, "dataset": dataset, "batch_id": batch_id, **form}

@@ -303,10 +303,10 @@ def test_opening_a_phase_of_persons_takes_the_look_at_its_rows_and_tables_for_th
     found = opening_of(mechanism, asked.universe.names, asked.counted)
     assert found is not None
     assert found.share == of(asked, Name.CALIBRATED).opening == driven.spent_share()
-    assert found.share > mechanism.state.look_at_rows / UNITS > 0.01
+    assert found.share > mechanism.state.first_looks / UNITS > 0.01
     # Copies that take all rows to count, or forget what the look may be off.
     for rows in (asked.n_rows, asked.counted):
-        units = mechanism.state.look_at_rows + mechanism.openings.release(rows).units
+        units = mechanism.state.first_looks + mechanism.openings.release(rows).units
         assert units / UNITS != driven.spent_share()
 
 

@@ -110,7 +110,7 @@ class PublicState:
         return math.floor(self.rows_at_least(range(block, block + 1)))
 
     @property
-    def look_at_rows(self) -> int:
+    def first_looks(self) -> int:
         """Units of a line that the looks before a base release take."""
         found = 0 if self.found is None else self.found.units
         return found + (0 if self.counted is None else RowsLook.at(0, self.prices).charges[0].rho)

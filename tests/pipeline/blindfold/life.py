@@ -41,8 +41,7 @@ class Life:
     def change(self, world: Any, name: str) -> None:
         """Other attributes, if there are any."""
         if self.changed is not None:
-            change = {"change": "schema", "schema_version": 2, "attributes": self.changed}
-            world.produce("datasets", {"version": 1, "dataset": name, **change})
+            world.change_schema(name, self.changed)
 
     def row(self, row: Row) -> Row:
         """What its attributes have of a row."""

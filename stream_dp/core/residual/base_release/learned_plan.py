@@ -45,7 +45,7 @@ class LearnedPlan:
         self._state = state
         self._today = today
         self.demand = Demand(state.promise.axes) if demand is None else demand
-        self.most = math.floor(state.settings.largest * UNITS) - state.look_at_rows
+        self.most = math.floor(state.settings.largest * UNITS) - state.first_looks
         self._replay = Replay(state.promise, today, several, self.demand, self._share_of)
         self._priced = (-1, 0.0)  # what a query costs where a phase has this many rows
         if state.settings.pacing is None and state.learns:

@@ -88,13 +88,13 @@ class Openings:
     def units(self, n_counted: int) -> int:
         """Units of a line that opening the first phase takes, given the rows that count."""
         n_rows = self.margin(n_counted)
-        return self._state.look_at_rows + self._with_grids(self.release(n_rows), 0, n_rows).units
+        return self._state.first_looks + self._with_grids(self.release(n_rows), 0, n_rows).units
 
     def _with_grids(self, release: BaseRelease, block: int, n_rows: int) -> BaseRelease:
         """A release with the tables of numbers on a grid, for which the line has room in any case."""
         state = self._state
         grids = self.grids.of_block(block, state.prices)
-        room = max(0, UNITS - state.look_at_rows - grids.units)
+        room = max(0, UNITS - state.first_looks - grids.units)
         if release.units > room:
             release = self.plan.release(n_rows, state.promise, room / UNITS)
             release = state.versions.of_block(release, block)
@@ -114,7 +114,7 @@ class Openings:
     @property
     def most_measured(self) -> int:
         """Units of a line that opening never exceeds, together with what is measured later unasked."""
-        beyond = self._state.look_at_rows + self.grids.of_block(0, self._state.prices).units
+        beyond = self._state.first_looks + self.grids.of_block(0, self._state.prices).units
         if self._state.learns:
             return min(UNITS, beyond + self.learned.most)
         share = self._state.settings.base_share
