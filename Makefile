@@ -76,6 +76,10 @@ bench-persons: $(VENV)/dev.stamp  ## Workload W4 with persons as the protected u
 	$(BIN)/python benchmarks/persons.py $(SHARED)/data/nycflights13.csv.gz
 	$(BIN)/python benchmarks/persons.py $(SHARED)/data/nycflights13.csv.gz --exact-margins
 
+bench-keys: $(VENV)/dev.stamp  ## Values that nobody lists: DP-SQLP's workload, and pages day by day through Kafka
+	$(BIN)/python benchmarks/keys.py
+	$(BIN)/python benchmarks/keys.py --daily
+
 bench-stream: $(VENV)/dev.stamp  ## Throughput and latency beside echoes with Faust and aiokafka
 	$(BIN)/python benchmarks/stream.py
 

@@ -58,7 +58,8 @@ def definition(session: Session, dataset: str) -> Definition:
         InvalidInput: There is no data set of that name. The error lists the existing ones.
     """
     known = session.definitions.get(dataset)
-    if known is None or known.schema_version < session.schema_versions.get(dataset, 1):
+    newest = session.schema_versions.get(dataset, 1)
+    if known is None or known.finds or known.schema_version < newest:  # each phase may find values
         return definition_in(catalog(session), dataset)
     return known
 

@@ -185,6 +185,19 @@ def test_a_client_learns_of_other_attributes_from_the_event(
     assert analyst.sql(f"SELECT COUNT(*) FROM \"{people}\" WHERE town = 'Linz'").answers
 
 
+def test_a_client_knows_values_that_were_found_meanwhile(client: Client, definition: Words) -> None:
+    attributes = [
+        {"name": "page", "type": "category", "find": {"windows": [1], "share": 0.3}},
+        {"name": "bot", "type": "boolean"},
+    ]
+    defined = client.define({**definition, "dataset": "visits", "attributes": attributes})
+    assert client.definition("visits") == defined
+    for page in ("/home", "/spring"):
+        client.send("visits", columns={"page": [page] * 1000, "bot": [False] * 1000})
+        answer = client.sql(f"SELECT COUNT(*) AS n FROM visits WHERE page = '{page}'")
+        assert abs(answer.column("n")[0] - 1000) < 250
+
+
 # ---------------------------------------------------------------- batches
 
 
