@@ -1,8 +1,8 @@
-"""Hours, days, weeks and months of a time zone, and times as people write them.
+"""Minutes, hours, days, weeks and months of a time zone, and times as people write them.
 
-A time is a number of milliseconds since 1970, as in Kafka. A period is known by its number: the first hour,
-day, week or month of 1970 is about 0. Days begin at local midnight, and weeks on Monday. So a day has 23, 24
-or 25 hours, and a period follows from a time and the rules of the zone alone.
+A time is a number of milliseconds since 1970, as in Kafka. A period is known by its number: the first one of
+1970 is about 0. Days begin at local midnight, and weeks on Monday. So a day has 23, 24 or 25 hours, and a
+period follows from a time and the rules of the zone alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final, Literal, Self, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-Unit = Literal["hour", "day", "week", "month"]
+Unit = Literal["minute", "hour", "day", "week", "month"]
 
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 9000
@@ -27,7 +27,7 @@ LATEST_MS: Final = (date(LAST_YEAR, 1, 1) - date(1970, 1, 1)).days * 86_400_000
 _EPOCH: Final = date(1970, 1, 1)
 _MONDAY: Final = 3  # days from 1970-01-01 to 1969-12-29, which begins week 0
 _MINUTE_MS: Final = 60_000
-_LENGTH = re.compile(r"([1-9][0-9]{0,3}) (hour|day|week|month)s?")
+_LENGTH = re.compile(r"([1-9][0-9]{0,3}) (minute|hour|day|week|month)s?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -59,36 +59,54 @@ class Length:
     def number(self, local: datetime) -> int:
         """Returns the number of the period in which clocks show a time."""
         days, count = (local.date() - _EPOCH).days, self.count
-        if self.unit == "hour":
-            return days * (24 // count) + local.hour // count
+        if self.unit in _MINUTES:
+            step = _MINUTES[self.unit] * count
+            return days * (1440 // step) + (60 * local.hour + local.minute) // step
         if self.unit == "month":
             return (12 * (local.year - FIRST_YEAR) + local.month - 1) // count
         return (days + _MONDAY) // (7 * count) if self.unit == "week" else days // count
 
     def start(self, number: int) -> datetime:
         """Returns what clocks show when a period begins. It ends where the next one begins."""
-        days, hours, count = number * self.count, 0, self.count
+        days, minutes, count = number * self.count, 0, self.count
         if self.unit == "month":
             months = 12 * FIRST_YEAR + number * count
             return datetime(months // 12, months % 12 + 1, 1)  # noqa: DTZ001 - what clocks show has no zone
-        if self.unit == "hour":
-            days, hours = number // (24 // count), number % (24 // count) * count
+        if self.unit in _MINUTES:
+            parts = 1440 // (step := _MINUTES[self.unit] * count)
+            days, minutes = number // parts, number % parts * step
         elif self.unit == "week":
             days = 7 * days - _MONDAY
-        return datetime.combine(_EPOCH, _MIDNIGHT) + timedelta(days=days, hours=hours)
+        return datetime.combine(_EPOCH, _MIDNIGHT) + timedelta(days=days, minutes=minutes)
+
+    @property
+    def divides_a_day(self) -> bool:
+        """Whether some of it make a day. Days, weeks and months need not."""
+        return self.unit not in _MINUTES or 1440 % (_MINUTES[self.unit] * self.count) == 0
 
     def before(self, time_ms: int, zone: tzinfo) -> int:
         """Returns the time that lies this long before another one, by the clock on the wall."""
+        return max(0, self._shifted(time_ms, zone, -self.count))
+
+    def after(self, time_ms: int, zone: tzinfo) -> int:
+        """Returns the time that lies this long after another one: days and more by the clock on the wall."""
+        if self.unit in _MINUTES:
+            return time_ms + _MINUTES[self.unit] * self.count * _MINUTE_MS
+        return self._shifted(time_ms, zone, self.count)
+
+    def _shifted(self, time_ms: int, zone: tzinfo, count: int) -> int:
         local = _local(time_ms, zone).replace(tzinfo=None)
         if self.unit == "month":
-            months = max(12 * local.year + local.month - 1 - self.count, 12 * FIRST_YEAR)
+            months = max(12 * local.year + local.month - 1 + count, 12 * FIRST_YEAR)
             year, month = months // 12, months % 12 + 1
             day = min(local.day, calendar.monthrange(year, month)[1])
-            earlier = local.replace(year=year, month=month, day=day)
-        else:
-            hours = {"hour": 1, "day": 24, "week": 168}[self.unit]
-            earlier = local - timedelta(hours=hours * self.count)
-        return max(0, _instant(earlier, zone))
+            return _instant(local.replace(year=year, month=month, day=day), zone)
+        minutes = {**_MINUTES, "day": 1440, "week": 7 * 1440}[self.unit]
+        return _instant(local + timedelta(minutes=minutes * count), zone)
+
+
+_MINUTES: Final = {"minute": 1, "hour": 60}
+"""How many minutes a unit has that may be a part of a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +114,7 @@ class Calendar:
     """The periods of one length in one time zone.
 
     Attributes:
-        length: The length of each period. Hours must divide a day.
+        length: The length of each period. Hours and minutes must divide a day.
         zone: The time zone.
     """
 

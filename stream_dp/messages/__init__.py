@@ -103,6 +103,7 @@ from stream_dp.messages.replies import (
 )
 from stream_dp.messages.requests import (
     Batch,
+    ClockRecord,
     ClosePhase,
     Counted,
     QueryEnvelope,
@@ -170,6 +171,7 @@ __all__ = [
     "CellsAnswer",
     "ChangeAnalysts",
     "ChangeSchema",
+    "ClockRecord",
     "ClosePhase",
     "CorrelatedVectorAnswer",
     "CorrelationAnswer",

@@ -19,8 +19,9 @@ class Event(Reply):
         rows: The rows of the batch, or of the phase that opened.
         waiting: The rows that wait for the next phase.
         phase: The phase that opened, or the number of open phases.
-        since: When an opened phase begins.
+        since: When an opened phase begins, or the period that a batch is about.
         until: When it has ended.
+        late: Whether the period of a batch had closed before. Its rows are in the phase that opens next.
         late_batches: The batches of an opened phase that are about earlier periods.
         note: A warning, or what happened in words.
         reason: Why a batch was refused, a record is in quarantine, or nobody can serve the data set.
@@ -68,6 +69,7 @@ class Event(Reply):
     phase: int | None = None
     since: str | None = None
     until: str | None = None
+    late: bool | None = None
     late_batches: int | None = None
     note: str | None = None
     reason: Reason | None = None

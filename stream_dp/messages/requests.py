@@ -180,6 +180,18 @@ class ClosePhase(Request):
     phase: Annotated[int, Field(ge=1)] | None = None
 
 
+class ClockRecord(Request):
+    """Has a worker read the broker's time of this record, by which periods close. Workers send it.
+
+    Attributes:
+        clock: Always true.
+    """
+
+    version: Literal[1] = 1
+    dataset: DatasetName
+    clock: Literal[True] = True
+
+
 class LastPhases(Request):
     """The most recent phases. A larger number than there are phases means all of them.
 

@@ -40,25 +40,41 @@ LengthText = Annotated[str, Field(max_length=20), AfterValidator(_checked_length
 """A length of time such as "7 days"."""
 
 
+class CloseSpec(Request):
+    """When the broker's clock closes a period, also if no later row comes.
+
+    Attributes:
+        after: How long after its end it closes, such as "2 hours".
+    """
+
+    after: LengthText
+
+
 class PhaseSpec(Request):
     """A phase opens as soon as ``min_rows`` rows wait, or with ``every`` when a period has ended.
 
     Attributes:
         min_rows: The number of rows that must wait. A period with fewer joins the next one.
-        every: The length of a period: hours that divide a day, days, weeks or months. Default: rows alone
-            decide.
+        every: The length of a period: minutes or hours that divide a day, days, weeks or months. Default:
+            rows alone decide.
         timezone: The time zone of periods and dates. Default: UTC.
+        close: When the clock closes a period. Default: the first batch of a later period does.
     """
 
     min_rows: Annotated[int, Field(ge=1, le=2**62)]
     every: LengthText | None = None
     timezone: Annotated[str, Field(max_length=64), AfterValidator(_checked_zone)] | None = None
+    close: CloseSpec | None = None
 
     @model_validator(mode="after")
-    def _hours_divide_a_day(self) -> PhaseSpec:
-        length = None if self.every is None else Length.read(self.every)
-        if length is not None and length.unit == "hour" and 24 % length.count:
-            raise ValueError("these hours do not divide a day: write 1, 2, 3, 4, 6, 8, 12 or 24")
+    def _follow(self) -> PhaseSpec:
+        if self.every is None:
+            if self.close is not None:
+                raise ValueError('close: only periods close: write "every", such as "1 day"')
+        elif not Length.read(self.every).divides_a_day:
+            raise ValueError(
+                "every: it does not divide a day: write 15 or 30 minutes, or 1, 2, 3, 4, 6, 8 or 12 hours"
+            )
         return self
 
     @property

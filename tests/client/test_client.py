@@ -194,8 +194,9 @@ def test_a_client_knows_values_that_were_found_meanwhile(client: Client, definit
     assert client.definition("visits") == defined
     for page in ("/home", "/spring"):
         client.send("visits", columns={"page": [page] * 1000, "bot": [False] * 1000})
-        answer = client.sql(f"SELECT COUNT(*) AS n FROM visits WHERE page = '{page}'")
-        assert abs(answer.column("n")[0] - 1000) < 250
+        answer = client.ask("visits", Query(f"page = '{page}'"))
+        assert isinstance(answer, CountAnswer)
+        assert abs(answer.count - 1000) < 250
 
 
 # ---------------------------------------------------------------- batches

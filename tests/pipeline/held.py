@@ -10,7 +10,9 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.state.codec import OutboxRecord, outbox_from_bytes
@@ -210,7 +212,7 @@ def _looks(intents: Iterable[bytes]) -> list[dict[str, Any]]:
 
 def _waiting(stored: bytes) -> Waiting:
     text = stored.decode("utf-8", "surrogatepass")
-    topic_partition, offset, rows, _, batch_id = text.split(" ", 4)
+    topic_partition, offset, rows, _, _, batch_id = text.split(" ", 5)
     return Waiting(topic_partition, int(offset), int(rows), batch_id)
 
 
@@ -252,6 +254,7 @@ class Held:
     ever: dict[bytes, str] = field(default_factory=dict)
     _batches: dict[bytes, Waiting] = field(default_factory=dict)
     _lots: dict[int, list[str]] = field(default_factory=dict)
+    _periods: dict[str, str] = field(default_factory=dict)
 
     def add(self, commit: Commit, trail: bytes) -> None:
         """Adds up the next commit."""
@@ -279,21 +282,29 @@ class Held:
                 self.ever.setdefault(Named.from_bytes(value).name, key.decode())
 
     def _fill_lots(self, one: Said) -> None:
-        """Notes which batches are in lots that a commit names first: those that wait, in order."""
+        """Notes which batches are in lots that a commit names first: those that wait, in order.
+
+        A lot has batches of one period. Those that are late, or have no time, wait under none.
+        """
         queue, accepted = [batch.batch_id for batch in self.waiting], set(one.accepted)
         for event in one.events():
-            if event["event"] == "phase_opened":
-                queue.clear()
-            elif event["event"] == "batch_accepted" and (name := batch_name(event)) in accepted:
+            if event["event"] == "batch_accepted" and (name := batch_name(event)) in accepted:
                 accepted.remove(name)
                 queue += [name] if event["rows"] else []
+                self._periods[name] = "" if event.get("late") else event.get("since", "")
         keys = [
-            key.decode().split(" ")
+            tuple(map(int, key.decode().split(" ")[1:]))
             for (table, key), value in one.puts.items()
             if value is not None and table is StateTable.KEPT and key.startswith(b"waiting ")
         ]
-        for lot, n_batches in sorted({(int(lot), int(n)) for _, lot, _, n in keys}):
-            self._lots[lot], queue = queue[:n_batches], queue[n_batches:]
+        zone = ZoneInfo(
+            json.loads(self.definition or b"{}").get("phase", {}).get("timezone", "UTC")
+        )
+        for period, lot, n_batches in sorted({(p, lot, n) for p, lot, _, n in keys}):
+            day = datetime.fromtimestamp(period / 1000, zone).date().isoformat() if period else ""
+            of_it = [name for name in queue if self._periods[name] == day]
+            self._lots[lot] = of_it[:n_batches]
+            queue = [name for name in queue if name not in self._lots[lot]]
 
     def dropped(self, puts: Mapping[Pair, bytes | None]) -> list[tuple[str, str, Named | None]]:
         """The batches that waited and do so no more after a commit, as ``Said.given_up`` has them."""
@@ -308,7 +319,7 @@ class Held:
                 found.append((batch.batch_id, record, None))
             elif table is StateTable.KEPT and kind in ("waiting", "whose", "arrived"):
                 named = Named.from_bytes(self.pairs[table, key])
-                found += [(name, "", named) for name in self._lots[int(numbers[0])]]
+                found += [(name, "", named) for name in self._lots[int(numbers[1])]]
         return found
 
     def table(self, table: StateTable) -> dict[str, bytes]:
@@ -363,7 +374,9 @@ class Held:
     @property
     def waits(self) -> list[Waiting | Named]:
         """All rows that wait, in order: slabs that are kept, then batches that are read again."""
-        lots = {tuple(map(int, key.split())): one for key, one in self.named("waiting ").items()}
+        lots = {
+            tuple(map(int, key.split()))[1:]: one for key, one in self.named("waiting ").items()
+        }
         return [*(lots[key] for key in sorted(lots)), *self.waiting]
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from stream_dp.audit import verify
 from stream_dp.messages import Definition, PhaseSpec, QueryFields, SeriesAnswer, read_answer
 from stream_dp.pipeline.datasets.transcript import opening
 from stream_dp.pipeline.queries import compiler, query_answerer
-from stream_dp.pipeline.rows.row_times import Gathering, Times, TimeSpan
+from stream_dp.pipeline.rows.row_times import Gathering, Period, Times, TimeSpan
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.noise import SeededNoise
 from tests.pipeline.flights import AA, GONE, LATE, UNMEASURED, asked, assert_said, judged, ran
@@ -195,21 +196,26 @@ def test_transcripts_written_by_earlier_releases_stay_readable() -> None:
     )
 
 
-def test_what_is_known_of_waiting_rows_stays_readable() -> None:
+def test_what_is_known_of_waiting_rows_is_frozen() -> None:
     assert Gathering.from_text("") == Gathering()
-    text = '{"since": 1, "until": 2, "closed": 1, "late": 3}'
-    assert Gathering.from_text(text) == Gathering(1, 2, 1, 3)
-    assert Gathering(1, 2, 1, 3).to_text() == text
+    text = '{"periods": [[1, 2, 4], [2, 3, null]], "closed": 0, "late": 3, "now": 3}'
+    known = Gathering((Period(1, 2, 4), Period(2, 3)), 0, 3, 3)
+    assert Gathering.from_text(text) == known
+    assert known.to_text() == text
+    assert Gathering().to_text() == "{}"
 
 
 def test_a_batch_of_a_gap_between_periods_is_late_once_a_later_period_is_open() -> None:
     times = Times(PhaseSpec(min_rows=1, every="1 day"))
-    day = [TimeSpan(n * DAY_MS, (n + 1) * DAY_MS) for n in range(5)]
-    waiting = times.with_batch(Gathering(closed=DAY_MS), day[3])
-    assert waiting == Gathering(day[3].since, day[3].until, DAY_MS)
-    assert times.with_batch(waiting, day[2]).late == 1
-    assert times.ends(waiting, day[4])
+    day = [TimeSpan(n * DAY_MS, (n + 1) * DAY_MS) for n in range(6)]
+    waiting, period = times.with_batch(Gathering(closed=DAY_MS), day[3])
+    assert waiting == Gathering((Period(day[3].since, day[3].until),), DAY_MS)
+    assert period == day[3].since
     assert not times.ends(waiting, day[3])
+    assert times.ends(waiting, day[5])
+    closed = times.after_phase(waiting, day[5])
+    assert closed == Gathering(closed=day[5].since)
+    assert times.with_batch(closed, day[4]) == (replace(closed, late=1), 0)
     assert times.after_phase(waiting) == Gathering(closed=day[3].until)
 
 
@@ -516,7 +522,7 @@ def test_the_digest_of_a_request_is_for_ever() -> None:
 
 
 def test_a_time_of_zero_is_one_and_a_time_of_the_far_future_is_none() -> None:
-    waiting = Gathering(since=0, until=86_400_000, closed=0)
+    waiting = Gathering((Period(0, 86_400_000),), closed=0)
     assert Gathering.from_text(waiting.to_text()) == waiting
     times = Times(PhaseSpec(min_rows=1))
     assert times.span(None, 0) == TimeSpan(0, 1)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream_dp.calendar_periods import LATEST_MS
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.parameters import erased_blocks
 from stream_dp.core.budget.share_bounds import Bound, Shares
@@ -227,8 +228,8 @@ def the_cursor_moves_on_an_exception(patch: pytest.MonkeyPatch, world: Any) -> N
 def a_batch_is_taken_in_and_rejected(patch: pytest.MonkeyPatch, world: Any) -> None:
     ingest = Decider._ingest
 
-    async def both(self: Decider, dataset: Dataset, request: Any, known: Any) -> None:
-        await ingest(self, dataset, request, known)
+    async def both(self: Decider, *request: Any) -> None:
+        await ingest(self, *request)
         raise InvalidMessage("batch", "it is taken in", "nothing")
 
     patch.setattr(Decider, "_ingest", both)
@@ -491,29 +492,15 @@ def what_persons_have_used_is_added_up_wrong_at_a_take_over(
 @mutant("P16", PERSONS_BY_DAY)
 def a_late_batch_ends_the_period_that_is_open(patch: pytest.MonkeyPatch, world: Any) -> None:
     def ends(self: Times, waiting: Gathering, batch: Any) -> bool:
-        return waiting.since is not None and batch is not None and batch.since != waiting.since
+        periods = waiting.periods
+        return bool(periods) and batch is not None and batch.since != periods[0].since
 
     patch.setattr(Times, "ends", ends)
 
 
 @mutant("P16", PERSONS_BY_DAY)
 def rows_of_the_next_period_join_the_one_that_ends(patch: pytest.MonkeyPatch, world: Any) -> None:
-    accept, opens = Phases.accept, Phases._open
-
-    async def first(self: Phases, batch: Any, rows: Any) -> bytes:
-        due = []
-
-        async def later(self: Phases, **ended: Any) -> None:
-            due.append(ended)
-
-        with pytest.MonkeyPatch.context() as within:
-            within.setattr(Phases, "_open", later)
-            outcome = await accept(self, batch, rows)
-        for ended in due:
-            await opens(self, **ended)
-        return outcome
-
-    patch.setattr(Phases, "accept", first)
+    patch.setattr(Gathering, "end", LATEST_MS)
 
 
 @mutant("P16", CLOSED, first=(101, None))

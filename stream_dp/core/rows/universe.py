@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from itertools import pairwise, product, repeat
+from itertools import pairwise, product, repeat, zip_longest
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -1074,19 +1074,34 @@ class Rows:
         """Rows counted; public."""
         return self.n_entries if self.counts is None else exact_sum(self.counts)
 
+    def and_of(self, others: Sequence[Rows]) -> Rows:
+        """The same entries with what ``others`` say of attributes that are not in force here."""
+        found = self
+        for other in others:
+            both = zip_longest(found.codes, other.codes, fillvalue=_NOT_IN_FORCE)
+            codes = tuple(one if len(one) else more for one, more in both)
+            measures = {**other.measures, **found.measures}
+            texts = {**other.texts, **found.texts}
+            found = replace(found, codes=codes, measures=measures, texts=texts)
+        return found
+
     @classmethod
     def concat(cls, parts: Sequence[Rows]) -> Rows:
         """All entries of ``parts`` (at least one) in order; all of them say whose they are, or none.
+
+        Rows say of an attribute what all parts do.
 
         Raises:
             InvalidBatch: Together they count more than 2**62 rows.
         """
         check_total(sum(p.n_rows for p in parts), "batch")
+        sizes = [p.n_entries for p in parts]
         codes = tuple(
-            np.concatenate(columns) for columns in zip(*(p.codes for p in parts), strict=True)
+            np.concatenate(columns) if sizes == [*map(len, columns)] else _NOT_IN_FORCE
+            for columns in zip(*(p.codes for p in parts), strict=False)
         )
-        measures = {a: np.concatenate([p.measures[a] for p in parts]) for a in parts[0].measures}
-        texts = {a: np.concatenate([p.texts[a] for p in parts]) for a in parts[0].texts}
+        measures = _joined([p.measures for p in parts])
+        texts = _joined([p.texts for p in parts])
         owned = [p.whose for p in parts if p.whose is not None]
         if owned:
             assert len(owned) == len(parts), "a data set protects persons, or rows"
@@ -1113,6 +1128,15 @@ def _codes(attribute: Attribute, column: AnyColumn) -> Codes:
         assert isinstance(attribute, Date), "the caller refuses dates for other attributes"
         return attribute.encode_moments(column)
     return attribute.encode(column)
+
+
+def _joined(parts: Sequence[Mapping[int, npt.NDArray[Any]]]) -> dict[int, npt.NDArray[Any]]:
+    """One column for each attribute of which all parts have one."""
+    return {
+        index: np.concatenate([part[index] for part in parts])
+        for index in parts[0]
+        if all(index in part for part in parts)
+    }
 
 
 def _texts(attribute: Category, column: AnyColumn) -> Texts:

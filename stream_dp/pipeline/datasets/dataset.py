@@ -244,7 +244,7 @@ class Dataset:
         else:
             if change.schema_version != definition.schema_version + 1:
                 raise NOT_NEXT_SCHEMA
-            first_phase = self.phase + (2 if self.rows.waiting.n_rows else 1)
+            first_phase = self.phase + self.phases.n_to_come + 1
             self._put_in_force(change, first_phase)
             self.draft.publish(schema_entry(change, first_phase))
             self.accounts.changed()

@@ -59,6 +59,11 @@ class Engine:
         """Returns what the rows of a block are encoded with."""
         return self.schema.rows_universe(block)
 
+    def rows_universes(self, blocks: range) -> list[Universe]:
+        """Returns what rows are encoded with that may be in any of these blocks."""
+        versions = dict.fromkeys(self.schema.at(block).first for block in blocks)
+        return [self.schema.rows_universe(first) for first in versions]
+
     def shape_at(self, block: int) -> tuple[int, ...]:
         """Returns the cells of each attribute in the rows of a block, 1 for those that they do not have."""
         return self.schema.shape_at(block)

@@ -20,16 +20,12 @@ from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.datasets.transcript import phase_entry
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.rows.private_rows import PrivateRows
-from stream_dp.pipeline.rows.row_times import Gathering, TimeSpan
+from stream_dp.pipeline.rows.row_times import TimeSpan
 from stream_dp.pipeline.rows.secret_order import secret_order
 from stream_dp.pipeline.spending.line_accounts import LineAccounts
 from stream_dp.pipeline.watch.crash_points import CrashPoint, Fuse
 from stream_dp.profiles.line_units import privacy_of
 from stream_dp.profiles.share_settings import check_opening
-
-TIMES: Final = "times"
-"""The fact that says what is known of the times of the rows that wait."""
-
 
 TOO_FEW: Final = (
     "the phase has too few rows for the share of the line: send edges with `stream-dp schema apply`"
@@ -75,9 +71,10 @@ class Phases:
         return rows if rows < MAX_ROWS else None
 
     @property
-    def gathering(self) -> Gathering:
-        """The public facts about the times of the rows that wait."""
-        return Gathering.from_text(self._draft.facts.get(TIMES, ""))
+    def n_to_come(self) -> int:
+        """The most phases that the rows that wait can open."""
+        waiting = self._rows.waiting
+        return len(waiting.gathering.periods) or bool(waiting.n_rows)
 
     def dates(self, window: range) -> Dates:
         """Returns the time at which the phases of ``window`` begin and have ended, as messages write it."""
@@ -93,31 +90,51 @@ class Phases:
 
     # ------------------------------------------------------------ batches
 
-    async def accept(self, batch: Batch, rows: Rows) -> bytes:
-        """Takes a batch in, and opens a phase when it is due; returns its outcome.
+    async def close_ended(self, batch: TimeSpan | None = None) -> bool:
+        """Opens a phase of the first period that waits if it has ended, by the clock or before a batch joins.
 
-        By the calendar, the periods that wait have ended when a batch of a later one comes. They open a
-        phase before its rows join, if there are enough of theirs. Otherwise enough rows open a phase.
+        A period with too few rows joins the next one. The phase is committed: if a crash comes before the
+        record in hand is done with, the record comes again and finds it open.
+
+        Args:
+            batch: What the batch in hand is about.
+
+        Returns:
+            Whether a phase has opened. More periods may have ended.
+        """
+        times, waiting = self._engine.times, self._rows.waiting
+        waiting.set_times(times.at(waiting.gathering, self._draft.dated_ms))
+        while times.ends(waiting.gathering, batch):
+            if self._may_open:
+                await self._open(ended_by=batch)
+                self._draft.commit()
+                return True
+            waiting.set_times(times.joined(waiting.gathering, batch))
+        return False
+
+    async def accept(self, batch: Batch, rows: Rows, span: TimeSpan | None) -> bytes:
+        """Takes a batch in, and opens a phase when rows alone decide and are enough; returns its outcome.
 
         Args:
             batch: The batch. If it is of a source or producer, the commit sets which one is next.
             rows: Its rows.
+            span: What it is about.
         """
         counted, times, waiting = batch.counted, self._engine.times, self._rows.waiting
         assert self._draft.expects(counted), "the caller refuses others"
-        span = times.span(batch.time, self._draft.dated_ms)
-        if times.ends(self.gathering, span) and self._may_open:
-            # What was durable before this batch opens the phase. If a crash comes in between, the batch
-            # comes again and finds the phase open.
-            await self._open(ended_by=span)
-            self._draft.commit()
-            if self._engine.schema.at(len(self.spans)) is not self._engine.schema.at(0):
-                rows = waiting.rows_of(batch)  # which may be encoded otherwise from this phase on
         if counted is not None:
             self._draft.passed(counted.key, counted.next)
-        await waiting.join(batch, rows, self._accounts.in_hand.record)
-        self._set_times(times.with_batch(self.gathering, span))
+        gathering, period = times.with_batch(
+            waiting.gathering,
+            span,
+            dated_ms=self._draft.dated_ms,
+            splits=len(waiting.universes) == 1,
+        )
+        await waiting.join(batch, rows, self._accounts.in_hand.record, period)
+        late = gathering.late > waiting.gathering.late
+        waiting.set_times(gathering)
         opens = times.phase.calendar is None and self._may_open
+        about = {} if times.phase.calendar is None else {**self._dates_of([span]), "late": late}
         outcome = waiting.store_outcome(
             Event(
                 dataset=self._draft.dataset,
@@ -128,7 +145,7 @@ class Phases:
                 rows=rows.n_rows,
                 waiting=0 if opens else waiting.n_rows,
                 phase=len(self.spans) + (1 if opens else 0),
-            )
+            ).model_copy(update=about)
         )
         if opens:
             await self._open()
@@ -149,7 +166,9 @@ class Phases:
     def closed(self, phase: int) -> None:
         """Announces that a phase is open or opens now, also to a client that closes its period again."""
         is_open = phase <= len(self.spans)
-        dates = self._dates_of(self.spans[phase - 1 : phase] if is_open else [self.gathering.span])
+        dates = self._dates_of(
+            self.spans[phase - 1 : phase] if is_open else [self._rows.waiting.gathering.span]
+        )
         event = Event(
             dataset=self._draft.dataset,
             event="phase_closed",
@@ -162,7 +181,7 @@ class Phases:
     def _may_open(self) -> bool:
         """Whether the rows that wait are enough to open a phase."""
         min_rows = self._engine.definition.phase.min_rows
-        return self._engine.mechanism.opens(self._rows.waiting.n_rows, min_rows)
+        return self._engine.mechanism.opens(self._rows.waiting.n_first_rows, min_rows)
 
     @property
     def _may_close(self) -> bool:
@@ -173,7 +192,7 @@ class Phases:
         if self._may_open:
             return True
         definition, mechanism = self._engine.definition, self._engine.mechanism
-        n_rows, paying = self._rows.waiting.n_rows, self._accounts.paying
+        n_rows, paying = self._rows.waiting.n_first_rows, self._accounts.paying
         if not mechanism.opens(n_rows, definition.least_to_close(n_rows)):
             return False
         rules = {"analysts": paying.analysts, "owner": paying.owner}
@@ -186,10 +205,9 @@ class Phases:
     # ------------------------------------------------------------ opening
 
     async def _open(self, *, ended_by: TimeSpan | None = None) -> None:
-        """Opens a phase of all rows that wait, and takes the looks that this asks for."""
-        n_rows = await self._seal()
-        gathering = self.gathering
-        self._set_times(self._engine.times.after_phase(gathering, ended_by))
+        """Opens a phase of the first period that waits, and takes the looks that this asks for."""
+        n_rows, gathering = await self._seal(), self._rows.waiting.gathering
+        self._rows.waiting.set_times(self._engine.times.after_phase(gathering, ended_by))
         self.spans.append(gathering.span)
         self._draft.publish(phase_entry(n_rows, gathering.span))
         erased = erased_blocks(len(self.spans), self._engine.definition.kept_phases)
@@ -250,23 +268,23 @@ class Phases:
                 self._draft.announce(event.model_copy(update=said))
 
     async def _seal(self) -> int:
-        """Seals the rows that wait as the next block. It is kept before the commit that names it.
+        """Seals the rows of the first period as the next block. It is kept before the commit that names it.
 
         Returns:
             The number of its rows.
         """
         waiting, blocks, used = self._rows.waiting, self._rows.blocks, self._rows.used
-        n_rows, in_order = waiting.n_rows, self._engine.mechanism.in_order
+        n_rows, in_order = waiting.n_first_rows, self._engine.mechanism.in_order
         self._fuse(CrashPoint.BEFORE_KEEP)
-        if waiting.lots:
+        if waiting.first_lots:
             await waiting.keep_lot()
         unit = privacy_of(self._engine.definition).unit
-        whose = await waiting.whose()
+        whose = await waiting.first_whose()
         marks, uses = used.counted(whose, unit)
-        if waiting.lots:
-            await blocks.keep_lots(waiting.lots, marks, whose, in_order=bool(in_order))
+        if waiting.first_lots:
+            await blocks.keep_lots(waiting.first_lots, marks, whose, in_order=bool(in_order))
         else:
-            universe, rows = self._engine.rows_universe(len(blocks)), waiting.in_memory()
+            universe, rows = self._engine.rows_universe(len(blocks)), waiting.first_in_memory()
             await blocks.keep(
                 Block.seal(universe, rows, in_order, counted=marks, order=secret_order)
             )
@@ -275,7 +293,7 @@ class Phases:
         self._fuse(CrashPoint.AFTER_KEEP)
         blocks.append(n_rows)
         self._accounts.open_line()
-        waiting.forget_all()
+        waiting.forget_first()
         return n_rows
 
     def _announce(self, n_rows: int, erased: int, late: int) -> None:
@@ -287,7 +305,3 @@ class Phases:
         opened = Event(dataset=name, event="phase_opened", phase=phase, rows=n_rows)
         by_calendar = {"late_batches": late} if self._engine.times.phase.every else {}
         self._draft.announce(opened.model_copy(update={**dates, **by_calendar}))
-
-    def _set_times(self, gathering: Gathering) -> None:
-        if gathering != self.gathering:
-            self._draft.note(TIMES, gathering.to_text())

@@ -26,11 +26,12 @@ UNREADABLE: Final = {
 _AHEAD_MS = 86_400_000  # somewhere it is tomorrow already
 
 
-async def ingest(dataset: Dataset, batch: Batch) -> bytes | None:
+async def ingest(dataset: Dataset, batch: Batch) -> tuple[bool, bytes | None]:
     """Accepts or refuses a batch that was not seen before.
 
     Returns:
-        Its outcome, if that is kept under the id of the batch.
+        Whether it is done. If not, a phase has opened of a period that had ended, and the batch comes after
+        that. And its outcome, if that is kept under the id of the batch.
     """
     try:
         rows = _encoded(dataset, batch)
@@ -46,9 +47,12 @@ async def ingest(dataset: Dataset, batch: Batch) -> bytes | None:
         if batch.source is not None:
             # The reader packs the same range under the same id until it counts.
             dataset.draft.announce(refusal)
-            return None
-        return dataset.rows.waiting.store_outcome(refusal)
-    return await dataset.phases.accept(batch, rows)
+            return True, None
+        return True, dataset.rows.waiting.store_outcome(refusal)
+    span = dataset.engine.times.span(batch.time, dataset.draft.dated_ms)
+    if await dataset.phases.close_ended(span):
+        return False, None
+    return True, await dataset.phases.accept(batch, rows, span)
 
 
 def resend(dataset: Dataset, batch: Batch, stored: bytes) -> None:

@@ -34,6 +34,7 @@ from stream_dp.pipeline.intake.decoder import (
     Define,
     Ingest,
     QuoteTogether,
+    ReadClock,
     Repeat,
     Request,
     Retire,
@@ -212,7 +213,10 @@ class Decider:
         elif isinstance(request, Change):
             _change(dataset, request.change)
         elif isinstance(request, Ingest):
-            await self._ingest(dataset, request, known)
+            await self._ingest(dataset, piece, request, known)
+        elif isinstance(request, ReadClock):
+            closes = not (dataset.quarantined or dataset.retired)
+            piece.finished = not (closes and await dataset.phases.close_ended())
         elif isinstance(request, Repeat):
             pass  # it is done: they are answered before any request
         elif isinstance(request, QuoteTogether):
@@ -252,7 +256,7 @@ class Decider:
             piece.record, error, request.dataset, request.analyst, _only_id(request)
         )
 
-    async def _ingest(self, dataset: Dataset, request: Ingest, known: Known) -> None:
+    async def _ingest(self, dataset: Dataset, piece: Piece, request: Ingest, known: Known) -> None:
         batch = request.batch
         name = (dataset.name, batch.name)
         if _is_counted(dataset, batch):
@@ -265,7 +269,9 @@ class Decider:
             _refuse_out_of_order(dataset, batch)
             if batch.unreadable is not None:
                 self._context.metrics.source_unreadable(dataset.name)
-            outcome = await batches.ingest(dataset, batch)
+            piece.finished, outcome = await batches.ingest(dataset, batch)
+            if not piece.finished:
+                return
             if batch.batch_id is not None and outcome is not None:
                 known[name] = outcome
             self._context.metrics.batch(dataset.name)

@@ -19,6 +19,7 @@ from stream_dp.messages import (
     Batch,
     ChangeAnalysts,
     ChangeSchema,
+    ClockRecord,
     ClosePhase,
     Definition,
     Id,
@@ -62,6 +63,13 @@ class Close:
 
     dataset: str
     phase: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadClock:
+    """A request to read the broker's time of the record."""
+
+    dataset: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +127,7 @@ class Repeat:
     dataset: str
 
 
-Request = Define | Retire | Close | Change | Ingest | Ask | QuoteTogether | Repeat
+Request = Define | Retire | Close | ReadClock | Change | Ingest | Ask | QuoteTogether | Repeat
 
 
 @lru_cache(maxsize=65_536)
@@ -197,7 +205,9 @@ def _define(document: Mapping[str, Any]) -> Define | Close | Change:
     return Define(definition.dataset, definition)
 
 
-def _ingest(document: Mapping[str, Any]) -> Ingest:
+def _ingest(document: Mapping[str, Any]) -> Ingest | ReadClock:
+    if "clock" in document:
+        return ReadClock(ClockRecord.read(document).dataset)
     batch = Batch.read(document)
     return Ingest(batch.dataset, batch)
 

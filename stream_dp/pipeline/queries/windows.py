@@ -118,7 +118,7 @@ def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:
     else:
         newest = max(span.until for span in spans)
         complete = newest
-        if (closed := dataset.phases.gathering.closed) is not None:
+        if (closed := dataset.rows.waiting.gathering.closed) is not None:
             complete = max(complete, closed)
         since = (
             min(span.since for span in spans)
@@ -142,7 +142,7 @@ def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:
 
 def _note_of_waiting(dataset: Dataset, asked: TimeSpan) -> str | None:
     """Says that rows of the time that was asked about still wait, where phases do not follow the calendar."""
-    waiting = dataset.phases.gathering.span
+    waiting = dataset.rows.waiting.gathering.span
     if waiting is None or dataset.engine.times.phase.every or not _overlap(waiting, asked):
         return None
     return "rows that came within this time still wait for the next phase"

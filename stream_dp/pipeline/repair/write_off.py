@@ -22,7 +22,6 @@ from stream_dp.core.budget.parameters import erased_blocks
 from stream_dp.errors import CorruptState, InvalidInput
 from stream_dp.messages import Definition, Event, Reason
 from stream_dp.pipeline.datasets.draft import HEAD, LEDGER
-from stream_dp.pipeline.datasets.phases import TIMES
 from stream_dp.pipeline.datasets.transcript import LOST, PHASE, opening, phase_entry
 from stream_dp.pipeline.intake.decoder import ingested
 from stream_dp.pipeline.intake.records import Record
@@ -30,6 +29,7 @@ from stream_dp.pipeline.repair.offline import facts
 from stream_dp.pipeline.repair.witnesses import Said
 from stream_dp.pipeline.rows.lost_rows import ENTRY, GONE, Gone
 from stream_dp.pipeline.rows.own_values import PERSON
+from stream_dp.pipeline.rows.waiting_batches import TIMES
 from stream_dp.pipeline.spending.in_hand import IN_HAND
 from stream_dp.pipeline.spending.payers import RULES, account_of, rules_text
 from stream_dp.state import ledger as ledgers

@@ -7,9 +7,9 @@ so batches in the same order lead to the same phases, whenever they are read.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
-from stream_dp.calendar_periods import LATEST_MS, span_of, written, zone_of
+from stream_dp.calendar_periods import LATEST_MS, Length, span_of, written, zone_of
 from stream_dp.messages import PhaseSpec
 
 
@@ -26,47 +26,74 @@ class TimeSpan:
     until: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Period:
+    """A stretch of time whose rows wait: one period, or several of which the first ones had too few rows.
+
+    Attributes:
+        since: The time at which it begins.
+        until: The time at which it ends.
+        due: The time of the broker's clock at which it closes. None where a batch of a later period, or a
+            message, closes it.
+    """
+
+    since: int
+    until: int
+    due: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Gathering:
     """The public facts about the times of the rows that wait.
 
     Attributes:
-        since: The time at which the first period begins that waits. None while none does.
-        until: The time at which the last one ends.
-        closed: The time up to which all periods have ended. A batch about an earlier time is late.
-        late: The number of late batches that wait.
+        periods: The periods that wait, in order. Where phases do not follow the calendar it is one at most.
+        closed: The time up to which all periods have closed. A batch about an earlier time is late.
+        late: The number of late batches that wait. They join the phase that opens next.
+        now: The latest time that the broker's clock showed, where it closes periods.
     """
 
-    since: int | None = None
-    until: int | None = None
+    periods: tuple[Period, ...] = ()
     closed: int | None = None
     late: int = 0
+    now: int | None = None
 
     @classmethod
     def from_text(cls, text: str) -> Gathering:
         """Reads what ``to_text`` wrote. An empty text is that of a data set in which no time was seen."""
-        return cls(**json.loads(text)) if text else cls()
+        said = json.loads(text) if text else {}
+        periods = tuple(Period(*one) for one in said.pop("periods", ()))
+        return cls(periods, **said)
 
     def to_text(self) -> str:
         """Writes what is set as JSON, to be kept with the data set."""
-        said = {name: value for name, value in asdict(self).items() if value is not None}
-        if not self.late:
-            del said["late"]
-        return json.dumps(said)
+        periods = [[one.since, one.until, one.due] for one in self.periods]
+        said = {"periods": periods or None, "closed": self.closed, "late": self.late or None}
+        known = {**said, "now": self.now}
+        return json.dumps({name: value for name, value in known.items() if value is not None})
 
     @property
     def span(self) -> TimeSpan | None:
         """The stretch of time that a phase covers if it opens now. None if no time is known."""
-        if self.since is not None and self.until is not None:
-            return TimeSpan(self.since, self.until)
+        if self.periods:
+            return TimeSpan(self.periods[0].since, self.periods[0].until)
         if self.late and self.closed is not None:
             return TimeSpan(self.closed, self.closed)
         return None
+
+    @property
+    def end(self) -> int:
+        """Rows that wait under an earlier time than this are those of the phase that opens next."""
+        return self.periods[0].until if self.periods else LATEST_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
     """The rules by which times of batches become times of phases.
+
+    A period closes when the broker's clock says so, or when a batch of a later one comes. The second holds
+    where nothing is said of the clock, and for what is in the past when its first batch comes: so a table's
+    history makes a phase of each period, as fast as it is sent.
 
     Attributes:
         phase: The setting of the data set.
@@ -97,43 +124,90 @@ class Times:
         """Returns the period of a time. None if phases do not follow the calendar, or if there is no time."""
         return None if self.phase.calendar is None else self.span(None, dated_ms)
 
-    def ends(self, waiting: Gathering, batch: TimeSpan | None) -> bool:
-        """Returns whether a batch is about a later period than all that wait, which have ended then."""
-        return (
-            self.phase.calendar is not None
-            and batch is not None
-            and waiting.until is not None
-            and batch.since >= waiting.until
-        )
+    # ------------------------------------------------------------ when periods close
 
-    def with_batch(self, waiting: Gathering, batch: TimeSpan | None) -> Gathering:
-        """Returns the facts about what waits once a batch has joined it."""
-        if batch is None:
+    def at(self, waiting: Gathering, dated_ms: int) -> Gathering:
+        """Returns the facts once the broker's clock has shown a time."""
+        if self.phase.close is None or dated_ms >= LATEST_MS or dated_ms <= (waiting.now or -1):
             return waiting
-        if self.phase.calendar is None:
-            since = batch.since if waiting.since is None else min(waiting.since, batch.since)
-            until = batch.until if waiting.until is None else max(waiting.until, batch.until)
-            return Gathering(since, until)
-        begins = waiting.closed if waiting.since is None else waiting.since
-        if begins is not None and batch.since < begins:
-            return replace(waiting, late=waiting.late + 1)
-        if waiting.since is None:
-            return replace(waiting, since=batch.since, until=batch.until)
-        assert waiting.until is not None, "they are set together"
-        return replace(waiting, until=max(waiting.until, batch.until))
+        return replace(waiting, now=dated_ms)
+
+    def ends(self, waiting: Gathering, batch: TimeSpan | None) -> bool:
+        """Returns whether the first period that waits closes, by the clock or before a batch joins."""
+        if self.phase.calendar is None or not waiting.periods:
+            return False
+        first = waiting.periods[0]
+        if first.due is not None and waiting.now is not None and first.due <= waiting.now:
+            return True
+        by_clock = first.due is not None and first.due == self._due(first.until, first.until)
+        return not by_clock and batch is not None and batch.since >= first.until
+
+    def _due(self, until: int, dated_ms: int) -> int | None:
+        """When a period closes whose first batch has come at a time; None where no clock closes any."""
+        if self.phase.close is None or dated_ms < 0:
+            return None
+        after, zone = Length.read(self.phase.close.after), zone_of(self.phase.timezone)
+        due = after.after(until, zone)
+        return due if dated_ms < due else after.after(dated_ms, zone)
+
+    def joined(self, waiting: Gathering, batch: TimeSpan | None) -> Gathering:
+        """Returns the facts once the first period, which has too few rows, joins the next one.
+
+        That is the one that waits behind it, or else that of the batch, which is later; or none so far.
+        """
+        first, *others = waiting.periods
+        if others:
+            first, *others = replace(others[0], since=first.since), *others[1:]
+        elif batch is not None and batch.since >= first.until:
+            first = Period(first.since, batch.until, self._due(batch.until, waiting.now or -1))
+        else:
+            first = replace(first, due=None)
+        return replace(waiting, periods=(first, *others))
 
     def after_phase(self, waiting: Gathering, batch: TimeSpan | None = None) -> Gathering:
-        """Returns the facts once everything that waited has opened a phase.
+        """Returns the facts once the first period has opened a phase.
 
         Args:
             waiting: The facts about what waited.
-            batch: What the batch is about that has ended the periods. None if they were closed.
+            batch: What the batch in hand is about. None if there is none.
         """
         if self.phase.calendar is None:
             return Gathering()
-        if batch is not None:
-            return Gathering(closed=batch.since)
-        return Gathering(closed=waiting.closed if waiting.until is None else waiting.until)
+        closed, left = waiting.closed, waiting.periods[1:]
+        if waiting.periods:
+            closed = waiting.periods[0].until
+            later = [one.since for one in (*left, batch) if one is not None]
+            if batch is not None:
+                closed = max(closed, min(later))
+        return replace(waiting, periods=left, closed=closed, late=0)
+
+    # ------------------------------------------------------------ a batch
+
+    def with_batch(
+        self, waiting: Gathering, batch: TimeSpan | None, *, dated_ms: int = -1, splits: bool = True
+    ) -> tuple[Gathering, int]:
+        """Returns the facts about what waits once a batch has joined it, and the time that it waits under.
+
+        Args:
+            waiting: The facts about what waits.
+            batch: What the batch is about; None where no time is known. It joins the phase that opens next.
+            dated_ms: The time of the broker's clock.
+            splits: Whether its period may become one that comes before others that wait.
+        """
+        if batch is None:
+            return waiting, 0
+        if self.phase.calendar is None:
+            known = (*waiting.periods, Period(batch.since, batch.until))
+            since, until = min(one.since for one in known), max(one.until for one in known)
+            return Gathering((Period(since, until),)), 0
+        for one in waiting.periods:
+            if one.since <= batch.since < one.until:
+                return waiting, batch.since
+        later = [one for one in waiting.periods if one.since > batch.since]
+        if (waiting.closed is not None and batch.since < waiting.closed) or (later and not splits):
+            return replace(waiting, late=waiting.late + 1), 0
+        period = Period(batch.since, batch.until, self._due(batch.until, dated_ms))
+        return replace(waiting, periods=tuple(sorted((*waiting.periods, period)))), batch.since
 
     def written(self, time_ms: int) -> str:
         """Writes a time as the messages do: as a date of the data set's zone, or with an offset."""

@@ -113,7 +113,7 @@ class SealedBlocks:
         """Keeps rows that wait as slabs as the next block.
 
         Args:
-            lots: All rows that wait.
+            lots: The rows.
             marks: Marks those that count, shape (n_slots,). None if all do.
             whose: The persons of the rows, shape (n_slots,). None where rows are protected.
             in_order: Whether codes as they came go with the block.

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import groupby
+from typing import Final
 
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.person_slots import Persons, PersonSecret, Slots
 from stream_dp.core.rows.slabs import fits
-from stream_dp.core.rows.universe import Rows
+from stream_dp.core.rows.universe import Rows, Universe
 from stream_dp.messages import Batch, Event
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.rows.own_values import PERSON, OwnValues
+from stream_dp.pipeline.rows.row_times import Gathering
 from stream_dp.pipeline.rows.waiting_lots import WaitingLots
 from stream_dp.pipeline.rows.waiting_rows import Waits, read_again, rows_of
 from stream_dp.state.schema import StateTable
+
+TIMES: Final = "times"
+"""The fact that says what is known of the times of the rows that wait."""
 
 
 class WaitingBatches:
@@ -36,6 +42,7 @@ class WaitingBatches:
         self._engine, self._draft, self._values, self._tools = engine, draft, values, tools
         self._n_blocks = n_blocks
         self._pending: dict[int, Rows] = {}
+        self._periods: dict[int, int] = {}
         self._secret: bytes | None = None
         self.lots = WaitingLots(values)
 
@@ -46,6 +53,21 @@ class WaitingBatches:
     def n_rows(self) -> int:
         """The number of these rows. It is public."""
         return self.lots.n_rows + sum(rows.n_rows for rows in self._pending.values())
+
+    @property
+    def n_first_rows(self) -> int:
+        """The number of those that are in the next block. It is public."""
+        return self.first_lots.n_rows + sum(self._pending[at].n_rows for at in self._first)
+
+    @property
+    def gathering(self) -> Gathering:
+        """The public facts about their times."""
+        return Gathering.from_text(self._draft.facts.get(TIMES, ""))
+
+    def set_times(self, gathering: Gathering) -> None:
+        """Drafts other facts about their times."""
+        if gathering != self.gathering:
+            self._draft.note(TIMES, gathering.to_text())
 
     @property
     def _of_persons(self) -> bool:
@@ -73,10 +95,12 @@ class WaitingBatches:
             if stored is None:
                 raise self._values.nowhere("the secret of its digests is")
             self._secret = PersonSecret.from_bytes(stored, name, self._tools.key_file).value
+        waits = self._waits()
         found = await read_again(
-            name, self._waits(), self._tools.rows, self._tools.partitions, self.rows_of
+            name, waits, self._tools.rows, self._tools.partitions, self.rows_of
         )
         self._pending = {number: found[number] for number in sorted(found)}
+        self._periods = {number: waits[number].period for number in self._pending}
         await self.lots.read()
 
     def forget_lost(self) -> int:
@@ -86,7 +110,7 @@ class WaitingBatches:
         return len(lost) + self.lots.forget_lost()
 
     def rows_of(self, batch: Batch) -> Rows:
-        """The rows of a batch, encoded as those of the next phase.
+        """The rows of a batch, encoded as those of each phase in which they may be.
 
         Raises:
             InvalidBatch: They are not rows of this data set.
@@ -95,8 +119,16 @@ class WaitingBatches:
         if unit is not None:
             assert self._secret is not None, "it is there until the data set is retired"
             persons = Persons(unit.key, self._secret, batch.name)
-        universe = self._engine.rows_universe(self._n_blocks())
-        return rows_of(batch, universe, persons, self._engine.mechanism.in_order)
+        in_order = self._engine.mechanism.in_order
+        found = [rows_of(batch, universe, persons, in_order) for universe in self.universes]
+        return found[0].and_of(found[1:])
+
+    @property
+    def universes(self) -> list[Universe]:
+        """What rows are encoded with: the attributes of each phase in which a batch may be."""
+        first = self._n_blocks()
+        blocks = range(first, first + len(self.gathering.periods) + 1)
+        return self._engine.rows_universes(blocks)
 
     def _waits(self) -> dict[int, Waits]:
         """The places of the batches that can be read again, by their numbers."""
@@ -105,13 +137,14 @@ class WaitingBatches:
 
     # ------------------------------------------------------------ waiting
 
-    async def join(self, batch: Batch, rows: Rows, record_id: str) -> None:
+    async def join(self, batch: Batch, rows: Rows, record_id: str, period: int) -> None:
         """Drafts that a batch waits.
 
         Args:
             batch: The batch.
             rows: Its rows. Of an empty batch nothing is to be read again.
             record_id: The record that it came in.
+            period: The time under which it waits, see ``Times.with_batch``.
         """
         if not rows.n_rows:
             return
@@ -120,9 +153,10 @@ class WaitingBatches:
         number = (
             max([*map(int, self._draft.state.table(StateTable.WAITING)), *self._pending, -1]) + 1
         )
-        self._pending[number] = rows
+        self._pending[number], self._periods[number] = rows, period
         place, _, offset = record_id.rpartition(":")
-        waits = Waits(place, int(offset or 0), rows.n_rows, self._draft.dated_ms, batch.name)
+        dated_ms = self._draft.dated_ms
+        waits = Waits(place, int(offset or 0), rows.n_rows, dated_ms, period, batch.name)
         self._draft.put(StateTable.WAITING, number, waits.to_bytes())
 
     def store_outcome(self, event: Event) -> bytes:
@@ -147,31 +181,53 @@ class WaitingBatches:
             await self.keep_lot()
 
     async def keep_lot(self) -> None:
-        """Keeps the rows in memory as a lot, and drafts that their batches are not needed any more."""
-        if self._pending:
-            await self.lots.add(
-                self.in_memory(), len(self._pending), self._engine.mechanism.in_order
-            )
-            self._forget([*self._pending])
+        """Keeps the rows in memory as lots, and drafts that their batches are not needed any more."""
+        by_period = sorted(self._pending, key=lambda number: (self._periods[number], number))
+        for period, numbers in groupby(by_period, self._periods.__getitem__):
+            some = [*numbers]
+            rows = Rows.concat([self._pending[number] for number in some])
+            await self.lots.add(rows, period, len(some), self._engine.mechanism.in_order)
+            self._forget(some)
 
-    def in_memory(self) -> Rows:
-        """The rows in memory, of which there are some, in the order in which they came. Private."""
-        return Rows.concat([*self._pending.values()])
+    # ------------------------------------------------------------ those of the next block
 
-    async def whose(self) -> Slots | None:
-        """Says whose the rows are, those of lots first; None where rows are protected. Private.
+    @property
+    def _first(self) -> list[int]:
+        end = self.gathering.end
+        return [number for number in self._pending if self._periods[number] < end]
+
+    @property
+    def first_lots(self) -> WaitingLots:
+        """What of the next block is kept as slabs."""
+        return self.lots.before(self.gathering.end)
+
+    def first_in_memory(self) -> Rows:
+        """The rows in memory of the next block, of which there are some, as they came. Private."""
+        return Rows.concat([self._pending[number] for number in self._first])
+
+    async def first_whose(self) -> Slots | None:
+        """Says whose the rows of the next block are, those of lots first; None where rows are protected.
+
+        Private.
 
         Raises:
             CorruptState: It is nowhere any more.
         """
         if not self._of_persons:
             return None
-        owned = await self.lots.whose()
-        if self._pending:
-            in_memory = self.in_memory().whose
+        owned = await self.first_lots.whose()
+        if self._first:
+            in_memory = self.first_in_memory().whose
             assert in_memory is not None, "it was checked when they were accepted, or read"
             owned.append(in_memory)
         return Slots.concat(owned)
+
+    def forget_first(self) -> None:
+        """Drafts that what is in the next block waits no more."""
+        end = self.gathering.end
+        waits = [number for number, one in self._waits().items() if one.period < end]
+        self._forget([*waits, *self._first])
+        self.lots.discard(end)
 
     def forget_all(self) -> None:
         """Drafts that no batch waits any more."""
@@ -191,3 +247,4 @@ class WaitingBatches:
         for number in numbers:
             self._draft.put(StateTable.WAITING, number, None)
             self._pending.pop(number, None)
+            self._periods.pop(number, None)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from stream_dp.calendar_periods import LATEST_MS
 from stream_dp.core.rows.key_texts import columns_of
 from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Slots
 from stream_dp.core.rows.slabs import Slab, slabs_in_order, slabs_of
@@ -23,6 +25,7 @@ class LotSlab:
     """A slab of a lot; all of it but the number of rows is public.
 
     Attributes:
+        period: The time under which its rows wait, see ``Times.with_batch``.
         lot: The number of the lot.
         at: The number of the slab in it.
         n_batches: The number of batches of the lot.
@@ -30,6 +33,7 @@ class LotSlab:
         n_slots: The number of its slots.
     """
 
+    period: int
     lot: int
     at: int
     n_batches: int
@@ -38,7 +42,7 @@ class LotSlab:
 
     @property
     def key(self) -> str:
-        return f"{self.lot} {self.at} {self.n_batches}"
+        return _written(_Key(self.period, self.lot, self.at, self.n_batches))
 
 
 class WaitingLots:
@@ -51,12 +55,19 @@ class WaitingLots:
     def __init__(self, values: OwnValues) -> None:
         self._values = values
         self._slabs: list[LotSlab] = []
+        self._end = LATEST_MS
 
     def __bool__(self) -> bool:
         return bool(self._slabs)
 
     def __iter__(self) -> Iterator[LotSlab]:
         return iter(self._slabs)
+
+    def before(self, end: int) -> WaitingLots:
+        """Those that wait under an earlier time, to be read."""
+        found = WaitingLots(self._values)
+        found._slabs, found._end = [slab for slab in self._slabs if slab.period < end], end
+        return found
 
     @property
     def n_rows(self) -> int:
@@ -77,34 +88,35 @@ class WaitingLots:
         lost: set[int] = set()
         found: list[LotSlab] = []
         for kind in _KINDS:
-            for lot, at, n_batches in self._keys(kind):
-                index = await self._values.index(f"{kind}{lot} {at} {n_batches}")
+            for key in self._keys(kind):
+                index = await self._values.index(kind + _written(key))
                 if index is None:
-                    lost.add(lot)
+                    lost.add(key.lot)
                 elif kind == WAITING:
-                    found.append(LotSlab(lot, at, n_batches, index.n_rows, index.n_slots))
+                    found.append(LotSlab(*key, index.n_rows, index.n_slots))
         self._slabs = [slab for slab in found if slab.lot not in lost]
 
     def forget_lost(self) -> int:
         """Drafts that lots do not wait that are nowhere any more; returns how many batches these are."""
         found = {slab.lot for slab in self._slabs}
-        lost = {lot: n_batches for lot, _, n_batches in self._keys() if lot not in found}
+        lost = {key.lot: key.n_batches for key in self._keys() if key.lot not in found}
         self._discard(lost)
         return sum(lost.values())
 
-    async def add(self, rows: Rows, n_batches: int, in_order: Collection[int]) -> None:
+    async def add(self, rows: Rows, period: int, n_batches: int, in_order: Collection[int]) -> None:
         """Keeps rows as the next lot.
 
         Args:
             rows: The rows.
+            period: The time under which they wait.
             n_batches: The number of their batches.
             in_order: The attributes whose codes are kept as they came, too.
         """
-        lot = max((lot for lot, _, _ in self._keys()), default=0) + 1
+        lot = max((key.lot for key in self._keys()), default=0) + 1
         whose = {} if rows.whose is None else rows.whose.columns
         said = columns_of(rows.texts)
         for at, slab in enumerate(slabs_of(rows, secret_order, more=whose | said)):
-            one = LotSlab(lot, at, n_batches, slab.n_rows, slab.n_slots)
+            one = LotSlab(period, lot, at, n_batches, slab.n_rows, slab.n_slots)
             content, of_persons = slab.split(WHOSE_COLUMNS)
             content, texts = content.split(said)
             await self._values.keep_slabs({WAITING + one.key: content})
@@ -114,7 +126,7 @@ class WaitingLots:
             self._slabs.append(one)
         arrived = enumerate(slabs_in_order(rows, in_order))
         await self._values.keep_slabs(
-            {f"{ARRIVED}{lot} {at} {n_batches}": slab for at, slab in arrived}
+            {ARRIVED + _written(_Key(period, lot, at, n_batches)): slab for at, slab in arrived}
         )
 
     async def whose(self) -> list[Slots]:
@@ -151,27 +163,39 @@ class WaitingLots:
 
     def arrived(self) -> list[str]:
         """What the slabs of codes as they came are kept for, in order."""
-        return [f"{ARRIVED}{lot} {at} {n}" for lot, at, n in self._keys(ARRIVED)]
+        return [ARRIVED + _written(key) for key in self._keys(ARRIVED) if key.period < self._end]
 
-    def discard(self) -> None:
-        """Drafts that nothing of them is kept any more."""
-        self._discard({lot for kind in _KINDS for lot, _, _ in self._keys(kind)})
-        self._slabs = []  # those of a block that was sealed were renamed
+    def discard(self, before: int = LATEST_MS) -> None:
+        """Drafts that nothing is kept any more of those that wait under an earlier time."""
+        keys = [key for kind in _KINDS for key in self._keys(kind)]
+        self._discard({key.lot for key in keys if key.period < before})
+        # Those of a block that was sealed were renamed.
+        self._slabs = [slab for slab in self._slabs if slab.period >= before]
 
     def _discard(self, lots: Collection[int]) -> None:
         for kind in _KINDS:
-            for lot, at, n_batches in self._keys(kind):
-                if lot in lots:
-                    self._values.discard(f"{kind}{lot} {at} {n_batches}")
+            for key in self._keys(kind):
+                if key.lot in lots:
+                    self._values.discard(kind + _written(key))
         self._slabs = [slab for slab in self._slabs if slab.lot not in lots]
 
-    def _keys(self, kind: str = WAITING) -> list[tuple[int, int, int]]:
-        """The number of the lot, of the slab, and of the batches, of each value of a kind, in order."""
-        found = []
-        for key in self._values.named(kind):
-            lot, at, n_batches = map(int, key.split(" "))
-            found.append((lot, at, n_batches))
-        return sorted(found)
+    def _keys(self, kind: str = WAITING) -> list[_Key]:
+        """What tells each value of a kind from the others, in order of the lots."""
+        found = [_Key(*map(int, key.split(" "))) for key in self._values.named(kind)]
+        return sorted(found, key=lambda key: (key.lot, key.at))
+
+
+class _Key(NamedTuple):
+    """What tells a slab from others of its kind."""
+
+    period: int
+    lot: int
+    at: int
+    n_batches: int
+
+
+def _written(key: _Key) -> str:
+    return " ".join(map(str, key))
 
 
 _KINDS = (WAITING, WHOSE, ARRIVED, SAID)

@@ -28,6 +28,7 @@ class Waits:
         offset: Its offset there.
         rows: The number of its rows.
         dated_ms: Kafka's time of it, in milliseconds since 1970. -1 if it has none.
+        period: The time under which it waits, see ``Times.with_batch``.
         batch_id: Its id.
     """
 
@@ -35,10 +36,11 @@ class Waits:
     offset: int
     rows: int
     dated_ms: int
+    period: int
     batch_id: str
 
     def to_bytes(self) -> bytes:
-        numbers = f"{self.topic_partition} {self.offset} {self.rows} {self.dated_ms} "
+        numbers = f"{self.topic_partition} {self.offset} {self.rows} {self.dated_ms} {self.period} "
         return numbers.encode() + self.batch_id.encode("utf-8", "surrogatepass")
 
     @classmethod
@@ -50,8 +52,8 @@ class Waits:
         """
         try:
             text = data.decode("utf-8", "surrogatepass")
-            topic_partition, offset, rows, dated_ms, batch_id = text.split(" ", 4)
-            return cls(topic_partition, int(offset), int(rows), int(dated_ms), batch_id)
+            place, offset, rows, dated_ms, period, batch_id = text.split(" ", 5)
+            return cls(place, int(offset), int(rows), int(dated_ms), int(period), batch_id)
         except ValueError:
             raise CorruptState("a stored place of rows that wait does not decode") from None
 

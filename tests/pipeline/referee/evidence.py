@@ -258,17 +258,6 @@ def schema_of(world: World, held: Held) -> Schema:
     return schema
 
 
-def joined(world: World, name: str) -> dict[str, int]:
-    """The block that each accepted batch joined: those of a phase are told of before it opens."""
-    found, opened = dict[str, int](), 0
-    for event in world.events():
-        if event["dataset"] == name:
-            opened += event["event"] == "phase_opened"
-            if event["event"] == "batch_accepted":
-                found.setdefault(batch_name(event), opened)
-    return found
-
-
 def cells_of(universe: Universe, slabs: Iterable[Slab]) -> tuple[Cells, Cells]:
     """The rows of each cell that count, and what they count for together, in Python's own integers.
 

@@ -27,9 +27,9 @@ from tests.pipeline.referee.evidence import (
     every_block,
     first_batches,
     given_up_batches,
-    joined,
     schema_of,
 )
+from tests.pipeline.referee.periods import joined
 from tests.pipeline.referee.persons import rows_of_persons_once, secret_of
 from tests.pipeline.world import World
 
@@ -66,7 +66,7 @@ def rows_once(world: World) -> Iterator[str]:
         for named, record in first_batches(world).get(name, {}).items():
             if named not in accepted:
                 continue
-            there = schema.rows_universe(places[named])
+            there = schema.rows_universe(places.get(named, len(held.spent)))
             rows = encoded(there, json.loads(record.value or b""))
             cells, units = cells_of(there, slabs_of(rows))
             expected += cells
@@ -104,7 +104,7 @@ def found_values_have_cells(world: World) -> Iterator[str]:
                 said = Counter(
                     value
                     for named, record in first_batches(world).get(name, {}).items()
-                    if named in told and places[named] == phase - 1
+                    if named in told and places.get(named) == phase - 1
                     for value in _said(json.loads(record.value or b""), one.names)
                 )
                 expected = [said.pop(value, 0) for value in known]
