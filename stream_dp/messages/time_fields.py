@@ -28,6 +28,14 @@ def _checked_length(text: str) -> str:
     return text
 
 
+def _checked_period(text: str) -> str:
+    if not Length.read(text).divides_a_day:
+        raise ValueError(
+            "it does not divide a day: write 15 or 30 minutes, or 1, 2, 3, 4, 6, 8 or 12 hours"
+        )
+    return text
+
+
 def _checked_zone(name: str) -> str:
     zone_of(name)
     return name
@@ -38,6 +46,10 @@ TimeText = Annotated[str, Field(max_length=40), AfterValidator(_checked_time)]
 
 LengthText = Annotated[str, Field(max_length=20), AfterValidator(_checked_length)]
 """A length of time such as "7 days"."""
+
+
+PeriodText = Annotated[LengthText, AfterValidator(_checked_period)]
+"""The length of a period: some minutes or hours divide a day."""
 
 
 class CloseSpec(Request):
@@ -62,19 +74,14 @@ class PhaseSpec(Request):
     """
 
     min_rows: Annotated[int, Field(ge=1, le=2**62)]
-    every: LengthText | None = None
+    every: PeriodText | None = None
     timezone: Annotated[str, Field(max_length=64), AfterValidator(_checked_zone)] | None = None
     close: CloseSpec | None = None
 
     @model_validator(mode="after")
-    def _follow(self) -> PhaseSpec:
-        if self.every is None:
-            if self.close is not None:
-                raise ValueError('close: only periods close: write "every", such as "1 day"')
-        elif not Length.read(self.every).divides_a_day:
-            raise ValueError(
-                "every: it does not divide a day: write 15 or 30 minutes, or 1, 2, 3, 4, 6, 8 or 12 hours"
-            )
+    def _periods_close(self) -> PhaseSpec:
+        if self.close is not None and self.every is None:
+            raise ValueError('only periods close: write "every" too, such as "1 day"')
         return self
 
     @property

@@ -285,6 +285,7 @@ class StreamApp(faust.App):
             worker.following.run,
             worker.rounds.run,
             worker.run_keeper,
+            worker.closings.run,
             self._take_groups,
             self.runtime.watch_view,
             self.runtime.watch_topics,

@@ -33,6 +33,7 @@ from stream_dp.pipeline.group_steps import UNREADABLE, GroupSteps
 from stream_dp.pipeline.intake.backlog import Backlog
 from stream_dp.pipeline.intake.decider import Decider
 from stream_dp.pipeline.intake.decoder import partition_in
+from stream_dp.pipeline.intake.due_closings import DueClosings
 from stream_dp.pipeline.intake.ownership import AskBounds, Ownership
 from stream_dp.pipeline.intake.records import Record
 from stream_dp.pipeline.journal.checkpoint_rounds import Often, Rounds
@@ -126,6 +127,7 @@ class Worker:
         following: Has Redis follow the journal. Its ``run`` is a task of the worker.
         releaser: Appends and sends what was decided. Its ``run`` is another one.
         rounds: Writes checkpoints beside all else. Its ``run`` is another one.
+        closings: Has the clock read where a period is due. Its ``run`` is another one.
         datasets: The data sets that are loaded, by name.
         parked: The published facts of data sets that are not loaded, since they were not in use for long.
         stopped: The data sets that cannot be served -> why.
@@ -177,6 +179,7 @@ class Worker:
         self.stopped: Mapping[str, str] = holdings.stopped
         self.rounds = Rounds(journal, releaser, rules.often, context)
         decider = Decider(contents, holdings, ownership, repeating, rules.verifier, context)
+        self.closings = DueClosings(self.datasets, send)
         self.backlog = Backlog()
         self._steps = GroupSteps(ownership, self.backlog, holdings, decider, releaser, context)
         self._to_take_over = False
@@ -288,7 +291,8 @@ class Worker:
                 if self.datasets.get(name) is not dataset:
                     continue  # it was revoked meanwhile, and is for its next owner
                 self.releaser.gathered.append(dataset.draft.collect())
-                if monotonic() - dataset.used_at > _PARKED_S and not self.behind:
+                idle = monotonic() - dataset.used_at > _PARKED_S and not self.behind
+                if idle and dataset.phases.due is None:
                     self._holdings.park(name)
                 await self.releaser.hand_over()
 

@@ -11,6 +11,7 @@ import pytest
 
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.watch.crash_points import CrashPoint
+from tests.pipeline.clocked import CLOCKED
 from tests.pipeline.conftest import Die
 from tests.pipeline.referee.persons import units_of
 from tests.pipeline.scenarios import (
@@ -77,6 +78,7 @@ SWEEPS = {
     "persons whose analysts share": Sweep(LIVES_SHARED, 16),
     "analysts share": Sweep(SHARED, 4),
     "phases by the calendar": Sweep(CALENDAR, 4),
+    "periods that the clock closes": Sweep(CLOCKED, 6),
     "ranges of a source": Sweep(SOURCED, 4),
     "attributes change": Sweep(SCHEMAS, 4),
     "values are found": Sweep(FINDING, 4),

@@ -76,6 +76,12 @@ class Phases:
         waiting = self._rows.waiting
         return len(waiting.gathering.periods) or bool(waiting.n_rows)
 
+    @property
+    def due(self) -> int | None:
+        """When the clock closes the first period that waits, in milliseconds since 1970; None if it does not."""
+        periods = self._rows.waiting.gathering.periods
+        return periods[0].due if periods else None
+
     def dates(self, window: range) -> Dates:
         """Returns the time at which the phases of ``window`` begin and have ended, as messages write it."""
         return self._dates_of(self.spans[window.start : window.stop])

@@ -105,7 +105,7 @@ def among(
     """
     live = evidence.form.live
     lives = [True] * len(given) if live is None else live.tolist()
-    if math.isfinite(evidence.view.variances[0]):
+    if evidence.knows_rows:
         of_live = [count for count, is_live in zip(given, lives, strict=True) if is_live]
         rows, bar, shares = _among_by_tables(state, evidence, of_live)
     else:
@@ -178,7 +178,7 @@ def _among_by_tables(
     failure probability, and the rest is for the number of rows.
     """
     z, n_live = state.promise.z, len(evidence.values)
-    rows, of_rows = evidence.view.total, float(evidence.view.variances[0])
+    rows, of_rows = evidence.rows_that_count
     off = two_sided(math.log(0.8 * state.promise.failure)) * math.sqrt(of_rows)
     shares: list[_Share] = []
     for count, of_count, both, (value, own) in zip(

@@ -198,9 +198,15 @@ class JoinedEvidence(Evidence):
         del query
 
     @property
-    def knows_rows(self) -> bool:
-        """Whether tables say how many rows count."""
-        return bool(np.isfinite(self.variances).all())
+    def rows_that_count(self) -> tuple[float, float]:
+        """How many rows count, as tables say it, and the variance of that; infinite if they do not."""
+        rows, variance, known = 0.0, 0.0, set[int]()
+        for part in self.parts:
+            if part.evidence is not None and known.isdisjoint(part.part.query.window):
+                of_part, off = part.evidence.rows_that_count
+                rows, variance = rows + of_part, variance + off
+                known |= {*part.part.query.window}
+        return rows, variance if known >= {*self.window} else math.inf
 
     def covariances_with_total(self) -> Floats:
         """The covariance of each live answer with the estimated number of rows that count."""
