@@ -1,4 +1,4 @@
-"""A scenario in which the broker's clock closes periods, and rows of several periods wait at the same time."""
+"""A scenario in which the broker's clock closes periods, and rows of several periods wait at a time."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ def clock(world: World, name: str = "flights") -> object:
 
 
 def columns(n_rows: int, **more: Any) -> dict[str, list[Any]]:
-    return {
+    found: dict[str, list[Any]] = {
         "carrier": ["AA", "DL"] * (n_rows // 2) + ["UA"] * (n_rows % 2),
         "delay": [number % 40 for number in range(n_rows)],
         "cancelled": [False] * n_rows,
-    } | {name: [value] * n_rows for name, value in more.items()}
+    }
+    return found | {name: [value] * n_rows for name, value in more.items()}
 
 
 def arrive(world: World, day: int, n_rows: int, **more: Any) -> None:

@@ -221,7 +221,8 @@ def test_blocks_do_not_depend_on_which_records_of_the_clock_there_are() -> None:
         expected = blocks_of(times, log)
         for _ in range(3):
             clocks = [draw.randrange(log[-1][0] + 1) for _ in range(draw.randrange(40))]
-            mixed = sorted([*log, *clocks], key=lambda one: one if isinstance(one, int) else one[0])
+            every: list[Batch | int] = [*log, *clocks]
+            mixed = sorted(every, key=lambda one: one if isinstance(one, int) else one[0])
             assert blocks_of(times, mixed) == expected
         by_own_clock = [(max(0, now - draw.randrange(10**8)), *about) for now, *about in log]
         differ += blocks_of(times, by_own_clock) != expected  # type: ignore[arg-type]

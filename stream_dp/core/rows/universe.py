@@ -1074,6 +1074,17 @@ class Rows:
         """Rows counted; public."""
         return self.n_entries if self.counts is None else exact_sum(self.counts)
 
+    def within(self, universe: Universe) -> Rows:
+        """The same entries without what they say of attributes that are not in force."""
+        in_force = {*universe.in_force}
+        codes = tuple(
+            column if index in in_force else _NOT_IN_FORCE
+            for index, column in enumerate(self.codes[: len(universe.attributes)])
+        )
+        measures = {at: units for at, units in self.measures.items() if at in universe.measured}
+        texts = {at: said for at, said in self.texts.items() if at in universe.found}
+        return replace(self, codes=codes, measures=measures, texts=texts)
+
     def and_of(self, others: Sequence[Rows]) -> Rows:
         """The same entries with what ``others`` say of attributes that are not in force here."""
         found = self

@@ -78,7 +78,7 @@ class Phases:
 
     @property
     def due(self) -> int | None:
-        """When the clock closes the first period that waits, in milliseconds since 1970; None if it does not."""
+        """When the clock closes the first period that waits, in milliseconds. None if it does not."""
         periods = self._rows.waiting.gathering.periods
         return periods[0].due if periods else None
 
@@ -290,10 +290,10 @@ class Phases:
         if waiting.first_lots:
             await blocks.keep_lots(waiting.first_lots, marks, whose, in_order=bool(in_order))
         else:
-            universe, rows = self._engine.rows_universe(len(blocks)), waiting.first_in_memory()
-            await blocks.keep(
-                Block.seal(universe, rows, in_order, counted=marks, order=secret_order)
-            )
+            universe = self._engine.rows_universe(len(blocks))
+            rows = waiting.first_in_memory().within(universe)
+            block = Block.seal(universe, rows, in_order, counted=marks, order=secret_order)
+            await blocks.keep(block)
         if uses is not None:
             await used.add(uses)
         self._fuse(CrashPoint.AFTER_KEEP)

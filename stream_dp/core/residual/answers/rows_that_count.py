@@ -105,7 +105,7 @@ def among(
     """
     live = evidence.form.live
     lives = [True] * len(given) if live is None else live.tolist()
-    if evidence.knows_rows:
+    if evidence.rows_that_count is not None:
         of_live = [count for count, is_live in zip(given, lives, strict=True) if is_live]
         rows, bar, shares = _among_by_tables(state, evidence, of_live)
     else:
@@ -177,6 +177,7 @@ def _among_by_tables(
     as that of a mean is. An answer that only other counts bound has its bar from them, at a fifth of the
     failure probability, and the rest is for the number of rows.
     """
+    assert evidence.rows_that_count is not None, "the caller asks for that"
     z, n_live = state.promise.z, len(evidence.values)
     rows, of_rows = evidence.rows_that_count
     off = two_sided(math.log(0.8 * state.promise.failure)) * math.sqrt(of_rows)

@@ -344,14 +344,10 @@ class Evidence:
         return np.ones(len(self.window))
 
     @property
-    def rows_that_count(self) -> tuple[float, float]:
-        """How many rows count, as tables say it, and the variance of that; infinite if they do not."""
-        return self.view.total, float(self.view.variances[0])
-
-    @property
-    def knows_rows(self) -> bool:
-        """Whether tables say how many rows count."""
-        return math.isfinite(self.rows_that_count[1])
+    def rows_that_count(self) -> tuple[float, float] | None:
+        """How many rows count, as tables say it, and the variance of that. None if they do not."""
+        rows, variance = self.view.total, float(self.view.variances[0])
+        return (rows, variance) if math.isfinite(variance) else None
 
     def n_answers_at(self, block: int) -> int:
         """The numbers that a look would publish of a block."""

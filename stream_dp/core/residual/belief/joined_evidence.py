@@ -198,15 +198,17 @@ class JoinedEvidence(Evidence):
         del query
 
     @property
-    def rows_that_count(self) -> tuple[float, float]:
-        """How many rows count, as tables say it, and the variance of that; infinite if they do not."""
-        rows, variance, known = 0.0, 0.0, set[int]()
+    def rows_that_count(self) -> tuple[float, float] | None:
+        """How many rows count, as tables say it, and the variance of that. None if they do not."""
+        rows, variance, told = 0.0, 0.0, set[int]()
         for part in self.parts:
-            if part.evidence is not None and known.isdisjoint(part.part.query.window):
-                of_part, off = part.evidence.rows_that_count
-                rows, variance = rows + of_part, variance + off
-                known |= {*part.part.query.window}
-        return rows, variance if known >= {*self.window} else math.inf
+            window = part.part.query.window
+            if part.evidence is None or not told.isdisjoint(window):
+                continue
+            known = part.evidence.rows_that_count
+            if known is not None:
+                rows, variance, told = rows + known[0], variance + known[1], told | {*window}
+        return (rows, variance) if told >= {*self.window} else None
 
     def covariances_with_total(self) -> Floats:
         """The covariance of each live answer with the estimated number of rows that count."""

@@ -67,7 +67,7 @@ def unproven(
     if refusal is not None:
         return refusal
     values = evidence.likely()
-    if state.counted is not None and not evidence.knows_rows:
+    if state.counted is not None and evidence.rows_that_count is None:
         # No table says how many rows count, and the look at their number is all there is to go by.
         counted, _ = state.counted.estimate(query.window)
         values = values * (max(0.0, counted) / evidence.n_rows)
