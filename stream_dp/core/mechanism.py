@@ -24,6 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 import numpy as np
@@ -52,6 +53,16 @@ class Release(Protocol):
         ...
 
 
+class LookSort(Enum):
+    """Why a look keeps its promise where rows react to what was published (docs/proofs, Theorem 35)."""
+
+    COUNTS = "whole numbers about rows that have come, with discrete Gaussian noise of its own"
+    PURE = "its loss has no delta, and it may begin before the rows come"
+    SEALED = (
+        "its loss has a delta, and it begins when all blocks that it may read are sealed and pay"
+    )
+
+
 class Look(ABC):
     """One priced query to the data, decided from public facts only.
 
@@ -67,6 +78,28 @@ class Look(ABC):
     def reads(self) -> Sequence[int]:
         """The blocks whose rows it may read. By default they are those that pay for it now."""
         return [charge.block for charge in self.charges]
+
+    @property
+    def sort(self) -> LookSort:
+        """Its sort; one that publishes anything else than noisy counts says another."""
+        return LookSort.COUNTS
+
+    @property
+    def reads_waiting(self) -> bool:
+        """Whether it reads rows of an open period, whose block is not sealed."""
+        return False
+
+    def check(self, data: Blocks) -> None:
+        """Checks that it may be taken now, before it is charged. What decides is public.
+
+        Raises:
+            ValueError: It reads a block that is not sealed, or whose rows are erased. Or it has a delta and
+                reads an open period: rows could then wait for a look with bad luck.
+        """
+        has_delta = self.sort is LookSort.SEALED or any(charge.delta for charge in self.charges)
+        if self.reads_waiting and has_delta:
+            raise ValueError("a look with a delta reads rows whose block is not sealed")
+        data.check(self.reads)
 
     @property
     @abstractmethod

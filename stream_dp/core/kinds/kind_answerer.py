@@ -18,7 +18,7 @@ import numpy as np
 from stream_dp.core.budget.accountant import UNITS, Budget, Charge
 from stream_dp.core.budget.parameters import as_written, erased_blocks
 from stream_dp.core.kinds.loss import Loss, Secret
-from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.mechanism import Look, LookSort, Release
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import IntArray
@@ -55,6 +55,10 @@ class KindLook(Look):
     @abstractmethod
     def loss(self) -> Loss:
         """The loss of the look, or of the whole run if the look belongs to a run."""
+
+    @property
+    def sort(self) -> LookSort:
+        return LookSort.SEALED if self.loss.delta else LookSort.PURE
 
 
 class Answerer(ABC):

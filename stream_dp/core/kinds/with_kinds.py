@@ -11,6 +11,7 @@ from stream_dp.core.kinds.kind_answerer import Answerer, KindLook
 from stream_dp.core.mechanism import (
     ROWS_ERASED,
     Look,
+    LookSort,
     Mechanism,
     Quote,
     Rehearsal,
@@ -59,6 +60,10 @@ class NamedLook(Look):
     @property
     def reads(self) -> Sequence[int]:
         return self.look.reads
+
+    @property
+    def sort(self) -> LookSort:
+        return self.look.sort
 
     @property
     def seconds(self) -> float:

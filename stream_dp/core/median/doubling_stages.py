@@ -23,7 +23,7 @@ from typing import Final
 from stream_dp.core.budget.accountant import Charge, summed
 from stream_dp.core.budget.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.encoding import Format, fields
-from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Release
+from stream_dp.core.mechanism import LinearMechanism, Look, LookSort, Quote, Release
 from stream_dp.core.median.phased import OutstandingCharges, Phased
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.queries.query import LinearQuery
@@ -59,6 +59,10 @@ class StageLook(Look):
     @property
     def reads(self) -> Sequence[int]:
         return self.look.reads
+
+    @property
+    def sort(self) -> LookSort:
+        return self.look.sort
 
     @property
     def description(self) -> dict[str, object]:

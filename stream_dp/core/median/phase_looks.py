@@ -8,7 +8,7 @@ from typing import Final
 
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.encoding import Format, fields, pack_window, wide
-from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.mechanism import Look, LookSort, Release
 from stream_dp.core.median.easiness import Easiness, EasinessTest
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import NoiseSource
@@ -39,6 +39,10 @@ class PhaseLook(Look):
     phase: int
     charges: tuple[Charge, ...]
     facts: dict[str, object]
+
+    @property
+    def sort(self) -> LookSort:
+        return LookSort.SEALED
 
     @property
     def description(self) -> dict[str, object]:
@@ -94,6 +98,10 @@ class QueryLook(Look):
     @property
     def reads(self) -> range:
         return self.query.window
+
+    @property
+    def sort(self) -> LookSort:
+        return LookSort.SEALED
 
     @property
     def description(self) -> dict[str, object]:

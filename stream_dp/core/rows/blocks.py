@@ -1,5 +1,7 @@
 """Sealed blocks of rows. Private: ``Blocks.marginal``, ``tables``, ``totals`` and ``in_order`` are all of it.
 
+Where there are running totals, the exact counts of the ticks of open periods are next to them.
+
 A block is the rows that opened a phase, in slabs by column: a look reads the columns that it needs.
 """
 
@@ -30,6 +32,7 @@ from stream_dp.core.rows.slabs import (
 )
 from stream_dp.core.rows.slot_counts import Column
 from stream_dp.core.rows.universe import Codes, Counts, Rows, Universe, check_total
+from stream_dp.core.running.tick_counts import TickCounts
 
 MAX_ORDERED: Final = 2**22
 """Most rows of a block whose columns are kept in order of arrival."""
@@ -205,6 +208,7 @@ class Blocks:
 
     Attributes:
         vault: Secrets that looks drew once, by name, as stored bytes. Private like the rows.
+        ticks: The counts of the ticks so far of each open period, by its number. Private like the rows.
     """
 
     def __init__(
@@ -221,6 +225,7 @@ class Blocks:
         self._held = _Held(self._shape_at)
         self._reader: BlockReader = self._held
         self.vault: dict[str, bytes] = {}
+        self.ticks: dict[int, list[TickCounts]] = {}
         for block in blocks:
             self.append(block)
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.encoding import Format, fields, pack_window, wide
-from stream_dp.core.mechanism import Look
+from stream_dp.core.mechanism import Look, LookSort
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import Kind, NoiseSource
 from stream_dp.core.rows.blocks import Blocks, count_of
@@ -212,6 +212,10 @@ class CountLook(Look):
     @property
     def reads(self) -> range:
         return self.query.window
+
+    @property
+    def sort(self) -> LookSort:
+        return LookSort.COUNTS if self.gate is None and self.kind == "gaussian" else LookSort.PURE
 
     @property
     def description(self) -> dict[str, object]:

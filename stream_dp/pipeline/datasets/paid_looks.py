@@ -88,7 +88,7 @@ class PaidLooks:
         """
         # Refuse what reads erased rows, before anything is charged.
         for look in looks:
-            self._rows.blocks.data.check(look.reads)
+            look.check(self._rows.blocks.data)
         # Draw the noise, and the secrets of runs: the commit of the charge names these.
         self._reserve(looks)
         await self._draw_secrets(looks)

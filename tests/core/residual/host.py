@@ -99,7 +99,7 @@ class Host:
 
     def take(self, look: Look) -> Any:
         json.dumps(look.description)
-        self.data.check(look.reads)
+        look.check(self.data)
         look.reserve(self.noise)
         self.mechanism.charged(look.charges)
         self.taken.append(look)

@@ -11,7 +11,7 @@ from typing import Final
 
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.encoding import fields, part
-from stream_dp.core.mechanism import Look
+from stream_dp.core.mechanism import Look, LookSort
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.keys.key_levels import KeyLevel
 from stream_dp.core.residual.looks.table_looks import FORMAT
@@ -48,6 +48,10 @@ class KeyLook(Look):
     @property
     def reads(self) -> Sequence[int]:
         return sorted({block for window in self.windows for block in window})
+
+    @property
+    def sort(self) -> LookSort:
+        return LookSort.SEALED
 
     @property
     def description(self) -> dict[str, object]:
