@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # Compiled modules are kept: hundreds of processes start in the tests, and each would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-daily test test-all test-tools test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-keys bench-stream bench-counters bench-fairness bench-looks bench-state bench-start bench-peers bench-questions lock-peers soak audit clean
+.PHONY: help demo demo-daily test test-all test-tools test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-keys bench-stream bench-counters bench-fairness bench-looks bench-running bench-state bench-start bench-peers bench-questions lock-peers soak audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -101,6 +101,9 @@ bench-counters: $(VENV)/dev.stamp  ## Rows off a topic of yours, by one counter 
 
 bench-looks: $(VENV)/dev.stamp  ## Looks at columns in Redis, in files and on a Dask cluster, beside DuckDB
 	$(BIN)/python benchmarks/looks.py
+
+bench-running: $(VENV)/dev.stamp  ## Running totals of a period beside other ways to count it at each tick
+	$(BIN)/python benchmarks/running.py
 
 bench-state: $(VENV)/dev.stamp  ## What rows, answers, phases and persons take in Kafka, Redis and the worker
 	$(BIN)/python benchmarks/state.py

@@ -208,6 +208,21 @@ def test_a_delta_before_the_seal_would_add_up_over_blocks() -> None:
     assert float(1 - (1 - BAD) ** 3650) > 1000 * 2 * BAD
 
 
+def test_bounded_divergence_for_fixed_rows_is_not_enough() -> None:
+    """A coin that is bad with 1e-9, and then a bit with odds e^1.136, has less than the rho of a line."""
+    bad, odds = 1e-9, 1.136
+    right, wrong = 1 / (1 + math.exp(-odds)), 1 / (1 + math.exp(odds))
+    orders = 1 + np.exp(np.linspace(-7, 6, 1001))
+    of_bit = np.logaddexp(
+        orders * math.log(right) + (1 - orders) * math.log(wrong),
+        orders * math.log(wrong) + (1 - orders) * math.log(right),
+    )
+    of_both = np.log1p(bad * np.expm1(of_bit))
+    assert (of_both / (orders - 1) / orders).max() <= 0.014973
+    of_waiting_row = (1 - (1 - bad) ** 3650) * (right - math.e * wrong)
+    assert of_waiting_row == pytest.approx(3.5e-7, rel=0.02)
+
+
 # ---------------------------------------------------------------- looks say their sort
 
 

@@ -84,6 +84,8 @@ from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, PersonSecret, Slots
 from stream_dp.core.rows.slabs import WEIGHT, Slab, SlabIndex, merged, slabs_in_order, slabs_of
 from stream_dp.core.rows.universe import Boolean, Category, Number, Rows, Universe
+from stream_dp.core.running.tick_counts import TickCounts
+from stream_dp.core.running.tick_look import TickRelease
 from stream_dp.core.sparse_vector.gates import CountRelease
 from stream_dp.errors import CorruptState
 from stream_dp.pipeline.rows.person_allowance import Used
@@ -433,6 +435,12 @@ EXAMPLES = {
             ),
         ),
         lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
+    ),
+    "measurement-v1-tick": Example(
+        TickRelease(3, 12, (integers(3), integers(1))), TickRelease.from_bytes
+    ),
+    "count-of-a-tick-v1": Example(
+        TickCounts((integers(3), integers(1))), lambda data: TickCounts.from_bytes(data, (3, 1))
     ),
     "measurement-v1-sums": Example(
         SumRelease(
