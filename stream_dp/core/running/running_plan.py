@@ -47,7 +47,7 @@ class RunningPlan:
     def within(
         cls, rows: float, promise: Promise, tiles: Sequence[LinearQuery], ticks: int
     ) -> RunningPlan:
-        """The cheapest plan of the grid whose totals all have bars of at most so many rows.
+        """The cheapest plan of the grid whose totals all have bars within a number of rows.
 
         Args:
             rows: The largest bar, in rows; positive.
