@@ -31,7 +31,7 @@ class Defect:
     def read(cls, patch: Path) -> Defect:
         head = patch.read_text().split("\n--- ", 1)[0]
         areas = tuple(re.findall(r"^area: (.+)$", head, re.MULTILINE))
-        ((caught_by, slow),) = re.findall(r"^caught by: (\S+)( \(slow\))?$", head, re.MULTILINE)
+        ((caught_by, slow),) = re.findall(r"^caught by: (.+?)( \(slow\))?$", head, re.MULTILINE)
         return cls(patch, areas, caught_by, bool(slow))
 
 

@@ -13,8 +13,11 @@ import numpy.typing as npt
 import pytest
 
 from stream_dp.core.budget.accountant import UNITS, Budget
-from stream_dp.core.budget.parameters import Privacy
+from stream_dp.core.budget.parameters import Accuracy, Privacy
+from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import PooledNoise
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.keys.found_values import FindSettings, FoundValues
 from stream_dp.core.residual.keys.key_levels import KeyLevel, least_jump
 from stream_dp.core.residual.keys.key_look import KeyLook, KeyRelease
@@ -150,6 +153,26 @@ def test_values_take_cells_by_their_counts() -> None:
     assert found.absorb(look.take(Given(400), data)) == ()
     (late,) = found.looks(1, lambda window: 123 * len(window), erased=2)
     assert (late.reads, late.rows) == ([], (0,))
+
+
+def test_no_estimate_takes_in_what_a_look_has_counted() -> None:
+    """Noise has helped to name a value, so its count is too large on average."""
+    finds = {KEY: FindSettings(Fraction(1, 10), (1,))}
+    settings = CalibratedSettings(approximate=True, base_share=0.0, finds=finds)
+    mechanism = Calibrated(UNIVERSE, Privacy(1.0, 1e-9), Accuracy(0.1, 0.01), settings)
+    (look,) = mechanism.open_phase(30)
+    first = np.arange(UNIVERSE.shape[KEY]) == 0
+    query = LinearQuery(Predicate.conjunction({KEY: first}), range(1))
+    before = mechanism.state.evidence(query)
+    noise: Any = Given(400)
+    mechanism.absorb(look.take(noise, Blocks(UNIVERSE, [block_of(["a"] * 30)])))
+    after = mechanism.state.evidence(query)
+    assert mechanism.state.found is not None
+    assert mechanism.state.found.values == {KEY: ("a",)}
+    assert (after.values.tolist(), after.variances.tolist()) == (
+        before.values.tolist(),
+        before.variances.tolist(),
+    )
 
 
 # ---------------------------------------------------------------- what it reveals
