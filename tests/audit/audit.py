@@ -12,7 +12,8 @@ restart forgets the journal, and the same queries under the same ids get fresh n
 
 Where a person is protected, all rows of one person in as many phases as the promise is about are blank on one
 side. There are two more copies: one *counts every row* of a person, and one has *whole lines*, as if a person
-were one row.
+were one row. Where values are found, there are two others: one forgets in the threshold that somebody has the
+value (*tau - 1*), and in one *each look has all of delta*, and not its part.
 
 The promise is of two sorts. *life*: everything that is ever published of the data set. *answer*: one noisy
 number or comparison, by the scale that the ledger publishes. It is audited where the promise for a whole life
@@ -52,6 +53,8 @@ from stream_dp.core.kinds.prefix_batch.batch_law import PrefixPlan
 from stream_dp.core.queries.conditions import compile_share, compile_where
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Total, total_of
 from stream_dp.core.randomness.noise_sources import MIN_SCALE, PooledNoise
+from stream_dp.core.residual.keys.found_values import FoundValues
+from stream_dp.core.residual.keys.key_levels import KeyLevel, least_jump
 from stream_dp.core.rows.person_slots import Slots
 from stream_dp.core.rows.universe import Number, Universe
 from stream_dp.errors import StoreUnavailable
@@ -203,6 +206,33 @@ def _whole_lines() -> contextlib.AbstractContextManager[object]:
     return patch.object(Unit, "squares", property(lambda unit: 1))
 
 
+@contextlib.contextmanager
+def _thresholds(broken: Callable[[KeyLevel, Privacy], int]) -> Iterator[None]:
+    """Values are named from another noisy count on."""
+    make = FoundValues.__init__
+
+    def made(self: FoundValues, universe: Universe, budget: Budget, settings: Any) -> None:
+        make(self, universe, budget, settings)
+        self._levels = {
+            index: tuple(replace(one, threshold=broken(one, budget.privacy)) for one in levels)
+            for index, levels in self._levels.items()
+        }
+
+    with patch.object(FoundValues, "__init__", made):
+        yield
+
+
+def _one_less(level: KeyLevel, privacy: Privacy) -> int:
+    """As if the noise alone had to reach the threshold, without the unit that has the value."""
+    del privacy
+    return level.threshold - 1
+
+
+def _all_of_delta(level: KeyLevel, privacy: Privacy) -> int:
+    """As if it were the only look for values that the promise is about."""
+    return 1 + least_jump(level.sigma, Fraction(privacy.delta / 2.0))
+
+
 @dataclass(frozen=True)
 class Copy:
     """A worker, whole or broken.
@@ -236,7 +266,13 @@ OF_PERSONS: Final = {
 }
 """What can go wrong only where persons are protected."""
 
-_EVERY_COPY: Final = COPIES | OF_PERSONS
+OF_FOUND: Final = {
+    "tau - 1": Copy(broken=partial(_thresholds, _one_less), share=0.7),
+    "each look has all of delta": Copy(broken=partial(_thresholds, _all_of_delta)),
+}
+"""What can go wrong only where values are found."""
+
+_EVERY_COPY: Final = COPIES | OF_PERSONS | OF_FOUND
 
 
 # ---------------------------------------------------------------- a case
@@ -252,6 +288,7 @@ class Case:
         sides: The rows of the two data sets, as the form of a batch.
         queries: Asked in this order.
         score: Of all replies to one delivery, by query id, and larger for the second side or always smaller.
+            Where nothing is asked, of the attributes in the catalog, by name.
         claim: epsilon; the delta is in the definition unless ``delta`` says another.
         before: Batches of the phases before, the same on both sides.
         enough: How many of the first queries make one answer.
@@ -635,6 +672,112 @@ def _person() -> Case:
     )
 
 
+ALONE: Final = "alone"
+"""How a value begins that nobody else says."""
+
+_OF_ALONE: Final = 0.1
+"""A delta so large that such a value is named now and then."""
+
+
+def _finds(shares: Mapping[str, float], epsilon: float, delta: float, **privacy: Any) -> Document:
+    """Attributes that take these shares of lines to find values. Nothing else is measured."""
+    return _definition(epsilon, delta, mechanism=NO_BASE, phase={"min_rows": 5}) | {
+        "attributes": [
+            {"name": name, "type": "category", "find": {"most": 20, "windows": [1], "share": share}}
+            for name, share in shares.items()
+        ],
+        "privacy": {"epsilon": epsilon, "delta": delta} | privacy,
+    }
+
+
+def _n_alone(found: Mapping[str, Document]) -> float:
+    """How many values were named that nobody else says."""
+    return sum(value.startswith(ALONE) for one in found.values() for value in one["values"])
+
+
+def _found_values() -> Case:
+    """A row that says in each attribute what nobody else says, or nothing.
+
+    All looks for values may fail with half of delta together.
+    """
+    definition = _finds(dict.fromkeys(NAMES, 0.08), EPSILON, _OF_ALONE)
+    said = [[*["often"] * 19, own] for own in (None, ALONE)]
+    sides = _pair(lambda one: {"columns": dict.fromkeys(NAMES, said[one])})
+    copies = (WHOLE, "draws again", "each look has all of delta")
+    about = {"delta": _OF_ALONE, "copies": copies, "runs": 2.0}
+    return _of_a_line(definition, (), _n_alone, sides, **about)
+
+
+def _found_values_of_person() -> Case:
+    """A person of whom each row says what nobody else says. They have more rows than count."""
+    n_others, n_own, phases = 19, 400, 2
+    unit = {"key": "who", "rows_per_phase": n_own // 10, "phases": phases}
+    definition = _finds({NAMES[0]: 0.5}, EPSILON, _OF_ALONE, unit=unit)
+    said = [*["often"] * n_others, *(f"{ALONE} {n}" for n in range(n_own))]
+    who = [[*range(n_others), *[own] * n_own] for own in (None, "u")]
+    return _of_a_line(
+        definition,
+        (),
+        _n_alone,
+        _pair(lambda one: {"columns": {NAMES[0]: said, "who": who[one]}}),
+        delta=_OF_ALONE,
+        replaced=phases * n_own,
+        copies=(WHOLE, "draws again", "each look has all of delta", "counts every row"),
+        phases=phases,
+        runs=2.0,
+    )
+
+
+def _naming(epsilon: float, delta: float, of_counts: float, *, person: bool = False) -> Case:
+    """Looks at two attributes, at scales of about 0.7 and 1.4 rows, where a threshold that is 1 lower shows.
+
+    Of the first a row says what nobody else says, or nothing. That this is named may happen as often as the
+    ledger says of the threshold. Of the second it says y, and on the other side x; a person's is blank there.
+    Their counts are near the threshold, and lose what follows from the scale in the ledger.
+
+    Args:
+        epsilon: Of the definition, which decides the scales.
+        delta: The same.
+        of_counts: The delta at which the claim has the epsilon of the second scale.
+        person: Whether the row is a person's.
+    """
+    n_others, (alone, near) = 20, NAMES[:2]
+    unit = {"unit": {"key": "who", "rows_per_phase": 1, "phases": 1}} if person else {}
+    definition = _finds({alone: 0.4, near: 0.1}, epsilon, delta, **unit)
+    _, mechanism = build(_read(definition))
+    looks: list[Any] = [look.description for look in mechanism.open_phase(n_others + 1)]
+    first, second = (look["levels"][0] for look in looks if look["kind"] == "keys")
+    n_each = second["threshold"] - (2 if person else 1)
+    others = [*["y"] * n_each, *[None if person else "x"] * n_each]
+    others += [None] * (n_others - len(others))
+
+    def side(one: int) -> Document:
+        columns = {
+            alone: [*[None] * n_others, ALONE if one else None],
+            near: [*others, "y" if one else "x"],
+        }
+        who = {"who": [*range(n_others), "u" if one else None]}
+        return {"columns": columns | (who if person else {})}
+
+    def score(found: Mapping[str, Document]) -> float:
+        """Above 1 if the first value was named; else whether y was, and x was not."""
+        values = found[near]["values"]
+        return 3 * _n_alone(found) + ("y" in values) - ("x" in values)
+
+    rho = Fraction(1, 2 if person else 1) / Fraction(second["sigma"]) ** 2
+    return Case(
+        "answer",
+        definition,
+        _pair(side),
+        (),
+        score,
+        epsilon_of(rho, of_counts),
+        of_counts + float(Fraction(first["failure"])),
+        copies=(WHOLE, "half the noise", "draws again", "tau - 1"),
+        runs=_FOR_GAUSSIANS,
+    )
+
+
 def _tested(profile: Document, epsilon: float, delta: float) -> Case:
     """A profile that tests a prediction before it counts, about counts for which every test fails.
 
@@ -842,6 +985,10 @@ def _cases() -> dict[str, Callable[[], Case]]:
         "calibrated, correlations": _correlations,
         "calibrated, levels": _levels,
         "calibrated, person": _person,
+        "calibrated, found values": _found_values,
+        "calibrated, found values, person": _found_values_of_person,
+        "calibrated, naming": lambda: _naming(13.0, 0.03, 0.1),
+        "calibrated, naming, person": lambda: _naming(7.0, 0.04, DELTA, person=True),
         "counts": lambda: _counts({"profile": "counts"}),
         "counts, pure": lambda: _counts({"profile": "counts"}, **PURE),
         "whole_table": _whole_table,
@@ -895,6 +1042,7 @@ class Stream:
         self._noise = copy.noise()
         self._begin()
         self.replies: dict[str, dict[str, Document]] = defaultdict(dict)
+        self.attributes: dict[str, dict[str, Document]] = {}
 
     def _begin(self) -> None:
         """Nothing was sent or committed yet."""
@@ -907,6 +1055,9 @@ class Stream:
         if outgoing.role == "answers":
             reply = json.loads(outgoing.value)
             self.replies[outgoing.key][reply["query_id"]] = reply
+        elif outgoing.role == "catalog":
+            listed = json.loads(outgoing.value)["attributes"]
+            self.attributes[outgoing.key] = {each["name"]: each for each in listed}
         elif outgoing.role == "rejected":
             raise AssertionError(json.loads(outgoing.value)["reason"])
         elif outgoing.role == "events":
@@ -961,7 +1112,7 @@ def _documents(
     return {
         "datasets": [head | case.definition],
         "batches": [head | {"batch_id": f"b{i}", **batch} for i, batch in enumerate(batches)],
-        "queries": [head | {"analyst": "ana", "queries": named}],
+        "queries": [head | {"analyst": "ana", "queries": named}] if named else [],
     }
 
 
@@ -988,7 +1139,8 @@ async def scores(case: Case, copy: Copy, runs: int) -> tuple[Floats, Floats]:
                 await stream.deliver(topics[2 if delivery and copy.keeps_journal else 0 :])
                 for place, (name, _side) in enumerate(names):
                     assert len(stream.replies[name]) == len(queries)
-                    totals[place] += case.score(stream.replies[name])
+                    found_out = stream.replies if queries else stream.attributes
+                    totals[place] += case.score(found_out[name])
             for total, (_name, side) in zip(totals, names, strict=True):
                 found[side].append(total)
     return np.array(found[0]), np.array(found[1])

@@ -99,20 +99,24 @@ def test_no_more_can_be_seen_when_a_worker_restarts_and_is_asked_again(name: str
     assert bound_of(case, audit.COPIES[audit.WHOLE], RUNS) <= case.claim
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "copy", "runs"),
-    [
-        ("counts, pure", "half the noise", 600),
-        ("kind correlated_vector", "half the noise", 600),
-        ("counts, pure", "forgets a charge", 700),
-        ("kind correlated_vector", "draws again", 450),
-        ("calibrated, person", "counts every row", 700),
-    ],
+    rest_is_slow(
+        [
+            ("calibrated, found values, person", "each look has all of delta", 180),
+            ("calibrated, naming, person", "tau - 1", 1500),
+            ("counts, pure", "half the noise", 600),
+            ("kind correlated_vector", "half the noise", 600),
+            ("counts, pure", "forgets a charge", 700),
+            ("kind correlated_vector", "draws again", 450),
+            ("calibrated, person", "counts every row", 700),
+        ],
+        first=1,
+        unpack=True,
+    ),
 )
 def test_a_broken_copy_goes_above_the_promise(name: str, copy: str, runs: int) -> None:
-    case = audit.CASES[name]()
-    copies = audit.COPIES | audit.OF_PERSONS
+    case, copies = audit.CASES[name](), audit.COPIES | audit.OF_PERSONS | audit.OF_FOUND
     broken = dataclasses.replace(copies[copy], deliveries=6 if "again" in copy else 1)
     assert bound_of(case, broken, runs) > case.claim
 
