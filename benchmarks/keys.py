@@ -18,6 +18,7 @@ visit 3,000 old pages, 20% those that came since, 30 new ones a day, and 10% say
 from __future__ import annotations
 
 import argparse
+import gc
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -121,6 +122,7 @@ class Life:
 
 def found_of_users(seed: int, users: int, keys: int, out: Console) -> Found:
     """What is found in one run."""
+    gc.collect()  # what an earlier run held is gone before this one begins
     truth, batches = records(seed, users, keys)
     life = Life()
     finds = FoundValues(

@@ -5,7 +5,8 @@ A block pays for its levels when it opens. A level is looked at when the last bl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,8 +21,11 @@ from stream_dp.core.rows.blocks import Blocks
 KEYS: Final = 10
 """The kind of a measurement that names keys."""
 
-_MOST_DRAWS = 2**22
-"""Most keys without a name that a look draws noise for."""
+_MOST_DRAWS: Final = 2**26
+"""Most keys without a name that a look draws noise for. In a larger window no key of few units is named."""
+
+_AT_ONCE: Final = 2**22
+"""Draws that are in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +83,37 @@ class KeyLook(Look):
     def reserve(self, noise: NoiseSource) -> None:
         for level, window, rows in zip(self.levels, self.windows, self.rows, strict=True):
             if window:
-                noise.reserve("gaussian", level.sigma, self._draws(rows)[1])
+                n_draws = self._draws(rows)[1]
+                noise.reserve("gaussian", level.sigma, min(n_draws, _AT_ONCE))
 
     def take(self, noise: NoiseSource, data: Blocks) -> KeyRelease:
         found = []
-        named = sorted(name.encode() for name in self.named)
         for level, window, rows in zip(self.levels, self.windows, self.rows, strict=True):
-            if not window:
-                continue
-            at_least, n_draws = self._draws(rows)
-            draws = noise.gaussian(level.sigma, n_draws)
-            counts = data.keys(self.attribute, window)
-            of_named, of_others = draws[: len(named)].tolist(), draws[len(named) :].tolist()
-            said = [
-                (text, counts.pop(text, 0) + draw)
-                for text, draw in zip(named, of_named, strict=True)
-            ]
-            others = sorted((text, count) for text, count in counts.items() if count >= at_least)
-            for (text, count), draw in zip(others, of_others, strict=False):
-                if count - at_least + 1 + draw >= level.threshold:
-                    said.append((text, count + draw))
-            found.append(KeyCounts(window, tuple(sorted(said, key=_by_count))))
+            if window:
+                said = self._said(noise, level, rows, data.keys(self.attribute, window))
+                found.append(KeyCounts(window, tuple(sorted(said, key=_by_count))))
         return KeyRelease(self.attribute, self.block, tuple(found))
+
+    def _said(
+        self, noise: NoiseSource, level: KeyLevel, rows: int, counts: dict[bytes, int]
+    ) -> Iterator[tuple[bytes, int]]:
+        """The keys that a level tells, and how many units have each, with noise.
+
+        Each key has a draw of its own. How many are drawn follows from public numbers.
+        """
+        at_least, n_draws = self._draws(rows)
+        known = sorted(name.encode() for name in self.named)
+        looked_at = [(text, counts.pop(text, 0), -math.inf) for text in known]
+        below = level.threshold + at_least - 1
+        looked_at += sorted(
+            (text, count, below) for text, count in counts.items() if count >= at_least
+        )
+        for start in range(0, n_draws, _AT_ONCE):
+            draws = noise.gaussian(level.sigma, min(_AT_ONCE, n_draws - start)).tolist()
+            part = looked_at[start : start + _AT_ONCE]
+            for (text, count, least), draw in zip(part, draws, strict=False):
+                if count + draw >= least:
+                    yield text, count + draw
 
 
 def _by_count(said: tuple[bytes, int]) -> tuple[int, bytes]:
