@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.rows.person_slots import (
-    DIGEST_BYTES,
     Digests,
     bytes_of,
     canonical,
@@ -104,32 +103,39 @@ def codes_of(encode: Callable[[Sequence[str | None]], Codes], texts: Texts) -> C
 def units_by_text(parts: Iterable[KeyTexts]) -> dict[bytes, int]:
     """Counts the rows that say each text, or the persons of whom a row does so; private.
 
+    A person of a text takes 16 bytes until all are counted.
+
     Args:
         parts: The blocks of a window.
 
     Returns:
         The texts without padding, and their exact counts.
     """
-    found: Counter[bytes] = Counter()
-    persons: list[npt.NDArray[np.void]] = []
+    numbers: dict[bytes, int] = {}
+    counts: Counter[int] = Counter()
+    persons: list[npt.NDArray[np.uint64]] = []
     for part in parts:
         says = part.texts.any(axis=1)
-        texts = part.texts[says]
+        said = _whole(part.texts[says]).tolist()
+        of_each = (numbers.setdefault(text, len(numbers)) for text in said)
+        told = np.fromiter(of_each, np.uint32, len(said))
         if part.digests is None:
-            found.update(_counted(texts))
+            counts.update(dict(enumerate(np.bincount(told).tolist())))
         else:
-            pairs = np.concatenate([part.digests[says], texts], axis=1)
-            persons.append(np.unique(_whole(pairs)))
+            pairs = np.concatenate([part.digests[says], told[:, None].view(np.uint8)], axis=1)
+            persons.append(pairs.view("<u8").T)
     if persons:
-        distinct = np.unique(np.concatenate(persons))
-        found.update(_counted(distinct[:, None].view(np.uint8)[:, DIGEST_BYTES:]))
-    return {text.rstrip(b"\0"): count for text, count in found.items()}
+        last = _last_words(np.concatenate(persons, axis=1))
+        counts.update(dict(enumerate(np.bincount(last).tolist())))
+    return {text.rstrip(b"\0"): counts[number] for text, number in numbers.items()}
 
 
-def _counted(texts: Texts) -> dict[bytes, int]:
-    """How often each text is there."""
-    found, counts = np.unique(_whole(texts), return_counts=True)
-    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+def _last_words(pairs: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """The last 32 bits of each distinct pair, of shape (2, n_pairs)."""
+    pairs = pairs[:, np.lexsort(pairs)]
+    differs = np.ones(pairs.shape[1], dtype=np.bool_)
+    differs[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)
+    return (pairs[1, differs] >> np.uint64(32)).astype(np.int64)
 
 
 def _whole(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.void]:
