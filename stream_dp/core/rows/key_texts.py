@@ -135,7 +135,8 @@ def _last_words(pairs: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     pairs = pairs[:, np.lexsort(pairs)]
     differs = np.ones(pairs.shape[1], dtype=np.bool_)
     differs[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)
-    return (pairs[1, differs] >> np.uint64(32)).astype(np.int64)
+    last: npt.NDArray[np.int64] = (pairs[1, differs] >> np.uint64(32)).astype(np.int64)
+    return last
 
 
 def _whole(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.void]:
