@@ -43,6 +43,7 @@ from stream_dp.core.synthetic.basis import Basis
 if TYPE_CHECKING:
     from stream_dp.core.residual.base_release.expected_queries import PlannedTile
     from stream_dp.core.residual.keys.found_values import FoundValues
+    from stream_dp.core.running.running_periods import RunningPeriods, RunningSettings
 
 
 class Release(Protocol):
@@ -283,19 +284,24 @@ class Mechanism(ABC):
     Attributes:
         spending: The rules by which queries may take of what lines have left.
         found: The values that were found, of attributes whose values are found. None where all are listed.
+        running: The periods that have running totals and are not sealed. None without running totals.
     """
 
     spending: Spending = Spending()
     found: FoundValues | None = None
+    running: RunningPeriods | None = None
     takes_schemas: ClassVar[bool] = False
     """Whether it goes on where the attributes change."""
 
-    def change_schema(self, schema: Schema, tiles: Sequence[PlannedTile]) -> None:
+    def change_schema(
+        self, schema: Schema, tiles: Sequence[PlannedTile], running: RunningSettings | None = None
+    ) -> None:
         """Goes on with another version of the attributes.
 
         Args:
             schema: All versions. The newest one is of blocks that are not open yet.
             tiles: The queries that the definition declares, about the newest version.
+            running: What running totals are about in the newest version; None without them.
         """
         raise NotImplementedError(f"{self!r} has one version of its attributes")
 

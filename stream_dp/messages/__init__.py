@@ -120,7 +120,7 @@ from stream_dp.messages.standing_query import (
     phase_in_id,
     standing_key,
 )
-from stream_dp.messages.tile_fields import Tile, TileTables
+from stream_dp.messages.tile_fields import RunningSpec, RunningTile, Tile, TileTables
 from stream_dp.messages.time_fields import Frame, MinusWindow, PhaseSpec, Series, Window
 from stream_dp.messages.topics import (
     FLUSH,
@@ -222,6 +222,8 @@ __all__ = [
     "Reason",
     "RefusedAnswer",
     "Rejected",
+    "RunningSpec",
+    "RunningTile",
     "SchemaVersion",
     "Series",
     "SeriesAnswer",

@@ -31,7 +31,7 @@ from stream_dp.messages.message_base import (
     tupled,
     validated,
 )
-from stream_dp.messages.tile_fields import Workload
+from stream_dp.messages.tile_fields import RunningSpec, Workload
 from stream_dp.messages.time_fields import PhaseSpec
 from stream_dp.number_grid import grid_edges
 
@@ -522,6 +522,8 @@ class CalibratedSpec(ProfileSpec):
         "shares",
         "rows",
         "keys",
+        "tick",
+        "periods",
     )
     takes_kinds: ClassVar[bool] = True
     answers_unverified: ClassVar[bool] = True
@@ -728,6 +730,7 @@ class Definition(Request):
         analysts: What is allowed to whom. Default: all to everybody.
         owner: What is kept for the owner. It goes with ``analysts``.
         least_cell: With 10, people read "fewer than 10" where a count surely is. Programs get the number.
+        running: Totals of the period that is open. Default: nothing is said of a period before it closes.
         versions: The versions of the attributes, once there are several. The worker writes it.
     """
 
@@ -745,6 +748,7 @@ class Definition(Request):
     analysts: Analysts | None = None
     owner: OwnerSpec | None = None
     least_cell: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
+    running: RunningSpec | None = None
     versions: Annotated[tuple[SchemaVersion, ...], BeforeValidator(tupled)] | None = None
 
     @property
@@ -851,6 +855,20 @@ class Definition(Request):
             raise ValueError(
                 "find.windows: rows are erased before the last window ends: use shorter windows, or larger "
                 "retention.phases"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _periods_run(self) -> Definition:
+        if self.running is None:
+            return self
+        if self.mechanism.profile != "calibrated" or self.kinds != KindsSpec():
+            raise ValueError(
+                'running needs the profile "calibrated" without kinds: remove it, or change the definition'
+            )
+        if self.phase.close is None:
+            raise ValueError(
+                "running: totals are about periods that the clock closes: add phase.every and phase.close"
             )
         return self
 

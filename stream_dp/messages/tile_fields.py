@@ -8,11 +8,43 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from stream_dp.messages.message_base import AttributeName, Request, tupled
 from stream_dp.messages.requests import LastPhases
+from stream_dp.messages.time_fields import PeriodText
 
 MOST_TILES: Final = 500
 """The most tiles of a definition."""
 
 _Phases = Annotated[int, Field(ge=1)] | Literal["all"]
+
+
+class RunningTile(Request):
+    """A count or a table of a period that is open. Its fields mean what they mean in a query.
+
+    Attributes:
+        where: The condition on the rows.
+        group_by: The attributes of a table.
+    """
+
+    where: dict[str, Any] | None = None
+    group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(tupled)] = ()
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())  # a condition is a dict, which has no hash
+
+
+class RunningSpec(Request):
+    """Totals of the period that is open, again and again until it closes.
+
+    Attributes:
+        every: How often they are published, such as "1 hour". Some of these make a period.
+        within_rows: The error bar of each count, in rows, at the most.
+        tiles: The counts and tables. They say ``where`` and ``group_by``.
+    """
+
+    every: PeriodText
+    within_rows: Annotated[float, Field(gt=0, le=2**52)]
+    tiles: Annotated[
+        tuple[RunningTile, ...], BeforeValidator(tupled), Field(min_length=1, max_length=100)
+    ]
 
 
 class Tile(Request):

@@ -19,6 +19,7 @@ from stream_dp.profiles.line_units import privacy_of
 from stream_dp.profiles.papers import PAPERS
 from stream_dp.profiles.planned_tiles import tiles_of
 from stream_dp.profiles.profile import Profile, Setup
+from stream_dp.profiles.running_totals import running_of
 
 PROFILES: Final[Mapping[str, Profile[Any]]] = {
     profile.name: profile for profile in (CALIBRATED, *PAPERS)
@@ -85,8 +86,9 @@ def change_schema(mechanism: Mechanism, definition: Definition, schema: Schema) 
     assert isinstance(definition.mechanism, CalibratedSpec), (
         "no other profile takes another version"
     )
-    tiles = tiles_of(definition.mechanism, schema.newest.universe)
-    mechanism.change_schema(schema, tiles)
+    universe = schema.newest.universe
+    tiles, running = tiles_of(definition.mechanism, universe), running_of(definition, universe)
+    mechanism.change_schema(schema, tiles, running)
 
 
 def line_of(definition: Definition) -> dict[str, str]:

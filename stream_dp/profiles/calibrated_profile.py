@@ -16,6 +16,7 @@ from stream_dp.profiles.kinds import chosen
 from stream_dp.profiles.line_units import RhoLine, is_approximate
 from stream_dp.profiles.planned_tiles import tiles_of
 from stream_dp.profiles.profile import Profile, Setup
+from stream_dp.profiles.running_totals import running_of
 
 
 def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
@@ -39,6 +40,7 @@ def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
             for index, one in enumerate(setup.definition.attributes)
             if one.type == "category" and one.find
         },
+        running=running_of(setup.definition, setup.universe),
     )
     counts = Calibrated(setup.universe, setup.privacy, setup.accuracy, said)
     if not kinds:

@@ -29,7 +29,7 @@ def tiles_of(
         return tuple(_of_tables(settings.workload, universe))
     return tuple(
         expected_queries.PlannedTile(
-            _checked(f"mechanism.workload.{index}", tile, universe),
+            checked_tile(f"mechanism.workload.{index}", tile, universe),
             None if tile.window is None else tile.window.last_phases,
             tile.weight,
         )
@@ -40,12 +40,17 @@ def tiles_of(
 def _of_tables(spec: TileTables, universe: Universe) -> Iterator[expected_queries.PlannedTile]:
     for index, names in enumerate(spec.tables):
         path = f"mechanism.workload.tables.{index}"
-        query = _checked(path, Tile(group_by=names), universe)
+        query = checked_tile(path, Tile(group_by=names), universe)
         for phases in spec.windows:
             yield expected_queries.PlannedTile(query, None if phases == "all" else phases)
 
 
-def _checked(path: str, tile: Tile, universe: Universe) -> LinearQuery:
+def checked_tile(path: str, tile: Tile, universe: Universe) -> LinearQuery:
+    """The query of a tile.
+
+    Raises:
+        InvalidDefinition: It does not fit the schema. The error names the tile's path and the fix.
+    """
     try:
         query = _compiled(tile, universe)
     except InvalidQuery as fault:

@@ -105,7 +105,9 @@ class WithKinds(Mechanism):
 
     takes_schemas = False  # the answerers are about the attributes that they began with
 
-    def change_schema(self, schema: Schema, tiles: Sequence[PlannedTile]) -> None:
+    def change_schema(
+        self, schema: Schema, tiles: Sequence[PlannedTile], running: Any = None
+    ) -> None:
         raise NotImplementedError(f"{self!r} has one version of its attributes")
 
     def recorded(self, query: AnyQuery) -> Recorded:

@@ -19,7 +19,7 @@ what is measured as phases open and later unasked (``base_release``), and the wa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -65,6 +65,9 @@ from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import Way
 from stream_dp.core.rows.attribute_versions import Declared, Schema
 from stream_dp.core.rows.universe import Universe
+from stream_dp.core.running.periods_look import PERIODS, PeriodsRelease
+from stream_dp.core.running.running_periods import RunningPeriods, RunningSettings
+from stream_dp.core.running.tick_look import TICK, TickRelease
 from stream_dp.core.synthetic.basis import SmallTables
 
 _KINDS: Final = frozenset(
@@ -97,6 +100,14 @@ _AIMED_WAYS: Final[Sequence[_Rule]] = (
 
 _PLAIN: Final = CalibratedSettings()
 
+_OTHERS: Final[Mapping[int, Callable[[bytes], Release]]] = {
+    KEYS: KeyRelease.from_bytes,
+    ROWS: RowsRelease.from_bytes,
+    TICK: TickRelease.from_bytes,
+    PERIODS: PeriodsRelease.from_bytes,
+}
+"""Readers of releases that follow from their bytes alone, by their kinds."""
+
 
 class Calibrated(LinearMechanism):
     """One data set under the calibrated profile.
@@ -128,7 +139,9 @@ class Calibrated(LinearMechanism):
         budget = Budget.of(privacy, approximate=settings.approximate)
         promise = Promise(universe.shape, budget, accuracy, universe.planned_shape)
         self.found = FoundValues(universe, budget, settings.finds) if settings.finds else None
-        self.state = PublicState(promise, settings, self.found)
+        if settings.running is not None:
+            self.running = RunningPeriods(settings.running, promise)
+        self.state = PublicState(promise, settings, self.found, self.running)
         self.spending = self.state.spending
         if settings.tiles:
             self.state.spending.reserve = Reserve(settings.tiles, promise, self._certified)
@@ -136,10 +149,14 @@ class Calibrated(LinearMechanism):
         self._ways = _ways_of(self.state)
         self._z = Deviations.of(accuracy)
 
-    def change_schema(self, schema: Schema, tiles: Sequence[PlannedTile]) -> None:
+    def change_schema(
+        self, schema: Schema, tiles: Sequence[PlannedTile], running: RunningSettings | None = None
+    ) -> None:
         state = self.state
-        state.settings = replace(state.settings, tiles=tuple(tiles))
+        state.settings = replace(state.settings, tiles=tuple(tiles), running=running)
         state.change_schema(schema)
+        if self.running is not None and running is not None:
+            self.running.change(running, state.promise)
         self._ways = _ways_of(self.state)
         if tiles:
             state.spending.reserve = Reserve(tiles, state.promise, self._certified)
@@ -303,10 +320,8 @@ class Calibrated(LinearMechanism):
 
     def release_from_bytes(self, data: bytes) -> Release:
         (kind,) = FORMAT.read(data).fields("B")
-        if kind == KEYS:
-            return KeyRelease.from_bytes(data)
-        if kind == ROWS:
-            return RowsRelease.from_bytes(data)
+        if kind in _OTHERS:
+            return _OTHERS[kind](data)
         if kind in (SUMS, SHARES):
             return SumRelease.from_bytes(len(self.state.shape), data)
         if kind == JOINED:

@@ -10,6 +10,7 @@ from stream_dp.core.budget.parameters import Aim
 from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.keys.found_values import FindSettings
 from stream_dp.core.residual.plan.targets import NO_LIMITS, Limits
+from stream_dp.core.running.running_periods import RunningSettings
 from stream_dp.errors import InvalidDefinition
 
 LARGEST: Final = 0.97
@@ -38,6 +39,7 @@ class CalibratedSettings:
         aim: How precise answers are worth having; None where queries that say nothing get the error of the
             data set. With an aim the plan does not learn: openings have a rule of their own.
         finds: How values of attributes are found, by the index of the attribute.
+        running: What running totals are about; None without them.
 
     Raises:
         InvalidDefinition: ``base_share`` is not a share.
@@ -55,6 +57,7 @@ class CalibratedSettings:
     largest: float = LARGEST
     aim: Aim | None = None
     finds: Mapping[int, FindSettings] = field(default_factory=dict)
+    running: RunningSettings | None = None
 
     def __post_init__(self) -> None:
         if self.base_share is not None and not 0.0 <= self.base_share <= 1.0:

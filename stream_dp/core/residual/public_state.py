@@ -45,6 +45,9 @@ from stream_dp.core.residual.plan.planner import Terms, certifies
 from stream_dp.core.residual.plan.promise import Promise
 from stream_dp.core.residual.plan.targets import terms_of
 from stream_dp.core.rows.attribute_versions import Schema
+from stream_dp.core.running.periods_look import PeriodsRelease
+from stream_dp.core.running.running_periods import RunningPeriods
+from stream_dp.core.running.tick_look import TickRelease
 
 _MOST_SUBSETS: Final = 6
 """Sizes of sets of attributes whose counts are known to be there after a look at a share."""
@@ -73,14 +76,19 @@ class PublicState:
         repeats: The verified answers.
         versions: What is known over several versions of the attributes.
         found: The values that were found. None where all are listed.
+        running: The periods that have running totals. None without them.
         learns: Whether what opens a later phase depends on what was asked before.
     """
 
     def __init__(
-        self, promise: Promise, settings: CalibratedSettings, found: FoundValues | None = None
+        self,
+        promise: Promise,
+        settings: CalibratedSettings,
+        found: FoundValues | None = None,
+        running: RunningPeriods | None = None,
     ) -> None:
         self.promise = promise
-        self.found = found
+        self.found, self.running = found, running
         self.settings = settings
         self.shape, self.prices, self.terms = promise.shape, promise.prices, promise.terms
         known = promise.total_known
@@ -113,6 +121,7 @@ class PublicState:
     def first_looks(self) -> int:
         """Units of a line that the looks before a base release take."""
         found = 0 if self.found is None else self.found.units
+        found += 0 if self.running is None else self.running.most.units
         return found + (0 if self.counted is None else RowsLook.at(0, self.prices).charges[0].rho)
 
     def terms_for(self, query: LinearQuery) -> Terms:
@@ -209,6 +218,13 @@ class PublicState:
             assert self.found is not None, "where all values are listed nobody looks for more"
             self.found.absorb(release)
             return
+        if isinstance(release, TickRelease):
+            assert self.running is not None, "without running totals there are no ticks"
+            self.running.absorb(release)
+            return
+        if isinstance(release, PeriodsRelease):
+            self._absorb_periods(release)
+            return
         if isinstance(release, RowsRelease):
             assert self.counted is not None, "where all rows count nobody looks at their number"
             self.counted.absorb(release)
@@ -229,6 +245,16 @@ class PublicState:
         if self.spending.reserve is not None:
             parts = release.parts if isinstance(release, TablesRelease) else (release,)
             self.spending.reserve.published([a for part in parts for a in part.attributes])
+
+    def _absorb_periods(self, release: PeriodsRelease) -> None:
+        for attributes, key, variance, values in release.evidence:
+            if key:
+                self.measured.add_count(key, (attributes,))
+                self.belief.absorb_count(key, release.block, values, variance)
+            else:
+                table = values.reshape([self.shape[a] for a in attributes])
+                self.measured.add_table(attributes)
+                self.belief.absorb_table(attributes, release.block, table, variance, opening=True)
 
     def _absorb_tables(self, release: TablesRelease) -> None:
         opening, axes = release.reason == BASE, axes_of(self.shape)

@@ -64,13 +64,13 @@ def whole_periods(periods: Sequence[RunningTotals], tile: int) -> TickEstimate |
     """What the last ticks of the periods of a sealed block say of all its rows.
 
     This is one look at a tile of the block, and the only one: the noise of other ticks is not independent of
-    it. None where a period has lost its last tick, or persons are protected, of whom ticks count other rows.
+    it. None where persons are protected, of whom ticks count other rows.
 
     Args:
-        periods: All periods whose rows are in the block.
+        periods: All periods whose rows are in the block. Each row came in a tick that was taken.
         tile: The number of the tile, from 0.
     """
-    if any(one.tick < one.plan.factor.ticks or not one.plan.promise.total_known for one in periods):
+    if any(one.tick == 0 or not one.plan.promise.total_known for one in periods):
         return None
     found = [one.counts(tile, one.tick) for one in periods]
     values = np.sum([each.values for each in found], axis=0)

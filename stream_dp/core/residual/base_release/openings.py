@@ -151,6 +151,8 @@ class Openings:
         self._due.append(block)
         state, erased = self._state, self._state.spending.allocator.erased
         looks: list[Look] = []
+        if state.running is not None:
+            looks += state.running.looks(block)
         if state.found is not None:
             looks += state.found.looks(block, state.rows, erased=erased)
         if state.counted is None:
@@ -176,6 +178,8 @@ class Openings:
 
     def lost(self, look: Mapping[str, object]) -> None:
         """A look (its ``description``) was charged, but a crash lost its release."""
+        if self._state.running is not None:
+            self._state.running.lost(look)
         match look:
             case {"reason": "base", "tables": [[_, int(block), *_], *_]}:
                 self._due.append(block)
