@@ -31,6 +31,7 @@ from stream_dp.messages import (
     QuotedBundle,
     RefusedAnswer,
     Rejected,
+    RunningTick,
     SeriesAnswer,
     SingleQuery,
     StandingQuery,
@@ -53,6 +54,7 @@ _REQUESTS: Final[dict[str, type[BaseModel]]] = {
 _REPLIES: Final[dict[str, type[BaseModel]]] = {
     "event": Event,
     "rejected": Rejected,
+    "running": RunningTick,
     "synthetic": SyntheticRows,
     "standing": StandingQuery,
     "ledger": LedgerEntry,
@@ -64,6 +66,7 @@ _CHANNELS: Final[dict[str, tuple[str, ...]]] = {
     "answers": ("answer",),
     "events": ("event",),
     "rejected": ("rejected",),
+    "running": ("running",),
     "catalog": ("definition",),
     "ledger": ("ledger",),
     "synthetic": ("synthetic",),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from stream_dp.audit.cell_count import has_order
 from stream_dp.audit.kind_charges import KindLooks
@@ -22,6 +22,7 @@ from stream_dp.audit.numbers import (
     whole,
     wholes,
 )
+from stream_dp.audit.running_charges import RunningCharges
 from stream_dp.messages import AttributeSpec, Definition, NumberAttribute
 
 
@@ -42,6 +43,7 @@ class Looks:
         self._kinds = KindLooks(definition, line, self._data, self._runs)
         self._finding: dict[int, set[int]] = {}  # the blocks that have paid, by the attribute
         self._fails: dict[int, Fraction] = {}  # what their looks fail with together, by the block
+        self._running = RunningCharges(line)
         self._steps: dict[tuple[int, int], Due] = {}
         self._taken = {*definition.mechanism.looks, *named(definition)}
 
@@ -50,6 +52,11 @@ class Looks:
     ) -> None:
         """Takes another version of the attributes, see ``OpenBlocks.change``."""
         self._data.change(attributes, indices, first)
+
+    def begin_running(self, entry: Mapping[str, Any]) -> None:
+        """Takes the entry that begins the running totals of a period, see ``RunningCharges.begin``."""
+        with reading():
+            self._running.begin(entry, self._sizes)
 
     def owed(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
         """Returns what a look costs each block that it reads, by the block's index, from 0.
@@ -264,6 +271,15 @@ class Looks:
         due = self._line.due(loss)
         return iter([(block, replace(due, loss=replace(loss, delta=fails)))])
 
+    def _tick(self, look: Look) -> Owed:
+        """The block pays for all ticks of a period as it opens."""
+        self._running.tick(look)
+        return iter(())
+
+    def _periods(self, look: Look) -> Owed:
+        block = whole(look, "block")
+        return ((block, self._line.due(loss)) for loss in self._running.sealed(look))
+
     def _table(self, look: Look) -> Owed:
         n_cells(self._sizes, wholes(look, "attributes"))
         loss = self._line.gaussian(exact(look, "sigma"), squared_sensitivity=2)
@@ -296,6 +312,8 @@ class Looks:
         "joined": _joined,
         "rows": _row_counts,
         "keys": _keys,
+        "tick": _tick,
+        "periods": _periods,
         "sums": _sums,
         "shares": _shares,
         "table": _table,

@@ -183,6 +183,8 @@ class _Verification:
                 self._fault(seq, fault)
         elif kind == "schema":
             self._change(seq, entry)
+        elif kind == "running":
+            self._begin_running(seq, entry)
         elif kind == "written_off":
             self._write_off(seq, entry)
         elif kind == "retired":
@@ -216,6 +218,15 @@ class _Verification:
             self._prices.change(change.attributes, indices, phase - 1)
             self._said_at = seq
         except (InvalidDefinition, Wrong) as error:
+            self._fault(seq, str(error))
+
+    def _begin_running(self, seq: int, entry: Mapping[str, Any]) -> None:
+        if not isinstance(self._prices, Looks):
+            self._fault(seq, "it begins running totals of a data set that has none")
+            return
+        try:
+            self._prices.begin_running(entry)
+        except Wrong as error:
             self._fault(seq, str(error))
 
     def _open(self, seq: int, entry: Mapping[str, Any]) -> None:

@@ -111,6 +111,7 @@ from stream_dp.messages.requests import (
     SingleQuery,
     SourceRange,
 )
+from stream_dp.messages.running_tick import RunningTable, RunningTick
 from stream_dp.messages.series import SERIES, SeriesAnswer, SeriesPart
 from stream_dp.messages.standing_query import (
     MOST_STANDING,
@@ -223,6 +224,8 @@ __all__ = [
     "RefusedAnswer",
     "Rejected",
     "RunningSpec",
+    "RunningTable",
+    "RunningTick",
     "RunningTile",
     "SchemaVersion",
     "Series",

@@ -207,7 +207,9 @@ class Rejected(Reply):
     reason: Reason
 
 
-EntryKind = Literal["dataset", "phase", "charge", "retired", "written_off", "analysts", "schema"]
+EntryKind = Literal[
+    "dataset", "phase", "charge", "retired", "written_off", "analysts", "schema", "running"
+]
 """What an entry of a ledger says."""
 
 Exact = Annotated[str, StringConstraints(pattern=r"^[0-9]+(/[0-9]+)?$")]
@@ -243,8 +245,8 @@ class LedgerEntry(Reply):
             added up.
         phase: phase: its number, from 1. schema: the first phase that has the attributes.
         rows: phase: its rows.
-        since: phase: when it begins, if that is known.
-        until: phase: when it has ended.
+        since: phase, running: when it begins, if that is known.
+        until: phase, running: when it ends.
         erased: phase: the number of first phases whose rows are now erased.
         phases: written_off: the number of first phases whose budget counts as spent.
         looks: charge: the looks, with everything that determines their price.
@@ -257,6 +259,10 @@ class LedgerEntry(Reply):
         schema_version: schema: the number of the version that counts from ``phase`` on.
         attributes: schema: the attributes of it.
         indices: schema: by what number looks name each of these attributes.
+        period: running: the number of the period, in minutes since 1970.
+        ticks: running: how many ticks it pays for.
+        step: running: the noise of each, as a step of the grid of scales.
+        tiles: running: what is counted.
     """
 
     version: Literal[1]
@@ -282,3 +288,7 @@ class LedgerEntry(Reply):
     schema_version: Annotated[int, Field(ge=2)] | None = None
     attributes: tuple[dict[str, Any], ...] | None = None
     indices: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    period: Annotated[int, Field(ge=0)] | None = None
+    ticks: Annotated[int, Field(ge=1)] | None = None
+    step: int | None = None
+    tiles: tuple[dict[str, Any], ...] | None = None

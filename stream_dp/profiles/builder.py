@@ -19,7 +19,7 @@ from stream_dp.profiles.line_units import privacy_of
 from stream_dp.profiles.papers import PAPERS
 from stream_dp.profiles.planned_tiles import tiles_of
 from stream_dp.profiles.profile import Profile, Setup
-from stream_dp.profiles.running_totals import running_of
+from stream_dp.profiles.running_tiles import running_of
 
 PROFILES: Final[Mapping[str, Profile[Any]]] = {
     profile.name: profile for profile in (CALIBRATED, *PAPERS)

@@ -16,7 +16,7 @@ from stream_dp.profiles.kinds import chosen
 from stream_dp.profiles.line_units import RhoLine, is_approximate
 from stream_dp.profiles.planned_tiles import tiles_of
 from stream_dp.profiles.profile import Profile, Setup
-from stream_dp.profiles.running_totals import running_of
+from stream_dp.profiles.running_tiles import running_of
 
 
 def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:

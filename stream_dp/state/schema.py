@@ -66,6 +66,8 @@ class StateTable(enum.IntEnum):
     """Number -> the place of rows that wait, see ``pipeline.rows.waiting_rows``."""
     KEPT = 9
     """What, such as "block 12" -> the name and the place of a private value, see ``state.private_names``."""
+    RUNNING = 10
+    """A period, and its number with that of a tick -> what running totals cost, and what they published."""
     ANSWER = 20
     """"analyst id" -> the digest of the request, then the answer."""
     OUTCOME = 21

@@ -212,7 +212,7 @@ def _looks(intents: Iterable[bytes]) -> list[dict[str, Any]]:
 
 def _waiting(stored: bytes) -> Waiting:
     text = stored.decode("utf-8", "surrogatepass")
-    topic_partition, offset, rows, _, _, batch_id = text.split(" ", 5)
+    topic_partition, offset, rows, *_, batch_id = text.split(" ", 7)
     return Waiting(topic_partition, int(offset), int(rows), batch_id)
 
 

@@ -100,6 +100,8 @@ def _in_words(entry: Mapping[str, Any]) -> tuple[str, ...]:
             return (f"version {number} of the attributes, from phase {phase:,} on",)
         case "phase":
             return (f"phase {entry['phase']} opened with {entry['rows']:,} rows",)
+        case "running":
+            return (f"running totals since {entry['since']}, at {entry['ticks']:,} ticks",)
         case "written_off":
             return (f"phases 1 to {entry['phases']} written off",)
         case "charge":

@@ -26,6 +26,7 @@ from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.rehearsal import CalibratedRehearsal
 from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.blocks import Blocks
+from stream_dp.core.running.running_periods import RunningSettings
 from stream_dp.core.synthetic.basis import SmallTables
 
 _FORMAT = Format("release of a kind", 0xFF)  # it is not a version of the counts' releases
@@ -106,7 +107,7 @@ class WithKinds(Mechanism):
     takes_schemas = False  # the answerers are about the attributes that they began with
 
     def change_schema(
-        self, schema: Schema, tiles: Sequence[PlannedTile], running: Any = None
+        self, schema: Schema, tiles: Sequence[PlannedTile], running: RunningSettings | None = None
     ) -> None:
         raise NotImplementedError(f"{self!r} has one version of its attributes")
 

@@ -245,6 +245,7 @@ class Dataset:
             if change.schema_version != definition.schema_version + 1:
                 raise NOT_NEXT_SCHEMA
             first_phase = self.phase + self.phases.n_to_come + 1
+            self.phases.ticking.stop()
             self._put_in_force(change, first_phase)
             self.draft.publish(schema_entry(change, first_phase))
             self.accounts.changed()
@@ -276,7 +277,7 @@ class Dataset:
         """Erases the rows for ever; the name, its answers and its ledger stay."""
         self.draft.commit()
         self.draft.note("retired", "1")
-        for table in (StateTable.TRANSCRIPT, StateTable.VERIFIED):
+        for table in (StateTable.TRANSCRIPT, StateTable.VERIFIED, StateTable.RUNNING):
             for key in self.draft.state.table(table):
                 self.draft.put(table, key, None)
         self.engine.restart()
@@ -326,6 +327,7 @@ class Dataset:
             tuple(Charge(block, rho, delta) for block, (rho, delta) in enumerate(spent))
         )
         self.mechanism.recall(self.draft.state.table(StateTable.VERIFIED))
+        self.phases.ticking.read()
 
     async def recover(self) -> int:
         """Settles looks that a crash interrupted: their charge stays, another look is charged again.
@@ -338,6 +340,8 @@ class Dataset:
         lost = self.looks.settle()
         given_up = self._give_up()
         ended = self.looks.end_runs()
+        if lost:
+            self.phases.ticking.settled()
         if lost or ended:
             self.rows.drop_secrets()
         if lost and self.phase:

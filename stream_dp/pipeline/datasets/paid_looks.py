@@ -13,6 +13,7 @@ from stream_dp.core.budget.accountant import Charge, summed
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.queries.query import AnyQuery
 from stream_dp.core.randomness.noise_sources import Kind, NoiseSource
+from stream_dp.core.running.tick_look import TickRelease
 from stream_dp.errors import RowsGone
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
@@ -169,12 +170,20 @@ class PaidLooks:
 
     def _fold(self, releases: Sequence[Release]) -> None:
         for release in releases:
-            self._draft.publish(RELEASE + release.to_bytes())
+            self._keep(release)
             self._engine.absorb(release)
         self._rows.drop_secrets()
         before, self.releases = self.releases, self.releases + len(releases)
         if self.releases.bit_length() > before.bit_length():
             self.synthesize()
+
+    def _keep(self, release: Release) -> None:
+        """Drafts what was published: for ever, or until the period of a tick is sealed."""
+        if isinstance(release, TickRelease):
+            key = f"{release.period} {release.tick}"
+            self._draft.put(StateTable.RUNNING, key, release.to_bytes())
+        else:
+            self._draft.publish(RELEASE + release.to_bytes())
 
     # ------------------------------------------------------------ looks of its own
 

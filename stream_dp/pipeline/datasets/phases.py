@@ -17,6 +17,7 @@ from stream_dp.messages import Batch, Event
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
+from stream_dp.pipeline.datasets.ticking import Ticking
 from stream_dp.pipeline.datasets.transcript import phase_entry
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.rows.private_rows import PrivateRows
@@ -45,6 +46,7 @@ class Phases:
 
     Attributes:
         spans: The stretch of time that each phase covers. None for phases of which no time is known.
+        ticking: The ticks of the periods that wait.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Phases:
     ) -> None:
         self._engine, self._draft, self._rows = engine, draft, rows
         self._accounts, self._looks, self._fuse = accounts, looks, fuse
+        self.ticking = Ticking(engine, draft, rows, looks)
         self.spans: list[TimeSpan | None] = []
 
     # ------------------------------------------------------------ public facts
@@ -78,9 +81,15 @@ class Phases:
 
     @property
     def due(self) -> int | None:
-        """When the clock closes the first period that waits, in milliseconds. None if it does not."""
-        periods = self._rows.waiting.gathering.periods
-        return periods[0].due if periods else None
+        """When the clock leads to the next tick, or closes the first period that waits, in milliseconds.
+
+        None if it does neither.
+        """
+        tick, periods = self.ticking.due(), self._rows.waiting.gathering.periods
+        due = [] if tick is None else [tick.at_ms]
+        if periods and periods[0].due is not None:
+            due.append(periods[0].due)
+        return min(due, default=None)
 
     def dates(self, window: range) -> Dates:
         """Returns the time at which the phases of ``window`` begin and have ended, as messages write it."""
@@ -97,19 +106,22 @@ class Phases:
     # ------------------------------------------------------------ batches
 
     async def close_ended(self, batch: TimeSpan | None = None) -> bool:
-        """Opens a phase of the first period that waits if it has ended, by the clock or before a batch joins.
+        """Takes the next tick, or opens a phase of the first period, if it is due by the clock or by a batch.
 
-        A period with too few rows joins the next one. The phase is committed: if a crash comes before the
-        record in hand is done with, the record comes again and finds it open.
+        A period with too few rows joins the next one. What is done is committed: if a crash comes before the
+        record in hand is done with, the record comes again and finds it done.
 
         Args:
             batch: What the batch in hand is about.
 
         Returns:
-            Whether a phase has opened. More periods may have ended.
+            Whether anything was done. More may be due.
         """
         times, waiting = self._engine.times, self._rows.waiting
         waiting.set_times(times.at(waiting.gathering, self._draft.dated_ms))
+        if await self._tick(ends=times.ends(waiting.gathering, batch)):
+            self._draft.commit()
+            return True
         while times.ends(waiting.gathering, batch):
             if self._may_open:
                 await self._open(ended_by=batch)
@@ -117,6 +129,19 @@ class Phases:
                 return True
             waiting.set_times(times.joined(waiting.gathering, batch))
         return False
+
+    async def _tick(self, *, ends: bool) -> bool:
+        """Takes the next tick that is due, if any: also the last one of a period that closes."""
+        gathering, tick = self._rows.waiting.gathering, self.ticking.due()
+        if tick is not None and gathering.now is not None:
+            closes = gathering.periods[0].due if ends else None
+            if tick.at_ms <= min(gathering.now, gathering.now if closes is None else closes):
+                await self.ticking.take(tick.period)
+                return True
+        last = self.ticking.last() if ends else None
+        if last is not None:
+            await self.ticking.take(last, closes=True)
+        return last is not None
 
     async def accept(self, batch: Batch, rows: Rows, span: TimeSpan | None) -> bytes:
         """Takes a batch in, and opens a phase when rows alone decide and are enough; returns its outcome.
@@ -130,15 +155,20 @@ class Phases:
         assert self._draft.expects(counted), "the caller refuses others"
         if counted is not None:
             self._draft.passed(counted.key, counted.next)
+        before = waiting.gathering
         gathering, period = times.with_batch(
-            waiting.gathering,
+            before,
             span,
             dated_ms=self._draft.dated_ms,
             splits=len(waiting.universes) == 1,
         )
-        await waiting.join(batch, rows, self._accounts.in_hand.record, period)
-        late = gathering.late > waiting.gathering.late
         waiting.set_times(gathering)
+        for one in gathering.periods:
+            if one not in before.periods:
+                self.ticking.begin(one, self._draft.dated_ms)
+        came = self.ticking.place(period)
+        await waiting.join(batch, rows, self._accounts.in_hand.record, period, came)
+        late = gathering.late > before.late
         opens = times.phase.calendar is None and self._may_open
         about = {} if times.phase.calendar is None else {**self._dates_of([span]), "late": late}
         outcome = waiting.store_outcome(
@@ -165,6 +195,9 @@ class Phases:
         """
         if not self._may_close:
             return False
+        last = self.ticking.last()
+        if last is not None:
+            await self.ticking.take(last, closes=True)
         self.closed(len(self.spans) + 1)
         await self._open()
         return True
@@ -212,6 +245,7 @@ class Phases:
 
     async def _open(self, *, ended_by: TimeSpan | None = None) -> None:
         """Opens a phase of the first period that waits, and takes the looks that this asks for."""
+        self.ticking.seal()
         n_rows, gathering = await self._seal(), self._rows.waiting.gathering
         self._rows.waiting.set_times(self._engine.times.after_phase(gathering, ended_by))
         self.spans.append(gathering.span)

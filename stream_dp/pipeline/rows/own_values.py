@@ -17,6 +17,7 @@ from stream_dp.state.schema import ERASED, StateTable
 # until they are.
 PERSON, RUN, USED = "person", "run ", "used "
 WAITING, WHOSE, ARRIVED, SAID = "waiting ", "whose ", "arrived ", "said "
+CAME_WHEN = "came "
 BLOCK, WEIGHT, ORDERED, TEXT, FOUND = "block ", "weight ", "ordered ", "text ", "found "
 
 

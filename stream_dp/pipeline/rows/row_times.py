@@ -139,8 +139,11 @@ class Times:
         first = waiting.periods[0]
         if first.due is not None and waiting.now is not None and first.due <= waiting.now:
             return True
-        by_clock = first.due is not None and first.due == self._due(first.until, first.until)
-        return not by_clock and batch is not None and batch.since >= first.until
+        return not self.is_current(first) and batch is not None and batch.since >= first.until
+
+    def is_current(self, period: Period) -> bool:
+        """Whether a period had not closed when its first rows came, so that the clock alone closes it."""
+        return period.due is not None and period.due == self._due(period.until, period.until)
 
     def _due(self, until: int, dated_ms: int) -> int | None:
         """When a period closes whose first batch has come at a time; None where no clock closes any."""

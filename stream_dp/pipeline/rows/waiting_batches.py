@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Final
+
+import numpy as np
 
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.person_slots import Persons, PersonSecret, Slots
@@ -18,6 +20,14 @@ from stream_dp.pipeline.rows.own_values import PERSON, OwnValues
 from stream_dp.pipeline.rows.row_times import Gathering
 from stream_dp.pipeline.rows.waiting_lots import WaitingLots
 from stream_dp.pipeline.rows.waiting_rows import Waits, read_again, rows_of
+from stream_dp.pipeline.rows.waiting_ticks import (
+    CAME,
+    NO_TICK,
+    Columns,
+    Place,
+    WaitingTicks,
+    plans_of,
+)
 from stream_dp.state.schema import StateTable
 
 TIMES: Final = "times"
@@ -29,6 +39,7 @@ class WaitingBatches:
 
     Attributes:
         lots: Those that are kept as slabs. The others are in memory.
+        ticks: What they count in the ticks of periods with running totals. None without these.
     """
 
     def __init__(
@@ -45,6 +56,10 @@ class WaitingBatches:
         self._periods: dict[int, int] = {}
         self._secret: bytes | None = None
         self.lots = WaitingLots(values)
+        unit = engine.definition.privacy.unit
+        most = None if unit is None else unit.rows_per_phase
+        self.ticks = None if engine.definition.running is None else WaitingTicks(most)
+        self._came: dict[int, Columns] = {}
 
     def __repr__(self) -> str:
         return f"WaitingBatches({self.n_rows} rows)"
@@ -102,6 +117,20 @@ class WaitingBatches:
         self._pending = {number: found[number] for number in sorted(found)}
         self._periods = {number: waits[number].period for number in self._pending}
         await self.lots.read()
+        await self._count_ticks(waits)
+
+    async def _count_ticks(self, waits: Mapping[int, Waits]) -> None:
+        """Counts the ticks of what was read again."""
+        if self.ticks is None:
+            return
+        plans = plans_of(self._engine.mechanism.running)
+        for slab in self.lots:
+            whose = await self.lots.whose_of(slab) if self._of_persons else None
+            came = (await self.lots.came(slab)).columns
+            self.ticks.restore(plans, await self.lots.rows(slab), came, whose)
+        for number, rows in self._pending.items():
+            place = Place(*waits[number].came)
+            self._came[number] = self.ticks.add(plans.get(place.period), place, rows)
 
     def forget_lost(self) -> int:
         """Drafts that batches do not wait that were not found again; returns how many these are."""
@@ -137,7 +166,9 @@ class WaitingBatches:
 
     # ------------------------------------------------------------ waiting
 
-    async def join(self, batch: Batch, rows: Rows, record_id: str, period: int) -> None:
+    async def join(
+        self, batch: Batch, rows: Rows, record_id: str, period: int, came: Place = NO_TICK
+    ) -> None:
         """Drafts that a batch waits.
 
         Args:
@@ -145,6 +176,7 @@ class WaitingBatches:
             rows: Its rows. Of an empty batch nothing is to be read again.
             record_id: The record that it came in.
             period: The time under which it waits, see ``Times.with_batch``.
+            came: The tick in which its rows come.
         """
         if not rows.n_rows:
             return
@@ -156,7 +188,10 @@ class WaitingBatches:
         self._pending[number], self._periods[number] = rows, period
         place, _, offset = record_id.rpartition(":")
         dated_ms = self._draft.dated_ms
-        waits = Waits(place, int(offset or 0), rows.n_rows, dated_ms, period, batch.name)
+        waits = Waits(place, int(offset or 0), rows.n_rows, dated_ms, period, came, batch.name)
+        if self.ticks is not None:
+            plan = plans_of(self._engine.mechanism.running).get(came.period)
+            self._came[number] = self.ticks.add(plan, came, rows)
         self._draft.put(StateTable.WAITING, number, waits.to_bytes())
 
     def store_outcome(self, event: Event) -> bytes:
@@ -186,7 +221,10 @@ class WaitingBatches:
         for period, numbers in groupby(by_period, self._periods.__getitem__):
             some = [*numbers]
             rows = Rows.concat([self._pending[number] for number in some])
-            await self.lots.add(rows, period, len(some), self._engine.mechanism.in_order)
+            came = [self._came[number] for number in some if number in self._came]
+            more = {name: np.concatenate([one[name] for one in came]) for name in CAME if came}
+            in_order = self._engine.mechanism.in_order
+            await self.lots.add(rows, period, len(some), in_order, came=more)
             self._forget(some)
 
     # ------------------------------------------------------------ those of the next block
@@ -248,3 +286,4 @@ class WaitingBatches:
             self._draft.put(StateTable.WAITING, number, None)
             self._pending.pop(number, None)
             self._periods.pop(number, None)
+            self._came.pop(number, None)

@@ -16,8 +16,9 @@ from stream_dp.core.rows.key_texts import columns_of
 from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Slots
 from stream_dp.core.rows.slabs import Slab, slabs_in_order, slabs_of
 from stream_dp.core.rows.universe import Rows
-from stream_dp.pipeline.rows.own_values import ARRIVED, SAID, WAITING, WHOSE, OwnValues
+from stream_dp.pipeline.rows.own_values import ARRIVED, CAME_WHEN, SAID, WAITING, WHOSE, OwnValues
 from stream_dp.pipeline.rows.secret_order import secret_order
+from stream_dp.pipeline.rows.waiting_ticks import Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,15 @@ class WaitingLots:
         self._discard(lost)
         return sum(lost.values())
 
-    async def add(self, rows: Rows, period: int, n_batches: int, in_order: Collection[int]) -> None:
+    async def add(
+        self,
+        rows: Rows,
+        period: int,
+        n_batches: int,
+        in_order: Collection[int],
+        *,
+        came: Columns | None = None,
+    ) -> None:
         """Keeps rows as the next lot.
 
         Args:
@@ -111,16 +120,18 @@ class WaitingLots:
             period: The time under which they wait.
             n_batches: The number of their batches.
             in_order: The attributes whose codes are kept as they came, too.
+            came: In which tick each row came; None where nothing is said of that.
         """
         lot = max((key.lot for key in self._keys()), default=0) + 1
         whose = {} if rows.whose is None else rows.whose.columns
-        said = columns_of(rows.texts)
-        for at, slab in enumerate(slabs_of(rows, secret_order, more=whose | said)):
+        said, ticks = columns_of(rows.texts), came or {}
+        for at, slab in enumerate(slabs_of(rows, secret_order, more={**whose, **said, **ticks})):
             one = LotSlab(period, lot, at, n_batches, slab.n_rows, slab.n_slots)
             content, of_persons = slab.split(WHOSE_COLUMNS)
             content, texts = content.split(said)
+            content, when = content.split(ticks)
             await self._values.keep_slabs({WAITING + one.key: content})
-            for kind, more in ((WHOSE, of_persons), (SAID, texts)):
+            for kind, more in ((WHOSE, of_persons), (SAID, texts), (CAME_WHEN, when)):
                 if more.columns:
                     await self._values.keep_slabs({kind + one.key: more})
             self._slabs.append(one)
@@ -135,9 +146,23 @@ class WaitingLots:
         Raises:
             CorruptState: It is nowhere any more.
         """
-        return [
-            Slots.of_columns((await self._slab(WHOSE + slab.key)).columns) for slab in self._slabs
-        ]
+        return [await self.whose_of(slab) for slab in self._slabs]
+
+    async def whose_of(self, slab: LotSlab) -> Slots:
+        """Reads whose the rows in the slots of one slab are. Private.
+
+        Raises:
+            CorruptState: It is nowhere any more.
+        """
+        return Slots.of_columns((await self._slab(WHOSE + slab.key)).columns)
+
+    async def came(self, slab: LotSlab) -> Slab:
+        """Reads in which tick the rows of a slab came. Private.
+
+        Raises:
+            CorruptState: It is nowhere any more.
+        """
+        return await self._slab(CAME_WHEN + slab.key)
 
     async def rows(self, slab: LotSlab) -> Slab:
         """Reads the rows of a slab. Private.
@@ -198,4 +223,4 @@ def _written(key: _Key) -> str:
     return " ".join(map(str, key))
 
 
-_KINDS = (WAITING, WHOSE, ARRIVED, SAID)
+_KINDS = (WAITING, WHOSE, ARRIVED, SAID, CAME_WHEN)

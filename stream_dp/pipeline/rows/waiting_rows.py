@@ -29,6 +29,7 @@ class Waits:
         rows: The number of its rows.
         dated_ms: Kafka's time of it, in milliseconds since 1970. -1 if it has none.
         period: The time under which it waits, see ``Times.with_batch``.
+        came: The number of a period and of a tick, see ``waiting_ticks.Place``.
         batch_id: Its id.
     """
 
@@ -37,11 +38,13 @@ class Waits:
     rows: int
     dated_ms: int
     period: int
+    came: tuple[int, int]
     batch_id: str
 
     def to_bytes(self) -> bytes:
-        numbers = f"{self.topic_partition} {self.offset} {self.rows} {self.dated_ms} {self.period} "
-        return numbers.encode() + self.batch_id.encode("utf-8", "surrogatepass")
+        numbers = self.offset, self.rows, self.dated_ms, self.period, *self.came
+        written = " ".join(map(str, (self.topic_partition, *numbers, self.batch_id)))
+        return written.encode("utf-8", "surrogatepass")
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Waits:
@@ -52,8 +55,9 @@ class Waits:
         """
         try:
             text = data.decode("utf-8", "surrogatepass")
-            place, offset, rows, dated_ms, period, batch_id = text.split(" ", 5)
-            return cls(place, int(offset), int(rows), int(dated_ms), int(period), batch_id)
+            place, *numbers, batch_id = text.split(" ", 7)
+            offset, rows, dated_ms, period, number, tick = map(int, numbers)
+            return cls(place, offset, rows, dated_ms, period, (number, tick), batch_id)
         except ValueError:
             raise CorruptState("a stored place of rows that wait does not decode") from None
 

@@ -1,0 +1,183 @@
+"""In which tick the rows that wait came, and what the rows of each tick count.
+
+A row counts in one tick of one period. Where persons are protected, the first rows of each in a period do, in
+the order in which they came: so what counts follows from a person's own rows alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.encoding import Integers
+from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests, Slots
+from stream_dp.core.rows.slabs import WEIGHT, Slab, TableAsked, slabs_of
+from stream_dp.core.rows.universe import Rows
+from stream_dp.core.running.running_periods import RunningPeriods
+from stream_dp.core.running.running_plan import RunningPlan
+from stream_dp.core.running.tick_counts import TickCounts
+from stream_dp.core.running.tick_look import counts_of_tick
+
+CAME: Final = ("came period", "came tick")
+"""The columns that say in which tick of which period a row came; 0 for a row that counts in none."""
+
+Columns: TypeAlias = dict[str, npt.NDArray[np.uint32]]
+
+_DIGEST: Final = np.dtype(f"S{DIGEST_BYTES}")
+
+
+class Place(NamedTuple):
+    """A tick of a period; both are 0 for none.
+
+    Attributes:
+        period: The number of the period.
+        tick: The number of the tick, from 1.
+    """
+
+    period: int = 0
+    tick: int = 0
+
+
+NO_TICK: Final = Place()
+
+
+@dataclass(eq=False)
+class _Persons:
+    """How many rows of each person count in a period. Private."""
+
+    keys: npt.NDArray[np.bytes_] = field(default_factory=lambda: np.empty(0, _DIGEST), repr=False)
+    rows: Integers = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
+
+    def of(self, digests: Digests) -> Integers:
+        """Returns how many rows of the person of each slot count, shape (n_slots,)."""
+        if not len(self.keys):
+            return np.zeros(len(digests), np.int64)
+        keys = _keys(digests)
+        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[at] == keys, self.rows[at], 0)
+
+    def add(self, digests: Digests) -> None:
+        """Counts a row of the person of each slot."""
+        keys, at = np.unique(np.concatenate([self.keys, _keys(digests)]), return_inverse=True)
+        ones = np.ones(len(digests), np.int64)
+        rows = np.bincount(at, np.concatenate([self.rows, ones])).astype(np.int64)
+        self.keys, self.rows = keys, rows
+
+
+class WaitingTicks:
+    """The ticks of the periods of one data set that wait. Private.
+
+    Args:
+        most: The most rows of a person that count in a period. None where rows are protected.
+    """
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._tables: dict[Place, list[Integers]] = {}
+        self._rows: Counter[Place] = Counter()
+        self._persons: dict[int, _Persons] = {}
+
+    def __repr__(self) -> str:
+        return f"WaitingTicks({len(self._tables)} ticks)"
+
+    def add(self, plan: RunningPlan | None, place: Place, rows: Rows) -> Columns:
+        """Counts rows that come in a tick.
+
+        Args:
+            plan: How the running totals of the period are measured. None where the rows are in no tick.
+            place: The tick.
+            rows: The rows.
+
+        Returns:
+            The columns ``CAME``, shape (n_entries,).
+        """
+        marks = np.ones(rows.n_entries, np.uint8)
+        if plan is None:
+            marks[:] = 0
+        else:
+            if rows.whose is not None:
+                marks = self._counted(place.period, rows.whose.digests)
+            self._rows[place] += rows.n_rows
+            slabs = [*slabs_of(rows, more={} if rows.whose is None else {WEIGHT: marks})]
+            self._count(plan, place, slabs)
+        came = zip(CAME, place, strict=True)
+        return {name: (marks * np.uint32(number)).astype(np.uint32) for name, number in came}
+
+    def restore(
+        self,
+        plans: Mapping[int, RunningPlan],
+        slab: Slab,
+        came: Mapping[str, npt.NDArray[Any]],
+        whose: Slots | None,
+    ) -> None:
+        """Counts the rows of a slab again, whose columns ``CAME`` are told."""
+        both = np.stack([came[name] for name in CAME], axis=1)
+        for period, tick in np.unique(both, axis=0).tolist():
+            plan = plans.get(period)
+            if plan is None:
+                continue
+            place = Place(period, tick)
+            marks = (both == place).all(axis=1)
+            columns = {**slab.columns, WEIGHT: marks.astype(np.uint8)}
+            one = Slab(slab.n_rows, slab.n_slots, columns)
+            self._rows[place] += int(TableAsked((), 0, None).table(plan.promise.shape, one))
+            self._count(plan, place, [one])
+            if whose is not None:
+                self._persons.setdefault(period, _Persons()).add(whose.digests[marks])
+
+    def counts(self, plan: RunningPlan, number: int, tick: int) -> list[TickCounts]:
+        """The exact counts of each tick of a period up to one. Private."""
+        nothing = _zeros(plan)
+        tables = (self._tables.get(Place(number, one), nothing) for one in range(1, tick + 1))
+        return [counts_of_tick(plan.tiles, some) for some in tables]
+
+    def n_rows(self, taken: Mapping[int, int]) -> int:
+        """How many rows came in ticks of some periods, up to the tick that each has taken. Public."""
+        return sum(
+            rows for place, rows in self._rows.items() if place.tick <= taken.get(place.period, 0)
+        )
+
+    def forget(self, periods: Collection[int]) -> None:
+        """Forgets the rows of periods that wait no more."""
+        for place in [place for place in self._tables if place.period in periods]:
+            del self._tables[place]
+        for place in [place for place in self._rows if place.period in periods]:
+            del self._rows[place]
+        for number in periods:
+            self._persons.pop(number, None)
+
+    def _counted(self, number: int, digests: Digests) -> npt.NDArray[np.uint8]:
+        """Marks the rows that count, shape (n_entries,): the first ones of each person in a period."""
+        assert self._most is not None, "persons are protected"
+        known = self._persons.setdefault(number, _Persons())
+        in_order = Slots(digests, np.arange(len(digests), dtype=np.uint64))
+        marks = in_order.counted(np.maximum(self._most - known.of(digests), 0))
+        known.add(digests[marks])
+        return marks.astype(np.uint8)
+
+    def _count(self, plan: RunningPlan, place: Place, slabs: Iterable[Slab]) -> None:
+        tables = self._tables.setdefault(place, _zeros(plan))
+        for slab in slabs:
+            for table, tile in zip(tables, plan.tiles, strict=True):
+                table += TableAsked(tile.attributes, 0, None).table(plan.promise.shape, slab)
+
+
+def _zeros(plan: RunningPlan) -> list[Integers]:
+    shape = plan.promise.shape
+    return [np.zeros([shape[a] for a in tile.attributes], np.int64) for tile in plan.tiles]
+
+
+def _keys(digests: Digests) -> npt.NDArray[np.bytes_]:
+    keys: npt.NDArray[np.bytes_] = np.ascontiguousarray(digests).view(_DIGEST)[:, 0]
+    return keys
+
+
+def plans_of(running: RunningPeriods | None) -> dict[int, RunningPlan]:
+    """The plans of the periods that are open, by their numbers."""
+    open_now: Sequence[Any] = () if running is None else [*running.open.values()]
+    return {one.number: one.totals.plan for one in open_now}
