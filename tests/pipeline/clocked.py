@@ -120,3 +120,58 @@ CLOCKED = (
     when(8, 2, clocks=1),
     ask,
 )
+
+
+# ---------------------------------------------------------------- running totals
+
+RUNNING: dict[str, Any] = {
+    "every": "6 hours",
+    "within_rows": 10,
+    "tiles": [{"group_by": ["carrier"]}, {"where": {"attribute": "cancelled", "eq": True}}],
+}
+OF_PERSONS = {"unit": {"key": "customer", "rows_per_phase": 2, "phases": 2}}
+
+
+def run(world: World) -> None:
+    world.now_ms = at(1)
+    for name, unit in (("flights", {}), ("trains", OF_PERSONS)):
+        world.define(
+            name,
+            mechanism={"base_share": 0.001 if name == "flights" else 0.0},
+            privacy={"epsilon": 20.0, "delta": 1e-6, **unit},
+            attributes=[CARRIER, DELAY, CANCELLED],
+            phase=BY_CLOCK,
+            running=RUNNING if name == "flights" else {**RUNNING, "within_rows": 40},
+        )
+
+
+def often(day: int, hours: float, n_rows: int) -> Callable[[World], None]:
+    """Rows of few persons come at an hour of their day, once as ours and once as theirs."""
+
+    def step(world: World) -> None:
+        world.now_ms = at(day, hours)
+        about = f"2026-11-{day - (hours < 2 and day > 1):02}"
+        for name in UNITS:
+            given = columns(n_rows) | {"cancelled": [n % 3 == 0 for n in range(n_rows)]}
+            if name == "trains":
+                given["customer"] = [f"c{n // 3}" for n in range(n_rows)]
+            world.batch(name, f"{world.now_ms}", columns=given, time=about)
+
+    return step
+
+
+TICKED = (
+    run,
+    often(1, 7, 90),
+    when(1, 12, clocks=2),
+    often(1, 13, 60),
+    often(1, 13.5, 33),
+    when(1, 18.1, clocks=1),
+    ask,
+    often(2, 1, 24),  # of the day before
+    often(2, 7, 120),  # it closes here, and a new one begins
+    when(2, 18, clocks=1),
+    often(2, 20, 30),
+    when(3, 2, clocks=1),
+    ask,
+)

@@ -6,10 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
-from tests.noise import ScriptedNoise
-from tests.pipeline.clocked import BY_CLOCK, at, clock, columns
+from tests.pipeline.clocked import BY_CLOCK, TICKED, at, clock, columns
 from tests.pipeline.flights import judged
 from tests.pipeline.test_calendar import phases
 
@@ -90,3 +87,26 @@ async def test_ticks_count_a_day_while_it_goes_on(world: Any, process: Any) -> N
     opened = [e for e in map(json.loads, world.held("flights").ledger) if e["kind"] == "charge"]
     of_periods = [e for e in opened if any(look["kind"] == "periods" for look in e["looks"])]
     assert len(of_periods) == 1
+
+
+async def test_nothing_is_wrong_where_no_worker_dies(world: Any) -> None:
+    assert await world.run(rounds=TICKED) == 0
+    assert world.complaints() == []
+    told = [(one["dataset"], one["since"], one["tick"], one["rows"]) for one in ticks(world)]
+    assert sorted(told) == [
+        (name, f"2026-11-{day:02}", tick, rows)
+        for name in ("flights", "trains")
+        for day, tick, rows in (
+            (1, 2, 90),
+            (1, 3, 183),
+            (1, 4, 207),
+            (2, 2, 120),
+            (2, 3, 120),
+            (2, 4, 150),
+        )
+    ]
+    for name in ("flights", "trains"):
+        assert phases(world, name) == [
+            (207, "2026-11-01", "2026-11-02", 0),
+            (150, "2026-11-02", "2026-11-03", 0),
+        ]

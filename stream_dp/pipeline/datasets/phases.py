@@ -195,9 +195,9 @@ class Phases:
         """
         if not self._may_close:
             return False
-        last = self.ticking.last()
-        if last is not None:
+        if (last := self.ticking.last()) is not None:
             await self.ticking.take(last, closes=True)
+            self._draft.commit()
         self.closed(len(self.spans) + 1)
         await self._open()
         return True

@@ -25,6 +25,7 @@ from tests.pipeline.referee.rows import found_values_have_cells, rows_once
 from tests.pipeline.referee.shares import shares_hold
 from tests.pipeline.referee.standing_queries import standing_queries_hold
 from tests.pipeline.referee.synthetic_rows import synthetic_rows_hold
+from tests.pipeline.referee.ticks import ticks_hold
 from tests.pipeline.referee.view import redis_follows
 from tests.pipeline.world import World
 
@@ -36,6 +37,7 @@ _PROMISES: tuple[Callable[[World], Iterator[str]], ...] = (
     rows_once,
     found_values_have_cells,
     periods_hold,
+    ticks_hold,
     batches_once,
     one_outcome,
     reserved_ids,

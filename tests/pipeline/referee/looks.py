@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from stream_dp.state.schema import StateTable
 from tests.pipeline.held import Held, Said
 from tests.pipeline.trail import Committed, Looked
 from tests.pipeline.world import World
@@ -52,6 +53,10 @@ def _settled_once(held: Held) -> Iterator[str]:
         if any(charge.rho < 0 or charge.delta < 0 for charge in one.charges):
             yield f"P6: {held.name} has forgotten a charge"
         settled = sum(entry[:1] in (_RELEASED, _LOST) for entry in one.transcript)
+        settled += sum(  # ticks, by the number of their period and their own
+            table is StateTable.RUNNING and b" " in key and value is not None
+            for (table, key), value in one.puts.items()
+        )
         if settled != len(one.settled):
             yield f"P6: commit {one.number} of {held.name} settles {len(one.settled)} looks by {settled}"
 

@@ -1,0 +1,81 @@
+"""P19: running totals count the rows that came by their tick, each once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from stream_dp.messages import Definition
+from stream_dp.pipeline.intake.records import Record
+from tests.pipeline.held import batch_name
+from tests.pipeline.referee.evidence import definition_of, first_batches
+from tests.pipeline.trail import Sent
+from tests.pipeline.world import World
+
+_FAR = 12.0
+"""How many bars a count may lie off what it counts: noise never does."""
+
+
+def ticks_hold(world: World) -> Iterator[str]:
+    """P19: each tick is told once, with the rows that came by then.
+
+    Rows of periods that were late, or joined the next, are left to other tests.
+    """
+    for name, held in world.durable().items():
+        if held.definition is None or definition_of(held).running is None:
+            continue
+        definition, records = definition_of(held), first_batches(world).get(name, {})
+        accepted: dict[str, str] = {}  # of each batch, when its period begins
+        told: dict[tuple[str, int], bytes] = {}
+        for event in world.trail:
+            if not isinstance(event, Sent) or event.outgoing.key != name:
+                continue
+            role, value = event.outgoing.role, event.outgoing.value
+            said = json.loads(value) if role in ("events", "running") else {}
+            if said.get("event") == "batch_accepted" and not said["late"]:
+                accepted.setdefault(batch_name(said), said["since"])
+            elif role == "running":
+                place = said["since"], said["tick"]
+                if told.setdefault(place, value) != value:
+                    yield f"P19: {name} has told tick {place} in two ways"
+                came = [records[one] for one, since in accepted.items() if since == said["since"]]
+                if said["tick"] < said["ticks"] and "T" in said["until"]:
+                    until = datetime.fromisoformat(said["until"]).timestamp() * 1000
+                    came = [record for record in came if record.timestamp_ms < until]
+                yield from _compared(definition, said, came)
+
+
+def _compared(definition: Definition, said: Mapping[str, Any], came: list[Record]) -> Iterator[str]:
+    what = f"tick {said['tick']} of {said['since']} of {said['dataset']}"
+    rows = [row for record in came for row in _rows(json.loads(record.value or b""))]
+    if said["rows"] != len(rows):
+        yield f"P19: {what} says that {said['rows']} rows have come, and {len(rows)} have"
+    unit = definition.privacy.unit
+    if unit is not None:
+        seen: Counter[Any] = Counter()
+        counted = []
+        for row in rows:
+            seen[row[unit.key]] += 1
+            if row[unit.key] is not None and seen[row[unit.key]] <= unit.rows_per_phase:
+                counted.append(row)
+        rows = counted
+    for tile in said["tiles"]:
+        if tile.get("where"):
+            attribute, value = tile["where"]["attribute"], tile["where"]["eq"]
+            expected = [sum(row[attribute] == value for row in rows)]
+        else:
+            (by,) = tile["group_by"]
+            known = tile["labels"][0]
+            of = Counter(row[by] if row[by] in known else "other" for row in rows)
+            expected = [of[label] for label in known]
+        pairs = zip(tile["counts"], expected, strict=True)
+        if any(abs(count - true) > _FAR * tile["count_bar"] for count, true in pairs):
+            yield f"P19: {what} counts {tile['counts']} where {expected} rows have come"
+
+
+def _rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    columns = document["columns"]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
