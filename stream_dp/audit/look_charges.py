@@ -278,7 +278,7 @@ class Looks:
 
     def _periods(self, look: Look) -> Owed:
         block = whole(look, "block")
-        return ((block, self._line.due(loss)) for loss in self._running.sealed(look))
+        return ((block, due) for due in self._running.sealed(look))
 
     def _table(self, look: Look) -> Owed:
         n_cells(self._sizes, wholes(look, "attributes"))

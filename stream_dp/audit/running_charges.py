@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import isqrt, prod
 from typing import Any, Final
 
-from stream_dp.audit.line_limits import Line, LookLoss
+from stream_dp.audit.line_limits import Due, Line
 from stream_dp.audit.look_facts import Look
 from stream_dp.audit.numbers import Wrong, grid, whole, wholes
 
@@ -47,7 +47,7 @@ class _Period:
     ticks: int
     sigma: Fraction
     moved: int  # the squared distance by which a row moves the counts of all tiles, at one tick
-    loss: LookLoss
+    due: Due
     tick: int = 0
 
 
@@ -79,9 +79,9 @@ class RunningCharges:
                 raise Wrong("a tile has another number of cells than its attributes")
             moved += self._line.table if cells > 1 else 1
         sigma = grid(entry["step"])
-        loss = self._line.gaussian(sigma, squared_sensitivity=squares(ticks)[0] * moved)
+        due = self._due(sigma, squares(ticks)[0] * moved)
         self._begun.add(number)
-        self._open[number] = _Period(ticks, sigma, moved, loss)
+        self._open[number] = _Period(ticks, sigma, moved, due)
 
     def tick(self, look: Look) -> None:
         """Takes a tick. One that comes again, since a crash has lost it, costs its period more.
@@ -96,11 +96,11 @@ class RunningCharges:
             raise Wrong("its noise is not that of its period")
         if tick == period.tick:
             again = squares(period.ticks)[1][tick - 1] * period.moved
-            period.loss += self._line.gaussian(period.sigma, squared_sensitivity=again)
+            period.due += self._due(period.sigma, again)
         period.tick = tick
 
-    def sealed(self, look: Look) -> Iterator[LookLoss]:
-        """Yields what a block must pay for its periods, at the most: by Theorem 36 (c), or one by one.
+    def sealed(self, look: Look) -> Iterator[Due]:
+        """Yields what a block must pay for its periods: the most, by Theorem 36 (c), or one after the other.
 
         Raises:
             Wrong: It names a period that has not begun, or has paid, or leaves out one of before.
@@ -110,8 +110,11 @@ class RunningCharges:
             raise Wrong("it names a period that has not begun, or has paid")
         if any(number < max(numbers) for number in self._open.keys() - {*numbers}):
             raise Wrong("it leaves out a period of before")
-        losses = [self._open.pop(number).loss for number in numbers]
+        due = [self._open.pop(number).due for number in numbers]
         if self._line.unit is None:
-            yield max(losses, key=lambda loss: loss.cost)
+            yield max(due, key=lambda one: one.rho)
         else:
-            yield from losses
+            yield from due
+
+    def _due(self, sigma: Fraction, square: int) -> Due:
+        return self._line.due(self._line.gaussian(sigma, squared_sensitivity=square))

@@ -96,6 +96,8 @@ from stream_dp.messages.replies import (
     Event,
     LedgerEntry,
     Rejected,
+    RunningTable,
+    RunningTick,
     SyntheticColumn,
     SyntheticRows,
     TableGap,
@@ -111,7 +113,6 @@ from stream_dp.messages.requests import (
     SingleQuery,
     SourceRange,
 )
-from stream_dp.messages.running_tick import RunningTable, RunningTick
 from stream_dp.messages.series import SERIES, SeriesAnswer, SeriesPart
 from stream_dp.messages.standing_query import (
     MOST_STANDING,

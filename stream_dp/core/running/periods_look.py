@@ -20,7 +20,7 @@ PERIODS: Final = 12
 """The kind of a measurement that ends the running totals of a block's periods."""
 
 
-class Evidence(NamedTuple):
+class LastTotal(NamedTuple):
     """What last ticks say of a tile of a block.
 
     Attributes:
@@ -48,7 +48,7 @@ class PeriodsLook(Look):
 
     block: int
     periods: tuple[int, ...]
-    evidence: tuple[Evidence, ...] = field(repr=False)
+    evidence: tuple[LastTotal, ...] = field(repr=False)
     charges: tuple[Charge, ...]
 
     @property
@@ -69,7 +69,7 @@ class PeriodsRelease:
     """What the running totals of a block's periods say of its rows."""
 
     block: int
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[LastTotal, ...]
 
     def to_bytes(self) -> bytes:
         parts = []
@@ -95,6 +95,6 @@ class PeriodsRelease:
             (n,) = reader.fields("<B")
             *attributes, variance = reader.fields(f"<{n}Hd")
             key, values = reader.part() or b"", reader.required()
-            found.append(Evidence(tuple(attributes), key, variance, np.frombuffer(values, "<f8")))
+            found.append(LastTotal(tuple(attributes), key, variance, np.frombuffer(values, "<f8")))
         reader.end()
         return cls(block, tuple(found))

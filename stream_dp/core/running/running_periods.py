@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from stream_dp.core.budget.accountant import UNITS, Charge
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.residual.plan.promise import Promise
-from stream_dp.core.running.periods_look import Evidence, PeriodsLook
+from stream_dp.core.running.periods_look import LastTotal, PeriodsLook
 from stream_dp.core.running.running_plan import MOST_SHARE, RunningPlan
 from stream_dp.core.running.running_totals import RunningTotals, table_of, whole_periods
 from stream_dp.core.running.tick_factor import factor_of
@@ -155,7 +155,7 @@ class RunningPeriods:
         return max(prices) if self._promise.total_known else sum(prices)
 
 
-def _evidence(totals: Sequence[RunningTotals]) -> Iterator[Evidence]:
+def _evidence(totals: Sequence[RunningTotals]) -> Iterator[LastTotal]:
     """What the last ticks of the periods of a block say of its rows."""
     plan = totals[0].plan
     for number, tile in enumerate(plan.tiles):
@@ -165,6 +165,6 @@ def _evidence(totals: Sequence[RunningTotals]) -> Iterator[Evidence]:
         values, variance = found
         if tile.predicate is EVERYTHING:
             table = table_of(plan, number, values)
-            yield Evidence(tuple(sorted(tile.group_by)), b"", variance, table.reshape(-1))
+            yield LastTotal(tuple(sorted(tile.group_by)), b"", variance, table.reshape(-1))
         else:
-            yield Evidence(tile.attributes, tile.key, variance, values)
+            yield LastTotal(tile.attributes, tile.key, variance, values)
