@@ -164,7 +164,10 @@ class Looks:
         if not {*added} <= {*look["attributes"]} or {*added} & {*groups}:
             raise Wrong("it adds up, or groups by, what it does not depend on")
         if alone:
-            self._kept(self._data.attributes[added[0]], look)
+            (index,) = added
+            versions = [self._data.has(block, added)[index] for block, *_ in look["blocks"]]
+            for attribute in {id(one): one for one in versions}.values():
+                self._kept(attribute, look)
         elif len(set(added)) != 2 or look.get("measured", False):  # products are of bins
             raise Wrong("it does not add up the products of two attributes")
         yield from self._added_up(look, rests=look["rests"])
@@ -188,7 +191,7 @@ class Looks:
 
     @staticmethod
     def _kept(attribute: object, look: Look) -> None:
-        """Compares a look with the values that the definition keeps of an attribute, if it does.
+        """Compares a look with the values that a version keeps of an attribute, if it does.
 
         Which bins the condition leaves is recorded as a digest. So the ends need only be those of some bins.
         """

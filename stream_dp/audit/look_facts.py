@@ -47,7 +47,7 @@ class OpenBlocks:
         self.attributes = list(definition.attributes)
         self.sizes = list(sizes_of(definition))
         self.rows: Sequence[int] = ()
-        self._versions = [(0, frozenset(range(len(self.attributes))))]
+        self._versions = [(0, dict(enumerate(self.attributes)))]
 
     def change(
         self, attributes: Sequence[AttributeSpec], indices: Sequence[int], first: int
@@ -72,15 +72,14 @@ class OpenBlocks:
                 raise Wrong(f"it gives number {index} to an attribute that cannot have it")
             else:
                 self.attributes[index] = attribute
-        self._versions.append((first, frozenset(indices)))
+        self._versions.append((first, dict(zip(indices, attributes, strict=True))))
 
-    def has(self, block: int, attributes: Sequence[int]) -> None:
-        """Refuses a look at attributes that the rows of a block do not have."""
-        known = next(
-            (of for first, of in reversed(self._versions) if first <= block), frozenset[int]()
-        )
-        if not known.issuperset(attributes):
+    def has(self, block: int, attributes: Iterable[int]) -> Mapping[int, AttributeSpec]:
+        """The attributes that the rows of a block have, by their numbers. Refuses a look at others."""
+        known = next((of for first, of in reversed(self._versions) if first <= block), {})
+        if not known.keys() >= {*attributes}:
             raise Wrong(f"it reads attributes that the rows of phase {block + 1} do not have")
+        return known
 
     def window(self, look: Look) -> range:
         """The phases that a look is about; all of them are open."""

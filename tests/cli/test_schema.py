@@ -115,7 +115,7 @@ CASES: list[tuple[list[str], list[str], dict[str, Any]]] = [
     ),
     (
         ["widen", "visits", "paid", "--high", "150"],
-        ["paid: values are kept from 0 to 150; earlier rows were kept from 0 to 100"],
+        ["paid: sums count values from 0 to 150; those of earlier rows count within 0 to 100"],
         {},
     ),
     (

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stream_dp.core.queries.projection import Projection
-from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Rank, Total, total_of
 from stream_dp.core.rows.attribute_versions import Declared, Schema, relation_of
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.universe import Attribute, Boolean, Category, Date, Number
@@ -199,6 +199,46 @@ def test_a_version_that_comes_later_does_not_change_how_rows_are_read() -> None:
 
 
 KEPT = Number("spent", (50.0,), measure=Measure(1.0, 0.0, 100.0))
+
+
+def kept(low: float, high: float, *edges: float) -> Number:
+    return Number("spent", (50.0, *edges), measure=Measure(1.0, low, high))
+
+
+def test_only_sums_ask_within_which_bounds_values_are_kept() -> None:
+    """Wider bounds change no cell, so what is published of the number is about all phases."""
+    steps = (kept(0.0, 200.0), kept(-10.0, 200.0, 80.0), kept(-10.0, 300.0, 80.0))
+    schema = Schema.of([Declared(KEPT)])
+    for block, number in enumerate(steps, 1):
+        schema = schema.changed([Declared(number)], block)
+    assert [version.indices for version in schema.versions] == [(0,), (0,), (1,), (1,)]
+    projection, every, last = Projection(schema), range(4), range(2, 4)
+    high = Predicate.conjunction({1: np.array([False, False, True])})
+    for count in (LinearQuery(high, last), LinearQuery(EVERYTHING, last, (1,))):
+        assert projection.parts(count) is None
+    ranked = LinearQuery(EVERYTHING, last, rank=Rank(1, 0.5, (0, 1, 2)))
+    assert projection.parts(ranked) is None
+    total = LinearQuery(EVERYTHING, every, total=total_of(1, steps[-1]))
+    parts = projection.parts(total) or ()
+    assert [part.query.window for part in parts] == [range(b, b + 1) for b in every]
+    found = [part.query.total for part in parts]
+    for one, index, number in zip(found, (0, 0, 1, 1), (KEPT, *steps), strict=True):
+        assert isinstance(one, Total)
+        assert (one.attribute, one.kept) == (index, total_of(index, number).kept)
+    for part in parts:
+        assert projection.parts(part.query) is None, "it is asked as its block keeps it"
+    assert projection.parts(replace(total, window=range(3, 4))) is None
+    assert projection.clamped_until(total) == 3
+
+
+def test_a_limit_below_all_bounds_adds_up_alike_in_all_phases() -> None:
+    schema = Schema.of([Declared(KEPT)]).changed([Declared(kept(0.0, 200.0))], 1)
+    total = total_of(0, kept(0.0, 200.0))
+    for limit, n_parts in ((50.0, None), (200.0, 2)):
+        parts = Projection(schema).parts(
+            LinearQuery(EVERYTHING, range(2), total=total.up_to(limit))
+        )
+        assert (parts and len(parts)) == n_parts
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,13 @@ def phase(world: Any, rows: Any = ROWS, **more: Any) -> None:
 def define(world: Any, **more: Any) -> None:
     world.define(
         "people",
-        attributes=ATTRIBUTES,
-        **{**PRECISE, "phase": {"min_rows": N}, "mechanism": {"base_share": 0.3}, **more},
+        **{
+            "attributes": ATTRIBUTES,
+            **PRECISE,
+            "phase": {"min_rows": N},
+            "mechanism": {"base_share": 0.3},
+            **more,
+        },
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stream_dp.audit.verify import verify
@@ -396,6 +397,57 @@ async def test_a_sum_adds_up_what_each_phase_keeps(world: Any, process: Any) -> 
     parts = [part["answer"].get("clamped_until") for part in series["parts"]]
     assert parts == [1, 2, None]
     assert abs(ages["total"] - 3 * 346_000) <= ages["total_bar"] <= 5_000
+    report = verify("people", world.ledger("people"))
+    assert (report.faults, report.notes) == ([], [])
+
+
+async def test_wider_bounds_change_no_count_median_or_correlation(world: Any, process: Any) -> None:
+    """They are about all phases, as if nothing had changed. Only sums are about what each phase keeps."""
+    finer = changed(ATTRIBUTES, "spent", edges=[20, 50, 80, 120])
+    wider = changed(finer, "spent", measure={"unit": 1, "low": 0, "high": 200})
+    widest = changed(wider, "spent", measure={"unit": 1, "low": -50, "high": 300})
+    world = await opened(
+        process,
+        lambda w: change(w, wider),
+        phase,
+        lambda w: change(w, widest, 3),
+        phase,
+        attributes=finer,
+    )
+    spent = {"kind": "quantile", "attribute": "spent", "rank": 0.5}
+    replies = await asked(
+        process,
+        spent,
+        {**spent, "group_by": ["country"]},
+        {"kind": "correlation", "attribute": "age", "other": "spent"},
+        {"kind": "table", "group_by": ["spent"]},
+        where("spent", ge=120),
+        SPENT,
+    )
+    median, by_country, both, table, high, total = replies
+    assert [reply["status"] for reply in replies] == ["answered"] * 6, replies
+    assert all(reply["window"] == [1, 3] for reply in replies)
+    assert not any({"recorded_since", "unrecorded_at_most"} & {*reply} for reply in replies)
+    assert (median["lies_in"]["low"], median["lies_in"]["high"]) == (50, 80)
+    places = by_country["table"]["lies_in"]
+    assert [place.get("low") for place in places] == [None, 50, 120]
+    # Of bins that count as 19, 35, 65, 100 and 120, and of ages that count as 29, 37 and 45.
+    said = [(29, 20), (37, 65), (37, 120), (45, 100)]
+    truth = np.corrcoef(
+        *np.array([p for p, (*_, n) in zip(said, ROWS, strict=True) for _ in range(n)]).T
+    )
+    assert both["value_low"] <= truth[0, 1] <= both["value_high"]
+    assert both["value_high"] - both["value_low"] < 0.2
+    for count, bar, true in zip(
+        table["table"]["counts"],
+        table["table"]["error_bars"],
+        (12_000, 0, 9_000, 3_000, 6_000),
+        strict=True,
+    ):
+        assert abs(count - true) <= bar * table["n"] + 1
+    assert close(high, 6_000)
+    assert total["clamped_until"] == 2
+    assert abs(total["total"] - (510_000 + 2 * 610_000)) <= total["total_bar"]
     report = verify("people", world.ledger("people"))
     assert (report.faults, report.notes) == ([], [])
 

@@ -146,7 +146,7 @@ def _of_bins(was: NumberAttribute, now: NumberAttribute) -> Iterator[str]:
         yield f"no bin begins at {_few(gone)} any more; earlier rows count in the wider ones"
     if was.measure != now.measure and was.measure is not None and now.measure is not None:
         (old, new) = (f"{one.low:g} to {one.high:g}" for one in (was.measure, now.measure))
-        yield f"values are kept from {new}; earlier rows were kept from {old}"
+        yield f"sums count values from {new}; those of earlier rows count within {old}"
     elif was.propose is not None and now.measure is not None:
         low, high = now.measure.low, now.measure.high
         yield f"values are kept for sums from {low:g} to {high:g}, in units of {now.measure.unit:g}"

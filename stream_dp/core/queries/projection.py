@@ -60,7 +60,7 @@ class Projection:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._parts: dict[tuple[bytes, int, int], tuple[QueryPart, ...]] = {}
+        self._parts: dict[tuple[bytes, int, int], tuple[QueryPart, ...] | None] = {}
         self._since: dict[int, int] = {}  # the first block that has each index
         for version in schema.versions:
             for index in version.indices:
@@ -76,19 +76,33 @@ class Projection:
     def parts(self, query: LinearQuery) -> tuple[QueryPart, ...] | None:
         """The parts of a query, in the order of their blocks. None if all its blocks have its attributes.
 
-        A query in attributes that are not in force any more is about blocks that have them.
+        A sum has a part for each of the bounds within which its values are kept. A query in attributes that
+        are not in force any more is about blocks that have them.
         """
-        since = self.since(query)
-        if since <= query.window.start:
-            return None
         name = query.key, query.window.start, query.window.stop
         if name not in self._parts:
             if len(self._parts) == _MOST_KEPT:
                 self._parts.clear()
-            self._parts[name] = self._taken_apart(query, since)
+            self._parts[name] = self._taken_apart(query)
         return self._parts[name]
 
-    def _taken_apart(self, query: LinearQuery, since: int) -> tuple[QueryPart, ...]:
+    def _kept_since(self, query: LinearQuery) -> int:
+        """The first block from which on all of a window keep their values as a sum adds them up."""
+        total, stop = query.total, query.window.stop
+        if not isinstance(total, Total):
+            return 0
+        for version in reversed(self.schema.versions):
+            if version.first < stop and total.attribute in version.indices:
+                number = _number(version, total.attribute)
+                if _total(total, total.attribute, number).kept != total.kept:
+                    return stop
+            stop = min(stop, version.first)
+        return 0
+
+    def _taken_apart(self, query: LinearQuery) -> tuple[QueryPart, ...] | None:
+        since = max(self.since(query), self._kept_since(query))
+        if since <= query.window.start:
+            return None
         found: list[QueryPart] = []
         starts = [v.first for v in self.schema.versions]
         for version, stop in zip(self.schema.versions, [*starts[1:], since], strict=True):
@@ -135,7 +149,10 @@ class Projection:
             part = self._projected(total.predicate, indices, relations, surely=True)
             total = Indicator(part)
         elif isinstance(total, Total):
-            total = self._added_up(total, indices[total.attribute])
+            old = indices[total.attribute]
+            if old is not None:
+                added = _total(total, old, _number(version, old))
+                total = replace(added, scale=total.largest)
         if rows is not None:
             rows = self._projected(rows, indices, relations, surely=True)
         asked = replace(query, predicate=sure, group_by=old_groups, total=total, rows=rows)
@@ -162,17 +179,6 @@ class Projection:
         exact = sure.key == maybe.key and bool(surely_placed.all())
         return QueryPart(asked, places, None if exact else possible, None if exact else joins)
 
-    def _added_up(self, total: Total, old: int | None) -> Total:
-        """What older rows count for: the numbers of their own cells, or within their own bounds."""
-        if old in (None, total.attribute):
-            return total
-        return replace(_total(total, old, self._number(old)), scale=total.largest)
-
-    def _number(self, index: int) -> Number:
-        attribute = self.schema.newest.universe.attributes[index]
-        assert isinstance(attribute, Number), "numbers are added up, and a type never changes"
-        return attribute
-
     def adds_up(self, part: QueryPart) -> bool:
         """Whether the rows of a part of a sum say what they count for.
 
@@ -182,9 +188,10 @@ class Projection:
         assert isinstance(total, Total), "numbers are added up"
         if asked.predicate.constant is False:
             return True
-        if total.attribute not in self.schema.at(asked.window.start).indices:
+        version = self.schema.at(asked.window.start)
+        if total.attribute not in version.indices:
             return False
-        number, limit = self._number(total.attribute), total.limit
+        number, limit = _number(version, total.attribute), total.limit
         if number.wanted is not None:
             return False  # its cells reach as far as the grid
         if limit is None or total.kept is None:
@@ -205,12 +212,12 @@ class Projection:
         """
         for part in reversed(self.parts(query) or (QueryPart(query),)):
             asked, total = part.query, part.query.total
-            indices = self.schema.at(asked.window.start).indices
-            if not isinstance(total, Total) or total.attribute not in indices:
+            version, newest = self.schema.at(asked.window.start), self.schema.newest
+            if not isinstance(total, Total) or total.attribute not in version.indices:
                 continue
-            number = self._number(total.attribute)
-            newest = self._number(self.schema.newest.indices[indices.index(total.attribute)])
-            wider = _total(total, total.attribute, replace(number, measure=newest.measure))
+            number = _number(version, total.attribute)
+            now = _number(newest, newest.indices[version.indices.index(total.attribute)])
+            wider = _total(total, total.attribute, replace(number, measure=now.measure))
             if total.kept is None or wider.kept is None:
                 return 0
             differ = [own != now for own, now in zip(total.kept.ends, wider.kept.ends, strict=True)]
@@ -256,6 +263,13 @@ class Projection:
             axis += 1
         order = np.argsort(kept)
         return Predicate.of_mask([kept[i] for i in order], np.asarray(mask.transpose(order)))
+
+
+def _number(version: Version, index: int) -> Number:
+    """A number as a version has it."""
+    attribute = version.universe.attributes[index]
+    assert isinstance(attribute, Number), "numbers are added up, and a type never changes"
+    return attribute
 
 
 def _total(total: Total, index: int, number: Number) -> Total:

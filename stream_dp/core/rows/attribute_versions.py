@@ -1,7 +1,8 @@
 """The attributes of a data set, version by version, and what rows of older phases say in the newest one.
 
 An attribute that changes its cells gets another index, and so does one that is added. The index that it had
-stays as it was: what was published of it keeps its meaning, and serves queries for ever. All of this is
+stays as it was: what was published of it keeps its meaning, and serves queries for ever. Where its values are
+kept within wider bounds alone, its index stays, and only sums ask which version a row has. All of this is
 public (docs/proofs, Theorem 33).
 """
 
@@ -345,7 +346,7 @@ def _is_same(old: Attribute, new: Attribute) -> bool:
     if old.size != new.size or not np.array_equal(relation_of(old, new).maybe, np.eye(old.size)):
         return False
     if isinstance(old, Number) and isinstance(new, Number):
-        return (old.edges, old.values, old.measure) == (new.edges, new.values, new.measure)
+        return (old.edges, old.values) == (new.edges, new.values)
     return True
 
 

@@ -52,7 +52,7 @@ class Engine:
         """Returns the version that names the cells of a query."""
         newest = self.universe
         if isinstance(query, LinearQuery) and not {*query.attributes} <= {*newest.in_force}:
-            return self.schema.at(query.window.start).universe
+            return self.schema.at(query.window.stop - 1).universe
         return newest
 
     def rows_universe(self, block: int) -> Universe:

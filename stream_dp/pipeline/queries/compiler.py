@@ -162,7 +162,7 @@ def _in_its_version(dataset: Dataset, query: QueryFields, compiled_in: _Compiled
         if all(schema.has(block, _attributes(asked)) for block in window):
             return asked
         with contextlib.suppress(InvalidQuery):  # it has names or values of later versions
-            older = compiled_in(dataset, query, schema.at(window.start).universe).on(window)
+            older = compiled_in(dataset, query, schema.at(window.stop - 1).universe).on(window)
             if all(schema.has(block, _attributes(older)) for block in window):
                 return older
         return asked
