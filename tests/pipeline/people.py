@@ -46,6 +46,9 @@ IT = changed(ATTRIBUTES, "country", values=["DE", "FR", "IT"])
 SPLIT = changed(IT, "age", edges=[30, 35, 45])
 """Version 3: an edge more."""
 
+WIDER = changed(SPLIT, "spent", measure={"unit": 1, "low": 0, "high": 200})
+"""The same, with values within wider bounds."""
+
 
 def change(world: Any, attributes: Any, version: int = 2) -> Any:
     return world.change_schema("people", attributes, version)

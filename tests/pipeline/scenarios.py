@@ -801,7 +801,8 @@ def _schema_asks(prefix: str) -> Callable[[World], object]:
             {"kind": "table", "group_by": ["country"]},
             {"kind": "table", "group_by": ["age"], "where": {"attribute": "spent", "ge": 50}},
             {"kind": "quantile", "attribute": "age", "rank": 0.5, "window": {"phases": [1, 1]}},
-            {"kind": "sum", "attribute": "spent", **LAST},
+            {"kind": "quantile", "attribute": "spent", "rank": 0.5},
+            {"kind": "sum", "attribute": "spent"},
             {"where": {"attribute": "age", "ge": 35}, "error": {"value": 300}},
         )
         for number, query in enumerate(queries):
@@ -843,7 +844,7 @@ SCHEMAS = (
     people.phase,
     _schema_asks("two"),
     _schema_waits,
-    lambda w: people.change(w, people.SPLIT, 3),
+    lambda w: people.change(w, people.WIDER, 3),
     lambda w: people.change(w, people.ATTRIBUTES, 4),  # it lacks values: it is rejected
     people.phase,
     people.phase,
