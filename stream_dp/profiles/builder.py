@@ -87,7 +87,11 @@ def change_schema(mechanism: Mechanism, definition: Definition, schema: Schema) 
         "no other profile takes another version"
     )
     universe = schema.newest.universe
-    tiles, running = tiles_of(definition.mechanism, universe), running_of(definition, universe)
+    try:
+        tiles, running = tiles_of(definition.mechanism, universe), running_of(definition, universe)
+    except InvalidDefinition as fault:
+        fix = "workload and running totals cannot change: leave the edges, values and names they ask about"
+        raise InvalidDefinition(fault.field, fault.problem, fix) from None
     mechanism.change_schema(schema, tiles, running)
 
 

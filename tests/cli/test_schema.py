@@ -366,6 +366,24 @@ def test_bins_that_are_proposed_are_shown_and_accepted(
     assert len(run("schema", "show", "orders").out.splitlines()) == 5
 
 
+def test_bins_that_are_accepted_have_the_edges_of_the_workload(
+    client: LastingClient, run: Run
+) -> None:
+    """Tiles of the grid ask about edges of it. Without these no edges could be accepted."""
+    tiles: list[dict[str, Any]] = [
+        {"where": {"attribute": "paid", "ge": 96}},
+        {"where": {"attribute": "paid", "is_missing": True}},
+        {"where": {"any": [{"attribute": "paid", "lt": 5}, {"attribute": "member", "eq": True}]}},
+        {"group_by": ["member"], "where": {"attribute": "items", "eq": 0}},
+    ]
+    client.define({**ORDERS, "mechanism": {"workload": tiles}})
+    client.send("orders", columns={name: values * 1000 for name, values in PAID.items()})
+    ended = run("schema", "accept", "orders", "--yes")
+    assert ended.code == 0, ended.err
+    edges = [one.edges for one in client.definition("orders").attributes if one.type == "number"]
+    assert [{5.0, 96.0} < {*edges[0]}, {0.0, 1.0} < {*edges[1]}] == [True, True], edges
+
+
 @pytest.mark.parametrize(
     ("low", "high", "unit", "kept"),
     [

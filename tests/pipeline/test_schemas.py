@@ -272,6 +272,25 @@ async def test_what_must_not_change_is_rejected(
     assert world.events("schema_changed"), "the next one is taken"
 
 
+async def test_a_workload_keeps_what_it_asks_about(world: Any, process: Any) -> None:
+    """Also before there are phases: a change may come first."""
+    tiles = [{"where": {"attribute": "age", "ge": 30}}, {"group_by": ["country"]}]
+    define(world, mechanism={"workload": tiles})
+    refused = change(world, changed(ATTRIBUTES, "age", edges=[45]))
+    change(world, SPLIT)
+    await process.run()
+    assert world.rejection(refused)["reason"]["message"] == (
+        "mechanism.workload.0.where.ge: this cuts the bin < 45 of age; the workload cannot change: "
+        "leave the edges, values and names that it asks about"
+    )
+    phase(world)
+    phase(world)
+    await process.run()
+    (tile,) = await asked(process, where("age", ge=30))
+    assert tile["window"] == [1, 2]
+    assert close(tile, 12_000)
+
+
 async def test_a_change_comes_once_and_in_order(world: Any, process: Any) -> None:
     world = await opened(process, lambda w: change(w, IT))
     change(world, IT)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
+
 from stream_dp.cli.text.schema_changes import proposal_for
 from stream_dp.core.rows.measured_values import MAX_UNITS
+from stream_dp.core.rows.universe import Number
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
     AttributeSpec,
+    CalibratedSpec,
     CategoryAttribute,
     ChangeSchema,
     DateAttribute,
@@ -20,6 +24,8 @@ from stream_dp.messages import (
     NumberAttribute,
 )
 from stream_dp.pipeline.datasets.engine import Engine
+from stream_dp.profiles.builder import universe_of
+from stream_dp.profiles.planned_tiles import tiles_of
 
 Fields: TypeAlias = dict[str, Any]
 A = TypeVar("A")
@@ -191,7 +197,8 @@ def kept_within(low: float | None, high: float | None) -> Callable[[NumberAttrib
 def with_proposed(definition: Definition, proposed: Mapping[str, Event]) -> list[Fields]:
     """Returns the attributes of a data set with the edges that were proposed for them.
 
-    Where the definition names a unit, the values are kept too, in a coarser unit if that one is too fine.
+    Edges that conditions of the workload need are there too. Where the definition names a unit, the values are
+    kept, in a coarser unit if that one is too fine.
 
     Args:
         definition: The definition.
@@ -201,13 +208,13 @@ def with_proposed(definition: Definition, proposed: Mapping[str, Event]) -> list
         InvalidInput: Nothing is proposed for any of them.
     """
     found, accepted = fields_of(definition.attributes), False
-    for one, fields in zip(definition.attributes, found, strict=True):
+    for place, (one, fields) in enumerate(zip(definition.attributes, found, strict=True)):
         event = proposal_for(one, proposed)
         if event is None or event.edges is None:
             continue
         accepted = True
         asked = fields.pop("propose")
-        fields["edges"] = list(event.edges)
+        fields["edges"] = sorted({*event.edges, *_edges_of_tiles(definition, place)})
         if "unit" in asked and event.low is not None and event.high is not None:
             fields["measure"] = kept_between(event.low, event.high, asked["unit"])
     if not accepted:
@@ -216,6 +223,20 @@ def with_proposed(definition: Definition, proposed: Mapping[str, Event]) -> list
         )
         raise InvalidInput(definition.dataset, "no edges are proposed", fix)
     return found
+
+
+def _edges_of_tiles(definition: Definition, place: int) -> Iterator[float]:
+    """Yields the edges of a number at which conditions of the workload tell its cells apart."""
+    assert isinstance(definition.mechanism, CalibratedSpec), "no other profile proposes edges"
+    universe = universe_of(definition)
+    number = universe.attributes[place]
+    assert isinstance(number, Number), "edges are of numbers"
+    for tile in tiles_of(definition.mechanism, universe):
+        asked = tile.query.predicate
+        if place in asked.attributes:
+            cells = np.moveaxis(asked.mask, asked.attributes.index(place), 0)
+            apart = (cells[1:] != cells[:-1]).reshape(len(cells) - 1, -1).any(axis=1)
+            yield from (edge for edge, cut in zip(number.edges, apart, strict=False) if cut)
 
 
 def kept_between(low: float, high: float, unit: float) -> Fields:

@@ -208,7 +208,7 @@ class PublicState:
 
     def expect_tiles(self) -> None:
         """Keeps a part of the lines for the declared tiles again, once the rows of a new phase are known."""
-        if self.spending.reserve is not None:
+        if self.spending.reserve is not None and len(self.belief):
             self.spending.reserve.opened(len(self.belief), self.rows_at_least)
 
     def absorb(self, release: Release) -> None:
