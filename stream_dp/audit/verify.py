@@ -379,8 +379,11 @@ class _Verification:
         report = self.report
         self._check_written_off(None)
         said, listed = self._definition, self._catalog
-        if said is not None and listed is not None and said.with_found(listed.listed) != listed:
-            self._fault(self._said_at, "its definition is not the one on the topic catalog")
+        if said is not None and listed is not None:
+            # The ledger has neither: they follow from what looks have said.
+            said = said.model_copy(update={"proposals": listed.proposals})
+            if said.with_found(listed.listed) != listed:
+                self._fault(self._said_at, "its definition is not the one on the topic catalog")
         if self._prices is None or not self._prices.composes or not self._oracle.tells:
             return
         report.full = self._oracle.full()

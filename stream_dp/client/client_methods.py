@@ -120,7 +120,6 @@ class ClientMethods(ABC):
     synthetic = _method(published_records.synthetic)
     answer = _method(published_records.answer)
     difficulties = _method(published_records.difficulties)
-    proposed_bounds = _method(published_records.proposed_bounds)
     waiting = _method(published_records.waiting)
     stopped = _method(published_records.stopped)
     worker_problem = _method(Session.worker_problem)

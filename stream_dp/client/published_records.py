@@ -209,21 +209,6 @@ def batch_events(session: Session, dataset: str) -> list[Event]:
     return [event for key, event in events if key == dataset and event.batch is not None]
 
 
-def proposed_bounds(session: Session, dataset: str) -> dict[str, Event]:
-    """Returns the events that propose bounds for numbers of a data set, by the names of these.
-
-    The broker keeps events for 30 days. Bounds are proposed once, where a definition has ``propose``.
-
-    Args:
-        dataset: The name of the data set.
-    """
-    return {
-        event.attribute: event
-        for key, event in _events(session, latest=None)
-        if key == dataset and event.event == "bounds_proposed" and event.attribute is not None
-    }
-
-
 def next_sequence(session: Session, dataset: str, producer: str) -> int | None:
     """Returns the number of the next batch of a producer, as far as the events that are kept tell.
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from stream_dp.display.answer_words import few_of
 from stream_dp.display.phase_words import between
-from stream_dp.messages import Event, Rejected
+from stream_dp.messages import Event, Proposal, Rejected
 
 _EVENTS: Final = {
     "dataset_accepted": "is defined",
@@ -55,9 +55,9 @@ def event_line(event: Event) -> str:
     return f"{words}: {event.reason.message}" if event.reason is not None else words
 
 
-def range_words(event: Event) -> str:
-    """Says between what bounds a number lies, by an event that proposes them."""
-    return f"between about {event.low:,.6g} and {event.high:,.6g}"
+def range_words(proposed: Event | Proposal) -> str:
+    """Says between what bounds a number lies, by what proposes them."""
+    return f"between about {proposed.low:,.6g} and {proposed.high:,.6g}"
 
 
 def rejection_line(rejected: Rejected) -> str:

@@ -315,6 +315,22 @@ class SchemaVersion(Request):
     attributes: Attributes
 
 
+class Proposal(Request):
+    """What was proposed for a number whose bounds are not known.
+
+    Attributes:
+        attribute: The name that the number had.
+        low: About its least value. Absent where the phase had too few rows.
+        high: About its largest value.
+        edges: Where bins meet that have about the same number of rows.
+    """
+
+    attribute: str
+    low: Finite | None = None
+    high: Finite | None = None
+    edges: Annotated[tuple[Finite, ...], BeforeValidator(tupled)] | None = None
+
+
 class ChangeSchema(Request):
     """Puts other attributes in force, from the first phase on of which no row has come.
 
@@ -732,6 +748,7 @@ class Definition(Request):
         least_cell: With 10, people read "fewer than 10" where a count surely is. Programs get the number.
         running: Totals of the period that is open. Default: nothing is said of a period before it closes.
         versions: The versions of the attributes, once there are several. The worker writes it.
+        proposals: What was proposed for numbers with ``propose``. The worker writes it.
     """
 
     version: Literal[1]
@@ -750,6 +767,7 @@ class Definition(Request):
     least_cell: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
     running: RunningSpec | None = None
     versions: Annotated[tuple[SchemaVersion, ...], BeforeValidator(tupled)] | None = None
+    proposals: Annotated[tuple[Proposal, ...], BeforeValidator(tupled)] | None = None
 
     @property
     def precision(self) -> str:
@@ -970,6 +988,8 @@ class Definition(Request):
         """
         if self.versions is not None:
             raise InvalidDefinition("versions", "a new data set has one version", "remove versions")
+        if self.proposals is not None:
+            raise InvalidDefinition("proposals", "nothing is proposed yet", "remove proposals")
         delta, n_rows = self.privacy.delta, self.phase.min_rows
         if _as_written(delta) * n_rows > 1:
             raise InvalidDefinition(

@@ -48,7 +48,11 @@ VISITS: dict[str, Any] = {
 
 
 class LastingClient(SessionClient):
-    """A client that goes on after a command has ended."""
+    """A client that goes on after a command has ended. Each command reads the catalog again."""
+
+    def __enter__(self) -> LastingClient:
+        self._session.definitions.clear()
+        return self
 
     def __exit__(self, *_: object) -> None:
         pass
@@ -327,7 +331,8 @@ def test_bins_that_are_proposed_are_shown_and_accepted(
     pd.DataFrame(rows).to_csv(tmp_path / "rows.csv", index=False)
     ingested = run("ingest", tmp_path / "rows.csv", "--dataset", "orders")
     assert "edges are proposed: stream-dp schema show orders\n" in ingested.out
-    proposed = client.proposed_bounds("orders")
+    proposals = client.catalog()["orders"].proposals or ()
+    proposed = {one.attribute: one for one in proposals}
     assert {name: (one.low, one.high) for name, one in proposed.items()} == {
         "paid": (1.25, 6144.0),
         "items": (0.0, 16.0),

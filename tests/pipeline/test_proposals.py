@@ -16,6 +16,7 @@ from stream_dp.audit.verify import verify
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.looks.table_looks import TablesRelease, measured_from_bytes
+from stream_dp.messages import Definition
 from stream_dp.number_grid import grid_edges
 from stream_dp.pipeline.datasets.transcript import RELEASE
 from stream_dp.pipeline.watch.crash_points import CrashPoint
@@ -265,6 +266,23 @@ async def test_a_number_that_is_added_later_has_its_own_first_phase(
     assert said == [("amount", 1), ("weight", 2)]
     *_, event = world.events("bounds_proposed")
     assert (event["low"], event["high"]) == (32, 160)
+
+
+async def test_the_catalog_keeps_what_was_proposed(world: Any, process: Any) -> None:
+    """Events last for a month. A new owner knows it too, and the checker finds no fault with it."""
+    world = await opened(process)
+    (event,) = world.events("bounds_proposed")
+    wanted = [{name: event[name] for name in ("attribute", "low", "high", "edges")}]
+    listed = json.loads(world.left("catalog")[-1].value)
+    assert listed["proposals"] == wanted
+    report = verify("orders", world.ledger("orders"), catalog=Definition.read(listed))
+    assert (report.faults, report.notes) == ([], [])
+    await process.kill()
+    other = await world.owner()
+    renamed = {**orders.ATTRIBUTES[1], "name": "paid", "was": ["amount"]}
+    orders.change(world, [orders.ATTRIBUTES[0], renamed])
+    await other.run()
+    assert json.loads(world.left("catalog")[-1].value)["proposals"] == wanted
 
 
 async def test_too_few_rows_propose_nothing_and_say_so(world: Any, process: Any) -> None:

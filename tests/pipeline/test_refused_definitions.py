@@ -48,6 +48,11 @@ Case = tuple[dict[str, Any], str]
 """What a definition has besides, and words that say what is wrong with it."""
 
 PLAIN: list[Case] = [
+    ({"proposals": [{"attribute": "delay"}]}, "proposals"),
+    (
+        {"versions": [{"schema_version": 1, "first_phase": 1, "attributes": TWO_ATTRIBUTES}]},
+        "versions",
+    ),
     ({"attributes": []}, "attributes"),
     ({"attributes": [{"name": "a", "type": "boolean"}] * 2}, "attributes"),
     ({"attributes": [{"name": "a", "type": "text"}]}, "attributes.0"),

@@ -20,7 +20,6 @@ from stream_dp.messages import (
     ChangeSchema,
     DateAttribute,
     Definition,
-    Event,
     NumberAttribute,
 )
 from stream_dp.pipeline.datasets.engine import Engine
@@ -194,29 +193,28 @@ def kept_within(low: float | None, high: float | None) -> Callable[[NumberAttrib
     return edit
 
 
-def with_proposed(definition: Definition, proposed: Mapping[str, Event]) -> list[Fields]:
+def with_proposed(definition: Definition) -> list[Fields]:
     """Returns the attributes of a data set with the edges that were proposed for them.
 
-    Edges that conditions of the workload need are there too. Where the definition names a unit, the values are
+    Edges that conditions of the workload need are there too. Where the definition names a unit, values are
     kept, in a coarser unit if that one is too fine.
 
     Args:
-        definition: The definition.
-        proposed: The events that propose bounds, by the names of the attributes.
+        definition: The definition, as the catalog has it.
 
     Raises:
         InvalidInput: Nothing is proposed for any of them.
     """
     found, accepted = fields_of(definition.attributes), False
     for place, (one, fields) in enumerate(zip(definition.attributes, found, strict=True)):
-        event = proposal_for(one, proposed)
-        if event is None or event.edges is None:
+        known = proposal_for(one, definition)
+        if known is None or known.edges is None:
             continue
         accepted = True
         asked = fields.pop("propose")
-        fields["edges"] = sorted({*event.edges, *_edges_of_tiles(definition, place)})
-        if "unit" in asked and event.low is not None and event.high is not None:
-            fields["measure"] = kept_between(event.low, event.high, asked["unit"])
+        fields["edges"] = sorted({*known.edges, *_edges_of_tiles(definition, place)})
+        if "unit" in asked and known.low is not None and known.high is not None:
+            fields["measure"] = kept_between(known.low, known.high, asked["unit"])
     if not accepted:
         fix = (
             "`stream-dp schema show` says what is to come; `stream-dp schema apply` takes your own"

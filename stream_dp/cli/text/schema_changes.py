@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -12,8 +12,9 @@ from stream_dp.messages import (
     BooleanAttribute,
     CategoryAttribute,
     DateAttribute,
-    Event,
+    Definition,
     NumberAttribute,
+    Proposal,
     SchemaVersion,
 )
 
@@ -39,41 +40,38 @@ def version_lines(versions: Sequence[SchemaVersion], n_open: int) -> Iterator[st
         yield from (f"  {line}" for line in differences(before.attributes, after.attributes))
 
 
-def grid_lines(
-    name: str, newest: SchemaVersion, n_open: int, proposed: Mapping[str, Event]
-) -> Iterator[str]:
+def grid_lines(definition: Definition, n_open: int) -> Iterator[str]:
     """Yields what is to come of numbers whose bounds are to be proposed.
 
     Args:
-        name: The data set.
-        newest: The newest version of its attributes.
+        definition: The definition, as the catalog has it.
         n_open: The number of open phases.
-        proposed: The events that propose bounds, by the names of the attributes.
     """
+    newest = definition.schema_versions[-1]
     for one in newest.attributes:
-        if not isinstance(one, NumberAttribute) or one.propose is None:
+        if one.type != "number" or one.propose is None:
             continue
-        event = proposal_for(one, proposed)
-        if event is None:
+        known, said = proposal_for(one, definition), f"{one.name} has the bins of a fixed grid"
+        if known is None:
             phase = max(newest.first_phase, n_open + 1)
-            yield f"{one.name} has the bins of a fixed grid; others are proposed once phase {phase:,} is open"
-        elif event.edges is None:
-            yield f"{one.name} has the bins of a fixed grid; {event.note}"
+            yield f"{said}; others are proposed once phase {phase:,} is open"
+        elif known.edges is None:
+            yield f"{said}; its phase had too few rows to propose others"
+            yield "  send edges of your own with: stream-dp schema apply"
         else:
-            yield f"{one.name} has the bins of a fixed grid; proposed edges: {_few(_edges(event.edges))}"
-            yield f"  nearly all of it is {range_words(event)}; accept with: stream-dp schema accept {name}"
+            yield f"{said}; proposed edges: {_few(_edges(known.edges))}"
+            yield (
+                f"  nearly all of it is {range_words(known)}; "
+                f"accept with: stream-dp schema accept {definition.dataset}"
+            )
 
 
-def proposal_for(one: AttributeSpec, proposed: Mapping[str, Event]) -> Event | None:
-    """Returns the event about an attribute whose bounds are to be proposed; None for no such event.
-
-    Args:
-        one: The attribute.
-        proposed: The events, by the names that the attributes had.
-    """
-    if not isinstance(one, NumberAttribute) or one.propose is None:
+def proposal_for(one: AttributeSpec, definition: Definition) -> Proposal | None:
+    """Returns what was proposed for an attribute that waits for it; None for nothing."""
+    if one.type != "number" or one.propose is None:
         return None
-    return next((proposed[name] for name in one.names if name in proposed), None)
+    proposals = definition.proposals or ()
+    return next((known for known in proposals if known.attribute in one.names), None)
 
 
 def differences(before: Attributes, after: Attributes) -> Iterator[str]:

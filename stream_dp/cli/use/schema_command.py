@@ -22,7 +22,7 @@ from stream_dp.messages import CategoryAttribute, DateAttribute, Definition, Num
 
 A = TypeVar("A")
 
-_NEW_FIELDS = frozenset({"attributes", "versions", "analysts", "owner"})
+_NEW_FIELDS = frozenset({"attributes", "versions", "proposals", "analysts", "owner"})
 """The fields that a file may have otherwise than the definition that was accepted."""
 
 
@@ -42,8 +42,8 @@ def command() -> None:
 def show_(connection: GivenServers, name: str, as_json: bool) -> None:
     """Show the versions of the attributes of NAME: since when each counts, and what it changes."""
     with connection.client() as client:
-        versions = client.definition(name).schema_versions
-        proposed = client.proposed_bounds(name)
+        definition = client.definition(name)
+        versions = definition.schema_versions
         n_open = len(Odometer.read(client.ledger(name)).blocks)
     if as_json:
         found = [one.model_dump(mode="json", exclude_none=True, by_alias=True) for one in versions]
@@ -51,7 +51,7 @@ def show_(connection: GivenServers, name: str, as_json: bool) -> None:
     else:
         lines = [
             *version_lines(versions, n_open),
-            *grid_lines(name, versions[-1], n_open, proposed),
+            *grid_lines(definition, n_open),
         ]
         show(*map(escape, lines))
 
@@ -198,9 +198,7 @@ def accept(connection: GivenServers, name: str, yes: bool) -> None:
     """Accept the bins that were proposed for numbers of NAME. Earlier rows count in them exactly."""
     from stream_dp.cli.checks.schema_edits import with_proposed
 
-    with connection.client() as client:
-        proposed = client.proposed_bounds(name)
-    _change(connection, name, lambda known: with_proposed(known, proposed), yes=yes)
+    _change(connection, name, with_proposed, yes=yes)
 
 
 @command.command("apply")

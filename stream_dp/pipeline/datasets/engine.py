@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import asdict
 
 from stream_dp.core.mechanism import Release
 from stream_dp.core.queries.conditions import CompiledConditions
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
 from stream_dp.core.residual.base_release.grid_tables import GridTables
 from stream_dp.core.rows.attribute_versions import Schema
-from stream_dp.core.rows.proposed_bounds import ProposedBounds
 from stream_dp.core.rows.universe import Universe
-from stream_dp.messages import Definition
+from stream_dp.messages import Definition, Proposal
 from stream_dp.pipeline.rows.row_times import Times
 from stream_dp.profiles.builder import build, change_schema, declared_in
 
@@ -69,8 +68,9 @@ class Engine:
         return self.schema.shape_at(block)
 
     def absorb(self, release: Release) -> None:
-        """Folds a release. Values that it has found have names from then on."""
+        """Folds a release. Values that it has found have names from then on; what it proposes is known."""
         self.mechanism.absorb(release)
+        self._propose(release)
         if self.mechanism.found is None or self.mechanism.found.values == self.found:
             return
         for index, known in self.found.items():
@@ -88,10 +88,15 @@ class Engine:
     def _found_by_name(self) -> dict[str, tuple[str, ...]]:
         return {one.name: one.values for one in self.universe.found.values()}
 
-    def proposals(self, release: Release) -> Iterator[tuple[str, ProposedBounds | None]]:
-        """Yields what a release proposes for numbers whose bounds the owner wants to know, by their names."""
+    def _propose(self, release: Release) -> None:
         failure = self.definition.accuracy.failure_probability
-        return GridTables(self.schema).proposals(release, failure)
+        found = tuple(
+            Proposal(attribute=name, **({} if bounds is None else asdict(bounds)))
+            for name, bounds in GridTables(self.schema).proposals(release, failure)
+        )
+        if found:
+            proposals = (*(self.definition.proposals or ()), *found)
+            self.definition = self.definition.model_copy(update={"proposals": proposals})
 
     def change(self, definition: Definition, first: int) -> None:
         """Puts other attributes in force.

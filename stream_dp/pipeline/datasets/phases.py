@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Final, TypedDict
 
@@ -284,9 +283,7 @@ class Phases:
             return
         if engine.found != known:
             await blocks.find_again(len(blocks) - 1)
-            self._draft.release(
-                Outgoing("catalog", self._draft.dataset, engine.definition.to_bytes())
-            )
+            self._list()
             n_new = sum(len(of) - len(known[at]) for at, of in engine.found.items())
             event = Event(
                 dataset=self._draft.dataset, event="values_found", phase=len(blocks), values=n_new
@@ -294,18 +291,24 @@ class Phases:
             self._draft.announce(event)
         blocks.drop_texts(engine.mechanism.found.texts_over(len(blocks)))
 
+    def _list(self) -> None:
+        """Has the catalog say what is known by now."""
+        found = self._engine.definition.to_bytes()
+        self._draft.release(Outgoing("catalog", self._draft.dataset, found))
+
     async def _take(self, opening: Sequence[Look]) -> None:
         """Takes looks of an opening. What they propose leaves with the commit of what they released."""
-        for release in await self._looks.take(opening):
-            for attribute, found in self._engine.proposals(release):
-                said: dict[str, object] = {"note": TOO_FEW} if found is None else asdict(found)
-                event = Event(
-                    dataset=self._draft.dataset,
-                    event="bounds_proposed",
-                    phase=len(self.spans),
-                    attribute=attribute,
-                )
-                self._draft.announce(event.model_copy(update=said))
+        known = self._engine.definition.proposals or ()
+        await self._looks.take(opening)
+        new = (self._engine.definition.proposals or ())[len(known) :]
+        for one in new:
+            said = one.model_dump() if one.edges else {"attribute": one.attribute, "note": TOO_FEW}
+            event = Event(
+                dataset=self._draft.dataset, event="bounds_proposed", phase=len(self.spans)
+            )
+            self._draft.announce(event.model_copy(update=said))
+        if new:
+            self._list()
 
     async def _seal(self) -> int:
         """Seals the rows of the first period as the next block. It is kept before the commit that names it.
