@@ -137,11 +137,16 @@ class Looks:
             yield from self._known[one["kind"]](self, one)
 
     def _grouped(self, look: Look) -> tuple[list[int], bool]:
-        """Returns the attributes that a look groups by, and whether it has several answers."""
+        """Returns the attributes that a look groups by, and whether it has several answers.
+
+        Where some of its cells are counted together, there are fewer answers, and these are disjoint too.
+        """
         answers, attributes = whole(look, "answers"), wholes(look, "attributes")
         n_cells(self._sizes, attributes)
         groups = wholes(look, "group_by")
-        if not set(groups) <= set(attributes) or answers != n_cells(self._sizes, groups):
+        cells = n_cells(self._sizes, groups)
+        fits = 0 < answers <= cells if look.get("merged") is True else answers == cells
+        if not set(groups) <= set(attributes) or not fits:
             raise Wrong(f"it says that it has {answers} answers, and its GROUP BY has others")
         return groups, answers > 1
 

@@ -48,11 +48,7 @@ VISITS: dict[str, Any] = {
 
 
 class LastingClient(SessionClient):
-    """A client that goes on after a command has ended. Each command reads the catalog again."""
-
-    def __enter__(self) -> LastingClient:
-        self._session.definitions.clear()
-        return self
+    """A client that goes on after a command has ended."""
 
     def __exit__(self, *_: object) -> None:
         pass
@@ -67,7 +63,12 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[LastingClient]:
     """A client of a worker in this process, which all commands get, with the data set ``visits``."""
     session = WorldSession()
     made = LastingClient(session)
-    monkeypatch.setattr(GivenServers, "client", lambda *_, **__: made)
+
+    def client_of_a_command(*_: object, **__: object) -> LastingClient:
+        session.definitions.clear()  # it reads the catalog again
+        return made
+
+    monkeypatch.setattr(GivenServers, "client", client_of_a_command)
     made.define(VISITS)
     yield made
     session.end()

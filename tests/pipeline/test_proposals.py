@@ -24,6 +24,7 @@ from stream_dp.state.schema import StateTable
 from tests.pipeline import flights, orders
 from tests.pipeline.conftest import Die
 from tests.pipeline.flights import judged
+from tests.pipeline.people import verified
 from tests.pipeline.world import World
 
 pytestmark = judged
@@ -180,6 +181,33 @@ async def test_bins_that_are_accepted_count_in_old_rows_exactly(world: Any, proc
     assert len(world.events("bounds_proposed")) == 1
     report = verify("orders", world.ledger("orders"))
     assert (report.faults, report.notes) == ([], [])
+
+
+async def test_accepted_bins_are_counted_together_in_old_rows(world: Any, process: Any) -> None:
+    """An outer bin is some 180 cells of the grid, and a table costs what it costs in phases with the bins."""
+    world = await opened(process, mechanism={"base_share": 0.0})
+    orders.change(world, orders.accepted([3, 8, 64]))
+    await process.run()
+    orders.phase(world)
+    await process.run()
+    where = {"attribute": "country", "eq": "DE"}
+    table = {"kind": "table", "group_by": ["amount"], "where": where, "error": {"value": 100}}
+    old, new = ({**table, "window": {"phases": [n, n]}} for n in (1, 2))
+    quote, first, second, both = await asked(
+        process, {**old, "quote": True}, old, new, {**table, "error": {"value": 150}}
+    )
+    for reply, times in ((first, 1), (second, 1), (both, 2)):
+        for cell, count in zip(reply["table"]["counts"], (2_500, 0, 2_500, 5), strict=True):
+            assert abs(cell - times * count) <= 151
+    shares = [reply["privacy_loss"]["share"] for reply in (quote, first, second, both)]
+    assert shares == [shares[0], shares[0], pytest.approx(shares[0], rel=0.15), 0.0]
+    ledger = [json.loads(entry) for entry in world.ledger("orders")]
+    assert verified(ledger) == []
+    looks = [look for entry in ledger for look in entry.get("looks", ()) if "looks" in look]
+    merged = [one for look in looks for one in look["looks"] if one.get("merged")]
+    assert [one["answers"] for one in merged] == [4]
+    merged[0]["answers"] = 404
+    assert any("404 answers" in fault for fault in verified(ledger))
 
 
 KEPT = {"unit": 0.5, "low": 0.5, "high": 1024}

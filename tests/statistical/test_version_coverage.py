@@ -17,8 +17,9 @@ from scipy.stats import binomtest
 
 from stream_dp.core.budget.parameters import Target
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery
+from stream_dp.core.residual.looks.joined_look import JoinedLook
 from tests.core.residual.host import ALARM
-from tests.core.residual.versioned import NARROW, WIDE, Versioned
+from tests.core.residual.versioned import NARROW, WIDE, Versioned, merging
 from tests.noise import QuickNoise
 
 pytestmark = pytest.mark.slow
@@ -92,6 +93,21 @@ def test_groups_miss_as_often_as_they_say() -> None:
         misses += off > Z * np.sqrt(known.variances)
     for cell in misses:
         assert binomtest(int(cell), 500, BETA).pvalue > ALARM / 4
+
+
+def test_groups_of_merged_cells_miss_as_often_as_they_say() -> None:
+    """After a look at them, and with what tables say of each cell."""
+    misses = np.zeros(2)
+    for seed in range(500):
+        host, query = merging(0.1, n=2_000, noise=QuickNoise(seed), beta=BETA, error=0.02)
+        looked = host.step(query)
+        assert isinstance(looked, JoinedLook)
+        host.ask(query)
+        known = host.state.evidence(query)
+        off = np.abs(known.values - host.recorded(query))
+        misses += (off > Z * np.sqrt(known.variances))[[0, 2]]
+    for cell in misses:
+        assert binomtest(int(cell), 500, BETA).pvalue > ALARM / 2
 
 
 # ---------------------------------------------------------------- sums

@@ -8,11 +8,13 @@ Theorem 33.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.encoding import identity
 from stream_dp.core.queries.query import Indicator, LinearQuery, Mask, Predicate, Total, total_of
 from stream_dp.core.rows.attribute_versions import Relation, Schema, Version
 from stream_dp.core.rows.universe import Number
@@ -20,6 +22,27 @@ from stream_dp.core.rows.universe import Number
 _MOST_KEPT: Final = 256
 
 Places = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """Answers of a part that are one answer of the whole query: a look counts them together.
+
+    Attributes:
+        key: Identifies what is counted.
+        answers: The answer of the whole query that each number of a look is, ascending.
+        into: The number that each answer of the part counts into, shape (its answers,); -1 for none.
+    """
+
+    key: bytes
+    answers: Places
+    into: Places
+
+    def of(self, counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The numbers that answers of the part make up, shape (answers,)."""
+        found, known = np.zeros(len(self.answers), counts.dtype), self.into >= 0
+        np.add.at(found, self.into[known], counts[known])
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +64,22 @@ class QueryPart:
     joins: Mask | None = None
 
     @property
-    def merged(self) -> int:
+    def most_merged(self) -> int:
         """The most answers of ``query`` that belong to one answer."""
         if self.places is None:
             return 1
         return max(1, int(np.bincount(self.places[self.places >= 0], minlength=1).max()))
+
+    @cached_property
+    def merged(self) -> Merged | None:
+        """The answers of ``query`` that are one together. None where each is one of its own."""
+        if self.places is None or self.most_merged == 1:
+            return None
+        answers, into = np.unique(self.places, return_inverse=True)
+        if answers[0] < 0:
+            answers, into = answers[1:], into - 1
+        key = identity("merged answers", self.query.key, self.places.astype("<i8").tobytes())
+        return Merged(key, answers, into)
 
 
 class Projection:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from stream_dp.core.rows.attribute_versions import Schema
 
 if TYPE_CHECKING:
     from stream_dp.core.residual.public_state import PublicState
+
+_Known: TypeAlias = Callable[[LinearQuery, tuple[bytes, int] | None], Evidence]
+"""Returns what is known of a query, and of counts under a key that its own is one of, by its place."""
 
 
 class AcrossVersions:
@@ -81,7 +84,7 @@ class AcrossVersions:
         self,
         query: LinearQuery,
         parts: Sequence[QueryPart],
-        evidence: Callable[[LinearQuery], Evidence],
+        evidence: _Known,
     ) -> JoinedEvidence:
         """What is known of all parts of a query for counts."""
         known = [one for part in parts for one in self._known(part, evidence)]
@@ -89,27 +92,36 @@ class AcrossVersions:
         return JoinedEvidence(query, known, n_answers, float(self._state.rows(query.window)))
 
     def _known(
-        self, part: QueryPart, evidence: Callable[[LinearQuery], Evidence]
+        self, part: QueryPart, evidence: _Known, among: tuple[bytes, int] | None = None
     ) -> Iterator[KnownPart]:
         """What is known of a part: first of its table, then of each answer that several cells make up."""
-        asked, constant = part.query, math.nan
-        if asked.predicate.constant is False:
-            constant = 0.0
-        elif is_total(asked.predicate, asked.group_by, known=self._state.belief.total_known):
-            constant = float(self._state.rows(asked.window))
+        asked, constant, merged = part.query, self._constant(part.query), part.merged
         sizes = [self._state.shape[a] for a in asked.group_by]
         places = np.arange(math.prod(sizes)) if part.places is None else part.places
-        shared = np.flatnonzero(np.bincount(places[places >= 0]) > 1)
+        apart = np.flatnonzero(np.bincount(places[places >= 0]) > 1)
+        if merged is not None and self._state.belief.has_counts(merged.key, asked.window):
+            apart = merged.answers
         n_cells = math.prod(self._state.shape[a] for a in asked.attributes)
-        alone = np.where(np.isin(places, shared), -1, places)
-        of_part = evidence(asked) if math.isnan(constant) else None
+        alone = np.where(np.isin(places, apart), -1, places)
+        of_part = evidence(asked, among) if math.isnan(constant) else None
         yield KnownPart(part, of_part, constant, len(places), n_cells, alone)
         order = np.argsort(asked.group_by)
-        for answer in shared:
+        for answer in apart.tolist():
+            assert merged is not None, "several answers are one"
             mask = (places == answer).reshape(sizes).transpose(order)
             cells = Predicate.of_mask(sorted(asked.group_by), mask)
             joint = replace(asked, predicate=asked.predicate.and_also(cells), group_by=())
-            yield from self._known(replace(part, query=joint, places=np.array([answer])), evidence)
+            one = replace(part, query=joint, places=np.array([answer]))
+            place = int(np.searchsorted(merged.answers, answer))
+            yield from self._known(one, evidence, (merged.key, place))
+
+    def _constant(self, query: LinearQuery) -> float:
+        """The answer to each of a part's queries where no noise is in it; NaN elsewhere."""
+        if query.predicate.constant is False:
+            return 0.0
+        if is_total(query.predicate, query.group_by, known=self._state.belief.total_known):
+            return float(self._state.rows(query.window))
+        return math.nan
 
     def published(self, query: LinearQuery, release: Release) -> tuple[Floats, float]:
         """The counts that a look has published of all its blocks, see ``published_counts``."""
@@ -120,22 +132,21 @@ class AcrossVersions:
         n_answers, variance = math.prod(self._state.shape[a] for a in query.group_by), 0.0
         values, releases = np.zeros(n_answers), iter(release.releases)
         for part in parts:
-            one = next(
-                self._known(part, self._state.evidence_at_opening)
-            )  # its table, which was looked at
-            if one.evidence is None:
-                counts = np.full(one.n_answers, one.constant)
-            else:
-                counts, own = published_counts(part.query, next(releases))
-                variance += part.merged * own
+            asked, merged = part.query, part.merged
             places = np.arange(n_answers) if part.places is None else part.places
+            constant = self._constant(asked)
+            counts = np.full(len(places), constant)
+            if math.isnan(constant):
+                counts, own = published_counts(asked, next(releases))
+                variance += own
+                places = places if merged is None else merged.answers
             np.add.at(values, places[places >= 0], counts[places >= 0])
         return values, variance
 
     def as_one_part(self, query: LinearQuery) -> QueryPart | None:
         """The only part of a query for counts, if its blocks have older attributes; None for any other."""
         parts = None if query.total or query.rank or query.difference else self.parts(query)
-        return parts[0] if parts and len(parts) == 1 and parts[0].merged == 1 else None
+        return parts[0] if parts and len(parts) == 1 and parts[0].merged is None else None
 
     def placed(self, query: LinearQuery, part: QueryPart, step: Outcome | Look) -> Outcome | Look:
         """The answer to a query, from that to its only part."""

@@ -135,16 +135,23 @@ class PublicState:
             return terms
         return replace(terms, error=terms.error * self.rows_at_least(query.window) / n_rows)
 
-    def evidence(self, query: LinearQuery) -> Evidence:
-        """Returns what is known about a query."""
+    def evidence(self, query: LinearQuery, among: tuple[bytes, int] | None = None) -> Evidence:
+        """Returns what is known about a query.
+
+        Args:
+            query: The query.
+            among: The key of counts that this query's is one of too, and its place. None for none.
+        """
         if (joined := self.versions.evidence(query)) is not None:
             return joined
         form = (form_of if query.total is None else form_of_total)(query, self.shape)
         complement = self.measured.complement_of(query)
-        return self.belief.evidence(form, query.key, query.window, complement=complement)
+        return self.belief.evidence(
+            form, query.key, query.window, complement=complement, among=among
+        )
 
-    def evidence_at_opening(self, query: LinearQuery) -> Evidence:
-        """Returns what was measured of a query as phases opened."""
+    def evidence_at_opening(self, query: LinearQuery, _: object = None) -> Evidence:
+        """Returns what was measured of a query as phases opened. No counts of looks are among that."""
         if (joined := self.versions.evidence(query, at_opening=True)) is not None:
             return joined
         return self.belief.at_opening(form_of(query, self.shape), query.window)

@@ -130,12 +130,13 @@ def _imagined(state: PublicState, look: Look) -> _Release | None:
                 cells = table(view.spectrum, axes=range(view.spectrum.ndim))
                 tables.append(_whole(grouped(cells, part.groups or cells.shape)))
             return TablesRelease(parts, tuple(tables), look.reason)
-        case CountsLook(query=query, attributes=attributes, steps=steps):
+        case CountsLook(query=query, steps=steps):
             values = np.zeros((len(steps), look.n_answers))
             for row, (block, _) in zip(values, steps, strict=True):
                 here = LinearQuery(query.predicate, range(block, block + 1), query.group_by)
-                row[:] = _counts(state.evidence(here))
-            return CountsRelease(query.key, attributes, steps, _whole(values), query.fresh)
+                counts = np.array(_counts(state.evidence(here)))
+                row[:] = counts if look.merged is None else look.merged.of(counts)
+            return look.released(_whole(values))
         case JoinedLook(looks=looks):
             imagined = [_imagined(state, one) for one in looks]
             return JoinedRelease(

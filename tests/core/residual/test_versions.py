@@ -15,11 +15,9 @@ from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.looks.joined_look import JoinedLook
-from stream_dp.core.rows.attribute_versions import Declared
 from stream_dp.core.rows.blocks import Block
-from stream_dp.core.rows.universe import Category
 from tests.core.residual.host import cells
-from tests.core.residual.versioned import NEW, Versioned
+from tests.core.residual.versioned import Versioned, merging
 
 CASES: dict[str, dict[str, Any]] = {
     "an old value": {"city": [0]},
@@ -123,15 +121,51 @@ def test_what_is_unrecorded_is_bounded() -> None:
 
 
 def test_two_old_cells_that_are_one_now_are_as_well_known_as_asked_together() -> None:
-    host = Versioned(1, base_share=0.3)
-    merged = Category("city", ("Bonn", "Lyon"), also=(("Graz", "Bonn"),))
-    host.schema = host.schema.changed([Declared(merged), *map(Declared, NEW[1:])], 2)
-    host.mechanism.change_schema(host.schema, ())
-    table = LinearQuery(EVERYTHING, range(2), (host.index("city"),))
+    host, table = merging(0.3)
     count = LinearQuery(host.where(city=[0]), range(2))
     by_group, alone = host.state.evidence(table), host.state.evidence(count)
     assert by_group.values[0] == pytest.approx(alone.values[0])
     assert by_group.variances[0] == pytest.approx(alone.variances[0])
+
+
+def test_cells_that_are_one_now_are_counted_together_before_noise_is_added() -> None:
+    """So each number has the noise of one cell, whatever it is made of, and the price is that of a table."""
+    host, query = merging(error=0.005)
+    step = host.mechanism.answer(query)
+    assert isinstance(step, JoinedLook)
+    looks: Any = step.looks
+    assert [look.n_answers for look in looks] == [2, 3], "Bonn and other; Bonn, Lyon and other"
+    exact = np.zeros(3, np.int64)
+    for look in looks:
+        merged: Any = look.merged
+        every = np.eye(len(merged.into), dtype=np.int64)
+        changes = [merged.of(one - other) for one in every for other in every]
+        assert max(int((change**2).sum()) for change in changes) == host.state.prices.table
+        ((block, noise),) = look.steps
+        charge = host.state.prices.units(noise, host.state.prices.table)
+        assert [one.rho for one in look.charges] == [charge]
+        counts = host.data.marginal(look.attributes, range(block, block + 1))[0]
+        exact[merged.answers] += merged.of(counts)
+    assert exact.tolist() == host.recorded(query).tolist()
+    host.ask(query)
+    off = sum(float(grid_sigma(look.steps[0][1])) ** 2 for look in looks)
+    variances = host.state.evidence(query).variances
+    assert variances[[0, 2]] == pytest.approx(off, rel=1e-6)
+    again = host.ask(query)
+    assert getattr(again, "path", None) in (Path.REPEAT, Path.CERTIFIED)
+
+
+@pytest.mark.parametrize("aim", [None, Aim(0.02)], ids=["an error", "an aim"])
+@pytest.mark.parametrize("where", [{}, {"age": [0, 1, 2]}], ids=["all rows", "some rows"])
+def test_answers_are_right_where_cells_are_one_now(where: dict[str, Any], aim: Aim | None) -> None:
+    host, table = merging(0.02, beta=1e-9, aim=aim, error=0.005)
+    query = LinearQuery(host.where(**where), table.window, (*table.group_by, host.index("vip")))
+    (first, again), exact = (cells(host.ask(query)) for _ in range(2)), host.recorded(query)
+    for found in (first, again):
+        for cell, rows in zip(found, exact.tolist(), strict=True):
+            bar = 1.0 if cell.error_bar is None else cell.error_bar
+            assert abs(cell.estimate - rows) <= bar * cell.n + 1e-6
+            assert bar < 0.03
 
 
 def test_plans_are_about_what_new_rows_have() -> None:

@@ -135,6 +135,15 @@ class Versioned(Host):
         return found
 
 
+def merging(base_share: float = 0.0, **settings: Any) -> tuple[Versioned, LinearQuery]:
+    """A data set where two old cells are one now, and a query for a table that has it."""
+    host = Versioned(1, base_share=base_share, **settings)
+    merged = Category("city", ("Bonn", "Lyon"), also=(("Graz", "Bonn"),))
+    host.schema = host.schema.changed([Declared(merged), *map(Declared, NEW[1:])], 2)
+    host.mechanism.change_schema(host.schema, ())
+    return host, LinearQuery(EVERYTHING, range(2), (host.index("city"),))
+
+
 def _says(
     columns: Mapping[str, list[Any]], where: Mapping[str, Collection[Any]]
 ) -> npt.NDArray[np.bool_]:

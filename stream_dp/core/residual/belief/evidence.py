@@ -142,7 +142,13 @@ class Belief:
             counts[block] = count if known is None else known.combined(count)
 
     def evidence(
-        self, form: Form, key: bytes, window: range, *, complement: bytes | None = None
+        self,
+        form: Form,
+        key: bytes,
+        window: range,
+        *,
+        complement: bytes | None = None,
+        among: tuple[bytes, int] | None = None,
     ) -> Evidence:
         """Returns what is known about a query over a window.
 
@@ -152,9 +158,18 @@ class Belief:
             window: The absolute indices of the blocks.
             complement: Identifies the query about the rows that this one leaves out. Its counts serve as
                 well, if the number of rows is public. None for a query that more than one count answers.
+            among: The key of counts that this query's is one of too, and its place. None for none.
         """
         counts = self._inside(self._counts, key, window, complement)
+        if among is not None:
+            for block, several in self._inside(self._counts, among[0], window, None).items():
+                one = _Count(several.values[among[1]][None], several.variance)
+                counts[block] = counts[block].combined(one) if block in counts else one
         return Evidence(form, window, self._tables, self._opening, counts)
+
+    def has_counts(self, key: bytes, window: range) -> bool:
+        """Whether counts of some block of a window were measured under a key."""
+        return bool(self._inside(self._counts, key, window, None))
 
     def at_opening(self, form: Form, window: range) -> Evidence:
         """Returns what was measured of a query as phases opened: nobody chose it by what was published."""
@@ -337,11 +352,6 @@ class Evidence:
 
     buys = True
     """Whether a table may be measured in place of counts."""
-
-    @property
-    def merged(self) -> Floats:
-        """How many numbers of a look make up one answer, at the most, in each block."""
-        return np.ones(len(self.window))
 
     @property
     def rows_that_count(self) -> tuple[float, float] | None:

@@ -253,19 +253,12 @@ class JoinedEvidence(Evidence):
             found[self._blocks(part)] |= part.evidence is not None
         return found
 
-    @property
-    def merged(self) -> Floats:
-        """How many numbers of a look make up one answer, at the most, in each block."""
-        found = np.ones(len(self.window))
-        for part in self.parts:
-            found[self._blocks(part)] = np.maximum(found[self._blocks(part)], part.part.merged)
-        return found
-
     def n_answers_at(self, block: int) -> int:
         """The numbers that a look would publish of a block."""
         for part in self.parts:
             if block in part.part.query.window:
-                return part.n_answers
+                merged = part.part.merged
+                return part.n_answers if merged is None else len(merged.answers)
         raise ValueError("a block of the window")
 
     def by_block(self) -> Floats:
@@ -275,7 +268,7 @@ class JoinedEvidence(Evidence):
     def variances_after_count(self, precision: Floats) -> Floats:
         """``variances_by_block`` if counts were measured with this precision (1/variance) in each block."""
         with np.errstate(divide="ignore"):
-            return np.asarray(1.0 / (1.0 / self.variances_by_block + precision / self.merged))
+            return np.asarray(1.0 / (1.0 / self.variances_by_block + precision))
 
     def after_count(self, precision: Floats) -> Floats:
         """``by_block`` if counts were measured with this precision in each block."""

@@ -109,5 +109,5 @@ class JoinedSums(SumEvidence):
                 (found.counts, known.counts),
             ):
                 # Errors of answers that are merged may depend on each other.
-                self._answers.add(own[:, at], part.places, part.part.merged * added)
+                self._answers.add(own[:, at], part.places, part.part.most_merged * added)
         return found

@@ -16,6 +16,7 @@ import numpy as np
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.encoding import Format, Integers, Reader, fields, integers
 from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.queries.projection import Merged
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource, grid_sigma
 from stream_dp.core.residual.belief.levels import Floats, axes_of, grouped
@@ -122,6 +123,8 @@ class CountsLook(Look):
         query: What is asked.
         attributes: All that it depends on, ascending.
         steps: Block and step of the public grid of scales.
+        n_answers: How many numbers are published of each block.
+        merged: The answers that are counted together, before noise is added. None for none.
     """
 
     query: LinearQuery = field(repr=False)
@@ -129,18 +132,25 @@ class CountsLook(Look):
     steps: tuple[tuple[int, int], ...]
     n_answers: int
     charges: tuple[Charge, ...]
+    merged: Merged | None = field(default=None, repr=False)
+
+    @property
+    def key(self) -> bytes:
+        """Identifies what is counted."""
+        return self.query.key if self.merged is None else self.merged.key
 
     @property
     def description(self) -> dict[str, object]:
         fresh: dict[str, object] = {"fresh": True} if self.query.fresh else {}
         return {
             "kind": "counts",
-            "predicate": self.query.key.hex(),
+            "predicate": self.key.hex(),
             "attributes": list(self.attributes),
             "group_by": list(self.query.group_by),
             "answers": self.n_answers,
             "blocks": [list(step) for step in self.steps],
             **fresh,
+            **({} if self.merged is None else {"merged": True}),
         }
 
     def reserve(self, noise: NoiseSource) -> None:
@@ -152,9 +162,13 @@ class CountsLook(Look):
         exact = data.tables([(self.attributes, block) for block, _ in self.steps])
         for marginal, (_, step) in zip(exact, self.steps, strict=True):
             counts = exact_answers(self.query, self.attributes, marginal)
+            counts = counts if self.merged is None else self.merged.of(counts)
             values.append(counts + noise.gaussian(grid_sigma(step), self.n_answers))
-        query = self.query
-        return CountsRelease(query.key, self.attributes, self.steps, np.array(values), query.fresh)
+        return self.released(np.array(values))
+
+    def released(self, values: Integers) -> CountsRelease:
+        """The release of these values, int64, shape (blocks, n_answers)."""
+        return CountsRelease(self.key, self.attributes, self.steps, values, self.query.fresh)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -509,9 +509,8 @@ def counts_at(
     with np.errstate(divide="ignore", invalid="ignore"):  # what is known for sure lacks nothing
         lacks = 1.0 / levels - 1.0 / evidence.by_block()
     pays = (lacks > 0.0) & (most > 0.0)
-    lacking = (lacks * evidence.merged)[pays]
     steps = first.copy()
-    steps[pays] = np.maximum(step_below(lacking**-0.5 * _TIE), first[pays])
+    steps[pays] = np.maximum(step_below(lacks[pays] ** -0.5 * _TIE), first[pays])
     return _priced(evidence, prices, steps, pays)
 
 
@@ -523,14 +522,14 @@ def count_alone(
     Takes what ``count_look`` takes. The look covers all blocks of the window that it tells more of.
     """
     first, most = most_precise_counts(evidence, prices, room)
-    looks, merged = evidence.looks, evidence.merged
+    looks = evidence.looks
     with np.errstate(divide="ignore"):
-        lowest = np.where(looks, merged / most, 0.0)
+        lowest = np.where(looks, 1.0 / most, 0.0)
     levels = water_fill(np.where(looks, np.inf, 0.0), lowest, limit)
     if levels is None:
         return None
     steps = first.copy()
-    steps[looks] = step_below(np.sqrt(levels[looks] / merged[looks]) * _TIE)
+    steps[looks] = step_below(np.sqrt(levels[looks]) * _TIE)
     return _priced(evidence, prices, np.maximum(steps, first), looks)
 
 

@@ -224,7 +224,10 @@ def _joined_look_of(
         else:
             charges = tuple(charge for charge in measure.charges if charge.block in window)
             counted = tuple((block, step) for block, step, *_ in steps)
-            looks.append(CountsLook(asked, asked.attributes, counted, n_answers, charges))
+            n_counted = n_answers if part.merged is None else len(part.merged.answers)
+            looks.append(
+                CountsLook(asked, asked.attributes, counted, n_counted, charges, part.merged)
+            )
     if sum(len(look.steps) * look.n_answers for look in looks) > MOST_DRAWN:
         return _TOO_MANY_DRAWS
     return JoinedLook(tuple(looks), tuple(charge for look in looks for charge in look.charges))
