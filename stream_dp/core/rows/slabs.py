@@ -324,8 +324,11 @@ class TableAsked(NamedTuple):
         """
         columns = slab.columns
         if self.merged_names[0] in columns:
-            others = tuple(a for a in range(len(shape)) if a not in self.attributes)
-            cells = from_digits(*map(columns.__getitem__, self.merged_names)).reshape(tuple(shape))
+            # Of all attributes that there ever were, numpy has axes for those that the rows have.
+            axes = [a for a, size in enumerate(shape) if size > 1 or a in self.attributes]
+            others = tuple(i for i, a in enumerate(axes) if a not in self.attributes)
+            cells = from_digits(*map(columns.__getitem__, self.merged_names))
+            cells = cells.reshape([shape[a] for a in axes])
             return np.asarray(cells.sum(axis=others), dtype=np.int64)
         if self.measured is not None and f"value {self.measured}" not in columns:
             raise ValueError("the values of this attribute are not kept")

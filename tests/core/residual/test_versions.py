@@ -15,9 +15,11 @@ from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.looks.joined_look import JoinedLook
+from stream_dp.core.rows.attribute_versions import Declared
 from stream_dp.core.rows.blocks import Block
+from stream_dp.core.rows.universe import Category
 from tests.core.residual.host import cells
-from tests.core.residual.versioned import Versioned, merging
+from tests.core.residual.versioned import NEW, Versioned, merging
 
 CASES: dict[str, dict[str, Any]] = {
     "an old value": {"city": [0]},
@@ -166,6 +168,18 @@ def test_answers_are_right_where_cells_are_one_now(where: dict[str, Any], aim: A
             bar = 1.0 if cell.error_bar is None else cell.error_bar
             assert abs(cell.estimate - rows) <= bar * cell.n + 1e-6
             assert bar < 0.03
+
+
+def test_there_may_be_more_versions_than_an_array_has_axes() -> None:
+    host = Versioned(1, 2_000, base_share=0.3)
+    for number in range(2, 70):
+        city = Category("city", ("Bonn", "Graz", "Lyon", *map(str, range(number))))
+        host.schema = host.schema.changed([Declared(city), *map(Declared, NEW[1:])], number)
+        host.mechanism.change_schema(host.schema, ())
+    host.fill(host.sent[-1])
+    query = LinearQuery(host.where(city=[0]), host.window)
+    (cell,) = cells(host.ask(query))
+    assert abs(cell.estimate - host.recorded(query)[0]) <= cell.error_bar * cell.n + 1e-6
 
 
 def test_plans_are_about_what_new_rows_have() -> None:
