@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.budget.parameters import Target
+from stream_dp.core.budget.parameters import Aim, Target
 from stream_dp.core.mechanism import Look
-from stream_dp.core.outcome import Refused, Summed
+from stream_dp.core.outcome import Refused, Summed, Useful
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Total, total_of
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.looks.joined_look import JoinedLook
@@ -154,6 +154,18 @@ def test_what_was_added_up_before_a_change_serves_after_it() -> None:
     assert isinstance(again, Summed), "it is published"
     assert again.cells[0].total == pytest.approx(before.total)
     assert again.cells[0].total_bar == pytest.approx(before.total_bar)
+
+
+@pytest.mark.parametrize("old", [NARROW, WIDE], ids=["one range", "two ranges"])
+def test_what_bins_alone_say_does_not_keep_a_look_back(old: Any) -> None:
+    """Tables put the sum between the ends of bins, within half of itself. A look is worth its price."""
+    host = Versioned(1, 20_000, of=(NARROW, old), base_share=0.3, aim=Aim(0.1))
+    query = host.sum_of("spent")
+    assert isinstance(host.step(query), Look)
+    outcome = host.ask(query)
+    (cell,) = outcome.cells
+    assert outcome.use.useful is Useful.YES
+    assert abs(cell.total - host.counted_for("spent")) <= cell.total_bar <= 0.1 * cell.total
 
 
 CLAMPED: dict[str, tuple[dict[str, list[int]], int]] = {

@@ -148,7 +148,7 @@ class Aimed(Way):
                 return given
             step = self._last(query, given, NOTHING_PAID)
             return given if is_settled and not isinstance(step, Look) else step
-        if self._part(query, known) > 1.0:
+        if self._is_open(query, self._part(query, known)):
             pilot = self._pilot(query, self._room(query, self._rule(query).most, NOTHING_PAID))
             if pilot is not None:
                 return self._staged(pilot, NOTHING_PAID)
@@ -277,9 +277,13 @@ class Aimed(Way):
     ) -> bool:
         """Whether a look is taken within a room: a last one, or the pilot that finds out which."""
         _, look = self._choose(query, price, part, room) or (part, None)
-        if look is None and part > 1.0:
+        if look is None and self._is_open(query, part):
             look = self._pilot(query, room(self._rule(query).most))
         return isinstance(look, Look)
+
+    def _is_open(self, query: LinearQuery, part: float) -> bool:
+        """Whether a pilot is to find out how large the answer is. The ends of bins may bound it already."""
+        return part > 1.0 or math.isinf(self._price(query))
 
     def _together(self, query: LinearQuery, counts: Floats) -> Floats:
         """Counts of groups that have as many rows together as count, where that is known."""
