@@ -380,8 +380,9 @@ class _Verification:
         self._check_written_off(None)
         said, listed = self._definition, self._catalog
         if said is not None and listed is not None:
-            # The ledger has neither: they follow from what looks have said.
-            said = said.model_copy(update={"proposals": listed.proposals})
+            # The ledger has none of this: it follows from what looks have said.
+            known = {"proposals": listed.proposals, "found": listed.found}
+            said = said.model_copy(update=known)
             if said.with_found(listed.listed) != listed:
                 self._fault(self._said_at, "its definition is not the one on the topic catalog")
         if self._prices is None or not self._prices.composes or not self._oracle.tells:

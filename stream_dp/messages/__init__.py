@@ -57,6 +57,7 @@ from stream_dp.messages.definitions import (
     Proposal,
     SchemaVersion,
     UnitSpec,
+    ValueCount,
     large_delta,
     large_epsilon,
 )
@@ -256,6 +257,7 @@ __all__ = [
     "Topics",
     "UnitSpec",
     "UnknownAnswer",
+    "ValueCount",
     "Vector",
     "Window",
     "WorstGap",

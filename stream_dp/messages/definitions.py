@@ -331,6 +331,29 @@ class Proposal(Request):
     edges: Annotated[tuple[Finite, ...], BeforeValidator(tupled)] | None = None
 
 
+class ValueCount(Request):
+    """How many rows, or persons, have a value of an attribute whose values are found.
+
+    Values are found by these counts. So they are too large on average where a value was just found, and no
+    answer uses them.
+
+    Attributes:
+        attribute: The name of the attribute.
+        value: The value.
+        since: The first phase whose rows are counted as having it. Rows of earlier ones are in ``other``.
+        phases: The first and the last phase of the longest window that has ended.
+        count: How many rows of them have it, with noise; where persons are protected, how many persons.
+        error_bar: How far off this is, if the value was known before.
+    """
+
+    attribute: str
+    value: str
+    since: int
+    phases: Annotated[tuple[int, int], BeforeValidator(tupled)]
+    count: int
+    error_bar: int
+
+
 class ChangeSchema(Request):
     """Puts other attributes in force, from the first phase on of which no row has come.
 
@@ -749,6 +772,8 @@ class Definition(Request):
         running: Totals of the period that is open. Default: nothing is said of a period before it closes.
         versions: The versions of the attributes, once there are several. The worker writes it.
         proposals: What was proposed for numbers with ``propose``. The worker writes it.
+        found: How many have each value that was found: a thousand at most, the most frequent first. The
+            worker writes it.
     """
 
     version: Literal[1]
@@ -768,6 +793,7 @@ class Definition(Request):
     running: RunningSpec | None = None
     versions: Annotated[tuple[SchemaVersion, ...], BeforeValidator(tupled)] | None = None
     proposals: Annotated[tuple[Proposal, ...], BeforeValidator(tupled)] | None = None
+    found: Annotated[tuple[ValueCount, ...], BeforeValidator(tupled)] | None = None
 
     @property
     def precision(self) -> str:
@@ -986,10 +1012,9 @@ class Definition(Request):
         Raises:
             InvalidDefinition: ``privacy.delta`` lets a mechanism publish a whole row of each phase.
         """
-        if self.versions is not None:
-            raise InvalidDefinition("versions", "a new data set has one version", "remove versions")
-        if self.proposals is not None:
-            raise InvalidDefinition("proposals", "nothing is proposed yet", "remove proposals")
+        for field in ("versions", "proposals", "found"):
+            if getattr(self, field) is not None:
+                raise InvalidDefinition(field, "only the worker writes it", f"remove {field}")
         delta, n_rows = self.privacy.delta, self.phase.min_rows
         if _as_written(delta) * n_rows > 1:
             raise InvalidDefinition(
@@ -1073,17 +1098,21 @@ class Definition(Request):
         }
 
     def with_found(self, found: Mapping[str, Sequence[str]]) -> Definition:
-        """Returns the definition with values that were found.
+        """Returns the definition with values that were found, in all versions.
 
         Args:
             found: The values of attributes, listed ones first, by the name of the attribute.
         """
+        known: dict[str, tuple[str, ...]] = {}
+        for now in self.attributes:  # whose names of all versions it has
+            values = next((tuple(found[name]) for name in now.names if name in found), ())
+            known |= dict.fromkeys(now.names, values)
 
         def filled(attributes: Attributes) -> Attributes:
             return tuple(map(filled_one, attributes))
 
         def filled_one(one: AttributeSpec) -> AttributeSpec:
-            values = next((tuple(found[name]) for name in one.names if name in found), ())
+            values = known.get(one.name, ())
             if one.type != "category" or one.find is None:
                 return one
             begins = values[: len(one.values)] == one.values
@@ -1091,9 +1120,10 @@ class Definition(Request):
 
         update: dict[str, Any] = {"attributes": filled(self.attributes)}
         if self.versions is not None:
-            *older, newest = self.versions
-            now = newest.model_copy(update={"attributes": filled(newest.attributes)})
-            update["versions"] = (*older, now)
+            update["versions"] = tuple(
+                one.model_copy(update={"attributes": filled(one.attributes)})
+                for one in self.versions
+            )
         return self.model_copy(update=update)
 
     @property

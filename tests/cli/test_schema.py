@@ -292,6 +292,26 @@ def test_versions_are_shown_with_what_they_changed(client: LastingClient, run: R
     assert "these are version 4 of its attributes, which counts from phase 3 on" in shown
 
 
+def test_values_that_were_found_are_shown_with_how_many_have_them(
+    client: LastingClient, run: Run
+) -> None:
+    find = {"name": "code", "type": "category", "find": {"most": 9, "windows": [1], "share": 0.3}}
+    client.define({**VISITS, "dataset": "codes", "attributes": [find]})
+    assert "no answer uses them" not in run("schema", "show", "codes").out
+    client.send("codes", columns={"code": (["[x] 1"] * 3 + ["b"]) * 250})
+    head, *rows, why, end = run("schema", "show", "codes").out.splitlines()[1:]
+    assert head.split() == ["code", "since", "phase", "rows", "in", "phases"]
+    for row, name, count in zip(rows, ("[x] 1", "b"), (750, 250), strict=True):
+        said = re.fullmatch(r"(.+?) +1 +(\d+) ± (\d+) +1 to 1 *", row)
+        assert said is not None, row
+        assert said[1] == name
+        assert abs(int(said[2]) - count) <= int(said[3]) < 250
+    assert "too large on average" in why
+    assert end == "no answer uses them"
+    document = json.loads(run("schema", "show", "codes", "--json").out)
+    assert [one["value"] for one in document["found"]] == ["[x] 1", "b"]
+
+
 ORDERS: dict[str, Any] = {
     "dataset": "orders",
     "attributes": [

@@ -315,6 +315,16 @@ CATALOGED: list[dict[str, Any]] = [  # as the worker writes it, and nobody may s
         **DEFINED,
         "versions": [{"schema_version": 1, "first_phase": 1, "attributes": ATTRIBUTES[2:3]}],
         "proposals": [{"attribute": "paid", "low": 1.0, "high": 8.0, "edges": [2.0]}],
+        "found": [
+            {
+                "attribute": "page",
+                "value": "/a",
+                "since": 1,
+                "phases": [1, 8],
+                "count": 812,
+                "error_bar": 40,
+            }
+        ],
     }
 ]
 

@@ -81,6 +81,38 @@ async def test_values_that_many_rows_have_are_found_and_told_apart(process: Any)
     assert [found[page][2] for page in ("/home", "/a", "other")] == [0, 0, 0]
 
 
+async def test_the_catalog_says_since_when_values_are_and_how_many_have_them(process: Any) -> None:
+    """The newest of the longest windows counts, also what was found in a shorter one."""
+    world = await opened(
+        process,
+        {"/home": 900, "/a": 500, **JUNK},
+        {"/home": 1_000, "/new": 400, "/a": 9},
+        {"/home": 1_000, "/third": 600},
+    )
+    await process.kill()
+    other = await world.owner()
+    renamed = {"name": "site", "was": ["page"], "type": "category", "find": FIND}
+    world.change_schema("visits", [renamed, PAGES["attributes"][1]])
+    await other.run()
+    before, after = (json.loads(one.value) for one in world.left("catalog")[-2:])
+    assert {one["attribute"] for one in before["found"]} == {"page"}
+    assert {one["attribute"] for one in after["found"]} == {"site"}
+    for catalog in (before, after):
+        found = {one["value"]: one for one in catalog["found"]}
+        assert {value: (one["since"], one["phases"]) for value, one in found.items()} == {
+            "/home": (1, [1, 2]),
+            "/a": (1, [1, 2]),
+            "/new": (2, [1, 2]),
+            "/third": (3, [3, 3]),
+        }
+        counts = {"/home": 1_900, "/a": 509, "/new": 400, "/third": 600}
+        for value, count in counts.items():
+            assert abs(found[value]["count"] - count) <= found[value]["error_bar"] < 300
+        assert [one["value"] for one in catalog["found"]] == ["/home", "/third", "/a", "/new"]
+    ledger = world.ledger("visits")
+    assert verify("visits", ledger, catalog=Definition.read(after)).faults == []
+
+
 async def test_a_condition_on_a_value_counts_since_it_was_found(process: Any) -> None:
     await opened(process, {"/home": 900, "/new": 30, **JUNK}, {"/home": 800, "/new": 400})
     new = await asked(process, "q1", where={"attribute": "page", "eq": "/new"})
@@ -161,6 +193,8 @@ async def test_persons_are_counted_once_in_a_window(process: Any) -> None:
     lost = epsilon_of_person(Definition.read(catalog), [1.0, 1.0])
     assert lost == pytest.approx(2.0, rel=1e-6)
     assert catalog["attributes"][0]["values"] == ["/home"], "one person does not name a value"
+    (home,) = catalog["found"]
+    assert abs(home["count"] - 1_200) <= home["error_bar"] < 600, "each person once in both phases"
 
 
 async def test_an_owner_goes_on_where_another_one_died(process: Any) -> None:

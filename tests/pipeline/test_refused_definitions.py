@@ -49,6 +49,7 @@ Case = tuple[dict[str, Any], str]
 
 PLAIN: list[Case] = [
     ({"proposals": [{"attribute": "delay"}]}, "proposals"),
+    ({"found": []}, "found"),
     (
         {"versions": [{"schema_version": 1, "first_phase": 1, "attributes": TWO_ATTRIBUTES}]},
         "versions",

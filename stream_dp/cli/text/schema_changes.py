@@ -6,6 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
+from rich.markup import escape
+from rich.table import Table
+
+from stream_dp.cli.text.reply_text import bare_table, numbers
 from stream_dp.display.event_words import range_words
 from stream_dp.messages import (
     AttributeSpec,
@@ -64,6 +68,23 @@ def grid_lines(definition: Definition, n_open: int) -> Iterator[str]:
                 f"  nearly all of it is {range_words(known)}; "
                 f"accept with: stream-dp schema accept {definition.dataset}"
             )
+
+
+def found_tables(definition: Definition) -> Iterator[Table | str]:
+    """Yields a table for each attribute whose values are found: since when each is, and how many have it."""
+    who = "rows" if definition.privacy.unit is None else "persons"
+    counts = definition.found or ()
+    for name in dict.fromkeys(one.attribute for one in counts):
+        table = bare_table(name, *numbers("since phase", who, "in phases"))
+        for one in counts:
+            if one.attribute == name:
+                phases = "{:,} to {:,}".format(*one.phases)
+                count = f"{max(one.count, 0):,} ± {one.error_bar:,}"
+                table.add_row(escape(one.value), f"{one.since:,}", count, phases)
+        yield table
+    if counts:
+        yield "values are found by these counts: they are too large on average where a value was just found"
+        yield "no answer uses them"
 
 
 def proposal_for(one: AttributeSpec, definition: Definition) -> Proposal | None:

@@ -15,14 +15,19 @@ from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.shared_options import FILE, json_option, yes_option
 from stream_dp.cli.terminal import confirm, show
 from stream_dp.cli.text.reply_text import busy
-from stream_dp.cli.text.schema_changes import differences, grid_lines, version_lines
+from stream_dp.cli.text.schema_changes import (
+    differences,
+    found_tables,
+    grid_lines,
+    version_lines,
+)
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import CategoryAttribute, DateAttribute, Definition, NumberAttribute
 
 A = TypeVar("A")
 
-_NEW_FIELDS = frozenset({"attributes", "versions", "proposals", "analysts", "owner"})
+_NEW_FIELDS = frozenset({"attributes", "versions", "proposals", "found", "analysts", "owner"})
 """The fields that a file may have otherwise than the definition that was accepted."""
 
 
@@ -46,14 +51,16 @@ def show_(connection: GivenServers, name: str, as_json: bool) -> None:
         versions = definition.schema_versions
         n_open = len(Odometer.read(client.ledger(name)).blocks)
     if as_json:
-        found = [one.model_dump(mode="json", exclude_none=True, by_alias=True) for one in versions]
-        click.echo(json.dumps({"dataset": name, "versions": found}, indent=2))
+        document = definition.model_dump(mode="json", exclude_none=True, by_alias=True)
+        listed = [one.model_dump(mode="json", exclude_none=True, by_alias=True) for one in versions]
+        said = {key: document[key] for key in ("proposals", "found") if key in document}
+        click.echo(json.dumps({"dataset": name, "versions": listed, **said}, indent=2))
     else:
         lines = [
             *version_lines(versions, n_open),
             *grid_lines(definition, n_open),
         ]
-        show(*map(escape, lines))
+        show(*map(escape, lines), *found_tables(definition))
 
 
 @command.command("add-value")

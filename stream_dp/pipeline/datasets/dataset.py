@@ -258,7 +258,7 @@ class Dataset:
                     "indices": list(self.engine.schema.newest.indices),
                 },
             )
-            self.draft.release(Outgoing("catalog", self.name, self.definition.to_bytes()))
+            self.draft.release(Outgoing("catalog", self.name, self.engine.cataloged.to_bytes()))
         assert self.definition.versions is not None, "there are several by now"
         version = self.definition.versions[-1]
         event = Event(

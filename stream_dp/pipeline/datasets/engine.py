@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
+from typing import Final
 
 from stream_dp.core.mechanism import Release
 from stream_dp.core.queries.conditions import CompiledConditions
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
 from stream_dp.core.residual.base_release.grid_tables import GridTables
+from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.universe import Universe
-from stream_dp.messages import Definition, Proposal
+from stream_dp.messages import Definition, Proposal, ValueCount
 from stream_dp.pipeline.rows.row_times import Times
 from stream_dp.profiles.builder import build, change_schema, declared_in
+
+_MOST_COUNTED: Final = 1000
+"""The most values of which the catalog says how many have them."""
 
 
 class Engine:
@@ -78,6 +84,26 @@ class Engine:
             self.schema = self.schema.with_found(index, new)
         self.definition = self.definition.with_found(self._found_by_name)
         self.conditions = CompiledConditions(self.universe)
+
+    @property
+    def cataloged(self) -> Definition:
+        """The definition as the catalog has it, with how many have each value that was found."""
+        found = self.mechanism.found
+        if found is None or not found.counted:
+            return self.definition
+        z = two_sided(math.log(self.definition.accuracy.failure_probability))
+        counts = [
+            ValueCount(
+                attribute=self.universe.attributes[index].name,
+                value=value,
+                since=found.since.get((index, value), 0) + 1,
+                phases=(one.window.start + 1, one.window.stop),
+                count=one.count,
+                error_bar=math.ceil(z * one.sigma),
+            )
+            for (index, value), one in sorted(found.counted.items(), key=lambda by: -by[1].count)
+        ]
+        return self.definition.model_copy(update={"found": tuple(counts[:_MOST_COUNTED])})
 
     @property
     def found(self) -> dict[int, tuple[str, ...]]:

@@ -283,17 +283,17 @@ class Phases:
             return
         if engine.found != known:
             await blocks.find_again(len(blocks) - 1)
-            self._list()
             n_new = sum(len(of) - len(known[at]) for at, of in engine.found.items())
             event = Event(
                 dataset=self._draft.dataset, event="values_found", phase=len(blocks), values=n_new
             )
             self._draft.announce(event)
+        self._list()
         blocks.drop_texts(engine.mechanism.found.texts_over(len(blocks)))
 
     def _list(self) -> None:
         """Has the catalog say what is known by now."""
-        found = self._engine.definition.to_bytes()
+        found = self._engine.cataloged.to_bytes()
         self._draft.release(Outgoing("catalog", self._draft.dataset, found))
 
     async def _take(self, opening: Sequence[Look]) -> None:

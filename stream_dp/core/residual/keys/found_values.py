@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -28,6 +28,23 @@ class FindSettings:
 
     share: Fraction
     windows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedValue:
+    """How many rows, or persons, had a value in a window.
+
+    It chose what was found, so it is too large on average for a value that it found. No estimate takes it in.
+
+    Attributes:
+        window: The blocks.
+        count: The number, with noise.
+        sigma: The scale of the noise.
+    """
+
+    window: range
+    count: int
+    sigma: Fraction
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +83,7 @@ class FoundValues:
     Attributes:
         attributes: The attributes, with the values that were found by now, by their index.
         since: The first block whose rows are in the cell of a value that was found, by index and value.
+        counted: The count of each value over the newest of the longest windows that had it, the same way.
     """
 
     def __init__(
@@ -73,6 +91,7 @@ class FoundValues:
     ) -> None:
         self.attributes: dict[int, Category] = dict(universe.found)
         self.since: dict[tuple[int, str], int] = {}
+        self.counted: dict[tuple[int, str], CountedValue] = {}
         self._budget = budget
         total = sum((one.share for one in settings.values()), Fraction(0))
         self._levels: dict[int, tuple[KeyLevel, ...]] = {
@@ -139,7 +158,19 @@ class FoundValues:
         values = tuple(new[: attribute.spare])
         self.attributes[release.attribute] = attribute.with_found(values)
         self.since |= {(release.attribute, value): release.block for value in values}
+        self._count(release, {*self.attributes[release.attribute].values})
         return values
+
+    def _count(self, release: KeyRelease, known: Collection[str]) -> None:
+        """Notes what a look has counted of values that are known by now."""
+        sigmas = {level.phases: level.sigma for level in self._levels[release.attribute]}
+        for one in release.windows:
+            n_phases = len(one.window)
+            for text, count in one.counts:
+                name = release.attribute, text.decode()
+                before = self.counted.get(name)
+                if name[1] in known and (before is None or n_phases >= len(before.window)):
+                    self.counted[name] = CountedValue(one.window, count, sigmas[n_phases])
 
     def _known(self, index: int) -> frozenset[str]:
         """What rows may say of an attribute that is not to be found."""
