@@ -23,6 +23,7 @@ from stream_dp.audit.numbers import (
     wholes,
 )
 from stream_dp.audit.running_charges import RunningCharges
+from stream_dp.calendar_periods import span_of, zone_of
 from stream_dp.messages import AttributeSpec, Definition, NumberAttribute
 
 
@@ -57,6 +58,15 @@ class Looks:
         """Takes the entry that begins the running totals of a period, see ``RunningCharges.begin``."""
         with reading():
             self._running.begin(entry, self._sizes)
+
+    def owes_running(self, until: str) -> bool:
+        """Whether a block that covers a time up to this has not paid for running totals.
+
+        Args:
+            until: When its phase ends, as the ledger writes it.
+        """
+        zone = zone_of(self._definition.phase.timezone)
+        return self._running.owes(span_of(until, zone)[0] // 60_000)
 
     def owed(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
         """Returns what a look costs each block that it reads, by the block's index, from 0.

@@ -116,5 +116,9 @@ class RunningCharges:
         else:
             yield from due
 
+    def owes(self, until: int) -> bool:
+        """Whether a period that begins before a time, in minutes since 1970, has not been paid for."""
+        return any(number < until for number in self._open)
+
     def _due(self, sigma: Fraction, square: int) -> Due:
         return self._line.due(self._line.gaussian(sigma, squared_sensitivity=square))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -122,6 +123,7 @@ class _Verification:
         self._definition: Definition | None = None
         self._catalog, self._said_at = catalog, 0
         self._shares = ShareCheck()
+        self._until: object = None  # when the newest phase ends
         self._written_off = 0  # first phases of which nothing is left
         self._writing_off = False
         if not entries:
@@ -232,6 +234,8 @@ class _Verification:
     def _open(self, seq: int, entry: Mapping[str, Any]) -> None:
         rows, number = entry.get("rows"), entry.get("phase")
         blocks = self.report.blocks
+        self._check_running(seq)
+        self._until = entry.get("until")
         if type(rows) is not int or rows < 0 or type(number) is not int:
             self._fault(seq, "it opens a phase and does not say which, or with how many rows")
             return
@@ -245,6 +249,13 @@ class _Verification:
                 f"by the definition the rows of the first {due:,} phases are erased with it, and it says "
                 "something else",
             )
+
+    def _check_running(self, seq: int | None) -> None:
+        """Looks, once the newest phase is open, whether it has paid for the running totals of its periods."""
+        if isinstance(self._until, str) and isinstance(self._prices, Looks):
+            with contextlib.suppress(ValueError):
+                if self._prices.owes_running(self._until):
+                    self._fault(seq, "the phase before it has not paid for its running totals")
 
     @property
     def _erased(self) -> int:
@@ -378,6 +389,7 @@ class _Verification:
     def _conclude(self) -> None:
         report = self.report
         self._check_written_off(None)
+        self._check_running(None)
         said, listed = self._definition, self._catalog
         if said is not None and listed is not None:
             # The ledger has none of this: it follows from what looks have said.

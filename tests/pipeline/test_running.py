@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from tests.pipeline.clocked import BY_CLOCK, TICKED, at, clock, columns
 from tests.pipeline.flights import judged
 from tests.pipeline.test_calendar import phases
@@ -110,3 +112,63 @@ async def test_nothing_is_wrong_where_no_worker_dies(world: Any) -> None:
             (207, "2026-11-01", "2026-11-02", 0),
             (150, "2026-11-02", "2026-11-03", 0),
         ]
+
+
+async def test_a_day_with_too_few_rows_joins_the_next_one(world: Any, process: Any) -> None:
+    """Its block pays for the dearer of both, and knows of its rows what both totals say together."""
+    define(world)
+    await come(world, process, at(1, 19), n_rows=40)
+    await come(world, process, at(2, 2))
+    await come(world, process, at(2, 7), day=2, n_rows=300)
+    await come(world, process, at(3, 2))
+    assert phases(world) == [(340, "2026-11-01", "2026-11-03", 0)]
+    told = [(one["since"][-2:], one["tick"], one["rows"]) for one in ticks(world)]
+    assert told == [("01", 4, 40), ("02", 2, 300), ("02", 3, 300), ("02", 4, 300)]
+    tables = world.held("flights").transcript
+    assert any(entry[2:3] == b"\x0c" for entry in tables), "totals of periods are in the transcript"
+
+
+async def test_late_rows_count_in_the_period_that_is_open(world: Any, process: Any) -> None:
+    define(world)
+    await come(world, process, at(1, 7), n_rows=200)
+    await come(world, process, at(2, 2))
+    await come(world, process, at(2, 7), day=2, n_rows=110)
+    await come(world, process, at(2, 8), day=1, n_rows=15)
+    await come(world, process, at(3, 2))
+    assert [rows for rows, *_ in phases(world)] == [200, 125]
+    assert [(one["tick"], one["rows"]) for one in ticks(world)][-1] == (4, 125)
+
+
+async def test_a_day_that_is_closed_early_has_no_more_ticks(world: Any, process: Any) -> None:
+    define(world)
+    await come(world, process, at(1, 7), n_rows=200)
+    world.produce("datasets", {"version": 1, "dataset": "flights", "close": True})
+    await process.run()
+    assert phases(world) == [(200, "2026-11-01", "2026-11-02", 0)]
+    assert [(one["tick"], one["rows"]) for one in ticks(world)] == [(2, 200)]
+    await come(world, process, at(1, 19))
+    assert len(ticks(world)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"every": "1 day"}, "running.every: a period has one tick alone"),
+        ({"every": "7 minutes"}, "running.every: it does not divide a day"),
+        ({"within_rows": 1}, "running: 4 totals within 1 rows take"),
+        ({"tiles": [{"group_by": ["gate"]}]}, "running.tiles.0.group_by"),
+        ({"tiles": []}, "running.tiles"),
+    ],
+)
+async def test_what_cannot_be_had_is_refused_with_a_fix(
+    world: Any, process: Any, change: dict[str, Any], message: str
+) -> None:
+    refused = world.define("flights", phase=BY_CLOCK, running={**RUNNING, **change})
+    await process.run()
+    assert message in world.rejection(refused)["reason"]["message"]
+
+
+async def test_only_periods_that_the_clock_closes_have_totals(world: Any, process: Any) -> None:
+    refused = world.define("flights", running=RUNNING)
+    await process.run()
+    assert "add phase.every and phase.close" in world.rejection(refused)["reason"]["message"]

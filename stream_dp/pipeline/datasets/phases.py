@@ -162,9 +162,8 @@ class Phases:
             splits=len(waiting.universes) == 1,
         )
         waiting.set_times(gathering)
-        for one in gathering.periods:
-            if one not in before.periods:
-                self.ticking.begin(one, self._draft.dated_ms)
+        if period and span is not None:
+            self.ticking.begin(span, self._draft.dated_ms)
         came = self.ticking.place(period)
         await waiting.join(batch, rows, self._accounts.in_hand.record, period, came)
         late = gathering.late > before.late

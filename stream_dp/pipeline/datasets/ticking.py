@@ -21,7 +21,7 @@ from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.rows.private_rows import PrivateRows
-from stream_dp.pipeline.rows.row_times import Period
+from stream_dp.pipeline.rows.row_times import Period, TimeSpan
 from stream_dp.pipeline.rows.waiting_ticks import NO_TICK, Place
 from stream_dp.profiles.running_tiles import ticks_of
 from stream_dp.state.schema import StateTable
@@ -60,16 +60,19 @@ class Ticking:
 
     # ------------------------------------------------------------ rows that come
 
-    def begin(self, period: Period, dated_ms: int) -> None:
-        """Begins the running totals of a period whose first rows come: drafts what it pays.
+    def begin(self, span: TimeSpan, dated_ms: int) -> None:
+        """Begins the running totals of a period, if its first rows come: drafts what it pays.
 
         One whose time is over has none, and so has one that may have other attributes than rows that come.
         """
-        running, until = self._running, period.until
-        alike = len(self._rows.waiting.universes) == 1
-        if running is None or not self._engine.times.is_current(period) or not alike:
+        running, number, until = self._running, span.since // _MINUTE_MS, span.until
+        if running is None or number in running.open:
             return
-        first, last = self._calendar.period(period.since), self._calendar.period(until)
+        due = [one.due for one in self._rows.waiting.gathering.periods if one.until == until]
+        current = due and self._engine.times.is_current(Period(span.since, until, due[0]))
+        if not current or len(self._rows.waiting.universes) > 1:
+            return
+        first, last = self._calendar.period(span.since), self._calendar.period(until)
         begins = min(max(self._calendar.period(dated_ms), first), last)
         try:
             plan = running.plan(last - begins) if last > begins else None
@@ -77,13 +80,12 @@ class Ticking:
             return
         if plan is None or not running.affords(plan):
             return
-        number = period.since // _MINUTE_MS
         written = self._engine.times.written
         self._draft.write_ledger(
             "running",
             {
                 "period": number,
-                "since": written(period.since),
+                "since": written(span.since),
                 "until": written(until),
                 **plan.description,
             },

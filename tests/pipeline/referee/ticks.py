@@ -20,23 +20,25 @@ _FAR = 12.0
 
 
 def ticks_hold(world: World) -> Iterator[str]:
-    """P19: each tick is told once, with the rows that came by then.
-
-    Rows of periods that were late, or joined the next, are left to other tests.
-    """
+    """P19: each tick is told once, with the rows that came by then, late ones included."""
     for name, held in world.durable().items():
         if held.definition is None or definition_of(held).running is None:
             continue
         definition, records = definition_of(held), first_batches(world).get(name, {})
         accepted: dict[str, str] = {}  # of each batch, when its period begins
         told: dict[tuple[str, int], bytes] = {}
+        waiting: set[str] = set()
         for event in world.trail:
             if not isinstance(event, Sent) or event.outgoing.key != name:
                 continue
             role, value = event.outgoing.role, event.outgoing.value
             said = json.loads(value) if role in ("events", "running") else {}
-            if said.get("event") == "batch_accepted" and not said["late"]:
-                accepted.setdefault(batch_name(said), said["since"])
+            if said.get("event") == "batch_accepted":
+                since = min(waiting, default="") if said["late"] else said["since"]
+                waiting |= {since}
+                accepted.setdefault(batch_name(said), since)
+            elif said.get("event") == "phase_opened":
+                waiting = {since for since in waiting if since >= said["until"]}
             elif role == "running":
                 place = said["since"], said["tick"]
                 if told.setdefault(place, value) != value:
