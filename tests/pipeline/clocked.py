@@ -162,16 +162,16 @@ def often(day: int, hours: float, n_rows: int) -> Callable[[World], None]:
 
 TICKED = (
     run,
-    often(1, 7, 90),
+    often(1, 7, 900),
     when(1, 12, clocks=2),
-    often(1, 13, 60),
-    often(1, 13.5, 33),
+    often(1, 13, 600),
+    often(1, 13.5, 330),
     when(1, 18.1, clocks=1),
     ask,
-    often(2, 1, 24),  # of the day before
-    often(2, 7, 120),  # it closes here, and a new one begins
+    often(2, 1, 240),  # of the day before
+    often(2, 7, 1200),  # it closes here, and a new one begins
     when(2, 18, clocks=1),
-    often(2, 20, 30),
+    often(2, 20, 300),
     when(3, 2, clocks=1),
     ask,
 )

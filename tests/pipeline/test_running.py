@@ -99,18 +99,18 @@ async def test_nothing_is_wrong_where_no_worker_dies(world: Any) -> None:
         (name, f"2026-11-{day:02}", tick, rows)
         for name in ("flights", "trains")
         for day, tick, rows in (
-            (1, 2, 90),
-            (1, 3, 183),
-            (1, 4, 207),
-            (2, 2, 120),
-            (2, 3, 120),
-            (2, 4, 150),
+            (1, 2, 900),
+            (1, 3, 1830),
+            (1, 4, 2070),
+            (2, 2, 1200),
+            (2, 3, 1200),
+            (2, 4, 1500),
         )
     ]
     for name in ("flights", "trains"):
         assert phases(world, name) == [
-            (207, "2026-11-01", "2026-11-02", 0),
-            (150, "2026-11-02", "2026-11-03", 0),
+            (2070, "2026-11-01", "2026-11-02", 0),
+            (1500, "2026-11-02", "2026-11-03", 0),
         ]
 
 
@@ -126,6 +126,7 @@ async def test_a_day_with_too_few_rows_joins_the_next_one(world: Any, process: A
     assert told == [("01", 4, 40), ("02", 2, 300), ("02", 3, 300), ("02", 4, 300)]
     tables = world.held("flights").transcript
     assert any(entry[2:3] == b"\x0c" for entry in tables), "totals of periods are in the transcript"
+    assert world.complaints() == []
 
 
 async def test_late_rows_count_in_the_period_that_is_open(world: Any, process: Any) -> None:

@@ -15,7 +15,7 @@ from tests.pipeline.referee.evidence import definition_of, first_batches
 from tests.pipeline.trail import Sent
 from tests.pipeline.world import World
 
-_FAR = 12.0
+_FAR = 3.0
 """How many bars a count may lie off what it counts: noise never does."""
 
 
