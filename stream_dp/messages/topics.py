@@ -94,7 +94,7 @@ TOPICS: Mapping[str, TopicSettings] = {
         TopicSettings("events", "delete", 30 * _DAY_MS, 262_144),
         TopicSettings("rejected", "delete", 30 * _DAY_MS, 262_144),
         TopicSettings("running", "delete", 30 * _DAY_MS, 6_291_456, 6_291_456),
-        TopicSettings("catalog", "compact", _FOR_EVER, 262_144),
+        TopicSettings("catalog", "compact", _FOR_EVER, 6_291_456, 6_291_456),
         TopicSettings("ledger", "delete", _FOR_EVER, 1_048_576),
         TopicSettings("synthetic", "compact", _FOR_EVER, 6_291_456, 6_291_456),
         TopicSettings("standing", "compact", _FOR_EVER, 262_144),

@@ -78,7 +78,8 @@ def epsilon_of_person(definition: Definition, shares: Sequence[float]) -> float:
     """The loss of a person of whom as many rows as possible count in each of some phases, as epsilon.
 
     It is the square of these rows times what was spent on the lines, at what the looks for values leave of
-    the promised delta (docs/proofs, Theorems 20 (b) and 34).
+    delta (docs/proofs, Theorems 20 (b) and 34). With such looks it is the delta of as many promises as cover
+    these phases, see ``delta_of_person``.
 
     Args:
         definition: The definition of a data set that protects persons.
@@ -90,10 +91,21 @@ def epsilon_of_person(definition: Definition, shares: Sequence[float]) -> float:
     rho = sum(map(Fraction, shares), Fraction(0)) * budget.rho * unit.rows_per_phase**2
     rows = len(shares) * unit.rows_per_phase
     failures = min(rows, unit.failures) if unit.lifetime else rows
-    lost = epsilon_of(rho, float(Fraction(promised.delta) - budget.delta * failures))
+    delta = Fraction(delta_of_person(definition, len(shares)))
+    lost = epsilon_of(rho, float(delta - budget.delta * failures))
     # Rounding up may pass the promise by a little where it covers all of these phases.
     covered = unit.lifetime or len(shares) <= unit.phases
     return min(promised.epsilon, lost) if covered else lost
+
+
+def delta_of_person(definition: Definition, phases: int) -> float:
+    """The delta at which the loss of a person in a number of phases is told."""
+    promised = privacy_of(definition)
+    unit = promised.unit
+    assert unit is not None, "it protects persons"
+    if unit.lifetime or not budget_of(definition).delta:
+        return promised.delta
+    return promised.delta * max(1, math.ceil(phases / unit.phases))
 
 
 class Price(NamedTuple):

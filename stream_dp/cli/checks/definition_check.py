@@ -16,7 +16,7 @@ from stream_dp.display.figure_text import share, share_range
 from stream_dp.messages import Definition, large_delta, large_epsilon
 from stream_dp.profiles.advice import Need, least_error
 from stream_dp.profiles.builder import build
-from stream_dp.profiles.line_units import epsilon_of_person, privacy_of
+from stream_dp.profiles.line_units import delta_of_person, epsilon_of_person, privacy_of
 from stream_dp.profiles.opening_price import Announced, Opening, announced, counts_of, opening_of
 from stream_dp.profiles.planned_tiles import tiles_of
 from stream_dp.profiles.share_settings import check_opening
@@ -199,10 +199,11 @@ def _warn_of_many_phases(definition: Definition) -> None:
     if unit is None or unit.lifetime:
         return
     phases = _STAYS * unit.phases
-    lost = epsilon_of_person(definition, [1.0] * phases)
+    lost, delta = epsilon_of_person(definition, [1.0] * phases), delta_of_person(definition, phases)
+    at = "" if delta == definition.privacy.delta else f" and delta {delta:.3g}"
     warn(
         f"epsilon {definition.privacy.epsilon:g} is promised for any {many(unit.phases, 'phase')} in a row; "
-        f"a person who stays longer loses more: epsilon {lost:.3g} after {phases:,} phases"
+        f"a person who stays longer loses more: epsilon {lost:.3g}{at} after {phases:,} phases"
     )
 
 

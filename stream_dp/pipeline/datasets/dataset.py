@@ -31,7 +31,7 @@ from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.datasets.phases import Phases
 from stream_dp.pipeline.datasets.tools import Tools
-from stream_dp.pipeline.datasets.transcript import PHASE, fold, opening, schema_entry
+from stream_dp.pipeline.datasets.transcript import PHASE, opening, schema_entry
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.queries.known_replies import KnownReplies
@@ -246,7 +246,7 @@ class Dataset:
                 raise NOT_NEXT_SCHEMA
             first_phase = self.phase + self.phases.n_to_come + 1
             self.phases.ticking.stop()
-            self._put_in_force(change, first_phase)
+            self.engine.put_in_force(change, first_phase)
             self.draft.publish(schema_entry(change, first_phase))
             self.accounts.changed()
             self.draft.write_ledger(
@@ -268,10 +268,6 @@ class Dataset:
             phase=version.first_phase,
         )
         self.draft.announce(event)
-
-    def _put_in_force(self, change: ChangeSchema, first_phase: int) -> None:
-        changed = self.definition.changed(change, first_phase)
-        self.engine.change(changed, first_phase - 1)
 
     def retire(self) -> None:
         """Erases the rows for ever; the name, its answers and its ledger stay."""
@@ -320,9 +316,7 @@ class Dataset:
         erased = max(erased_blocks(len(opened), self.definition.kept_phases), bare)
         self.phases.spans = [span for _, span in opened]
         self.rows.blocks.restart([n_rows for n_rows, _ in opened], erased, bare)
-        self.looks.releases = fold(
-            transcript, self.mechanism, self.engine.absorb, self._put_in_force
-        )
+        self.looks.releases = self.engine.fold(transcript)
         self.mechanism.charged(
             tuple(Charge(block, rho, delta) for block, (rho, delta) in enumerate(spent))
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -13,7 +14,8 @@ from stream_dp.core.residual.base_release.grid_tables import GridTables
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.universe import Universe
-from stream_dp.messages import Definition, Proposal, ValueCount
+from stream_dp.messages import ChangeSchema, Definition, Proposal, ValueCount
+from stream_dp.pipeline.datasets.transcript import fold
 from stream_dp.pipeline.rows.row_times import Times
 from stream_dp.profiles.builder import build, change_schema, declared_in
 
@@ -123,6 +125,18 @@ class Engine:
         if found:
             proposals = (*(self.definition.proposals or ()), *found)
             self.definition = self.definition.model_copy(update={"proposals": proposals})
+
+    def fold(self, transcript: Sequence[bytes]) -> int:
+        """Folds what was published since the beginning; returns the releases since the newest phase opened.
+
+        Raises:
+            CorruptState: An entry is of an unknown kind.
+        """
+        return fold(transcript, self.mechanism, self.absorb, self.put_in_force)
+
+    def put_in_force(self, change: ChangeSchema, first_phase: int) -> None:
+        """Puts other attributes in force from a phase on, see ``change``."""
+        self.change(self.definition.changed(change, first_phase), first_phase - 1)
 
     def change(self, definition: Definition, first: int) -> None:
         """Puts other attributes in force.

@@ -23,6 +23,7 @@ from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken
 from stream_dp.messages import Definition
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.datasets.draft import LEDGER
+from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import Releasable
@@ -191,7 +192,9 @@ async def bring_in(tools: Offline, folder: MovedFolder) -> str:
     async with taken_over(journal, journal.partition_of(name)) as owned:
         if not _has_begun(owned, checkpoint.state):
             await _begin(tools, journal, owned, folder, checkpoint)
-        published = [OutboxRecord("catalog", name.encode(), (), definition)]
+        engine = Engine(Definition.read(json.loads(definition)))
+        engine.fold(checkpoint.state.numbered(StateTable.TRANSCRIPT))
+        published = [OutboxRecord("catalog", name.encode(), (), engine.cataloged.to_bytes())]
         published += [OutboxRecord("ledger", name.encode(), (), entry) for entry in ledger]
         await commit(journal, owned, name, {}, published)
     return name
