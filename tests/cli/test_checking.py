@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from stream_dp.cli.checks.definition_check import checked
 from stream_dp.cli.files.reading_options import FileReading
 from stream_dp.cli.files.row_files import RowFile, pointed
 from stream_dp.cli.files.value_survey import Complaint, Survey, reading_table, tell_unread
@@ -300,3 +301,20 @@ def test_a_decimal_comma_is_read_in_columns_of_numbers_alone(
     assert values["place"] == columns["place"]
     # A value that is listed with blanks keeps them.
     assert set(columns["place"]) <= {"1,5", " Ulm", "Ulm", None}
+
+
+def test_a_check_says_when_a_day_closes_and_what_its_totals_take() -> None:
+    day = {"every": "1 day", "min_rows": 1000, "close": {"after": "2 hours"}}
+    tiles = [{"group_by": ["carrier"]}]
+    document = world.definition(
+        "flights",
+        phase=day,
+        running={"every": "1 hour", "within_rows": 400, "tiles": tiles},
+        privacy={"epsilon": 1.0, "delta": 1e-9},
+    )
+    said = checked(Definition.read({"version": 1, "dataset": "flights", **document}))
+    assert "a phase opens 2 hours after a period of 1 day ends (UTC)" in said
+    assert (
+        "24 totals in 1 day within 400 rows take 1.01% of its budget (24 separate tables: 6.65%)"
+        in said
+    )

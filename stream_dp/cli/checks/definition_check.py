@@ -49,7 +49,8 @@ def checked(definition: Definition) -> str:
     if opening is None:
         return said
     _warn_of_opening(definition, opening)
-    return "\n".join([said, free_words(opening), *grid_words(definition)])
+    words = running_words(definition, mechanism), *grid_words(definition)
+    return "\n".join([said, free_words(opening), *filter(None, words)])
 
 
 # ---------------------------------------------------------------- in words
@@ -60,8 +61,9 @@ def opens_when(definition: Definition) -> str:
     rows = f"{rows_of_a_phase(definition):,} rows"
     if definition.phase.every is None:
         return f"at {rows}"
-    zone = definition.phase.timezone or "UTC"
-    return f"when a period of {definition.phase.every} ends ({zone}), if at least {rows} wait"
+    zone, close = definition.phase.timezone or "UTC", definition.phase.close
+    when = "when" if close is None else f"{close.after} after"
+    return f"{when} a period of {definition.phase.every} ends ({zone}), if at least {rows} wait"
 
 
 def takes_words(takes: Announced, when: str = "") -> str:
@@ -88,6 +90,21 @@ def free_words(opening: Opening) -> str:
         return "nothing is measured in advance; each new query pays for itself"
     free = "; ".join(opening.certifies) or "some queries about many phases"
     return f"free from then on: {free}"
+
+
+def running_words(definition: Definition, mechanism: Mechanism) -> str:
+    """Says what running totals take, and what they would if each were counted afresh; empty without them."""
+    said, running = definition.running, mechanism.running
+    if said is None or running is None:
+        return ""
+    plan, prices = running.most, running.most.promise.prices
+    tables = sum(map(prices.squared_sensitivity, plan.sizes))
+    alone = plan.factor.ticks * prices.share((said.within_rows / plan.promise.z) ** 2, tables)
+    what = "separate counts" if max(plan.sizes) == 1 else "separate tables"
+    return (
+        f"{plan.factor.ticks:,} totals in {definition.phase.every} within {said.within_rows:,g} rows take "
+        f"{share(plan.units / UNITS)} of its budget ({plan.factor.ticks:,} {what}: {share(alone)})"
+    )
 
 
 def grid_words(definition: Definition) -> Iterator[str]:
