@@ -108,7 +108,8 @@ class Periods:
             if not self._events:
                 break
             self._read(record)
-        if self._next(None) is not None:
+        self._next(None)
+        if self._events:
             self.said.append(f"P16: {name} has told of {self._events[0]} before its time")
         self.phases.append([name for name, _, _ in self._waiting])
 
