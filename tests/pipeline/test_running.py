@@ -173,3 +173,15 @@ async def test_only_periods_that_the_clock_closes_have_totals(world: Any, proces
     refused = world.define("flights", running=RUNNING)
     await process.run()
     assert "add phase.every and phase.close" in world.rejection(refused)["reason"]["message"]
+
+
+async def test_a_period_has_no_more_rows_than_totals_can_count(world: Any, process: Any) -> None:
+    define(world)
+    world.now_ms = at(1, 7)
+    cells = [{"carrier": "AA", "delay": 3, "cancelled": False, "count": 2**52}]
+    for name in ("most", "more"):
+        world.batch("flights", name, cells=cells, time="2026-11-01")
+    await process.run()
+    (refused,) = world.events("batch_refused")
+    assert (refused["batch_id"], refused["reason"]["code"]) == ("more", "invalid_batch")
+    assert "4,503,599,627,370,496 rows" in refused["reason"]["message"]

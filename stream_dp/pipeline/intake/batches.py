@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from stream_dp.core.rows.universe import Rows
+from stream_dp.core.running.tick_counts import MOST_ROWS
 from stream_dp.errors import InvalidBatch
 from stream_dp.messages import Batch, Event, Reason
 from stream_dp.pipeline.datasets.dataset import Dataset
@@ -105,6 +106,8 @@ def _encoded(dataset: Dataset, batch: Batch) -> Rows:
         raise InvalidBatch("source", *UNREADABLE[batch.unreadable], reason="source_unreadable")
     rows = dataset.rows.waiting.rows_of(batch)
     most = dataset.universe.max_rows  # sums of rows stay exact in int64
+    if dataset.mechanism.running is not None:
+        most = min(most, MOST_ROWS)
     if dataset.rows.waiting.n_rows + rows.n_rows > most:
         raise InvalidBatch(
             "cells", "more rows than one phase can hold", f"stay below {most:,} rows a phase"
