@@ -135,5 +135,5 @@ class Compensating:
             replace(reader, _cache=ColumnCache(), _parts=parts),
         )
         aside._reader._loop = reader._loop  # type: ignore[attr-defined]
-        aside.vault = data.vault
+        aside.vault, aside.ticks = data.vault, data.ticks
         return aside

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.pipeline.blindfold.two_rows import Row
+from tests.pipeline.clocked import HOUR_MS, clock
+from tests.pipeline.scenarios import NOV_1
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Life:
         in_order: Whether rows come one by one, not as cells.
         numbered: Whether the carrier is a number.
         changed: The attributes of the second phase, if they are others.
+        ticks: Whether phases are days that the clock closes, with ticks every six hours.
     """
 
     definition: Mapping[str, Any]
@@ -34,8 +37,11 @@ class Life:
     in_order: bool = False
     numbered: bool = False
     changed: Sequence[Mapping[str, Any]] | None = None
+    ticks: bool = False
 
     def define(self, world: Any, name: str) -> None:
+        if self.ticks:
+            world.now_ms = NOV_1 + HOUR_MS
         (world.define_memory if self.papers else world.define)(name, **self.definition)
 
     def change(self, world: Any, name: str) -> None:
@@ -67,6 +73,10 @@ class Life:
         else:
             cells = [row | {"count": count * self.rows // 21} for row, count in parts]
             world.batch(name, batch_id, cells=cells)
+        if self.ticks:
+            for hours in (6, 6, 14):  # two ticks, and the end of the day
+                world.now_ms += hours * HOUR_MS
+                clock(world, name)
 
     def ask(self, world: Any, name: str, turn: str) -> None:
         for number, query in enumerate(self.queries):

@@ -10,6 +10,7 @@ from stream_dp.core.residual.keys.key_look import KeyLook
 from stream_dp.core.residual.looks.joined_look import JoinedLook
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
+from stream_dp.core.running.tick_look import TickLook
 from stream_dp.core.sparse_vector.gates import CountLook
 from tests.pipeline.blindfold.life import Life
 from tests.pipeline.blindfold.queries import AA, COUNTS, LATE, OF_PAPERS, SHORT, STANDING, SUMS
@@ -189,6 +190,23 @@ PROFILES: Final[dict[str, Life]] = {
             {"name": "delay", "type": "number", "edges": [-2, 3, 10, 40], "integer": True},
             {"name": "cancelled", "type": "boolean"},
         ],
+    ),
+    "calibrated, running totals": Life(
+        {
+            "mechanism": {"base_share": 0.02},
+            "phase": {"every": "1 day", "min_rows": 100, "close": {"after": "1 hour"}},
+            "running": {
+                "every": "6 hours",
+                "within_rows": 300,
+                "tiles": [
+                    {"group_by": ["carrier"]},
+                    {"where": {"attribute": "cancelled", "eq": True}},
+                ],
+            },
+        },
+        COUNTS,
+        frozenset({TickLook, TablesLook}),
+        ticks=True,
     ),
     "calibrated, rows are erased": Life(
         {"mechanism": {"base_share": 0.001}, "retention": {"phases": 1}},

@@ -35,6 +35,8 @@ from stream_dp.core.residual.looks.staged_look import StagedLook
 from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook, exact_answers
 from stream_dp.core.rows.blocks import Blocks, count_of
+from stream_dp.core.running.periods_look import PeriodsLook
+from stream_dp.core.running.tick_look import TickLook
 from stream_dp.core.sparse_vector.gates import CountLook
 from tests.pipeline.blindfold.draws import Coin, Drawn, Keyed, Law, Statistic
 
@@ -80,6 +82,13 @@ def _of_keys(look: KeyLook, data: Blocks, _: Any) -> list[Statistic]:
         others = sorted(counts.keys() - {*named})
         found.append(Keyed({key: counts.get(key, 0) for key in (*named, *others)}))
     return found
+
+
+def _of_ticks(look: TickLook, data: Blocks, _: Any) -> list[Statistic]:
+    """What all ticks so far count, added up as the tick publishes it."""
+    row, ticks = look.plan.factor.row(look.tick), data.ticks[look.period][: look.tick]
+    tiles = range(len(look.plan.sizes))
+    return [row @ np.array([one.tables[number] for one in ticks]) for number in tiles]
 
 
 def _of_joined(look: JoinedLook, data: Blocks, _: Any) -> list[Statistic]:
@@ -184,6 +193,7 @@ STATISTICS: Final[dict[type, Callable[[Any, Blocks, Any], list[Statistic]]]] = {
     SumLook: _of_sums,
     JoinedLook: _of_joined,
     KeyLook: _of_keys,
+    TickLook: _of_ticks,
     TableLook: _of_whole_table,
     CountLook: _of_count,
     QueryLook: _of_query,
@@ -203,7 +213,7 @@ come out otherwise, the draw is one less.
 
 
 def looks() -> set[Any]:
-    """Every class of the core that looks at rows, those left out that hand on to another one."""
+    """Every class of the core that looks at rows, but for those that hand on to another one, or read none."""
     found = set()
     for module in pkgutil.walk_packages(core.__path__, f"{core.__name__}."):
         for one in vars(importlib.import_module(module.name)).values():
@@ -215,4 +225,4 @@ def looks() -> set[Any]:
                 and not getattr(one, "_is_protocol", False)
             ):
                 found.add(one)
-    return found - {NamedLook, StagedLook, StageLook}
+    return found - {NamedLook, StagedLook, StageLook, PeriodsLook}

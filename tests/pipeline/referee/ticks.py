@@ -52,32 +52,40 @@ def ticks_hold(world: World) -> Iterator[str]:
 
 def _compared(definition: Definition, said: Mapping[str, Any], came: list[Record]) -> Iterator[str]:
     what = f"tick {said['tick']} of {said['since']} of {said['dataset']}"
-    rows = [row for record in came for row in _rows(json.loads(record.value or b""))]
-    if said["rows"] != len(rows):
-        yield f"P19: {what} says that {said['rows']} rows have come, and {len(rows)} have"
+    rows = [pair for record in came for pair in _rows(json.loads(record.value or b""))]
+    n_rows = sum(n for _, n in rows)
+    if said["rows"] != n_rows:
+        yield f"P19: {what} says that {said['rows']} rows have come, and {n_rows} have"
     unit = definition.privacy.unit
     if unit is not None:
         seen: Counter[Any] = Counter()
         counted = []
-        for row in rows:
+        for row, n in rows:
             seen[row[unit.key]] += 1
             if row[unit.key] is not None and seen[row[unit.key]] <= unit.rows_per_phase:
-                counted.append(row)
+                counted.append((row, n))
         rows = counted
     for tile in said["tiles"]:
         if tile.get("where"):
             attribute, value = tile["where"]["attribute"], tile["where"]["eq"]
-            expected = [sum(row[attribute] == value for row in rows)]
+            expected = [sum(n for row, n in rows if row.get(attribute) == value)]
         else:
             (by,) = tile["group_by"]
-            known = tile["labels"][0]
-            of = Counter(row[by] if row[by] in known else "other" for row in rows)
-            expected = [of[label] for label in known]
+            of: Counter[Any] = Counter()
+            for row, n in rows:
+                of[row.get(by) if row.get(by) in tile["labels"][0] else "other"] += n
+            expected = [of[label] for label in tile["labels"][0]]
         pairs = zip(tile["counts"], expected, strict=True)
         if any(abs(count - true) > _FAR * tile["count_bar"] for count, true in pairs):
             yield f"P19: {what} counts {tile['counts']} where {expected} rows have come"
 
 
-def _rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    columns = document["columns"]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+def _rows(document: Mapping[str, Any]) -> list[tuple[dict[str, Any], int]]:
+    """The rows of a batch, each with how many it stands for."""
+    if "columns" in document:
+        columns = document["columns"]
+        some = zip(*columns.values(), strict=True)
+        return [(dict(zip(columns, row, strict=True)), 1) for row in some]
+    if "cells" in document:
+        return [(cell, cell["count"]) for cell in document["cells"]]
+    return [(row, 1) for row in document["rows"]]
