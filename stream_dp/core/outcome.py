@@ -454,6 +454,7 @@ class RefusalCode(StrEnum):
     NO_PHASE = "no_phase"
     NOT_RECORDED = "not_recorded"
     NOT_COMPLETE = "not_complete"
+    NOT_RUNNING = "not_running"
     BUDGET_EXHAUSTED = "budget_exhausted"
     SHARE_SPENT = "share_spent"
     ROWS_ERASED = "rows_erased"

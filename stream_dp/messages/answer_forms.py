@@ -176,6 +176,20 @@ class RefusedAnswer(Answer):
     reason: Reason
 
 
+class PeriodSoFar(Reply):
+    """An open period whose rows so far count in an answer.
+
+    Attributes:
+        since: When the period begins.
+        until: The newest tick. Rows that came later do not count yet.
+        rows: The number of rows that had come by then.
+    """
+
+    since: str
+    until: str
+    rows: int
+
+
 class PricedAnswer(Answer):
     """The base of answers and quotes.
 
@@ -189,6 +203,8 @@ class PricedAnswer(Answer):
         window: The first and the last phase asked.
         since: When these phases begin, as a date or with an offset.
         until: When they have ended.
+        running: The open periods that count, where the window has ``running``. Then ``n`` has their rows too,
+            ``window`` ends with the phase that is to open, and ``until`` is the newest tick.
         note: What else you should know.
     """
 
@@ -202,6 +218,7 @@ class PricedAnswer(Answer):
     window: tuple[int, int]
     since: str | None = None
     until: str | None = None
+    running: tuple[PeriodSoFar, ...] | None = None
     note: str | None = None
 
 

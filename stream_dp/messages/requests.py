@@ -286,7 +286,21 @@ class QueryFields(Request):
             raise ValueError("a frame is one of the parts of a series: add series, or remove frame")
         self._check_minus_window()
         self._check_standing()
+        if self.window is not None and self.window.running:
+            self._check_running()
         return self
+
+    def _check_running(self) -> None:
+        if self.kind not in ("predicate", "table"):
+            raise ValueError(
+                "running totals are counts: ask a count or a table, or remove running from the window"
+            )
+        others = ("error", "fresh", "across", "series", "standing")
+        for name in others:
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"what is open is told as it is published, without {name}: remove {name}, or running"
+                )
 
     def _check_standing(self) -> None:
         if self.alert is not None and not self.standing:

@@ -95,12 +95,15 @@ class PhaseSpec(Request):
 class Window(Request):
     """Some of the phases, in one of four forms. Without a window, all of them.
 
+    With ``running``, ``last`` ends with the newest period that is open, and the window may hold such periods.
+
     Attributes:
         last_phases: The number of most recent phases. A larger one than there are means all.
         last: The time before the end of the newest phase, such as "7 days".
         since: Where the window begins: a date, or a date and time with an offset.
         until: Where it has ended.
         phases: The first and the last phase, counted from 1.
+        running: Whether the rows so far of open periods count too, by their running totals.
     """
 
     last_phases: Annotated[int, Field(ge=1)] | None = None
@@ -110,6 +113,7 @@ class Window(Request):
     phases: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(tupled)] | None = (
         None
     )
+    running: Literal[True] | None = None
 
     @model_validator(mode="after")
     def _one_form(self) -> Window:
@@ -121,11 +125,20 @@ class Window(Request):
             )
         if self.phases is not None and (len(self.phases) != 2 or self.phases[0] > self.phases[1]):
             raise ValueError("phases are not a first and a last one: write both, such as [3, 7]")
+        if self.running and not (by_date or self.last):
+            raise ValueError(
+                "what is open has no number: write running with last, or with since and until, such as "
+                '{"last": "7 days", "running": true}'
+            )
         return self
 
     @property
     def identity(self) -> object:
         """The fields that tell one window from another."""
+        return ("running", self._of_phases) if self.running else self._of_phases
+
+    @property
+    def _of_phases(self) -> object:
         if self.last_phases is not None:
             return self.last_phases
         if self.phases is not None:

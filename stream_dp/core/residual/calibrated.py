@@ -35,6 +35,7 @@ from stream_dp.core.outcome import (
     TableAnswered,
 )
 from stream_dp.core.queries.query import AnyQuery, LinearQuery, Product
+from stream_dp.core.residual.answers.answers_so_far import answer_so_far
 from stream_dp.core.residual.answers.rows_that_count import with_rows_that_count
 from stream_dp.core.residual.base_release.demand import is_name
 from stream_dp.core.residual.base_release.expected_queries import PlannedTile
@@ -65,6 +66,7 @@ from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import Way
 from stream_dp.core.rows.attribute_versions import Declared, Schema
 from stream_dp.core.rows.universe import Universe
+from stream_dp.core.running.counts_so_far import CountsSoFar
 from stream_dp.core.running.periods_look import PERIODS, PeriodsRelease
 from stream_dp.core.running.running_periods import RunningPeriods, RunningSettings
 from stream_dp.core.running.tick_look import TICK, TickRelease
@@ -294,6 +296,10 @@ class Calibrated(LinearMechanism):
             charges=every.charges,
             note="the price is for means and counts like today's estimates; others take more or less",
         )
+
+    def so_far(self, query: LinearQuery, sealed: range, came: CountsSoFar) -> Outcome:
+        outcome, aim = answer_so_far(self.state, query, sealed, came), self.state.settings.aim
+        return outcome if aim is None else self._used(query, outcome, aim)
 
     def rehearse(self, *, sparing: bool) -> CalibratedRehearsal:
         return CalibratedRehearsal(self, bounds=sparing)

@@ -157,15 +157,9 @@ class Ticking:
         """What is published of the newest tick of a period."""
         running, totals, plan = self._engine.first.running, period.totals, period.totals.plan
         assert running is not None, "there are running totals"
-        assert self._rows.waiting.ticks is not None, "there are running totals"
         tick, universe, written = totals.tick, self._engine.universe, self._engine.times.written
-        since = period.number * _MINUTE_MS
-        first = self._calendar.period(since)
-        waiting = next(
-            one for one in self._rows.waiting.gathering.periods if one.since <= since < one.until
-        )
-        ticks = self._calendar.period(waiting.until) - first
-        passed = ticks - plan.factor.ticks + tick
+        span, first = self.span_of(period.number), self._calendar.period(period.number * _MINUTE_MS)
+        until = self.newest_tick(period)
         tiles = []
         for number, (tile, said) in enumerate(zip(plan.tiles, running.tiles, strict=True)):
             counts = totals.counts(number, tick).values
@@ -184,17 +178,34 @@ class Ticking:
             )
         return RunningTick(
             dataset=self._draft.dataset,
-            since=written(since),
-            until=written(
-                waiting.until if period.stopped else self._calendar.start(first + passed)
-            ),
-            tick=passed,
-            ticks=ticks,
-            rows=self._rows.waiting.ticks.n_rows({period.number: tick}),
+            since=written(span.since),
+            until=written(span.until if period.stopped else until),
+            tick=self._calendar.period(until) - first,
+            ticks=self._calendar.period(span.until) - first,
+            rows=self.n_rows(period),
             confidence=plan.promise.confidence,
             tiles=tuple(tiles),
             share=round(period.units / UNITS, 6),
         )
+
+    # ------------------------------------------------------------ public facts
+
+    def span_of(self, number: int) -> TimeSpan:
+        """The time that a period is about."""
+        calendar, since = self._engine.times.phase.calendar, number * _MINUTE_MS
+        assert calendar is not None, "only periods have running totals"
+        return TimeSpan(since, calendar.start(calendar.period(since) + 1))
+
+    def newest_tick(self, period: RunningPeriod) -> int:
+        """The time of the newest tick of a period; before the first one, the time from which rows count."""
+        left = period.totals.plan.factor.ticks - period.totals.tick
+        end = self._calendar.period(self.span_of(period.number).until)
+        return self._calendar.start(end - left)
+
+    def n_rows(self, period: RunningPeriod) -> int:
+        """The number of rows of a period that had come by its newest tick."""
+        assert self._rows.waiting.ticks is not None, "there are running totals"
+        return self._rows.waiting.ticks.n_rows({period.number: period.totals.tick})
 
     # ------------------------------------------------------------ the seal
 

@@ -101,7 +101,8 @@ class KnownReplies:
 def words_of(analyst: str, query: QueryFields) -> bytes | None:
     """Who asks what, but for the id; None for a question whose reply may change while nothing else does.
 
-    A window by date says which rows wait, and a relative error may be repeated with another bar.
+    A window by date, as each is that has running, says which rows wait, and a relative error may be repeated
+    with another bar.
     """
     window = query.window
     if (

@@ -25,6 +25,7 @@ from stream_dp.pipeline.queries.compiler import (
     most_cells,
 )
 from stream_dp.pipeline.queries.known_replies import KnownReply, is_repeat, words_of
+from stream_dp.pipeline.queries.open_periods import answer_so_far, is_running
 from stream_dp.pipeline.queries.reply import ReplyMaker
 from stream_dp.pipeline.queries.two_windows import outcome_of_both, quote_of_both, sides_of
 from stream_dp.pipeline.queries.windows import parts_of, window_of, windows_of
@@ -170,6 +171,8 @@ async def answer(
     try:
         compiled = compile_query(dataset, query)
         request, refusal = compiled.identity, refusal_of(dataset)
+        if refusal is _NO_PHASE and is_running(query.window):
+            refusal = None
     except InvalidQuery as error:
         request, refusal = as_sent(query), invalid(error)
     if refusal is not None:
@@ -204,6 +207,8 @@ def _keep(dataset: Dataset, analyst: str, query: QueryFields, reply: KnownReply)
 async def _reply(replying: ReplyMaker, compiled: Compiled) -> Answer:
     """Answers or quotes a query. Raises InvalidQuery if its window is not one of the data set."""
     dataset, query = replying.dataset, replying.query
+    if is_running(query.window):
+        return answer_so_far(replying, compiled)
     window, note = window_of(dataset, query)
     if query.series is not None:
         return await _series(replying, compiled, window, note)

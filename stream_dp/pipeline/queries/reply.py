@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,15 +13,18 @@ from stream_dp.core.outcome import (
     Difficulty,
     Outcome,
     Path,
+    Recorded,
     RefusalCode,
     Refused,
     use_of_outcome,
+    widest_bar,
 )
 from stream_dp.core.queries.query import EVERYTHING, AnyQuery, KindQuery, LinearQuery, Product
 from stream_dp.core.residual.plan.targets import percent
 from stream_dp.messages import (
     SERIES,
     Answer,
+    BudgetShares,
     NoisyAnswer,
     PrivacyLoss,
     QueryFields,
@@ -42,6 +45,10 @@ _FELL_SHORT: Final = (
 )
 
 _PERSONS: Final = "each row that counts is one person's"
+
+_OF_ALL_ROWS: Final = (
+    "the first rows of each person in a period that is open count, and shares are of all rows"
+)
 
 _NO_LOSS: Final = PrivacyLoss(share=0.0, blocks=0)
 
@@ -133,7 +140,7 @@ class ReplyMaker:
                 return alike[of].model_copy(update=own)
         fell_short = _FELL_SHORT if _fell_short(asked, outcome.path, charges) else None
         of_persons = _PERSONS if self._counts_persons(asked) else None
-        useful, why = self._use(asked, outcome)
+        useful, why = self._use(asked, outcome, self._budget(asked))
         note = "; ".join(filter(None, (note, fell_short, of_persons, why))) or None
         facts = {**self._facts(asked, outcome.path, charges, note, growth), **useful}
         facts["least_cell"] = self.dataset.definition.least_cell
@@ -162,7 +169,7 @@ class ReplyMaker:
         path, notes = Path.MEASURED, [note, quote.note]
         if quote.outcome is not None:
             path = quote.outcome.path
-            useful, why = self._use(asked, quote.outcome)
+            useful, why = self._use(asked, quote.outcome, self._budget(asked))
             notes += [why, useful.get("suggestion")]
         note = "; ".join(filter(None, notes)) or None
         return QuotedAnswer(
@@ -172,12 +179,50 @@ class ReplyMaker:
             most=None if quote.most is None else quote.most / UNITS,
         )
 
-    def _use(self, asked: AnyQuery, outcome: Outcome) -> tuple[dict[str, Any], str | None]:
+    def so_far(
+        self,
+        asked: AnyQuery,
+        outcome: Outcome,
+        facts: Mapping[str, Any],
+        recorded: Recorded | None,
+    ) -> Answer:
+        """Makes the answer or the quote of a query about open periods, which nothing was looked at for.
+
+        Args:
+            asked: The query as it was compiled, about the sealed phases of its window if there are any.
+            outcome: The outcome that the mechanism released.
+            facts: The fields about its window.
+            recorded: What older rows do not say of it. None without sealed phases.
+        """
+        if isinstance(outcome, Refused):
+            return self.refused(outcome)
+        unit = self.dataset.definition.privacy.unit
+        free = {
+            **self._head(asked),
+            **facts,
+            "difficulty": Difficulty.EASY.value,
+            "path": Path.CERTIFIED.value,
+            "privacy_loss": _NO_LOSS,
+            "note": None if unit is None else _OF_ALL_ROWS,
+        }
+        if self.query.quote:
+            return QuotedAnswer(**free, error_bar=widest_bar(outcome))
+        useful, _ = self._use(asked, outcome, facts["budget"])
+        free |= {**useful, "least_cell": self.dataset.definition.least_cell}
+        universe = self.dataset.engine.universe_for(asked)
+        released = Released(universe, self.query, free, recorded)
+        return released.answer(answer_kind(self.query, asked), outcome)
+
+    def _budget(self, asked: AnyQuery) -> BudgetShares:
+        return self.dataset.facts_of(asked.window, self.analyst)["budget"]
+
+    def _use(
+        self, asked: AnyQuery, outcome: Outcome, budget: BudgetShares
+    ) -> tuple[dict[str, Any], str | None]:
         """Returns the fields that say how useful an outcome is, and which guard it was kept from."""
         use, aim = use_of_outcome(outcome), self.dataset.accounts.unasked.aim
         if use is None or aim is None:
             return {}, None
-        budget = self.dataset.facts_of(asked.window, self.analyst)["budget"]
         fields = use_fields(
             use,
             aim,

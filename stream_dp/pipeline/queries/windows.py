@@ -21,6 +21,12 @@ def window_of(dataset: Dataset, query: QueryFields) -> tuple[range, str | None]:
     window, phases = query.window, dataset.phase
     if window is None:
         return range(phases), None
+    if window.running:
+        raise InvalidQuery(
+            "window",
+            "an answer with running costs nothing, so it has no price",
+            "leave this query out",
+        )
     if window.last_phases is not None:
         first = phases - window.last_phases
         note = f"the window was clamped to the {phases} phases there are" if first < 0 else None
@@ -51,7 +57,7 @@ def minus_window_of(dataset: Dataset, minus: MinusWindow, window: range) -> rang
     assert minus.previous is not None, "the message was checked"
     spans = [_dated(dataset, phase, "minus_window") for phase in window]
     until = min(span.since for span in spans)
-    since = Length.read(minus.previous).before(until, _calendar(dataset, "day").zone)
+    since = Length.read(minus.previous).before(until, calendar_of(dataset, "day").zone)
     return _whole(dataset, since, until, "minus_window")
 
 
@@ -66,7 +72,7 @@ def parts_of(dataset: Dataset, window: range, series: Series) -> list[range]:
     """
     if series == "phase":
         return [range(phase, phase + 1) for phase in window]
-    calendar = _calendar(dataset, series)
+    calendar = calendar_of(dataset, series)
     parts: list[tuple[int, range]] = []
     for phase in window:
         span = _dated(dataset, phase, "series")
@@ -110,7 +116,7 @@ def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:
     spans = [span for span in dataset.phases.spans if span is not None]
     if not spans:
         raise InvalidQuery("window", "no phase has a date", "ask about the last_phases")
-    zone = _calendar(dataset, "day").zone
+    zone = calendar_of(dataset, "day").zone
     if window.last is not None:
         until = _dated(dataset, dataset.phase - 1, "window").until
         since = Length.read(window.last).before(until, zone)
@@ -146,6 +152,15 @@ def _note_of_waiting(dataset: Dataset, asked: TimeSpan) -> str | None:
     if waiting is None or dataset.engine.times.phase.every or not _overlap(waiting, asked):
         return None
     return "rows that came within this time still wait for the next phase"
+
+
+def phases_between(dataset: Dataset, since: int, until: int) -> range:
+    """Returns the phases between two times, none if no phase lies there.
+
+    Raises:
+        InvalidQuery: They cut a phase, or the phases are not consecutive.
+    """
+    return _whole(dataset, since, until, "window")
 
 
 def _whole(dataset: Dataset, since: int, until: int, field: str) -> range:
@@ -220,7 +235,7 @@ def _dated(dataset: Dataset, phase: int, field: str) -> TimeSpan:
     return span
 
 
-def _calendar(dataset: Dataset, unit: str) -> Calendar:
+def calendar_of(dataset: Dataset, unit: str) -> Calendar:
     """The periods of one unit in the time zone of the data set."""
     return Calendar(Length.read(f"1 {unit}"), zone_of(dataset.engine.times.phase.timezone))
 

@@ -1,0 +1,202 @@
+"""Queries about time that is not over: sealed phases, and open periods with their newest ticks.
+
+Nothing is looked at for them. An answer says until which tick each open period counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from stream_dp.calendar_periods import LATEST_MS, Length, span_of
+from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.outcome import Outcome, RefusalCode, Refused
+from stream_dp.core.queries.query import AnyQuery, LinearQuery
+from stream_dp.core.running.counts_so_far import CountsSoFar, counts_so_far
+from stream_dp.core.running.running_periods import RunningPeriod
+from stream_dp.errors import InvalidQuery
+from stream_dp.messages import Answer, BudgetShares, Window
+from stream_dp.messages.answer_forms import PeriodSoFar
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.queries.compiler import Compiled
+from stream_dp.pipeline.queries.reply import ReplyMaker
+from stream_dp.pipeline.queries.windows import calendar_of, phases_between
+from stream_dp.pipeline.rows.row_times import TimeSpan
+
+
+class _Open(NamedTuple):
+    """An open period of a window.
+
+    Attributes:
+        span: The time that it is about.
+        period: Its running totals.
+    """
+
+    span: TimeSpan
+    period: RunningPeriod
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a window with running holds.
+
+    Attributes:
+        sealed: Its sealed phases, from 0. There may be none.
+        open: Its open periods, in order. There may be none.
+    """
+
+    sealed: range
+    open: Sequence[_Open]
+
+
+def is_running(window: Window | None) -> bool:
+    """Whether the rows so far of open periods count in a window."""
+    return window is not None and window.running is True
+
+
+def answer_so_far(replying: ReplyMaker, compiled: Compiled) -> Answer:
+    """Answers or quotes a query whose window has ``running``. It costs nothing.
+
+    Raises:
+        InvalidQuery: The window cuts a phase or a period.
+    """
+    dataset, window = replying.dataset, replying.query.window
+    assert window is not None, "the caller looks"
+    if dataset.mechanism.running is None:
+        return replying.refused(
+            _not_running(
+                'this data set has no running totals; leave running out, or name "running" in the definition '
+                "of a new data set"
+            )
+        )
+    found = _asked_of(dataset, window)
+    if isinstance(found, Refused):
+        return replying.refused(found)
+    asked = compiled.on(found.sealed or range(dataset.phase, dataset.phase + 1))
+    outcome = _outcome(dataset, asked, found)
+    recorded = dataset.mechanism.recorded(asked) if found.sealed else None
+    return replying.so_far(asked, outcome, _facts(replying, found), recorded)
+
+
+def _outcome(dataset: Dataset, asked: AnyQuery, found: _Asked) -> Outcome:
+    assert isinstance(asked, LinearQuery), "counts and tables alone are asked so"
+    shape = dataset.universe.shape
+    came = CountsSoFar.nothing(math.prod(shape[a] for a in asked.group_by))
+    for _, period in found.open:
+        if period.totals.tick:
+            one = counts_so_far(period.totals, asked, dataset.phases.ticking.n_rows(period))
+            if one is None:
+                return _not_running(_of_tiles(dataset))
+            came = came.plus(one)
+    return dataset.mechanism.so_far(asked, found.sealed, came)
+
+
+def _of_tiles(dataset: Dataset) -> str:
+    running = dataset.engine.first.running
+    assert running is not None, "there are running totals"
+    tiles = ", ".join(tile.model_dump_json(exclude_defaults=True) for tile in running.tiles)
+    return (
+        f"the running totals do not tell this: their tiles are {tiles}; ask for sums of the cells of one of "
+        "them, or leave running out and ask about phases that have closed"
+    )
+
+
+# ---------------------------------------------------------------- the window
+
+
+def _asked_of(dataset: Dataset, window: Window) -> _Asked | Refused:
+    """What a window holds, or why that is not told."""
+    every, asked = list(_open(dataset)), _time_of(dataset, window)
+    found = [one for one in every if _overlap(one.span, asked)]
+    written = dataset.engine.times.written
+    for span, _ in found:
+        if not (asked.since <= span.since and span.until <= asked.until):
+            raise InvalidQuery(
+                "window",
+                f"it cuts the period {written(span.since)}, and a window holds whole periods",
+                f"ask about all of it, since {written(span.since)} until {written(span.until)}",
+            )
+    untold = [one for one in _waiting(dataset) if _overlap(one, asked)]
+    for span in untold:
+        if all(span != one.span for one in found):
+            return _not_running(
+                f"rows of {written(span.since)} may wait, and this period has no running totals; ask about "
+                "other days, or again when it has closed"
+            )
+    sealed = phases_between(dataset, asked.since, asked.until)
+    if not sealed and not found:
+        return _not_running(
+            "no row of this time has come; ask again later under a new id", later=True
+        )
+    if not sealed and not any(one.period.totals.tick for one in found):
+        return _not_running(
+            "the first tick of this period is still to come; ask again then under a new id",
+            later=True,
+        )
+    return _Asked(sealed, found)
+
+
+def _open(dataset: Dataset) -> Iterator[_Open]:
+    """The open periods that have running totals, in order."""
+    ticking, running = dataset.phases.ticking, dataset.mechanism.running
+    assert running is not None, "there are running totals"
+    for number in sorted(running.open):
+        yield _Open(ticking.span_of(number), running.open[number])
+
+
+def _waiting(dataset: Dataset) -> Iterator[TimeSpan]:
+    """The periods of which rows may wait."""
+    calendar = dataset.engine.times.phase.calendar
+    assert calendar is not None, "only periods have running totals"
+    for one in dataset.rows.waiting.gathering.periods:
+        for number in range(calendar.period(one.since), calendar.period(one.until)):
+            yield TimeSpan(calendar.start(number), calendar.start(number + 1))
+
+
+def _time_of(dataset: Dataset, window: Window) -> TimeSpan:
+    zone = calendar_of(dataset, "day").zone
+    if window.last is None:
+        since = 0 if window.since is None else span_of(window.since, zone)[0]
+        until = LATEST_MS if window.until is None else span_of(window.until, zone)[0]
+        return TimeSpan(since, until)
+    spans = [span for span in dataset.phases.spans if span is not None]
+    ends = [one.until for one in (*spans, *_waiting(dataset))]
+    until = max(ends, default=0)
+    return TimeSpan(Length.read(window.last).before(until, zone), until)
+
+
+def _overlap(span: TimeSpan, other: TimeSpan) -> bool:
+    return span.since < other.until and other.since < span.until
+
+
+def _not_running(why: str, *, later: bool = False) -> Refused:
+    return Refused(RefusalCode.NOT_RUNNING, f"window: {why}", retriable=later)
+
+
+# ---------------------------------------------------------------- what the answer says
+
+
+def _facts(replying: ReplyMaker, found: _Asked) -> dict[str, Any]:
+    """The fields of the answer about its window."""
+    dataset, phase = replying.dataset, replying.dataset.phase
+    ticking, written = dataset.phases.ticking, dataset.engine.times.written
+    periods = tuple(
+        PeriodSoFar(
+            since=written(span.since),
+            until=written(ticking.newest_tick(period)),
+            rows=ticking.n_rows(period),
+        )
+        for span, period in found.open
+    )
+    if found.sealed:
+        facts: dict[str, Any] = {**dataset.facts_of(found.sealed, replying.analyst)}
+    else:
+        spent = max(period.units for _, period in found.open) / UNITS
+        budget = BudgetShares(spent=round(spent, 6), left=round(1.0 - spent, 6))
+        facts = {"n": 0, "budget": budget, "phase": phase, "since": periods[0].since}
+    if periods:
+        first = found.sealed.start if found.sealed else phase
+        facts |= {"window": (first + 1, phase + 1), "until": periods[-1].until}
+    return {**facts, "n": facts["n"] + sum(one.rows for one in periods), "running": periods}
