@@ -151,10 +151,13 @@ class PublicState:
         )
 
     def evidence_at_opening(self, query: LinearQuery, _: object = None) -> Evidence:
-        """Returns what was measured of a query as phases opened. No counts of looks are among that."""
+        """Returns what was measured of a query as phases opened, last running totals among that."""
         if (joined := self.versions.evidence(query, at_opening=True)) is not None:
             return joined
-        return self.belief.at_opening(form_of(query, self.shape), query.window)
+        complement = self.measured.complement_of(query)
+        return self.belief.at_opening(
+            form_of(query, self.shape), query.window, query.key, complement
+        )
 
     def at_opening(self, query: LinearQuery) -> Evidence | None:
         """What was measured as phases opened, where it alone is as precise as a query for counts asks.
@@ -257,7 +260,7 @@ class PublicState:
         for attributes, key, variance, values in release.evidence:
             if key:
                 self.measured.add_count(key, (attributes,))
-                self.belief.absorb_count(key, release.block, values, variance)
+                self.belief.absorb_count(key, release.block, values, variance, opening=True)
             else:
                 table = values.reshape([self.shape[a] for a in attributes])
                 self.measured.add_table(attributes)

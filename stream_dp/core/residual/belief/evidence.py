@@ -67,6 +67,7 @@ class Belief:
         self._counts = Shelf[bytes, dict[int, _Count]](dict, dict)
         # The same without those of looks at shares.
         self._alone = Shelf[bytes, dict[int, _Count]](dict, dict)
+        self._opened = Shelf[bytes, dict[int, _Count]](dict, dict)  # those of running totals
         self._sums = Shelf[bytes, dict[int, SumEstimate]](dict, dict)
         self._summed: set[int] = set()  # what the looks with several sums depend on
 
@@ -124,7 +125,14 @@ class Belief:
             self._opening.absorb(attributes, block, table, variance)
 
     def absorb_count(
-        self, key: bytes, block: int, values: Floats, variance: float, *, of_share: bool = False
+        self,
+        key: bytes,
+        block: int,
+        values: Floats,
+        variance: float,
+        *,
+        of_share: bool = False,
+        opening: bool = False,
     ) -> None:
         """Folds in measured answers to one query on one block.
 
@@ -134,9 +142,11 @@ class Belief:
             values: All its answers, shape (n_answers,).
             variance: The variance of the independent noise on each.
             of_share: Whether a look at a share published it. The share itself remembers that look as a whole.
+            opening: Whether it was measured before the phase opened, or because it did.
         """
         count = _Count(np.asarray(values, dtype=np.float64), variance)
-        for shelf in (self._counts,) if of_share else (self._counts, self._alone):
+        shelves = [self._counts] if of_share else [self._counts, self._alone]
+        for shelf in [*shelves, self._opened] if opening else shelves:
             counts = shelf.own(key)
             known = counts.get(block)
             counts[block] = count if known is None else known.combined(count)
@@ -171,9 +181,15 @@ class Belief:
         """Whether counts of some block of a window were measured under a key."""
         return bool(self._inside(self._counts, key, window, None))
 
-    def at_opening(self, form: Form, window: range) -> Evidence:
-        """Returns what was measured of a query as phases opened: nobody chose it by what was published."""
-        return Evidence(form, window, self._opening, self._opening, {})
+    def at_opening(
+        self, form: Form, window: range, key: bytes = b"", complement: bytes | None = None
+    ) -> Evidence:
+        """Returns what was measured of a query as phases opened: nobody chose it by what was published.
+
+        It takes what ``evidence`` takes; without a key it tells what tables alone do.
+        """
+        counts = self._inside(self._opened, key, window, complement)
+        return Evidence(form, window, self._opening, self._opening, counts)
 
     def _inside(
         self,

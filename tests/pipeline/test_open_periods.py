@@ -1,0 +1,187 @@
+"""Questions about time that is not over: sealed phases, and open periods with their newest ticks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.pipeline.clocked import BY_CLOCK, at, columns
+from tests.pipeline.flights import judged
+from tests.pipeline.test_running import RUNNING, come, define, ticks
+
+pytestmark = judged
+
+TODAY = {"since": "2026-11-02", "until": "2026-11-03", "running": True}
+TWO_DAYS = {"last": "2 days", "running": True}
+CANCELLED = {"attribute": "cancelled", "eq": True}
+KEPT = {"attribute": "cancelled", "eq": False}
+AA = {"attribute": "carrier", "eq": "AA"}
+LATE = {"attribute": "delay", "ge": 10}
+
+
+async def second_day(world: Any, process: Any, **changes: Any) -> None:
+    """A day of 300 rows that has closed, and one of 200 so far, of which the tick at noon counts 150."""
+    define(world, **changes)
+    await come(world, process, at(1, 7), n_rows=300)
+    await come(world, process, at(2, 2))
+    await come(world, process, at(2, 7), day=2, n_rows=150)
+    await come(world, process, at(2, 12))
+    await come(world, process, at(2, 13), day=2, n_rows=50)
+
+
+async def asked(world: Any, process: Any, name: str, **item: Any) -> dict[str, Any]:
+    world.ask("flights", name, **item)
+    await process.run()
+    answer: dict[str, Any] = world.answer(name)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("item", "count", "newest"),
+    [
+        ({"window": TODAY}, 150, 0.0),
+        ({"window": TODAY, "where": AA}, 75, 1.0),
+        ({"window": TODAY, "where": {"not": AA}}, 75, 1.0),
+        ({"window": TODAY, "where": CANCELLED}, 150, 1.0),
+        ({"window": TODAY, "where": KEPT}, 0, 1.0),
+        ({"window": TWO_DAYS}, 450, 0.0),
+        ({"window": TWO_DAYS, "where": AA}, 225, 1.0),
+        ({"window": TWO_DAYS, "where": CANCELLED}, 450, 1.0),
+        ({"window": TWO_DAYS, "where": {"any": [AA, {"not": AA}]}}, 450, 0.0),
+    ],
+)
+async def test_open_periods_count_until_their_newest_tick(
+    world: Any, process: Any, item: dict[str, Any], count: int, newest: float
+) -> None:
+    await second_day(world, process)
+    looks = len(world.held("flights").transcript)
+    answer = await asked(world, process, "q", **item)
+    assert abs(answer["count"] - count) <= answer["error_bar"] * answer["n"] + 1
+    bar = ticks(world)[-1]["tiles"][0]["count_bar"]
+    assert answer["error_bar"] * answer["n"] >= newest * bar * 0.999
+    assert "error_bar_anytime" not in answer
+    assert answer["privacy_loss"] == {"share": 0.0, "blocks": 0}
+    assert answer["n"] == (150 if item["window"] is TODAY else 450)
+    assert answer["running"] == [
+        {"since": "2026-11-02", "until": "2026-11-02T12:00+01:00", "rows": 150}
+    ]
+    assert answer["until"] == "2026-11-02T12:00+01:00"
+    assert answer["since"] == ("2026-11-02" if item["window"] is TODAY else "2026-11-01")
+    assert answer["window"] == ([2, 2] if item["window"] is TODAY else [1, 2])
+    assert len(world.held("flights").transcript) == looks, "nothing is looked at"
+
+
+async def test_a_table_of_today_says_what_the_tick_has_published(world: Any, process: Any) -> None:
+    await second_day(world, process)
+    answer = await asked(world, process, "t", kind="table", group_by=["carrier"], window=TODAY)
+    told = ticks(world)[-1]["tiles"][0]
+    assert answer["table"]["labels"] == told["labels"]
+    assert answer["table"]["counts"] == [max(0, round(count)) for count in told["counts"]]
+    bars = [bar * answer["n"] for bar in answer["table"]["error_bars"] if bar is not None]
+    assert bars == pytest.approx([told["count_bar"]] * len(bars), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("item", "code", "words"),
+    [
+        ({"window": TWO_DAYS, "where": LATE}, "not_running", '{"group_by":["carrier"]}'),
+        ({"window": TWO_DAYS, "where": {"all": [AA, CANCELLED]}}, "not_running", "their tiles are"),
+        (
+            {"window": {**TODAY, "since": "2026-11-03", "until": "2026-11-04"}},
+            "not_running",
+            "no row",
+        ),
+        ({"window": {"last": "12 hours", "running": True}}, "invalid_query", "it cuts the period"),
+    ],
+)
+async def test_what_ticks_do_not_tell_is_refused_with_a_fix(
+    world: Any, process: Any, item: dict[str, Any], code: str, words: str
+) -> None:
+    await second_day(world, process)
+    reason = (await asked(world, process, "q", **item))["reason"]
+    assert reason["code"] == code
+    assert words in reason["message"]
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ({"window": TODAY, "kind": "sum", "attribute": "delay"}, "running totals are counts"),
+        ({"window": TODAY, "error": 0.1}, "without error: remove error"),
+        ({"window": TODAY, "series": "day"}, "without series"),
+        ({"window": TODAY, "standing": True}, "without standing"),
+        ({"window": {"last_phases": 2, "running": True}}, "has no number"),
+    ],
+)
+async def test_a_query_that_cannot_be_about_today_is_not_valid(
+    world: Any, process: Any, item: dict[str, Any], words: str
+) -> None:
+    define(world)
+    record = world.ask("flights", "q", **item)
+    await process.run()
+    assert words in world.rejection(record)["reason"]["message"]
+
+
+async def test_a_day_without_a_tick_is_refused_until_then(world: Any, process: Any) -> None:
+    define(world)
+    window = {"last": "1 day", "running": True}
+    await come(world, process, at(1, 7), n_rows=100)
+    early = await asked(world, process, "early", window=window)
+    assert early["reason"]["code"] == "not_running"
+    assert early["reason"]["retriable"] is True
+    await come(world, process, at(1, 12))
+    assert (await asked(world, process, "early", window=window)) == early, "an id has one answer"
+    later = await asked(world, process, "later", window=window)
+    assert (later["n"], later["count"], later["phase"]) == (100, 100, 0)
+
+
+async def test_an_id_has_one_answer_and_a_new_id_the_newest_tick(world: Any, process: Any) -> None:
+    await second_day(world, process)
+    first = await asked(world, process, "a", where=AA, window=TODAY)
+    await come(world, process, at(2, 18))
+    assert (await asked(world, process, "a", where=AA, window=TODAY)) == first
+    newer = await asked(world, process, "b", where=AA, window=TODAY)
+    assert (first["n"], newer["n"]) == (150, 200)
+    assert newer["until"] == "2026-11-02T18:00+01:00"
+    await come(world, process, at(3, 2))
+    closed = await asked(world, process, "c", where=AA, window=TODAY)
+    assert closed["running"] == []
+    assert (closed["n"], closed["window"], closed["until"]) == (200, [2, 2], "2026-11-03")
+    without = {name: value for name, value in TODAY.items() if name != "running"}
+    other = await asked(world, process, "a", where=AA, window=without)
+    assert other == first, "another request under the id is refused"
+
+
+async def test_a_quote_is_free_and_nothing_enters_the_ledger(world: Any, process: Any) -> None:
+    await second_day(world, process)
+    kinds = [json.loads(entry)["kind"] for entry in world.held("flights").ledger]
+    quote = await asked(world, process, "q", where=AA, window=TODAY, quote=True)
+    assert (quote["status"], quote["privacy_loss"]["share"]) == ("quoted", 0.0)
+    assert quote["running"][0]["rows"] == 150
+    await asked(world, process, "r", where=AA, window=TODAY)
+    assert [json.loads(entry)["kind"] for entry in world.held("flights").ledger] == kinds
+
+
+async def test_a_data_set_without_running_totals_says_so(world: Any, process: Any) -> None:
+    world.define("flights", phase=BY_CLOCK)
+    answer = await asked(world, process, "q", window={"last": "1 day", "running": True})
+    assert answer["reason"]["code"] == "not_running"
+    assert "leave running out" in answer["reason"]["message"]
+
+
+async def test_where_persons_are_protected_shares_are_of_all_rows(world: Any, process: Any) -> None:
+    unit = {"key": "customer", "rows_per_phase": 2, "phases": 1}
+    privacy = {"epsilon": 20.0, "delta": 1e-6, "unit": unit}
+    world.define("flights", phase=BY_CLOCK, running=RUNNING, privacy=privacy)
+    world.now_ms = at(1, 7)
+    given = columns(200) | {"customer": [f"c{number % 50}" for number in range(200)]}
+    world.batch("flights", "b", columns=given, time="2026-11-01")
+    await process.run()
+    await come(world, process, at(1, 12))
+    window = {"last": "1 day", "running": True}
+    answer = await asked(world, process, "q", where=AA, window=window)
+    assert answer["n"] == 200
+    assert "shares are of all rows" in answer["note"]
+    assert abs(answer["value"] * 200 - 50) <= (answer["error_bar"] or 1) * 200 + 1
