@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import uuid
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias, TypeVar
@@ -68,6 +69,8 @@ class SharedAnswers:
             StreamDPError: There is no reply.
         """
         base = _digest(analyst, dataset, plan.queries, state, about)
+        if any(query.get("window", {}).get("running") for query in plan.queries):
+            base = uuid.uuid4().hex  # the newest tick may be another one by now
         if (found := self._known.get(base)) is not None:
             self._known.move_to_end(base)
             return found

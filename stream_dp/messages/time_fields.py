@@ -95,7 +95,8 @@ class PhaseSpec(Request):
 class Window(Request):
     """Some of the phases, in one of four forms. Without a window, all of them.
 
-    With ``running``, ``last`` ends with the newest period that is open, and the window may hold such periods.
+    With ``running`` the window may hold open periods. Then ``last`` ends with the present day, or week and so
+    on: "1 day" is today so far, and "7 days" is today with the six days before.
 
     Attributes:
         last_phases: The number of most recent phases. A larger one than there are means all.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from stream_dp.calendar_periods import LATEST_MS, Length, span_of
+from stream_dp.calendar_periods import LATEST_MS, Calendar, Length, span_of
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
@@ -161,10 +161,13 @@ def _time_of(dataset: Dataset, window: Window) -> TimeSpan:
         since = 0 if window.since is None else span_of(window.since, zone)[0]
         until = LATEST_MS if window.until is None else span_of(window.until, zone)[0]
         return TimeSpan(since, until)
-    spans = [span for span in dataset.phases.spans if span is not None]
-    ends = [one.until for one in (*spans, *_waiting(dataset))]
-    until = max(ends, default=0)
-    return TimeSpan(Length.read(window.last).before(until, zone), until)
+    length, calendar = Length.read(window.last), dataset.engine.times.phase.calendar
+    assert calendar is not None, "only periods have running totals"
+    now, asked_ms = dataset.rows.waiting.gathering.now or 0, dataset.draft.dated_ms
+    now = max(now, asked_ms if asked_ms < LATEST_MS else 0)
+    units = calendar, Calendar(Length(1, length.unit), zone)
+    until = max(unit.start(unit.period(now) + 1) for unit in units)
+    return TimeSpan(length.before(until, zone), until)
 
 
 def _overlap(span: TimeSpan, other: TimeSpan) -> bool:

@@ -45,6 +45,7 @@ from stream_dp.sql.terms.aggregates import Aggregates, Atom, parts_in
 from stream_dp.sql.terms.attribute_cells import n_cells
 from stream_dp.sql.terms.columns import Columns
 from stream_dp.sql.terms.condition_trees import Conditions
+from stream_dp.sql.terms.present_days import take_present
 from stream_dp.sql.terms.public_joins import Joined
 from stream_dp.sql.terms.time_clauses import take_window
 from stream_dp.sql.terms.trees import NOTHING, Tree, as_json, conjunction
@@ -221,8 +222,9 @@ class _SelectPlanner:
         impossible: bool = False,
     ) -> None:
         select = text.select()
-        check_askable(select, attributes)
         names = [*(attribute["name"] for attribute in attributes), *_renamed_below(select)]
+        present = take_present(select, names)
+        check_askable(select, attributes)
         schema = {attribute["name"]: attribute for attribute in attributes}
         self._text = text
         self._dataset = dataset
@@ -232,6 +234,8 @@ class _SelectPlanner:
         self._work = Work()
         self._rows = list_of_rows(select, attributes)
         self._window = take_window(select, names)
+        if present is not None:
+            self._window = present.window(self._window)
         self._scope = Scope(select)
         self._select = self._scope.select
         self._joined = Joined(self._scope.joins, schema, self._scope.names, dimensions, self._work)

@@ -31,8 +31,8 @@ _TEXT: Final = (
     "use a declared attribute, or send what you look for as a column, such as the boolean mentions_fall",
 )
 _NOW: Final = (
-    "the present cannot be asked about: rows are answered once their phase has opened",
-    "write a date, such as day >= DATE '2026-11-01', or ask about the newest phases, as with --window 7",
+    "the present cannot be asked about in this form",
+    "write day = CURRENT_DATE, day > CURRENT_DATE - INTERVAL '7 days', or day >= DATE '2026-11-01'",
 )
 _ROWS: Final = "rows are never shown"
 _NOT_ROWS: Final = (

@@ -62,7 +62,7 @@ def take_window(select: Any, attributes: Collection[str]) -> dict[str, Any]:
     if where is None:
         return {}
     bounds: _Bounds = {}
-    parts = list(_conjuncts(where.this))
+    parts = list(conjuncts(where.this))
     others = [each for each in parts if not _narrow(bounds, each, attributes)]
     for other in others:
         for column in other.find_all(exp.Column):
@@ -75,12 +75,12 @@ def take_window(select: Any, attributes: Collection[str]) -> dict[str, Any]:
     return _window(bounds, where.this)
 
 
-def _conjuncts(condition: Any) -> Iterator[Any]:
+def conjuncts(condition: Any) -> Iterator[Any]:
     """Yields the conditions that AND joins, in their order."""
     condition = condition.unnest()
     if isinstance(condition, exp.And):
-        yield from _conjuncts(condition.this)
-        yield from _conjuncts(condition.expression)
+        yield from conjuncts(condition.this)
+        yield from conjuncts(condition.expression)
     else:
         yield condition
 
