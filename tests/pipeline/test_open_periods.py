@@ -160,6 +160,19 @@ async def test_a_quote_is_free_and_nothing_enters_the_ledger(world: Any, process
     quote = await asked(world, process, "q", where=AA, window=TODAY, quote=True)
     assert (quote["status"], quote["privacy_loss"]["share"]) == ("quoted", 0.0)
     assert quote["running"][0]["rows"] == 150
+    items = [{"query_id": "x", "where": AA, "window": TODAY}, {"query_id": "y", "where": AA}]
+    world.ask_many("flights", items, quote="together", query_id="both")
+    world.ask_many(
+        "flights",
+        [{"query_id": "z", "where": LATE, "window": TODAY}, *items],
+        quote="together",
+        query_id="all",
+    )
+    await process.run()
+    both, every = world.answer("both"), world.answer("all")
+    assert both["queries"][0]["privacy_loss"]["share"] == 0.0
+    assert both["queries"][0]["error_bar"] == quote["error_bar"]
+    assert every["queries"][0]["reason"]["code"] == "not_running"
     await asked(world, process, "r", where=AA, window=TODAY)
     assert [json.loads(entry)["kind"] for entry in world.held("flights").ledger] == kinds
 

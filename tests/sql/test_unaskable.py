@@ -46,7 +46,6 @@ BY_DAY = "SELECT day, COUNT(*) AS n FROM t GROUP BY day"
         ("SELECT COUNT(*) FILTER (WHERE note ILIKE 'fall') FROM t", TEXT),
         ("SELECT COUNT(*) FROM t WHERE POSITION('fall' IN note) > 0", TEXT),
         ("note LIKE '%fall%'", TEXT),
-        ("SELECT COUNT(*) FROM t WHERE day = CURRENT_DATE", NOW),
         ("SELECT COUNT(*) FROM t WHERE day >= NOW() - INTERVAL '7 days'", NOW),
         ("SELECT COUNT(*) FROM t WHERE month = DATE_TRUNC('month', CURRENT_TIMESTAMP)", NOW),
         ("SELECT * FROM t LIMIT 10", ROWS),

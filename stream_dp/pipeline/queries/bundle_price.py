@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stream_dp.core.budget.accountant import UNITS, summed
 from stream_dp.core.mechanism import BundleQuote, Quote, dearest
@@ -16,6 +16,7 @@ from stream_dp.messages import (
     Answer,
     PriceRange,
     QueryFields,
+    QuotedAnswer,
     QuotedBundle,
     QuotedQuery,
     Reason,
@@ -25,7 +26,8 @@ from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.backlog import MOST_VALUES
 from stream_dp.pipeline.intake.decoder import BadQuery, QuoteTogether
 from stream_dp.pipeline.intake.records import plain
-from stream_dp.pipeline.queries.compiler import compile_query
+from stream_dp.pipeline.queries.compiler import Compiled, compile_query
+from stream_dp.pipeline.queries.open_periods import answer_so_far, is_running
 from stream_dp.pipeline.queries.query_answerer import (
     MOST_PAID,
     TOO_MANY_PHASES,
@@ -36,7 +38,7 @@ from stream_dp.pipeline.queries.query_answerer import (
     refusal_of,
     values_of,
 )
-from stream_dp.pipeline.queries.reply import answer_kind, in_words, loss_of
+from stream_dp.pipeline.queries.reply import ReplyMaker, answer_kind, in_words, loss_of
 from stream_dp.pipeline.queries.two_windows import sides_of
 from stream_dp.pipeline.queries.windows import window_of, windows_of
 
@@ -48,15 +50,19 @@ class _Part:
     Attributes:
         asked: The query about its window, or about that of each part of its series. Empty if it cannot be
             asked.
+        free: Its quote, where it is answered without asking the mechanism for its price.
     """
 
     query: QueryFields | BadQuery
     asked: tuple[AnyQuery, ...] = ()
     note: str | None = None
     reason: Reason | None = None
+    free: QuotedQuery | None = None
 
     def quoted(self, dataset: Dataset, analyst: str, quotes: Sequence[Quote]) -> QuotedQuery:
         """The query with its part of the price; with the reason if none of it would be answered."""
+        if self.free is not None:
+            return self.free
         query_id, first = self.query.query_id, next(iter(self.asked), None)
         kind = None if isinstance(self.query, BadQuery) else answer_kind(self.query, first)
         if first is None:
@@ -126,7 +132,7 @@ def _refused(request: QuoteTogether, refusal: Refused) -> RefusedAnswer:
 
 
 def _quoted(dataset: Dataset, request: QuoteTogether) -> QuotedBundle:
-    parts = list(_parts(dataset, request.queries))
+    parts = list(_parts(dataset, request))
     asked = [query for part in parts for query in part.asked]
     with dataset.accounts.asked_by(request.analyst):
         bundle = dataset.mechanism.quote_together(asked)
@@ -162,10 +168,10 @@ def _together(bundle: BundleQuote, queries: Sequence[QuotedQuery], left: float) 
     return PriceRange(low=low, high=high, most=most)
 
 
-def _parts(dataset: Dataset, queries: Sequence[QueryFields | BadQuery]) -> Iterator[_Part]:
+def _parts(dataset: Dataset, request: QuoteTogether) -> Iterator[_Part]:
     """The queries on the data set's schema, as far as one record may ask them."""
     values = 0
-    for query in queries:
+    for query in request.queries:
         if isinstance(query, BadQuery):
             reason = Reason(code=query.error.reason, message=plain(str(query.error)))
             yield _Part(query, reason=reason)
@@ -176,8 +182,11 @@ def _parts(dataset: Dataset, queries: Sequence[QueryFields | BadQuery]) -> Itera
             yield _Part(query, reason=_TOO_MUCH_WORK)
             continue
         try:
-            window, note = window_of(dataset, query)
             compiled = compile_query(dataset, query)
+            if is_running(query.window):
+                yield _so_far(ReplyMaker(dataset, request.analyst, query), compiled)
+                continue
+            window, note = window_of(dataset, query)
             windows = windows_of(dataset, window, query)
             if query.series is not None:
                 check_size(dataset, query, len(windows))
@@ -185,6 +194,17 @@ def _parts(dataset: Dataset, queries: Sequence[QueryFields | BadQuery]) -> Itera
             yield _Part(query, tuple(asked), note)
         except InvalidQuery as error:
             yield _Part(query, reason=_reason(invalid(error)))
+
+
+def _so_far(replying: ReplyMaker, compiled: Compiled) -> _Part:
+    """A query about open periods, which costs nothing."""
+    query = replying.query.model_copy(update={"quote": True})
+    quote = answer_so_far(replace(replying, query=query), compiled)
+    if not isinstance(quote, QuotedAnswer):
+        assert isinstance(quote, RefusedAnswer), "a quote or a refusal"
+        return _Part(query, reason=quote.reason)
+    said = {name: getattr(quote, name) for name in ("query_id", "kind", "path", "privacy_loss")}
+    return _Part(query, free=QuotedQuery(**said, error_bar=quote.error_bar, note=quote.note))
 
 
 def _reason(refusal: Refused) -> Reason:

@@ -17,8 +17,7 @@ from stream_dp.core.queries.query import AnyQuery, LinearQuery
 from stream_dp.core.running.counts_so_far import CountsSoFar, counts_so_far
 from stream_dp.core.running.running_periods import RunningPeriod
 from stream_dp.errors import InvalidQuery
-from stream_dp.messages import Answer, BudgetShares, Window
-from stream_dp.messages.answer_forms import PeriodSoFar
+from stream_dp.messages import Answer, BudgetShares, PeriodSoFar, Window
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.queries.compiler import Compiled
 from stream_dp.pipeline.queries.reply import ReplyMaker

@@ -392,7 +392,7 @@ def quote_of(dataset: Dataset, analyst: str, query: AnyQuery) -> Quote:
 
 def price_now(dataset: Dataset, analyst: str, query: QueryFields) -> tuple[Charge, ...]:
     """What a query of an analyst would charge now, by its quote. Nothing if it cannot be asked now."""
-    if refusal_of(dataset) is not None:
+    if refusal_of(dataset) is not None or is_running(query.window):
         return ()
     try:
         compiled, (window, _) = compile_query(dataset, query), window_of(dataset, query)

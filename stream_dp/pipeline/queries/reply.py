@@ -26,6 +26,7 @@ from stream_dp.messages import (
     Answer,
     BudgetShares,
     NoisyAnswer,
+    PeriodSoFar,
     PrivacyLoss,
     QueryFields,
     QuotedAnswer,
@@ -196,14 +197,15 @@ class ReplyMaker:
         """
         if isinstance(outcome, Refused):
             return self.refused(outcome)
-        unit = self.dataset.definition.privacy.unit
+        persons = self.dataset.definition.privacy.unit is not None
+        notes = [_until(one) for one in facts["running"]] + [_OF_ALL_ROWS] * persons
         free = {
             **self._head(asked),
             **facts,
             "difficulty": Difficulty.EASY.value,
             "path": Path.CERTIFIED.value,
             "privacy_loss": _NO_LOSS,
-            "note": None if unit is None else _OF_ALL_ROWS,
+            "note": "; ".join(notes) or None,
         }
         if self.query.quote:
             return QuotedAnswer(**free, error_bar=widest_bar(outcome))
@@ -344,6 +346,10 @@ class ReplyMaker:
             "owner_pays": loss_of(growth) if growth else None,
             "note": note,
         }
+
+
+def _until(period: PeriodSoFar) -> str:
+    return f"of the period that began on {period.since}, rows count that came until {period.until}"
 
 
 def _fell_short(asked: AnyQuery, path: Path, charges: tuple[Charge, ...]) -> bool:

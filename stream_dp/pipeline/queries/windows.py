@@ -21,12 +21,6 @@ def window_of(dataset: Dataset, query: QueryFields) -> tuple[range, str | None]:
     window, phases = query.window, dataset.phase
     if window is None:
         return range(phases), None
-    if window.running:
-        raise InvalidQuery(
-            "window",
-            "an answer with running costs nothing, so it has no price",
-            "leave this query out",
-        )
     if window.last_phases is not None:
         first = phases - window.last_phases
         note = f"the window was clamped to the {phases} phases there are" if first < 0 else None
