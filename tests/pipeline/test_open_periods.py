@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.pipeline.clocked import BY_CLOCK, at, columns
-from tests.pipeline.flights import judged
+from tests.pipeline.flights import judged, ran
 from tests.pipeline.test_running import RUNNING, come, define, ticks
 
 pytestmark = judged
@@ -152,6 +152,14 @@ async def test_an_id_has_one_answer_and_a_new_id_the_newest_tick(world: Any, pro
     without = {name: value for name, value in TODAY.items() if name != "running"}
     other = await asked(world, process, "a", where=AA, window=without)
     assert other == first, "another request under the id is refused"
+
+
+async def test_the_next_owner_answers_alike(world: Any, process: Any) -> None:
+    await second_day(world, process)
+    await asked(world, process, "a", where=AA, window=TWO_DAYS)
+    await ran(world, lambda on: on.ask("flights", "b", where=AA, window=TWO_DAYS))
+    first, second = ({**world.answer(name), "query_id": ""} for name in ("a", "b"))
+    assert first == second
 
 
 async def test_a_quote_is_free_and_nothing_enters_the_ledger(world: Any, process: Any) -> None:
