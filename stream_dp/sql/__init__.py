@@ -34,6 +34,7 @@ of the last parts, and ``LAG`` and ``LEAD`` of another one.
 ``day``, ``week``, ``month`` and ``phase`` mean the time of a query unless an attribute has that name. ``WHERE
 day >= DATE '2026-11-01' AND day < DATE '2026-11-08'`` or ``phase BETWEEN 3 AND 7`` says which phases it is
 about, and ``GROUP BY day``, or ``GROUP BY DATE_TRUNC('month', day)``, asks one part for each period.
+``day = CURRENT_DATE`` and ``day > CURRENT_DATE - INTERVAL '7 days'`` ask about the rows of today so far, too.
 
 ``carrier = 'other'`` asks for all values that the definition of ``carrier`` does not list, together. This
 needs a cell for them, and 'other' must not be a listed value.

@@ -126,7 +126,8 @@ class Query(Generic[AnswerT_co]):
             ``{"previous_phases": 7}`` or ``{"previous": "7 days"}`` right before them, or
             ``{"last_phases": 28}``.
         window: The window in another form than ``last_phases``: ``{"last": "7 days"}``, ``{"phases": [3,
-            7]}``, or ``{"since": "2026-11-01", "until": "2026-11-08"}``, of which one may be left out.
+            7]}``, or ``{"since": "2026-11-01", "until": "2026-11-08"}``, of which one may be left out. With
+            ``"running": True`` next to ``last`` or dates, today so far counts too, by its running totals.
         across: With ``"since"`` the window begins where rows say all that is asked, if the schema changed.
         series: Asks one part for each ``"phase"``, ``"day"``, ``"week"`` or ``"month"`` of the window.
         frame: How many parts of a series each answer is about: the last 7 for a moving average of 7, or

@@ -26,7 +26,6 @@ from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.rehearsal import CalibratedRehearsal
 from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.running.counts_so_far import CountsSoFar
 from stream_dp.core.running.running_periods import RunningSettings
 from stream_dp.core.synthetic.basis import SmallTables
 
@@ -209,9 +208,6 @@ class WithKinds(Mechanism):
         if isinstance(query, LinearQuery):
             return self._counts.quote(query)
         return super().quote(query)
-
-    def so_far(self, query: LinearQuery, sealed: range, came: CountsSoFar) -> Outcome:
-        return self._counts.so_far(query, sealed, came)
 
     def rehearse(self, *, sparing: bool) -> Rehearsal:
         others = [Separately(self.quote, sparing=sparing) for _ in self._answerers]

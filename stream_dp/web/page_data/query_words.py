@@ -98,7 +98,8 @@ def words_of(query: QueryFields) -> str:
     if query.fresh:
         words = f"FRESH {words}"
     if query.window is not None:
-        words = f"{words}, {_window(query.window)}"
+        so_far = ", with the rows so far" if query.window.running else ""
+        words = f"{words}, {_window(query.window)}{so_far}"
     if query.series is not None:
         words = f"{words}, by {query.series}"
     if query.frame is not None:
