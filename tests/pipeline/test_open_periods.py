@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.clocked import BY_CLOCK, at, columns
+from tests.pipeline import clocked
+from tests.pipeline.clocked import BY_CLOCK, CARRIER, DELAY, GATE, WIDER, at, clock, columns
 from tests.pipeline.flights import judged, ran
+from tests.pipeline.test_calendar import phases
 from tests.pipeline.test_running import RUNNING, come, define, ticks
 
 pytestmark = judged
@@ -160,6 +162,40 @@ async def test_the_next_owner_answers_alike(world: Any, process: Any) -> None:
     await ran(world, lambda on: on.ask("flights", "b", where=AA, window=TWO_DAYS))
     first, second = ({**world.answer(name), "query_id": ""} for name in ("a", "b"))
     assert first == second
+
+
+@pytest.mark.parametrize(
+    "wider", [[WIDER, DELAY, clocked.CANCELLED], [CARRIER, DELAY, clocked.CANCELLED, GATE]]
+)
+async def test_a_period_goes_on_with_its_tiles_where_attributes_change(
+    world: Any, process: Any, wider: list[dict[str, Any]]
+) -> None:
+    """Also for the next owner: it is told until its last tick, in the attributes that it has."""
+    define(world, attributes=[CARRIER, DELAY, clocked.CANCELLED])
+    await come(world, process, at(1, 7), n_rows=200)
+    await come(world, process, at(1, 12))
+    world.change_schema("flights", wider)
+    window = {"last": "1 day", "running": True}
+    await process.run()
+    same = await asked(world, process, "a", where=CANCELLED, window=window)
+    of_carrier = await asked(world, process, "b", where=AA, window=window)
+    assert same["n"] == of_carrier.get("n", 200) == 200
+    assert (of_carrier["status"] == "answered") == (CARRIER in wider)
+    assert CARRIER in wider or "have changed" in of_carrier["reason"]["message"]
+    await ran(
+        world,
+        lambda on: on.ask("flights", "c", where=CANCELLED, window=window),
+        lambda on: on.ask("flights", "d", where=AA, window=window),
+    )
+    for first, second in ("ac", "bd"):
+        assert {**world.answer(first), "query_id": second} == world.answer(second)
+
+    def next_day(on: Any) -> None:
+        on.now_ms = at(2, 2)
+        clock(on)
+
+    await ran(world, next_day)
+    assert phases(world) == [(200, "2026-11-01", "2026-11-02", 0)]
 
 
 async def test_a_quote_is_free_and_nothing_enters_the_ledger(world: Any, process: Any) -> None:

@@ -42,12 +42,14 @@ class RunningPeriod:
         number: Its number: when it begins, in minutes since 1970.
         totals: What its ticks have published.
         units: What it costs a line by now.
+        version: The version of the tiles that it is about, from 0.
         stopped: Whether it has no more ticks.
     """
 
     number: int
     totals: RunningTotals = field(repr=False)
     units: int
+    version: int = 0
     stopped: bool = False
 
     @property
@@ -76,22 +78,21 @@ class RunningPeriods:
     def __init__(self, settings: RunningSettings, promise: Promise) -> None:
         self.open: dict[int, RunningPeriod] = {}
         self._next: tuple[list[RunningPeriod], bool] = [], False
+        self._versions: list[tuple[RunningSettings, Promise]] = []
         self.change(settings, promise)
 
     def change(self, settings: RunningSettings, promise: Promise) -> None:
         """Has periods to come be about other tiles."""
         self.settings, self._promise = settings, promise
+        self._versions.append((settings, promise))
         self.most = self.plan(settings.most_ticks)
 
-    def plan(self, ticks: int, step: int | None = None) -> RunningPlan:
-        """The plan of a period.
+    def is_current(self, period: RunningPeriod) -> bool:
+        """Whether a period is about the newest version of the tiles."""
+        return period.version == len(self._versions) - 1
 
-        Args:
-            ticks: The ticks that it has.
-            step: The step of the grid of scales, if it was chosen before.
-        """
-        if step is not None:
-            return RunningPlan(self._promise, self.settings.tiles, step, factor_of(ticks))
+    def plan(self, ticks: int) -> RunningPlan:
+        """The plan of a period with so many ticks that begins now."""
         return RunningPlan.within(self.settings.within, self._promise, self.settings.tiles, ticks)
 
     def affords(self, plan: RunningPlan) -> bool:
@@ -102,7 +103,23 @@ class RunningPeriods:
 
     def begin(self, number: int, plan: RunningPlan) -> RunningPeriod:
         """Begins the running totals of a period, which has paid for all ticks of its plan."""
-        period = self.open[number] = RunningPeriod(number, RunningTotals(plan), plan.units)
+        return self._opened(number, plan, len(self._versions) - 1)
+
+    def begun(self, number: int, ticks: int, step: int, version: int) -> RunningPeriod:
+        """Goes on with a period that has begun, about the tiles that there were then.
+
+        Args:
+            number: Its number.
+            ticks: The ticks that it has.
+            step: The step of the grid of scales.
+            version: The version of the tiles.
+        """
+        settings, promise = self._versions[version]
+        plan = RunningPlan(promise, settings.tiles, step, factor_of(ticks))
+        return self._opened(number, plan, version)
+
+    def _opened(self, number: int, plan: RunningPlan, version: int) -> RunningPeriod:
+        period = self.open[number] = RunningPeriod(number, RunningTotals(plan), plan.units, version)
         return period
 
     def absorb(self, release: TickRelease) -> None:

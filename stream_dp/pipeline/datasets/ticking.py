@@ -232,6 +232,7 @@ class Ticking:
         said = {
             "ticks": plan.factor.ticks,
             "step": plan.step,
+            "version": one.version,
             "units": one.units,
             "stopped": one.stopped,
         }
@@ -256,7 +257,7 @@ class Ticking:
                 running.absorb(TickRelease.from_bytes(table[key]))
                 continue
             said = json.loads(table[key])
-            one = running.begin(int(number), running.plan(said["ticks"], said["step"]))
+            one = running.begun(int(number), said["ticks"], said["step"], said["version"])
             one.units, one.stopped = said["units"], said["stopped"]
 
     def settled(self) -> None:

@@ -87,14 +87,19 @@ def _outcome(dataset: Dataset, asked: AnyQuery, found: _Asked) -> Outcome:
         if period.totals.tick:
             one = counts_so_far(period.totals, asked, dataset.phases.ticking.n_rows(period))
             if one is None:
-                return _not_running(_of_tiles(dataset))
+                return _not_running(_untold(dataset, period))
             came = came.plus(one)
     return dataset.mechanism.so_far(asked, found.sealed, came)
 
 
-def _of_tiles(dataset: Dataset) -> str:
-    running = dataset.engine.first.running
-    assert running is not None, "there are running totals"
+def _untold(dataset: Dataset, period: RunningPeriod) -> str:
+    running, periods = dataset.engine.first.running, dataset.mechanism.running
+    assert running is not None and periods is not None, "there are running totals"  # noqa: PT018
+    if not periods.is_current(period):
+        return (
+            "the attributes have changed since this period began, and its running totals are of the older "
+            "ones; ask again when it has closed"
+        )
     tiles = ", ".join(tile.model_dump_json(exclude_defaults=True) for tile in running.tiles)
     return (
         f"the running totals do not tell this: their tiles are {tiles}; ask for sums of the cells of one of "
