@@ -42,6 +42,7 @@ _OF_CODES: Final[Mapping[str, str]] = {
     "spending_too_fast": "53300",
     "no_phase": "55000",
     "not_complete": "55000",
+    "not_running": "55000",
     "retry_after": "55000",
     "unauthorized": "28000",
     "token_expired": "28000",

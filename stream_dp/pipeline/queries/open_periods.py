@@ -66,8 +66,8 @@ def answer_so_far(replying: ReplyMaker, compiled: Compiled) -> Answer:
     if dataset.mechanism.running is None:
         return replying.refused(
             _not_running(
-                'this data set has no running totals; leave running out, or name "running" in the definition '
-                "of a new data set"
+                "this data set has no running totals, so nothing is told before a phase opens; leave running "
+                "out and ask about dates, such as since 2026-11-01 (in SQL: day >= DATE '2026-11-01')"
             )
         )
     found = _asked_of(dataset, window)
