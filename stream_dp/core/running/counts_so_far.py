@@ -50,8 +50,9 @@ def counts_so_far(totals: RunningTotals, query: LinearQuery, n_rows: int) -> Cou
         The counts of the most precise tile. None if no tile determines the query.
     """
     known = totals.plan.promise.total_known and not query.group_by
-    if known and query.predicate.constant is True:
-        return CountsSoFar(np.array([float(n_rows)]), np.zeros(1), n_rows)
+    constant = query.predicate.constant
+    if not query.group_by and (constant is False or (known and constant)):
+        return CountsSoFar(np.array([float(n_rows if constant else 0)]), np.zeros(1), n_rows)
     found = []
     for tile in range(len(totals.plan.tiles)):
         if (inside := _added_up(totals, tile, query, outside=False)) is not None:
