@@ -112,7 +112,8 @@ def quote_together(dataset: Dataset, request: QuoteTogether, *, asked_ms: int = 
         request: The queries, and the id of the reply.
         asked_ms: Timestamp of its record; -1 where that has none.
     """
-    refusal = refusal_of(dataset)
+    asked = [query for query in request.queries if isinstance(query, QueryFields)]
+    refusal = refusal_of(dataset, *asked)
     reply = _refused(request, refusal) if refusal is not None else _quoted(dataset, request)
     name = answer_name(request.analyst, request.query_id)
     dataset.draft.release(

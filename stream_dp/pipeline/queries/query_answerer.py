@@ -170,9 +170,7 @@ async def answer(
     replying, as_of = ReplyMaker(dataset, analyst, query), dataset.accounts.changes
     try:
         compiled = compile_query(dataset, query)
-        request, refusal = compiled.identity, refusal_of(dataset)
-        if refusal is _NO_PHASE and is_running(query.window):
-            refusal = None
+        request, refusal = compiled.identity, refusal_of(dataset, query)
     except InvalidQuery as error:
         request, refusal = as_sent(query), invalid(error)
     if refusal is not None:
@@ -320,11 +318,13 @@ def _head_of_request(kind: str) -> bytes:
     return identity_head("request", kind, n_more=3)
 
 
-def refusal_of(dataset: Dataset) -> Refused | None:
-    """Why nothing can be asked of it just now."""
+def refusal_of(dataset: Dataset, *asked: QueryFields) -> Refused | None:
+    """Why nothing can be asked of it just now, or not these queries: open periods need no phase."""
     if dataset.retired:
         return _RETIRED
-    return _NO_PHASE if dataset.phase == 0 else None
+    if dataset.phase or (asked and all(is_running(query.window) for query in asked)):
+        return None
+    return _NO_PHASE
 
 
 def invalid(error: InvalidQuery) -> Refused:
