@@ -90,7 +90,8 @@ def change_schema(mechanism: Mechanism, definition: Definition, schema: Schema) 
     try:
         tiles, running = tiles_of(definition.mechanism, universe), running_of(definition, universe)
     except InvalidDefinition as fault:
-        fix = "workload and running totals cannot change: leave the edges, values and names they ask about"
+        what = "running totals" if fault.field.startswith("running") else "the workload"
+        fix = f"{what} cannot change: leave the edges, values and names that it asks about"
         raise InvalidDefinition(fault.field, fault.problem, fix) from None
     mechanism.change_schema(schema, tiles, running)
 

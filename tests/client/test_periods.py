@@ -151,7 +151,7 @@ def test_a_definition_without_a_calendar_is_stored_as_it_always_was() -> None:
 @pytest.mark.parametrize(
     ("phase", "words"),
     [
-        ({"every": "5 hours"}, "phase: these hours do not divide a day"),
+        ({"every": "5 hours"}, "phase.every: it does not divide a day"),
         ({"every": "daily"}, "phase.every: it is not a length of time"),
         ({"timezone": "Mars"}, "phase.timezone: there is no such time zone"),
         ({"timezone": "../../etc/passwd"}, "phase.timezone: there is no such time zone"),

@@ -292,7 +292,7 @@ def test_each_look_that_is_more_than_noisy_counts_says_another_sort() -> None:
     for module in pkgutil.walk_packages(stream_dp.core.__path__, "stream_dp.core."):
         importlib.import_module(module.name)
     names = {look.__name__: look.sort is not Look.sort for look in all_looks()}
-    of_counts = "CountsLook JoinedLook RowsLook StagedLook SumLook TableLook TablesLook TickLook"
+    of_counts = "CountsLook JoinedLook PeriodsLook RowsLook StagedLook SumLook TableLook TablesLook TickLook"
     others = (
         "BatchLook BetweenLook CountLook CurvesLook KeyLook KindLook NamedLook PhaseLook PointLook QueryLook "
         "ResponsesLook StableLook StageLook"

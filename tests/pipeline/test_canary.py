@@ -262,6 +262,18 @@ DEFINITIONS: list[dict[str, Any]] = [
         "retention": {"phases": 3, "answers": {"days": 30}},
         "phase": {"min_rows": 20_000, "every": "1 day", "timezone": "Europe/Berlin"},
     },
+    {
+        **DEFINED,
+        "phase": {"min_rows": 20_000, "every": "1 day", "close": {"after": "2 hours"}},
+        "running": {
+            "every": "6 hours",
+            "within_rows": 400,
+            "tiles": [
+                {"group_by": ["carrier"]},
+                {"where": {"attribute": "cancelled", "eq": True}},
+            ],
+        },
+    },
     {**DEFINED, "accuracy": {**DEFINED["accuracy"], **AIM}},
     {**DEFINED, "privacy": {**DEFINED["privacy"], "unit": UNIT}},
     {**DEFINED, **RULES},

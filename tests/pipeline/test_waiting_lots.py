@@ -162,9 +162,9 @@ def lots(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
         monkeypatch.setattr(module, "merges", lambda *_: False)
     add = WaitingLots.add
 
-    async def added(self: WaitingLots, rows: Any, *arguments: Any) -> None:
+    async def added(self: WaitingLots, rows: Any, *arguments: Any, **came: Any) -> None:
         found.append(rows.n_rows)
-        await add(self, rows, *arguments)
+        await add(self, rows, *arguments, **came)
 
     monkeypatch.setattr(WaitingLots, "add", added)
 

@@ -84,7 +84,7 @@ from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, PersonSecret, Slots
 from stream_dp.core.rows.slabs import WEIGHT, Slab, SlabIndex, merged, slabs_in_order, slabs_of
 from stream_dp.core.rows.universe import Boolean, Category, Number, Rows, Universe
-from stream_dp.core.running.tick_counts import TickCounts
+from stream_dp.core.running.periods_look import LastTotal, PeriodsRelease
 from stream_dp.core.running.tick_look import TickRelease
 from stream_dp.core.sparse_vector.gates import CountRelease
 from stream_dp.errors import CorruptState
@@ -439,8 +439,15 @@ EXAMPLES = {
     "measurement-v1-tick": Example(
         TickRelease(3, 12, (integers(3), integers(1))), TickRelease.from_bytes
     ),
-    "count-of-a-tick-v1": Example(
-        TickCounts((integers(3), integers(1))), lambda data: TickCounts.from_bytes(data, (3, 1))
+    "measurement-v1-periods": Example(
+        PeriodsRelease(
+            3,
+            (
+                LastTotal((0,), b"", 6.25, np.array([3.5, -1.0, 2.0, 0.25])),
+                LastTotal((2,), b"key", 1.5, np.array([7.0])),
+            ),
+        ),
+        lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
     ),
     "measurement-v1-sums": Example(
         SumRelease(

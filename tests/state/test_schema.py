@@ -469,6 +469,7 @@ def test_a_number_of_a_table_is_never_used_again() -> None:
         "VERIFIED": 7,
         "WAITING": 8,
         "KEPT": 9,
+        "RUNNING": 10,
         "ANSWER": 20,
         "OUTCOME": 21,
         "TAKEN": 22,

@@ -1,16 +1,15 @@
 """The exact counts of the rows that came in one tick. Private like the rows.
 
-A worker keeps those of all ticks of an open period: each tick adds them up in another way. It can store each
-as it is, or count them again from the rows that wait, which lie between the public places of two ticks.
+A worker has those of all ticks of an open period: each tick adds them up in another way. They are stored
+nowhere, and follow from the rows that wait, each of which says in which tick it came.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
-from stream_dp.core.encoding import Format, Integers, integers
+from stream_dp.core.encoding import Integers
 
 MOST_ROWS: Final = 2**52
 """Most rows of a period: what its ticks publish stays inside int64."""
@@ -25,25 +24,3 @@ class TickCounts:
     """
 
     tables: tuple[Integers, ...] = field(repr=False)
-
-    _FORMAT: ClassVar[Format] = Format("count of a tick")
-
-    def to_bytes(self) -> bytes:
-        """Bytes whose length depends on the tiles alone."""
-        return self._FORMAT.pack(*map(integers, self.tables))
-
-    @classmethod
-    def from_bytes(cls, data: bytes, sizes: Sequence[int]) -> TickCounts:
-        """Inverse of ``to_bytes``.
-
-        Args:
-            data: The bytes of counts.
-            sizes: The answers of each tile.
-
-        Raises:
-            CorruptState: They are cut short, too long, or in an unknown version.
-        """
-        reader = cls._FORMAT.read(data)
-        tables = tuple(reader.integers(size) for size in sizes)
-        reader.end()
-        return cls(tables)

@@ -76,7 +76,7 @@ def a_period(
         look.check(data)
         look.reserve(noise)
         counts = TickCounts(tuple(np.asarray(one, dtype=np.int64) for one in rows_of(totals)))
-        data.ticks[7].append(TickCounts.from_bytes(counts.to_bytes(), plan.sizes))
+        data.ticks[7].append(counts)
         release = TickRelease.from_bytes(look.take(noise, data).to_bytes())
         totals.absorb(release)
         found.append(release)

@@ -76,9 +76,9 @@ async def test_in_which_order_slots_lie_shows_nowhere(
 ) -> None:
     add, lots = WaitingLots.add, list[int]()
 
-    async def added(self: WaitingLots, *arguments: Any) -> None:
+    async def added(self: WaitingLots, *arguments: Any, **came: Any) -> None:
         lots.append(1)
-        await add(self, *arguments)
+        await add(self, *arguments, **came)
 
     monkeypatch.setattr(WaitingLots, "add", added)
     if waits == "in lots":
