@@ -93,7 +93,7 @@ def free_words(opening: Opening) -> str:
 
 
 def running_words(definition: Definition, mechanism: Mechanism) -> str:
-    """Says what running totals take, and what they would if each were counted by itself; empty without them."""
+    """Says what running totals take, and what as many counts would take; empty without running totals."""
     said, running = definition.running, mechanism.running
     if said is None or running is None:
         return ""
