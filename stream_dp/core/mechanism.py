@@ -43,7 +43,6 @@ from stream_dp.core.synthetic.basis import Basis
 if TYPE_CHECKING:
     from stream_dp.core.residual.base_release.expected_queries import PlannedTile
     from stream_dp.core.residual.keys.found_values import FoundValues
-    from stream_dp.core.running.counts_so_far import CountsSoFar
     from stream_dp.core.running.running_periods import RunningPeriods, RunningSettings
 
 
@@ -393,16 +392,6 @@ class Mechanism(ABC):
         # A look that a spared query did not ask for may be missed by a later one, which then pays more.
         low, high = sorted(runs, key=lambda quotes: dearest(_of_all(quotes)))
         return BundleQuote(high, _of_all(low), _of_all(high))
-
-    def so_far(self, query: LinearQuery, sealed: range, came: CountsSoFar) -> Outcome:
-        """Answers a query for counts about sealed blocks and open periods together, without a look.
-
-        Args:
-            query: The query, about the sealed blocks if there are any.
-            sealed: The sealed blocks of the window. There may be none.
-            came: What ticks say of the open periods.
-        """
-        raise NotImplementedError(f"{self!r} has no running totals")
 
     def rehearse(self, *, sparing: bool) -> Rehearsal:
         """A copy of its public state, to try queries on.

@@ -116,6 +116,7 @@ QUERIES: list[dict[str, Any]] = [
     {**ASKED, "where": CARRIER, "window": {"last": "7 days"}, "series": "day", "frame": 3},
     {**ASKED, "where": CARRIER, "window": {"since": "2026-11-01", "until": "2026-11-08"}},
     {**ASKED, "where": CARRIER, "window": {"phases": [1, 1]}},
+    {**ASKED, "where": CARRIER, "window": {"last": "7 days", "running": True}},
     {**ASKED, "where": CARRIER, "across": "since"},
     {
         **ASKED,

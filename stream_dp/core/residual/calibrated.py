@@ -259,14 +259,7 @@ class Calibrated(LinearMechanism):
         if state.counted is not None:
             wider = self._z.wider if state.spending.is_aimed(query) else None
             step = with_rows_that_count(state, query, step, wider)
-        return step if aim is None else self._used(query, step, aim)
-
-    def _used(self, query: LinearQuery, outcome: Outcome, aim: Aim) -> Outcome:
-        """The same with how useful it is, where the way of answering did not say so."""
-        if not isinstance(outcome, Answered | TableAnswered | Summed | Differences):
-            return outcome
-        part = None if outcome.use else part_of_size(query, outcome, self._z.plain)
-        return outcome if part is None else replace(outcome, use=use_of(part, aim, math.inf))
+        return step if aim is None else _used(self._z, query, step, aim)
 
     def _quote(self, query: LinearQuery) -> Quote:
         part = self.state.versions.as_one_part(query)
@@ -298,8 +291,15 @@ class Calibrated(LinearMechanism):
         )
 
     def so_far(self, query: LinearQuery, sealed: range, came: CountsSoFar) -> Outcome:
+        """Answers a query for counts about sealed blocks and open periods together, without a look.
+
+        Args:
+            query: The query, about the sealed blocks if there are any.
+            sealed: The sealed blocks of the window. There may be none.
+            came: What ticks say of the open periods.
+        """
         outcome, aim = answer_so_far(self.state, query, sealed, came), self.state.settings.aim
-        return outcome if aim is None else self._used(query, outcome, aim)
+        return outcome if aim is None else _used(self._z, query, outcome, aim)
 
     def rehearse(self, *, sparing: bool) -> CalibratedRehearsal:
         return CalibratedRehearsal(self, bounds=sparing)
@@ -333,6 +333,14 @@ class Calibrated(LinearMechanism):
         if kind == JOINED:
             return JoinedRelease.from_bytes(data, self.release_from_bytes)
         return measured_from_bytes(self.state.shape, data)
+
+
+def _used(z: Deviations, query: LinearQuery, outcome: Outcome, aim: Aim) -> Outcome:
+    """The same with how useful it is, where the way of answering did not say so."""
+    if not isinstance(outcome, Answered | TableAnswered | Summed | Differences):
+        return outcome
+    part = None if outcome.use else part_of_size(query, outcome, z.plain)
+    return outcome if part is None else replace(outcome, use=use_of(part, aim, math.inf))
 
 
 def _ways_of(state: PublicState) -> dict[type[Way], Way]:

@@ -92,7 +92,7 @@ class RunningPeriods:
         return period.version == len(self._versions) - 1
 
     def plan(self, ticks: int) -> RunningPlan:
-        """The plan of a period with so many ticks that begins now."""
+        """The plan of a period that begins now, with a number of ticks."""
         return RunningPlan.within(self.settings.within, self._promise, self.settings.tiles, ticks)
 
     def affords(self, plan: RunningPlan) -> bool:

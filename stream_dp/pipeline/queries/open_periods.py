@@ -14,6 +14,7 @@ from stream_dp.calendar_periods import LATEST_MS, Calendar, Length, span_of
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
+from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.running.counts_so_far import CountsSoFar, counts_so_far
 from stream_dp.core.running.running_periods import RunningPeriod
 from stream_dp.errors import InvalidQuery
@@ -89,6 +90,7 @@ def _outcome(dataset: Dataset, asked: AnyQuery, found: _Asked) -> Outcome:
             if one is None:
                 return _not_running(_untold(dataset, period))
             came = came.plus(one)
+    assert isinstance(dataset.mechanism, Calibrated), "no other mechanism has running totals"
     return dataset.mechanism.so_far(asked, found.sealed, came)
 
 

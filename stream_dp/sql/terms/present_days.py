@@ -22,7 +22,7 @@ _MIXED: Final = (
 
 
 class Present(NamedTuple):
-    """That a window ends with the present.
+    """A window that ends with the present.
 
     Attributes:
         at: The condition that says so.
