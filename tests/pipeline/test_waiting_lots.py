@@ -388,14 +388,14 @@ async def test_a_lot_that_is_nowhere_is_given_up_with_all_its_batches(
     assert [*held.named("waiting ")] == ["0 1 0 1", "0 2 0 2", "0 3 0 1", "0 3 1 1"]
     del world.kept[f"flights/{held.named()[lost].name.hex()}".encode()]
     world.view = MemoryView()
-    _, gone, _, n_batches = lost.split(" ")
+    _, _, gone, _, n_batches = lost.split(" ")
     n_rows = {"2": 50 + 40, "3": 120}[gone]
     await world.run()
     (event,) = world.events("rows_lost")
     assert (event["batches"], event.get("phases")) == (int(n_batches), None)
     held = world.held("flights")
     for kind in ("waiting", "whose", "arrived"):
-        assert gone not in {key.split(" ")[0] for key in held.named(f"{kind} ")}
+        assert gone not in {key.split(" ")[1] for key in held.named(f"{kind} ")}
     process = await world.owner()
     await process.run()
     assert process.datasets["flights"].rows.waiting.n_rows == 310 - n_rows
