@@ -146,7 +146,8 @@ def _waiting(world: World, held: Held, universe: Universe) -> Iterator[Slab]:
         LookupError: A batch is not where it is said to be.
     """
     unit, ever = definition_of(held).privacy.unit, dict(world.kept_log)
-    whose = {tuple(map(int, key.split())): one for key, one in held.named("whose ").items()}
+    named = held.named("whose ").items()  # those of lots, by the numbers of these
+    whose = {tuple(map(int, key.split()))[1:]: one for key, one in named}
     owners = [whose[key] for key in sorted(whose)]
     for where in held.waits:
         if isinstance(where, Named):
