@@ -32,11 +32,11 @@ _UNITS: Final = "units"
 
 @dataclass(frozen=True, eq=False)
 class Used:
-    """The units that persons have used, for life. Private.
+    """What persons have used: units for life, or rows of a period that is open. Private.
 
     Attributes:
         keys: The digests of the persons, each once, in ascending order.
-        units: What each has used.
+        units: The units or rows that each has used.
         n_places: The number of places, those of nobody included. It is public.
     """
 
@@ -57,8 +57,19 @@ class Used:
         nobody = int(b"" in keys[:1])  # comes first
         return cls(keys[nobody:], units[nobody:], len(digests))
 
+    @classmethod
+    def one_each(cls, digests: Digests, marks: npt.NDArray[np.bool_]) -> Used:
+        """A row in each slot that is marked; no person has more than 255 of these.
+
+        Args:
+            digests: The person of each slot, shape (n_slots, 12).
+            marks: Whether its row counts, shape (n_slots,); never where the slot is blank.
+        """
+        keys, rows = np.unique(_keys(digests[marks]), return_counts=True)
+        return cls(keys, rows.astype(np.uint16), len(digests))
+
     def of(self, digests: Digests) -> Numbers:
-        """Returns the units that the person of each slot has used, shape (n_slots,). Private."""
+        """Returns what the person of each slot has used, shape (n_slots,). Private."""
         found = np.zeros(len(digests), dtype=np.int64)
         if len(self.keys):
             keys = _keys(digests)

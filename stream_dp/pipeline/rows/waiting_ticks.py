@@ -8,27 +8,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.encoding import Integers
-from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests, Slots
+from stream_dp.core.rows.person_slots import Digests, Slots
 from stream_dp.core.rows.slabs import WEIGHT, Slab, TableAsked, slabs_of
 from stream_dp.core.rows.universe import Rows
 from stream_dp.core.running.running_periods import RunningPeriods
 from stream_dp.core.running.running_plan import RunningPlan
 from stream_dp.core.running.tick_counts import TickCounts
 from stream_dp.core.running.tick_look import counts_of_tick
+from stream_dp.pipeline.rows.person_allowance import Used
 
 CAME: Final = ("came period", "came tick")
 """The columns that say in which tick of which period a row came; 0 for a row that counts in none."""
 
 Columns: TypeAlias = dict[str, npt.NDArray[np.uint32]]
-
-_DIGEST: Final = np.dtype(f"S{DIGEST_BYTES}")
 
 
 class Place(NamedTuple):
@@ -46,29 +44,6 @@ class Place(NamedTuple):
 NO_TICK: Final = Place()
 
 
-@dataclass(eq=False)
-class _Persons:
-    """How many rows of each person count in a period. Private."""
-
-    keys: npt.NDArray[np.bytes_] = field(default_factory=lambda: np.empty(0, _DIGEST), repr=False)
-    rows: Integers = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
-
-    def of(self, digests: Digests) -> Integers:
-        """Returns how many rows of the person of each slot count, shape (n_slots,)."""
-        if not len(self.keys):
-            return np.zeros(len(digests), np.int64)
-        keys = _keys(digests)
-        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[at] == keys, self.rows[at], 0)
-
-    def add(self, digests: Digests) -> None:
-        """Counts a row of the person of each slot."""
-        keys, at = np.unique(np.concatenate([self.keys, _keys(digests)]), return_inverse=True)
-        ones = np.ones(len(digests), np.int64)
-        rows = np.bincount(at, np.concatenate([self.rows, ones])).astype(np.int64)
-        self.keys, self.rows = keys, rows
-
-
 class WaitingTicks:
     """The ticks of the periods of one data set that wait. Private.
 
@@ -80,7 +55,7 @@ class WaitingTicks:
         self._most = most
         self._tables: dict[Place, list[Integers]] = {}
         self._rows: Counter[Place] = Counter()
-        self._persons: dict[int, _Persons] = {}
+        self._used: dict[int, Used] = {}  # rows of persons that count, by the period
 
     def __repr__(self) -> str:
         return f"WaitingTicks({len(self._tables)} ticks)"
@@ -128,7 +103,7 @@ class WaitingTicks:
             self._rows[place] += int(TableAsked((), 0, None).table(plan.promise.shape, one))
             self._count(plan, place, [one])
             if whose is not None:
-                self._persons.setdefault(period, _Persons()).add(whose.digests[marks])
+                self._use(period, whose.digests, marks)
 
     def counts(self, plan: RunningPlan, number: int, tick: int) -> list[TickCounts]:
         """The exact counts of each tick of a period up to one. Private."""
@@ -149,16 +124,22 @@ class WaitingTicks:
         for place in [place for place in self._rows if place.period in periods]:
             del self._rows[place]
         for number in periods:
-            self._persons.pop(number, None)
+            self._used.pop(number, None)
 
     def _counted(self, number: int, digests: Digests) -> npt.NDArray[np.uint8]:
         """Marks the rows that count, shape (n_entries,): the first ones of each person in a period."""
         assert self._most is not None, "persons are protected"
-        known = self._persons.setdefault(number, _Persons())
+        used = self._used.get(number)
+        before = 0 if used is None else used.of(digests)
         in_order = Slots(digests, np.arange(len(digests), dtype=np.uint64))
-        marks = in_order.counted(np.maximum(self._most - known.of(digests), 0))
-        known.add(digests[marks])
+        marks = in_order.counted(np.maximum(self._most - before, 0))
+        self._use(number, digests, marks)
         return marks.astype(np.uint8)
+
+    def _use(self, number: int, digests: Digests, marks: npt.NDArray[np.bool_]) -> None:
+        """Says that the rows of marked slots count in a period."""
+        used, more = self._used.get(number), Used.one_each(digests, marks)
+        self._used[number] = more if used is None else used.and_by(more)
 
     def _count(self, plan: RunningPlan, place: Place, slabs: Iterable[Slab]) -> None:
         tables = self._tables.setdefault(place, _zeros(plan))
@@ -170,11 +151,6 @@ class WaitingTicks:
 def _zeros(plan: RunningPlan) -> list[Integers]:
     shape = plan.promise.shape
     return [np.zeros([shape[a] for a in tile.attributes], np.int64) for tile in plan.tiles]
-
-
-def _keys(digests: Digests) -> npt.NDArray[np.bytes_]:
-    keys: npt.NDArray[np.bytes_] = np.ascontiguousarray(digests).view(_DIGEST)[:, 0]
-    return keys
 
 
 def plans_of(running: RunningPeriods | None) -> dict[int, RunningPlan]:
