@@ -7,13 +7,12 @@ the order in which they came: so what counts follows from a person's own rows al
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.encoding import Integers
 from stream_dp.core.rows.person_slots import Digests, Slots
 from stream_dp.core.rows.slabs import WEIGHT, Slab, TableAsked, slabs_of
 from stream_dp.core.rows.universe import Rows
@@ -53,12 +52,12 @@ class WaitingTicks:
 
     def __init__(self, most: int | None) -> None:
         self._most = most
-        self._tables: dict[Place, list[Integers]] = {}
+        self._counts: dict[Place, TickCounts] = {}
         self._rows: Counter[Place] = Counter()
         self._used: dict[int, Used] = {}  # rows of persons that count, by the period
 
     def __repr__(self) -> str:
-        return f"WaitingTicks({len(self._tables)} ticks)"
+        return f"WaitingTicks({len(self._counts)} ticks)"
 
     def add(self, plan: RunningPlan | None, place: Place, rows: Rows) -> Columns:
         """Counts rows that come in a tick.
@@ -107,9 +106,8 @@ class WaitingTicks:
 
     def counts(self, plan: RunningPlan, number: int, tick: int) -> list[TickCounts]:
         """The exact counts of each tick of a period up to one. Private."""
-        nothing = _zeros(plan)
-        tables = (self._tables.get(Place(number, one), nothing) for one in range(1, tick + 1))
-        return [counts_of_tick(plan.tiles, some) for some in tables]
+        nothing = _nothing(plan)
+        return [self._counts.get(Place(number, one), nothing) for one in range(1, tick + 1)]
 
     def n_rows(self, taken: Mapping[int, int]) -> int:
         """How many rows came in ticks of some periods, up to the tick that each has taken. Public."""
@@ -119,8 +117,8 @@ class WaitingTicks:
 
     def forget(self, periods: Collection[int]) -> None:
         """Forgets the rows of periods that wait no more."""
-        for place in [place for place in self._tables if place.period in periods]:
-            del self._tables[place]
+        for place in [place for place in self._counts if place.period in periods]:
+            del self._counts[place]
         for place in [place for place in self._rows if place.period in periods]:
             del self._rows[place]
         for number in periods:
@@ -142,18 +140,22 @@ class WaitingTicks:
         self._used[number] = more if used is None else used.and_by(more)
 
     def _count(self, plan: RunningPlan, place: Place, slabs: Iterable[Slab]) -> None:
-        tables = self._tables.setdefault(place, _zeros(plan))
+        asked = [TableAsked(tile.attributes, 0, None) for tile in plan.tiles]
+        counts = self._counts.setdefault(place, _nothing(plan))
         for slab in slabs:
-            for table, tile in zip(tables, plan.tiles, strict=True):
-                table += TableAsked(tile.attributes, 0, None).table(plan.promise.shape, slab)
+            more = counts_of_tick(
+                plan.tiles, [one.table(plan.promise.shape, slab) for one in asked]
+            )
+            for table, added in zip(counts.tables, more.tables, strict=True):
+                table += added
 
 
-def _zeros(plan: RunningPlan) -> list[Integers]:
-    shape = plan.promise.shape
-    return [np.zeros([shape[a] for a in tile.attributes], np.int64) for tile in plan.tiles]
+def _nothing(plan: RunningPlan) -> TickCounts:
+    return TickCounts(tuple(np.zeros(size, np.int64) for size in plan.sizes))
 
 
 def plans_of(running: RunningPeriods | None) -> dict[int, RunningPlan]:
     """The plans of the periods that are open, by their numbers."""
-    open_now: Sequence[Any] = () if running is None else [*running.open.values()]
-    return {one.number: one.totals.plan for one in open_now}
+    return (
+        {} if running is None else {number: one.totals.plan for number, one in running.open.items()}
+    )
