@@ -47,7 +47,7 @@ class RunningSpec(Request):
     ]
 
 
-class Tile(Request):
+class Tile(RunningTile):
     """One query that will be asked in each phase. Its fields mean what they mean in a query.
 
     Attributes:
@@ -58,14 +58,9 @@ class Tile(Request):
         weight: How often the tile counts.
     """
 
-    where: dict[str, Any] | None = None
-    group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(tupled)] = ()
     window: LastPhases | None = None
     attribute: AttributeName | None = None
     weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
-
-    def __hash__(self) -> int:
-        return hash(self.model_dump_json())  # a condition is a dict, which has no hash
 
 
 def _grouped(value: object) -> object:
