@@ -70,16 +70,21 @@ def when(
     return step
 
 
+def define_one(world: World, name: str, unit: dict[str, Any], **more: Any) -> None:
+    world.define(
+        name,
+        mechanism={"base_share": 0.001 if name == "flights" else 0.0},
+        privacy={"epsilon": 20.0, "delta": 1e-6, **unit},
+        attributes=[CARRIER, DELAY, CANCELLED],
+        phase=BY_CLOCK,
+        **more,
+    )
+
+
 def define(world: World) -> None:
     world.now_ms = at(1)
     for name, unit in UNITS.items():
-        world.define(
-            name,
-            mechanism={"base_share": 0.001 if name == "flights" else 0.0},
-            privacy={"epsilon": 20.0, "delta": 1e-6, **unit},
-            attributes=[CARRIER, DELAY, CANCELLED],
-            phase=BY_CLOCK,
-        )
+        define_one(world, name, unit)
     world.ask("flights", "tile", {"attribute": "carrier", "eq": "AA"}, standing=True)
 
 
@@ -134,15 +139,8 @@ OF_PERSONS = {"unit": {"key": "customer", "rows_per_phase": 2, "phases": 2}}
 
 def run(world: World) -> None:
     world.now_ms = at(1)
-    for name, unit in (("flights", {}), ("trains", OF_PERSONS)):
-        world.define(
-            name,
-            mechanism={"base_share": 0.001 if name == "flights" else 0.0},
-            privacy={"epsilon": 20.0, "delta": 1e-6, **unit},
-            attributes=[CARRIER, DELAY, CANCELLED],
-            phase=BY_CLOCK,
-            running=RUNNING if name == "flights" else {**RUNNING, "within_rows": 40},
-        )
+    define_one(world, "flights", {}, running=RUNNING)
+    define_one(world, "trains", OF_PERSONS, running={**RUNNING, "within_rows": 40})
 
 
 def often(day: int, hours: float, n_rows: int) -> Callable[[World], None]:

@@ -180,7 +180,7 @@ def _evidence(totals: Sequence[RunningTotals]) -> Iterator[LastTotal]:
         if found is None:
             return
         values, variance = found
-        if tile.predicate is EVERYTHING:
+        if tile.predicate == EVERYTHING:
             table = table_of(plan, number, values)
             yield LastTotal(tuple(sorted(tile.group_by)), b"", variance, table.reshape(-1))
         else:
