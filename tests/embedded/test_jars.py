@@ -24,14 +24,14 @@ LOCK = tuple(
 
 
 class Repository:
-    """A Maven repository on the loopback address; ``files`` may be changed by a test."""
+    """A Maven repository on the loopback address, with ``files``. A path in ``cut`` breaks off once."""
 
     def __init__(self) -> None:
         self.files = {
             f"/org/example/{name}/1.0/{name}-1.0.jar": content for name, content in CONTENTS.items()
         }
         self.asked: list[str] = []
-        self.cut = 0
+        self.cut: set[str] = set()
         self.release = threading.Event()
         self.release.set()
         repository = self
@@ -48,8 +48,8 @@ class Repository:
                 self.end_headers()
                 half = len(content) // 2
                 self.wfile.write(content[:half])
-                if repository.cut:
-                    repository.cut -= 1
+                if self.path in repository.cut:
+                    repository.cut.remove(self.path)
                     return
                 repository.release.wait(20)
                 self.wfile.write(content[half:])
@@ -122,8 +122,11 @@ def test_a_jar_that_the_repository_changed_never_gets_into_the_cache(
 
 
 def test_a_download_that_breaks_off_is_tried_again(repository: Repository, tmp_path: Path) -> None:
-    repository.cut = 3
+    # Each of them once: three breaks in one jar would be as often as it is tried.
+    repository.cut = set(list(repository.files)[:3])
     _resolve(tmp_path, repository)
+    assert not repository.cut
+    assert len(repository.asked) == len(CONTENTS) + 3
     assert _files(tmp_path) == [f"{name}-1.0.jar" for name in CONTENTS]
 
 
