@@ -124,6 +124,7 @@ class _Verification:
         self._catalog, self._said_at = catalog, 0
         self._shares = ShareCheck()
         self._until: object = None  # when the newest phase ends
+        self._complete = 0  # first phases that get no more rows
         self._written_off = 0  # first phases of which nothing is left
         self._writing_off = False
         if not entries:
@@ -187,6 +188,8 @@ class _Verification:
             self._change(seq, entry)
         elif kind == "running":
             self._begin_running(seq, entry)
+        elif kind == "late":
+            self._add_late(seq, entry)
         elif kind == "written_off":
             self._write_off(seq, entry)
         elif kind == "retired":
@@ -221,6 +224,19 @@ class _Verification:
             self._said_at = seq
         except (InvalidDefinition, Wrong) as error:
             self._fault(seq, str(error))
+
+    def _add_late(self, seq: int, entry: Mapping[str, Any]) -> None:
+        """Late rows come to the first phase that is not complete, which gets no more then."""
+        rows, phase, definition = entry.get("rows"), entry.get("phase"), self._definition
+        if definition is None or definition.phase.late is None:
+            self._fault(seq, "it adds rows to a phase of a data set that takes no late rows")
+        elif type(rows) is not int or rows < 0 or phase != self._complete + 1:
+            self._fault(seq, f"it does not add rows to phase {self._complete + 1}")
+        elif phase > len(self.report.blocks):
+            self._fault(seq, f"it adds rows to phase {phase}, which is not open yet")
+        else:
+            self._complete = phase
+            self.report.blocks[phase - 1].rows += rows
 
     def _begin_running(self, seq: int, entry: Mapping[str, Any]) -> None:
         if not isinstance(self._prices, Looks):

@@ -421,6 +421,18 @@ class Mechanism(ABC):
         """The looks of an opening that follow from what its first looks published."""
         return ()
 
+    def complete(self, block: int, n_rows: int) -> Sequence[Look]:
+        """Adds its late rows to a block, which gets no more from then on.
+
+        Args:
+            block: The block. Those before it are complete.
+            n_rows: The number of its late rows. There may be none.
+
+        Returns:
+            The looks that are taken because of them.
+        """
+        raise NotImplementedError("no rows of this profile come late")
+
     def was_asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
         """Takes note of a query that was answered, or refused, and of the charges that it has paid.
 

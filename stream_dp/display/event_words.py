@@ -33,6 +33,8 @@ def event_line(event: Event) -> str:
             words += f", {dates}"
         if event.late_batches:
             words += f"; {event.late_batches:,} of its batches are late"
+    elif event.event == "phase_complete":
+        words = f"phase {event.phase} is complete, with {event.rows:,} late rows"
     elif event.event == "schema_changed":
         words = (
             f"has version {event.schema_version} of its attributes from phase {event.phase:,} on"
@@ -43,6 +45,8 @@ def event_line(event: Event) -> str:
         words = f"proposes {len(event.edges) + 1} bins for {event.attribute}, {range_words(event)}"
     elif event.event == "batch_accepted":
         words = f"{event.rows:,} rows taken in (batch {event.batch}), {event.waiting:,} wait"
+        if event.late:
+            words += f"; they are late, {where_late(event)}"
     elif event.event == "alert":
         cells = "" if event.cells is None else f" ({few_of(event.cells)})"
         words = (
@@ -53,6 +57,14 @@ def event_line(event: Event) -> str:
     elif event.note is not None:
         words += f"; {event.note}"
     return f"{words}: {event.reason.message}" if event.reason is not None else words
+
+
+def where_late(event: Event) -> str:
+    """Says where the rows of a late batch go."""
+    about = f"about {between(event.since, event.until)}" if event.since else "of an earlier period"
+    if event.late_phase is None:
+        return f"{about}, and count in the phase that opens next"
+    return f"{about}, and come to phase {event.late_phase:,}"
 
 
 def range_words(proposed: Event | Proposal) -> str:

@@ -205,6 +205,8 @@ class PricedAnswer(Answer):
         until: When they have ended.
         running: The open periods that count, where the window has ``running``. Then ``n`` has their rows too,
             ``window`` ends with the phase that is to open, and ``until`` is the newest tick.
+        late_waiting: The number of late rows that wait to come to these phases. They do not count yet.
+        complete_at: When no more rows come to these phases. Absent where none do.
         note: What else you should know.
     """
 
@@ -219,6 +221,8 @@ class PricedAnswer(Answer):
     since: str | None = None
     until: str | None = None
     running: tuple[PeriodSoFar, ...] | None = None
+    late_waiting: int | None = None
+    complete_at: str | None = None
     note: str | None = None
 
 

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from stream_dp.calendar_periods import Length, zone_of
 from stream_dp.errors import InvalidDefinition, InvalidInput
 from stream_dp.messages.analyst_rules import Analysts, OwnerSpec, bounds_spending, check_shares
 from stream_dp.messages.kinds import KindsSpec
@@ -914,6 +915,31 @@ class Definition(Request):
             raise ValueError(
                 "running: totals are about periods that the clock closes: add phase.every and phase.close"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _rows_come_late(self) -> Definition:
+        late, kept, unit = self.phase.late, self.kept_phases, self.privacy.unit
+        if late is None:
+            return self
+        if self.mechanism.profile != "calibrated" or self.kinds != KindsSpec():
+            raise ValueError(
+                'phase.late needs the profile "calibrated" without kinds: remove it, or change the definition'
+            )
+        if unit is not None and unit.lifetime:
+            raise ValueError(
+                "phase.late: what a person may add for life is used up as a phase opens: remove late or lifetime"
+            )
+        if kept is not None:
+            assert self.phase.every is not None, "it was checked"
+            every, utc = Length.read(self.phase.every), zone_of(None)
+            if Length(kept * every.count, every.unit).after(0, utc) < Length.read(
+                late.within
+            ).after(0, utc):
+                raise ValueError(
+                    "phase.late.within: rows are erased before the time for late rows ends: use a shorter one, or "
+                    "larger retention.phases"
+                )
         return self
 
     @model_validator(mode="after")

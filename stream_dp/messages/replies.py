@@ -16,12 +16,14 @@ class Event(Reply):
     Attributes:
         event: What happened.
         batch_id: The id of the batch.
-        rows: The rows of the batch, or of the phase that opened.
+        rows: The rows of the batch, or of the phase that opened; the late rows of one that is complete.
         waiting: The rows that wait for the next phase.
-        phase: The phase that opened, or the number of open phases.
+        phase: The phase that opened or is complete, or the number of open phases.
         since: When an opened phase begins, or the period that a batch is about.
         until: When it has ended.
-        late: Whether the period of a batch had closed before. Its rows are in the phase that opens next.
+        late: Whether the period of a batch had closed before.
+        late_phase: The phase of its period, to which the rows of a late batch come. None if they are in the phase
+            that opens next.
         late_batches: The batches of an opened phase that are about earlier periods.
         note: A warning, or what happened in words.
         reason: Why a batch was refused, a record is in quarantine, or nobody can serve the data set.
@@ -52,6 +54,7 @@ class Event(Reply):
         "batch_known",
         "phase_opened",
         "phase_closed",
+        "phase_complete",
         "quarantined",
         "repaired",
         "stopped",
@@ -70,6 +73,7 @@ class Event(Reply):
     since: str | None = None
     until: str | None = None
     late: bool | None = None
+    late_phase: int | None = None
     late_batches: int | None = None
     note: str | None = None
     reason: Reason | None = None
@@ -259,7 +263,7 @@ class Rejected(Reply):
 
 
 EntryKind = Literal[
-    "dataset", "phase", "charge", "retired", "written_off", "analysts", "schema", "running"
+    "dataset", "phase", "charge", "retired", "written_off", "analysts", "schema", "running", "late"
 ]
 """What an entry of a ledger says."""
 
@@ -294,8 +298,8 @@ class LedgerEntry(Reply):
         definition: dataset: the definition as it was accepted.
         line: dataset: what a phase may spend, as exact fractions: rho and delta, or epsilon if epsilons are
             added up.
-        phase: phase: its number, from 1. schema: the first phase that has the attributes.
-        rows: phase: its rows.
+        phase: phase, late: its number, from 1. schema: the first phase that has the attributes.
+        rows: phase: its rows. late: the rows that come to it, which is complete with them.
         since: phase, running: when it begins, if that is known.
         until: phase, running: when it ends.
         erased: phase: the number of first phases whose rows are now erased.

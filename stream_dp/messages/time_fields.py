@@ -62,6 +62,17 @@ class CloseSpec(Request):
     after: LengthText
 
 
+class LateSpec(Request):
+    """Which late rows are counted in the phase of their own period.
+
+    Attributes:
+        within: How long after the end of a phase its late rows are taken, such as "7 days". Then the phase is
+            measured again with them.
+    """
+
+    within: LengthText
+
+
 class PhaseSpec(Request):
     """A phase opens as soon as ``min_rows`` rows wait, or with ``every`` when a period has ended.
 
@@ -71,17 +82,30 @@ class PhaseSpec(Request):
             rows alone decide.
         timezone: The time zone of periods and dates. Default: UTC.
         close: When the clock closes a period. Default: the first batch of a later period does.
+        late: Which late rows are counted in their own period. Default: those of closed periods are in the phase
+            that opens next.
     """
 
     min_rows: Annotated[int, Field(ge=1, le=2**62)]
     every: PeriodText | None = None
     timezone: Annotated[str, Field(max_length=64), AfterValidator(_checked_zone)] | None = None
     close: CloseSpec | None = None
+    late: LateSpec | None = None
 
     @model_validator(mode="after")
     def _periods_close(self) -> PhaseSpec:
         if self.close is not None and self.every is None:
             raise ValueError('only periods close: write "every" too, such as "1 day"')
+        if self.late is not None:
+            if self.close is None:
+                raise ValueError(
+                    'the clock ends the time for late rows: write "close" too, such as {"after": "2 hours"}'
+                )
+            within, after = Length.read(self.late.within), Length.read(self.close.after)
+            if within.after(0, _UTC) <= after.after(0, _UTC):
+                raise ValueError(
+                    "late.within ends before the period closes: write a longer time than close.after"
+                )
         return self
 
     @property

@@ -41,6 +41,7 @@ def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
             if one.type == "category" and one.find
         },
         running=running_of(setup.definition, setup.universe),
+        late=setup.definition.phase.late is not None,
     )
     counts = Calibrated(setup.universe, setup.privacy, setup.accuracy, said)
     if not kinds:

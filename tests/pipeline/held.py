@@ -100,6 +100,7 @@ class Said:
         out: What leaves after it; of an answer that it stores the name alone.
         transcript: The entries of the transcript that it adds, in order.
         phases: The numbers of the phases that it opens.
+        late: The phases that it completes, each with the number of its late rows.
         blocks: The numbers of the phases whose rows are kept after it.
         bare: The number of first phases whose rows it gives up. 0 for none.
         given_up: The batches that waited and that it gives up, each with its name and the id of its record,
@@ -123,6 +124,8 @@ class Said:
         self.transcript = [added[number] for number in sorted(added)]
         opened = sum(entry[:1] == b"\x00" for entry in self.transcript)
         self.phases = range(held.phases + 1, held.phases + 1 + opened)
+        late = [int(entry[1:]) for entry in self.transcript if entry[:1] == b"\x06"]
+        self.late = dict(enumerate(late, held.complete + 1))
         gone = [entry[1:].split() for entry in self.transcript if entry[:1] == b"\x04"]
         self.bare = max((int(phases) for phases, _ in gone), default=0)
         self.given_up = held.dropped(self.puts) if gone else []
@@ -234,6 +237,7 @@ class Held:
         sum: The sum of the state, as the last commit says.
         trail: The trail behind the last commit.
         phases: The number of phases that were opened.
+        complete: The number of first phases that get no more rows.
         ever: The private values that were ever named, each with what it was named as first.
     """
 
@@ -251,6 +255,7 @@ class Held:
     sum: int = 0
     trail: bytes = bytes(32)
     phases: int = 0
+    complete: int = 0
     ever: dict[bytes, str] = field(default_factory=dict)
     _batches: dict[bytes, Waiting] = field(default_factory=dict)
     _lots: dict[int, list[str]] = field(default_factory=dict)
@@ -263,6 +268,7 @@ class Held:
         self.said.append(one)
         self.seq, self.sum, self.trail = commit.number, commit.sum, trail
         self.phases += len(one.phases)
+        self.complete += len(one.late)
         if one.rotates:
             self.answers, self.previous = {}, self.answers
             self.batches, self.previous_batches = {}, self.batches
@@ -284,14 +290,16 @@ class Held:
     def _fill_lots(self, one: Said) -> None:
         """Notes which batches are in lots that a commit names first: those that wait, in order.
 
-        A lot has batches of one period. Those that are late, or have no time, wait under none.
+        A lot has batches of one period, or of one phase that they come to late. Others that are late, or have
+        no time, wait under none.
         """
         queue, accepted = [batch.batch_id for batch in self.waiting], set(one.accepted)
         for event in one.events():
             if event["event"] == "batch_accepted" and (name := batch_name(event)) in accepted:
                 accepted.remove(name)
                 queue += [name] if event["rows"] else []
-                self._periods[name] = "" if event.get("late") else event.get("since", "")
+                of_late = f"-{event['late_phase']}" if "late_phase" in event else ""
+                self._periods[name] = of_late if event.get("late") else event.get("since", "")
         keys = [
             tuple(map(int, key.decode().split(" ")[1:]))
             for (table, key), value in one.puts.items()
@@ -302,6 +310,7 @@ class Held:
         )
         for period, lot, n_batches in sorted({(p, lot, n) for p, lot, _, n in keys}):
             day = datetime.fromtimestamp(period / 1000, zone).date().isoformat() if period else ""
+            day = str(period) if period < 0 else day
             of_it = [name for name in queue if self._periods[name] == day]
             self._lots[lot] = of_it[:n_batches]
             queue = [name for name in queue if name not in self._lots[lot]]

@@ -95,6 +95,8 @@ class Odometer:
         if entry["kind"] == "phase":
             since, until = entry.get("since"), entry.get("until")
             self.blocks.append(BlockSpending(entry["rows"], since=since, until=until))
+        elif entry["kind"] == "late":
+            self.blocks[entry["phase"] - 1].rows += entry["rows"]
         elif entry["kind"] == "charge":
             self._charge(entry)
         elif entry["kind"] in ("dataset", "analysts"):

@@ -207,6 +207,11 @@ class Calibrated(LinearMechanism):
     def opened(self) -> Sequence[Look]:
         return self.openings.opened()
 
+    def complete(self, block: int, n_rows: int) -> Sequence[Look]:
+        if n_rows:
+            self.state.add_rows(block, n_rows)
+        return self.openings.complete(block, n_rows)
+
     def was_asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
         if not isinstance(query, LinearQuery):
             return ()

@@ -40,6 +40,7 @@ class CalibratedSettings:
             data set. With an aim the plan does not learn: openings have a rule of their own.
         finds: How values of attributes are found, by the index of the attribute.
         running: What running totals are about; None without them.
+        late: Whether a block gets its late rows once, and is measured again with them.
 
     Raises:
         InvalidDefinition: ``base_share`` is not a share.
@@ -58,6 +59,7 @@ class CalibratedSettings:
     aim: Aim | None = None
     finds: Mapping[int, FindSettings] = field(default_factory=dict)
     running: RunningSettings | None = None
+    late: bool = False
 
     def __post_init__(self) -> None:
         if self.base_share is not None and not 0.0 <= self.base_share <= 1.0:

@@ -35,6 +35,12 @@ REFUSALS: Final[Mapping[Lack, Refused]] = {
         "opens, or about younger phases only",
         retriable=True,
     ),
+    Lack.LATE: Refused(
+        RefusalCode.BUDGET_EXHAUSTED,
+        "what is left of a phase's budget is kept to measure it again with its late rows; ask again when its "
+        "days are complete",
+        retriable=True,
+    ),
     Lack.SHARE: SHARE_SPENT,
     Lack.BUDGET: Refused(
         RefusalCode.BUDGET_EXHAUSTED,

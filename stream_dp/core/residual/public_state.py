@@ -78,6 +78,7 @@ class PublicState:
         found: The values that were found. None where all are listed.
         running: The periods that have running totals. None without them.
         learns: Whether what opens a later phase depends on what was asked before.
+        filled: The blocks that have got late rows.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class PublicState:
         self.shape, self.prices, self.terms = promise.shape, promise.prices, promise.terms
         known = promise.total_known
         self.learns = settings.learns
+        self.filled: list[int] = []
         self.spending = LineRules(settings)
         self.bought = Bought(self.prices)
         self.counted = None if known else CountedRows(promise.accuracy)
@@ -215,6 +217,19 @@ class PublicState:
         self.versions.forget()
         self.belief.open_block(n_rows)
         return self.spending.allocator.open()
+
+    def add_rows(self, block: int, n_rows: int) -> None:
+        """Adds rows to a block. What was published of it before is not about these."""
+        self.versions.forget()
+        self.belief.add_rows(block, n_rows)
+        self.bought.forget(block)
+        self.filled.append(block)
+        if self.counted is not None:
+            self.counted.forget(block)
+
+    def n_filled(self, window: range) -> int:
+        """The number of blocks of a window that have got late rows."""
+        return sum(block in window for block in self.filled)
 
     def expect_tiles(self) -> None:
         """Keeps a part of the lines for the declared tiles again, once the rows of a new phase are known."""

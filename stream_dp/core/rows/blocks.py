@@ -255,6 +255,10 @@ class Blocks:
         """Adds the next block, which is kept elsewhere."""
         self._sizes.append(n_rows)
 
+    def add_rows(self, block: int, n_rows: int) -> None:
+        """Says that a block, which is kept elsewhere, has got more rows."""
+        self._sizes[block] += n_rows
+
     def erase(self, n_blocks: int) -> None:
         """Forgets the rows of the first ``n_blocks`` blocks; their sizes, which are public, stay."""
         self._n_erased = max(self._n_erased, min(n_blocks, len(self)))

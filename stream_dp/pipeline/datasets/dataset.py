@@ -31,7 +31,7 @@ from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.datasets.phases import Phases
 from stream_dp.pipeline.datasets.tools import Tools
-from stream_dp.pipeline.datasets.transcript import PHASE, opening, schema_entry
+from stream_dp.pipeline.datasets.transcript import PHASE, late_rows, opening, schema_entry
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.queries.known_replies import KnownReplies
@@ -162,6 +162,7 @@ class Dataset:
                 phase=self.phase,
                 window=(window.start + 1, window.stop),
                 **self.phases.dates(window),
+                **self.phases.late.facts(window),
             )
         return known[name]
 
@@ -229,10 +230,10 @@ class Dataset:
         self.accounts.change_rules(rules)
         self.draft.announce(Event(dataset=self.name, event="analysts_changed"))
 
-    def change_schema(self, change: ChangeSchema) -> None:
+    async def change_schema(self, change: ChangeSchema) -> None:
         """Drafts that other attributes are in force from the first phase on of which no row has come.
 
-        The same change again is only announced.
+        Phases get their late rows before that. The same change again is only announced.
 
         Raises:
             InvalidDefinition: It changes what must not change, or is not the next one.
@@ -245,6 +246,7 @@ class Dataset:
             if change.schema_version != definition.schema_version + 1:
                 raise NOT_NEXT_SCHEMA
             first_phase = self.phase + self.phases.n_to_come + 1
+            await self.phases.late.complete(self.phase)
             self.phases.ticking.stop()
             self.engine.put_in_force(change, first_phase)
             self.draft.publish(schema_entry(change, first_phase))
@@ -279,6 +281,7 @@ class Dataset:
         self.engine.restart()
         self.rows.erase_all()
         self.phases.spans.clear()
+        self.phases.late.n_complete = 0
         self.accounts.changed()
         self.draft.write_ledger("retired", {})
         self.draft.release(Outgoing("catalog", self.name, b""))
@@ -314,8 +317,12 @@ class Dataset:
             raise CorruptState(f"{self.name}: more or fewer phases are charged than were opened")
         bare = max((one.phases for one in given_up(transcript)), default=0)
         erased = max(erased_blocks(len(opened), self.definition.kept_phases), bare)
-        self.phases.spans = [span for _, span in opened]
+        late = late_rows(transcript)
+        self.phases.spans[:] = [span for _, span in opened]
+        self.phases.late.n_complete = len(late)
         self.rows.blocks.restart([n_rows for n_rows, _ in opened], erased, bare)
+        for index, n_rows in enumerate(late):
+            self.rows.blocks.add_rows(index, n_rows)
         self.looks.releases = self.engine.fold(transcript)
         self.mechanism.charged(
             tuple(Charge(block, rho, delta) for block, (rho, delta) in enumerate(spent))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Final
 
+from stream_dp.core.budget.parameters import Unit
 from stream_dp.core.mechanism import Release
 from stream_dp.core.queries.conditions import CompiledConditions
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
@@ -18,6 +19,7 @@ from stream_dp.messages import ChangeSchema, Definition, Proposal, ValueCount
 from stream_dp.pipeline.datasets.transcript import fold
 from stream_dp.pipeline.rows.row_times import Times
 from stream_dp.profiles.builder import build, change_schema, declared_in
+from stream_dp.profiles.line_units import privacy_of
 
 _MOST_COUNTED: Final = 1000
 """The most values of which the catalog says how many have them."""
@@ -55,6 +57,11 @@ class Engine:
         """The possible rows, as queries are asked about them."""
         return self.schema.newest.universe
 
+    @property
+    def unit(self) -> Unit | None:
+        """The promise to a person; None where rows are protected."""
+        return privacy_of(self.first).unit
+
     def universe_for(self, query: AnyQuery) -> Universe:
         """Returns the version that names the cells of a query."""
         newest = self.universe
@@ -66,7 +73,7 @@ class Engine:
         """Returns what the rows of a block are encoded with."""
         return self.schema.rows_universe(block)
 
-    def rows_universes(self, blocks: range) -> list[Universe]:
+    def rows_universes(self, blocks: Iterable[int]) -> list[Universe]:
         """Returns what rows are encoded with that may be in any of these blocks."""
         versions = dict.fromkeys(self.schema.at(block).first for block in blocks)
         return [self.schema.rows_universe(first) for first in versions]

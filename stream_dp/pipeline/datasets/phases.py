@@ -9,22 +9,20 @@ from typing import Final, TypedDict
 from stream_dp.core.bisection import least
 from stream_dp.core.budget.parameters import erased_blocks
 from stream_dp.core.mechanism import Look
-from stream_dp.core.rows.blocks import Block
 from stream_dp.core.rows.universe import MAX_ROWS, Rows
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Batch, Event
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
+from stream_dp.pipeline.datasets.late_rows import LateRows
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.datasets.ticking import Ticking
 from stream_dp.pipeline.datasets.transcript import phase_entry
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.rows.private_rows import PrivateRows
-from stream_dp.pipeline.rows.row_times import TimeSpan
-from stream_dp.pipeline.rows.secret_order import secret_order
+from stream_dp.pipeline.rows.row_times import TimeSpan, late_time
 from stream_dp.pipeline.spending.line_accounts import LineAccounts
 from stream_dp.pipeline.watch.crash_points import CrashPoint, Fuse
-from stream_dp.profiles.line_units import privacy_of
 from stream_dp.profiles.share_settings import check_opening
 
 TOO_FEW: Final = (
@@ -46,6 +44,7 @@ class Phases:
     Attributes:
         spans: The stretch of time that each phase covers. None for phases of which no time is known.
         ticking: The ticks of the periods that wait.
+        late: The rows that come to phases late.
     """
 
     def __init__(
@@ -61,6 +60,7 @@ class Phases:
         self._accounts, self._looks, self._fuse = accounts, looks, fuse
         self.ticking = Ticking(engine, draft, rows, looks)
         self.spans: list[TimeSpan | None] = []
+        self.late = LateRows(engine, draft, rows, accounts, looks, fuse, self.spans)
 
     # ------------------------------------------------------------ public facts
 
@@ -76,19 +76,18 @@ class Phases:
     def n_to_come(self) -> int:
         """The most phases that the rows that wait can open."""
         waiting = self._rows.waiting
-        return len(waiting.gathering.periods) or bool(waiting.n_rows)
+        return len(waiting.gathering.periods) or bool(waiting.n_rows_to_come)
 
     @property
     def due(self) -> int | None:
-        """When the clock leads to the next tick, or closes the first period that waits, in milliseconds.
+        """When the clock leads to the next tick, closes a period or completes a phase, in milliseconds.
 
-        None if it does neither.
+        None if it does none of this.
         """
         tick, periods = self.ticking.due(), self._rows.waiting.gathering.periods
-        due = [] if tick is None else [tick.at_ms]
-        if periods and periods[0].due is not None:
-            due.append(periods[0].due)
-        return min(due, default=None)
+        due = [None if tick is None else tick.at_ms, self.late.due()]
+        due += [periods[0].due] if periods else []
+        return min((at for at in due if at is not None), default=None)
 
     def dates(self, window: range) -> Dates:
         """Returns the time at which the phases of ``window`` begin and have ended, as messages write it."""
@@ -105,7 +104,7 @@ class Phases:
     # ------------------------------------------------------------ batches
 
     async def close_ended(self, batch: TimeSpan | None = None) -> bool:
-        """Takes the next tick, or opens a phase of the first period, if it is due by the clock or by a batch.
+        """Takes the next tick, completes or opens a phase, if that is due by the clock or by a batch.
 
         A period with too few rows joins the next one. What is done is committed: if a crash comes before the
         record in hand is done with, the record comes again and finds it done.
@@ -118,7 +117,7 @@ class Phases:
         """
         times, waiting = self._engine.times, self._rows.waiting
         waiting.set_times(times.at(waiting.gathering, self._draft.dated_ms))
-        if await self._tick(ends=times.ends(waiting.gathering, batch)):
+        if await self._before_the_end(ends=times.ends(waiting.gathering, batch)):
             self._draft.commit()
             return True
         while times.ends(waiting.gathering, batch):
@@ -129,14 +128,18 @@ class Phases:
             waiting.set_times(times.joined(waiting.gathering, batch))
         return False
 
-    async def _tick(self, *, ends: bool) -> bool:
-        """Takes the next tick that is due, if any: also the last one of a period that closes."""
-        gathering, tick = self._rows.waiting.gathering, self.ticking.due()
-        if tick is not None and gathering.now is not None:
-            closes = gathering.periods[0].due if ends else None
-            if tick.at_ms <= min(gathering.now, gathering.now if closes is None else closes):
-                await self.ticking.take(tick.period)
-                return True
+    async def _before_the_end(self, *, ends: bool) -> bool:
+        """Does what is due next, if anything is before a period closes: also its last tick."""
+        gathering, tick, late = self._rows.waiting.gathering, self.ticking.due(), self.late.due()
+        closes = gathering.periods[0].due if ends else None
+        now = -1 if gathering.now is None else gathering.now
+        until = now if closes is None else min(now, closes)
+        if late is not None and late <= (until if tick is None else min(until, tick.at_ms)):
+            await self.late.complete(self.late.n_complete + 1)
+            return True
+        if tick is not None and tick.at_ms <= until:
+            await self.ticking.take(tick.period)
+            return True
         last = self.ticking.last() if ends else None
         if last is not None:
             await self.ticking.take(last, closes=True)
@@ -154,21 +157,27 @@ class Phases:
         assert self._draft.expects(counted), "the caller refuses others"
         if counted is not None:
             self._draft.passed(counted.key, counted.next)
-        before = waiting.gathering
-        gathering, period = times.with_batch(
-            before,
-            span,
-            dated_ms=self._draft.dated_ms,
-            splits=len(waiting.universes) == 1,
-        )
+        before, joins = waiting.gathering, self.late.phase_of(span, rows.n_rows)
+        if joins is None:
+            gathering, period = times.with_batch(
+                before,
+                span,
+                dated_ms=self._draft.dated_ms,
+                splits=len(waiting.universes) == 1,
+            )
+            late = gathering.late > before.late
+        else:
+            gathering, period, late = before, late_time(joins).start, True
+            self._accounts.changed()
         waiting.set_times(gathering)
-        if period and span is not None:
+        if period > 0 and span is not None:
             self.ticking.begin(span, self._draft.dated_ms)
         came = self.ticking.place(period)
         await waiting.join(batch, rows, self._accounts.in_hand.record, period, came)
-        late = gathering.late > before.late
         opens = times.phase.calendar is None and self._may_open
-        about = {} if times.phase.calendar is None else {**self._dates_of([span]), "late": late}
+        about: dict[str, object] = {}
+        if times.phase.calendar is not None:
+            about = {**self._dates_of([span]), "late": late, "late_phase": joins}
         outcome = waiting.store_outcome(
             Event(
                 dataset=self._draft.dataset,
@@ -177,7 +186,7 @@ class Phases:
                 producer=batch.producer,
                 sequence=batch.sequence,
                 rows=rows.n_rows,
-                waiting=0 if opens else waiting.n_rows,
+                waiting=0 if opens else waiting.n_rows_to_come,
                 phase=len(self.spans) + (1 if opens else 0),
             ).model_copy(update=about)
         )
@@ -210,7 +219,7 @@ class Phases:
             dataset=self._draft.dataset,
             event="phase_closed",
             phase=phase,
-            waiting=self._rows.waiting.n_rows if is_open else 0,
+            waiting=self._rows.waiting.n_rows_to_come if is_open else 0,
         )
         self._draft.announce(event.model_copy(update=dates))
 
@@ -243,12 +252,14 @@ class Phases:
 
     async def _open(self, *, ended_by: TimeSpan | None = None) -> None:
         """Opens a phase of the first period that waits, and takes the looks that this asks for."""
+        kept = self._engine.definition.kept_phases
+        await self.late.complete(erased_blocks(len(self.spans) + 1, kept))
         self.ticking.seal()
         n_rows, gathering = await self._seal(), self._rows.waiting.gathering
         self._rows.waiting.set_times(self._engine.times.after_phase(gathering, ended_by))
         self.spans.append(gathering.span)
         self._draft.publish(phase_entry(n_rows, gathering.span))
-        erased = erased_blocks(len(self.spans), self._engine.definition.kept_phases)
+        erased = erased_blocks(len(self.spans), kept)
         self._rows.blocks.erase(erased)
         self._announce(n_rows, erased, gathering.late)
         mechanism, looks, self._looks.releases = self._engine.mechanism, self._looks, 0
@@ -315,27 +326,20 @@ class Phases:
         Returns:
             The number of its rows.
         """
-        waiting, blocks, used = self._rows.waiting, self._rows.blocks, self._rows.used
-        n_rows, in_order = waiting.n_first_rows, self._engine.mechanism.in_order
+        rows, waiting, blocks = self._rows, self._rows.waiting, self._rows.blocks
+        times, n_rows = waiting.gathering.first, waiting.n_first_rows
         self._fuse(CrashPoint.BEFORE_KEEP)
-        if waiting.first_lots:
-            await waiting.keep_lot()
-        unit = privacy_of(self._engine.definition).unit
-        whose = await waiting.first_whose()
-        marks, uses = used.counted(whose, unit)
-        if waiting.first_lots:
-            await blocks.keep_lots(waiting.first_lots, marks, whose, in_order=bool(in_order))
-        else:
-            universe = self._engine.rows_universe(len(blocks))
-            rows = waiting.first_in_memory().within(universe)
-            block = Block.seal(universe, rows, in_order, counted=marks, order=secret_order)
-            await blocks.keep(block)
+        whose = await rows.whose(times)
+        marks, uses = rows.used.counted(whose, self._engine.unit)
+        await rows.keep(len(blocks), times, whose, marks)
         if uses is not None:
-            await used.add(uses)
+            await rows.used.add(uses)
+        if self.late.taken and whose is not None and marks is not None:
+            await rows.counted.keep(len(blocks) + 1, whose, marks)
         self._fuse(CrashPoint.AFTER_KEEP)
         blocks.append(n_rows)
         self._accounts.open_line()
-        waiting.forget_first()
+        waiting.forget(times)
         return n_rows
 
     def _announce(self, n_rows: int, erased: int, late: int) -> None:

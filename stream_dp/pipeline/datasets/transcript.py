@@ -17,6 +17,7 @@ RELEASE: Final = b"\x01"
 LOST: Final = b"\x02"
 ENDED: Final = b"\x03"
 SCHEMA: Final = b"\x05"
+LATE: Final = b"\x06"
 
 
 def phase_entry(n_rows: int, span: TimeSpan | None) -> bytes:
@@ -29,6 +30,16 @@ def opening(entry: bytes) -> tuple[int, TimeSpan | None]:
     """Inverse of ``phase_entry``."""
     n_rows, *times = map(int, entry[1:].split())
     return n_rows, TimeSpan(*times) if times else None
+
+
+def late_entry(n_rows: int) -> bytes:
+    """The entry of the next phase that is complete: how many late rows it has got."""
+    return LATE + b"%d" % n_rows
+
+
+def late_rows(transcript: Sequence[bytes]) -> list[int]:
+    """The number of late rows of each phase that is complete."""
+    return [int(entry[1:]) for entry in transcript if entry[:1] == LATE]
 
 
 def schema_entry(change: ChangeSchema, first_phase: int) -> bytes:
@@ -59,12 +70,15 @@ def fold(
     Raises:
         CorruptState: An entry is of an unknown kind.
     """
-    releases = 0
+    releases = complete = 0
     for entry in transcript:
         kind, body = entry[:1], entry[1:]
         if kind == PHASE:
             mechanism.open_phase(opening(entry)[0])
             releases = 0
+        elif kind == LATE:
+            mechanism.complete(complete, *late_rows([entry]))
+            complete += 1
         elif kind == RELEASE:
             releases += 1
             absorb(mechanism.release_from_bytes(body))

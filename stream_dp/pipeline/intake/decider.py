@@ -211,7 +211,7 @@ class Decider:
         elif isinstance(request, Close):
             await _close(dataset, piece.record, request.phase)
         elif isinstance(request, Change):
-            _change(dataset, request.change)
+            await _change(dataset, request.change)
         elif isinstance(request, Ingest):
             await self._ingest(dataset, piece, request, known)
         elif isinstance(request, ReadClock):
@@ -486,12 +486,12 @@ def _define_again(dataset: Dataset, request: Define) -> None:
     dataset.accepted()
 
 
-def _change(dataset: Dataset, rules: ChangeAnalysts | ChangeSchema) -> None:
+async def _change(dataset: Dataset, rules: ChangeAnalysts | ChangeSchema) -> None:
     if dataset.retired:
         raise _RETIRED
     if isinstance(rules, ChangeSchema):
         _refuse_in_quarantine(dataset)
-        dataset.change_schema(rules)
+        await dataset.change_schema(rules)
         return
     said = dataset.definition.model_copy(update={"analysts": rules.analysts, "owner": rules.owner})
     Definition.read(said.model_dump(mode="json", exclude_none=True))

@@ -15,7 +15,7 @@ from stream_dp.state.schema import ERASED, StateTable
 
 # What private values are kept for, see ``StateTable.KEPT``. Of those that are to be erased, the names stay
 # until they are.
-PERSON, RUN, USED = "person", "run ", "used "
+PERSON, RUN, USED, COUNTED = "person", "run ", "used ", "counted "
 WAITING, WHOSE, ARRIVED, SAID = "waiting ", "whose ", "arrived ", "said "
 CAME_WHEN = "came "
 BLOCK, WEIGHT, ORDERED, TEXT, FOUND = "block ", "weight ", "ordered ", "text ", "found "

@@ -1,4 +1,8 @@
-"""What each person may add to a phase, where the promise is for life, and what persons have used so far.
+"""What each person may add to a phase that is sealed, and what persons have used so far.
+
+Where rows come late, the rows of a person that count in a phase and those that come to it late are at most as
+many as count in a phase. So it is kept how many counted, until no more rows come to it. Where the promise is
+for life, it is kept what persons have used of it.
 
 Units are charged before anything is counted, as a look is charged before it is taken: what a phase uses is on
 the private topic before the commit that seals it. A worker that dies in between has used nothing, and the
@@ -23,7 +27,7 @@ from stream_dp.core.budget.parameters import Unit
 from stream_dp.core.rows.lifetime_slots import Numbers, allowances_of_slots
 from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests, Slots
 from stream_dp.core.rows.slabs import Slab, parts_of
-from stream_dp.pipeline.rows.own_values import USED, OwnValues
+from stream_dp.pipeline.rows.own_values import COUNTED, USED, OwnValues
 
 _DIGEST: Final = np.dtype(f"S{DIGEST_BYTES}")
 _WORDS: Final = tuple(f"digest {word}" for word in range(DIGEST_BYTES // 4))
@@ -194,6 +198,58 @@ class UsedUnits:
     def forget(self) -> None:
         """Forgets what they have used, since no row of them counts any more."""
         self._used.clear()
+
+
+class CountedInPhases:
+    """How many rows of each person count in the phases that may still get late ones. Private.
+
+    Args:
+        values: The private values of the data set.
+    """
+
+    def __init__(self, values: OwnValues) -> None:
+        self._values = values
+
+    async def late(
+        self, phase: int, whose: Slots | None, unit: Unit | None
+    ) -> npt.NDArray[np.bool_] | None:
+        """Marks the late rows of a phase that count: as many of each person as the phase has room for.
+
+        Args:
+            phase: The number of the phase.
+            whose: Says whose the late rows are; None where rows are protected.
+            unit: The promise to a person; None where rows are protected.
+
+        Raises:
+            CorruptState: What counted before is nowhere any more.
+        """
+        if whose is None:
+            return None
+        assert unit is not None, "rows that say whose they are come with a promise"
+        slabs = []
+        for key in sorted(self._values.named(COUNTED), key=_number_and_slab):
+            if _number_and_slab(key)[0] == phase:
+                slab = await self._values.slab(COUNTED + key)
+                if slab is None:
+                    raise self._values.nowhere("how many rows of its persons count in a phase is")
+                slabs.append(slab)
+        return whose.counted(unit.rows_per_phase - Used.of_slabs(slabs).of(whose.digests))
+
+    async def keep(self, phase: int, whose: Slots, marks: npt.NDArray[np.bool_]) -> None:
+        """Keeps how many rows of each person count in a phase that is about to be sealed.
+
+        Args:
+            phase: The number of the phase.
+            whose: Says whose its rows are.
+            marks: Marks those that count, shape (n_slots,).
+        """
+        slabs = enumerate(Used.one_each(whose.digests, marks).slabs())
+        await self._values.keep_slabs({f"{COUNTED}{phase} {at}": slab for at, slab in slabs})
+
+    def forget(self, phase: int) -> None:
+        """Drafts that this is erased: no more rows come to a phase."""
+        for at in self._values.named(f"{COUNTED}{phase} "):
+            self._values.discard(f"{COUNTED}{phase} {at}")
 
 
 def _number_and_slab(key: str) -> tuple[int, int]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.rows.blocks import Block
+from stream_dp.core.rows.person_slots import Slots
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.rows.own_values import RUN, OwnValues
-from stream_dp.pipeline.rows.person_allowance import UsedUnits
+from stream_dp.pipeline.rows.person_allowance import CountedInPhases, UsedUnits
 from stream_dp.pipeline.rows.private_values import LOOKED
 from stream_dp.pipeline.rows.sealed_blocks import SealedBlocks
+from stream_dp.pipeline.rows.secret_order import secret_order
 from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
 
 
@@ -20,6 +26,7 @@ class PrivateRows:
         waiting: The batches that wait for a phase.
         blocks: The sealed blocks. Their vault has the secrets of runs.
         used: What persons have used, where the promise is for life.
+        counted: How many rows of persons count in phases that may still get late ones.
     """
 
     def __init__(self, engine: Engine, draft: Draft, tools: Tools) -> None:
@@ -28,6 +35,7 @@ class PrivateRows:
         self.waiting = WaitingBatches(engine, draft, self.values, tools, lambda: len(self.blocks))
         self.blocks = SealedBlocks(draft.dataset, engine, self.values, tools.cache, tools.cluster)
         self.used = UsedUnits(self.values)
+        self.counted = CountedInPhases(self.values)
 
     def __repr__(self) -> str:
         return f"PrivateRows({len(self.blocks)} blocks)"
@@ -50,6 +58,38 @@ class PrivateRows:
             if (secret := await self.values.find(RUN + run)) is not None:
                 self.blocks.data.vault[run] = secret
         return lost
+
+    async def whose(self, times: range) -> Slots | None:
+        """Says whose the rows are that wait under some times, in the order in which ``keep`` keeps them. Private.
+
+        None where rows are protected.
+
+        Raises:
+            CorruptState: It is nowhere any more.
+        """
+        if self.waiting.lots.among(times):
+            await self.waiting.keep_lot()
+        return await self.waiting.whose(times)
+
+    async def keep(
+        self, index: int, times: range, whose: Slots | None, marks: npt.NDArray[np.bool_] | None
+    ) -> None:
+        """Keeps the rows that wait under some times in a block. If it is there, they come to it.
+
+        Args:
+            index: The index of the block.
+            times: The times.
+            whose: What ``whose`` says.
+            marks: Marks those that count, shape (n_slots,). None where rows are protected.
+        """
+        waiting, in_order = self.waiting, self._engine.mechanism.in_order
+        if lots := waiting.lots.among(times):
+            await self.blocks.keep_lots(index, lots, marks, whose, in_order=bool(in_order))
+            return
+        universe = self._engine.rows_universe(index)
+        rows = waiting.in_memory(times).within(universe)
+        block = Block.seal(universe, rows, in_order, counted=marks, order=secret_order)
+        await self.blocks.keep(index, block)
 
     async def keep_secrets(self, secrets: dict[str, bytes]) -> None:
         """Keeps the secrets of runs that a look begins."""

@@ -8,9 +8,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from typing import Final
 
 from stream_dp.calendar_periods import LATEST_MS, Length, span_of, written, zone_of
 from stream_dp.messages import PhaseSpec
+
+
+EVERY_TIME: Final = range(-(2**31), LATEST_MS)
+"""All times under which rows wait."""
+
+
+def late_time(phase: int) -> range:
+    """The time under which the late rows of a phase wait: its number below 0."""
+    return range(-phase, 1 - phase)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -83,8 +93,13 @@ class Gathering:
 
     @property
     def end(self) -> int:
-        """Rows that wait under an earlier time than this are those of the phase that opens next."""
+        """When the first period ends."""
         return self.periods[0].until if self.periods else LATEST_MS
+
+    @property
+    def first(self) -> range:
+        """The times under which the rows wait that are in the phase that opens next."""
+        return range(self.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +167,12 @@ class Times:
         after, zone = Length.read(self.phase.close.after), zone_of(self.phase.timezone)
         due = after.after(until, zone)
         return due if dated_ms < due else after.after(dated_ms, zone)
+
+    def complete_at(self, until: int) -> int | None:
+        """When no more rows of a phase are taken that ends at a time; None where no late ones are."""
+        if self.phase.late is None:
+            return None
+        return Length.read(self.phase.late.within).after(until, zone_of(self.phase.timezone))
 
     def joined(self, waiting: Gathering, batch: TimeSpan | None) -> Gathering:
         """Returns the facts once the first period, which has too few rows, joins the next one.

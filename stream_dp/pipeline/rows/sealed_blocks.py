@@ -90,29 +90,33 @@ class SealedBlocks:
 
     def _of_block(self, index: int, kind: SlabKind) -> list[tuple[Named, ...]]:
         if kind != "rows":
-            return [(slab,) for slab in self._slabs[_ALONE[kind]][index + 1]]
+            return [(slab,) for slab in self._slabs[_ALONE[kind]][index + 1].values()]
         layers = [self._slabs[of][index + 1] for of in (BLOCK, WEIGHT, FOUND)]
-        return [*zip(*filter(None, layers), strict=True)]
+        return [tuple(of[at] for of in layers if at in of) for at in layers[0]]
 
-    async def keep(self, block: Block) -> None:
-        """Keeps the next block as private values."""
-        phase = len(self) + 1
+    async def keep(self, index: int, block: Block) -> None:
+        """Keeps a block as private values. If the block is there, these rows come to it."""
+        first = self._n_slabs(index)
         rows, texts = (BLOCK, block.slabs), (TEXT, block.texts)
         for kind, slabs in (rows, (ORDERED, block.ordered), texts, (FOUND, block.found)):
-            numbered = {f"{kind}{phase} {at}": slab for at, slab in enumerate(slabs)}
-            self._slabs[kind][phase] = await self._values.keep_slabs(numbered)
+            await self._keep(kind, index + 1, first, slabs)
+
+    def _n_slabs(self, index: int) -> int:
+        return len(self._slabs[BLOCK][index + 1])
 
     async def keep_lots(
         self,
+        index: int,
         lots: WaitingLots,
         marks: npt.NDArray[np.bool_] | None,
         whose: Slots | None,
         *,
         in_order: bool,
     ) -> None:
-        """Keeps rows that wait as slabs as the next block.
+        """Keeps rows that wait as slabs as a block. If the block is there, these rows come to it.
 
         Args:
+            index: The index of the block.
             lots: The rows.
             marks: Marks those that count, shape (n_slots,). None if all do.
             whose: The persons of the rows, shape (n_slots,). None where rows are protected.
@@ -122,9 +126,9 @@ class SealedBlocks:
             InvalidBatch: They are more rows than a block may have.
             CorruptState: They are nowhere any more.
         """
-        universe = self._engine.rows_universe(len(self))
+        universe = self._engine.rows_universe(index)
         check_total(lots.n_rows, "batch", universe.max_rows)
-        phase, weights = len(self) + 1, list[Slab]()
+        phase, first, weights = index + 1, self._n_slabs(index), list[Slab]()
         ends = np.cumsum([slab.n_slots for slab in lots])
         if marks is not None:
             parts = np.split(marks.astype(np.uint8), ends[:-1])
@@ -132,38 +136,38 @@ class SealedBlocks:
         kept = self._slabs
         if merges(universe, lots.n_slots):
             whole = await self._merged(universe, lots, weights)
-            kept[BLOCK][phase] = await self._values.keep_slabs({f"{BLOCK}{phase} 0": whole})
+            await self._keep(BLOCK, phase, first, [whole])
         else:
-            numbered = {f"{WEIGHT}{phase} {at}": weight for at, weight in enumerate(weights)}
-            kept[WEIGHT][phase] = await self._values.keep_slabs(numbered)
-            kept[BLOCK][phase] = [
-                self._values.rename(WAITING + slab.key, f"{BLOCK}{phase} {at}")
-                for at, slab in enumerate(lots)
-            ]
+            await self._keep(WEIGHT, phase, first, weights)
+            for at, slab in enumerate(lots, first):
+                named = self._values.rename(WAITING + slab.key, f"{BLOCK}{phase} {at}")
+                kept[BLOCK][phase][at] = named
         if universe.found:
-            for at, (slab, end) in enumerate(zip(lots, ends.tolist(), strict=True)):
+            for at, (slab, end) in enumerate(zip(lots, ends.tolist(), strict=True), first):
                 part_of = slice(end - slab.n_slots, end)
                 texts = said_by(await lots.texts(slab), universe, marks, whose, part_of)
-                await self._keep_one(TEXT, phase, at, texts)
-                await self._keep_one(FOUND, phase, at, found_slab(universe, texts))
+                await self._keep(TEXT, phase, at, [texts])
+                await self._keep(FOUND, phase, at, [found_slab(universe, texts)])
         if in_order and lots.n_rows <= MAX_ORDERED:
-            kept[ORDERED][phase] = [
-                self._values.rename(what, f"{ORDERED}{phase} {at}")
-                for at, what in enumerate(lots.arrived())
-            ]
+            for at, what in enumerate(lots.arrived(), first):
+                named = self._values.rename(what, f"{ORDERED}{phase} {at}")
+                kept[ORDERED][phase][at] = named
 
     async def find_again(self, index: int) -> None:
         """Puts the rows of a block into the cells of the values that are known by now."""
         phase, universe = index + 1, self._engine.rows_universe(index)
-        self.stored.erase([named.name for named in self._slabs[FOUND].pop(phase, [])])
-        for at in range(len(self._slabs[TEXT][phase])):
+        self.stored.erase([named.name for named in self._slabs[FOUND].pop(phase, {}).values()])
+        for at in self._slabs[TEXT][phase]:
             texts = await self._values.slab(f"{TEXT}{phase} {at}")
             if texts is None:
                 raise self._values.nowhere("what rows say is")
-            await self._keep_one(FOUND, phase, at, found_slab(universe, texts))
+            await self._keep(FOUND, phase, at, [found_slab(universe, texts)])
 
-    async def _keep_one(self, kind: str, phase: int, at: int, slab: Slab) -> None:
-        self._slabs[kind][phase] += await self._values.keep_slabs({f"{kind}{phase} {at}": slab})
+    async def _keep(self, kind: str, phase: int, first: int, slabs: Sequence[Slab]) -> None:
+        """Keeps slabs of a phase, of which the first one has a number."""
+        numbered = {f"{kind}{phase} {at}": slab for at, slab in enumerate(slabs, first)}
+        named = await self._values.keep_slabs(numbered)
+        self._slabs[kind][phase].update(enumerate(named, first))
 
     def drop_texts(self, n_blocks: int) -> None:
         """Drafts that what the rows of the first blocks say is erased: no look needs it any more."""
@@ -183,6 +187,10 @@ class SealedBlocks:
         """Adds the next block, which is kept by now."""
         self.data.sealed(n_rows)
 
+    def add_rows(self, index: int, n_rows: int) -> None:
+        """Adds rows to a block, which are kept by now."""
+        self.data.add_rows(index, n_rows)
+
     def erase(self, n_blocks: int) -> None:
         """Drafts that the rows of the first blocks are erased."""
         self.data.erase(n_blocks)
@@ -192,7 +200,7 @@ class SealedBlocks:
     def _drop(self, kind: str, n_blocks: int) -> None:
         slabs = self._slabs[kind]
         for phase in [phase for phase in slabs if phase <= n_blocks]:
-            self.stored.erase([slab.name for slab in slabs.pop(phase)])
+            self.stored.erase([slab.name for slab in slabs.pop(phase).values()])
             for at in self._values.named(f"{kind}{phase} "):
                 self._values.discard(f"{kind}{phase} {at}")
 
@@ -202,10 +210,10 @@ _ALONE: Final = {"ordered": ORDERED, "texts": TEXT}
 """Slabs that are read without those of other kinds."""
 
 
-def _by_phase(values: OwnValues, kind: str) -> defaultdict[int, list[Named]]:
-    """The slabs of each phase, in order."""
-    found: defaultdict[int, list[Named]] = defaultdict(list)
+def _by_phase(values: OwnValues, kind: str) -> defaultdict[int, dict[int, Named]]:
+    """The slabs of each phase, by their numbers, in order."""
+    found: defaultdict[int, dict[int, Named]] = defaultdict(dict)
     numbered = {tuple(map(int, key.split(" "))): named for key, named in values.named(kind).items()}
     for phase, at in sorted(numbered):
-        found[phase].append(numbered[phase, at])
+        found[phase][at] = numbered[phase, at]
     return found

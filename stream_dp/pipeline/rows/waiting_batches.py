@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from stream_dp.calendar_periods import LATEST_MS
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.person_slots import Persons, PersonSecret, Slots
 from stream_dp.core.rows.slabs import fits
@@ -17,7 +18,7 @@ from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.rows.own_values import PERSON, OwnValues
-from stream_dp.pipeline.rows.row_times import Gathering
+from stream_dp.pipeline.rows.row_times import EVERY_TIME, Gathering
 from stream_dp.pipeline.rows.waiting_lots import WaitingLots
 from stream_dp.pipeline.rows.waiting_rows import Waits, read_again, rows_of
 from stream_dp.pipeline.rows.waiting_ticks import (
@@ -69,10 +70,20 @@ class WaitingBatches:
         """The number of these rows. It is public."""
         return self.lots.n_rows + sum(rows.n_rows for rows in self._pending.values())
 
+    def n_rows_of(self, times: range) -> int:
+        """The number of those that wait under some times. It is public."""
+        in_memory = sum(self._pending[number].n_rows for number in self._in_memory(times))
+        return self.lots.among(times).n_rows + in_memory
+
     @property
     def n_first_rows(self) -> int:
         """The number of those that are in the next block. It is public."""
-        return self.first_lots.n_rows + sum(self._pending[at].n_rows for at in self._first)
+        return self.n_rows_of(self.gathering.first)
+
+    @property
+    def n_rows_to_come(self) -> int:
+        """The number of those that are in blocks to come. The others are late. It is public."""
+        return self.n_rows_of(range(LATEST_MS))
 
     @property
     def gathering(self) -> Gathering:
@@ -153,11 +164,15 @@ class WaitingBatches:
         return found[0].and_of(found[1:])
 
     @property
+    def blocks_to_come(self) -> range:
+        """The blocks in which a batch may be that is not late."""
+        first = self._n_blocks()
+        return range(first, first + len(self.gathering.periods) + 1)
+
+    @property
     def universes(self) -> list[Universe]:
         """What rows are encoded with: the attributes of each phase in which a batch may be."""
-        first = self._n_blocks()
-        blocks = range(first, first + len(self.gathering.periods) + 1)
-        return self._engine.rows_universes(blocks)
+        return self._engine.rows_universes(self.blocks_to_come)
 
     def _waits(self) -> dict[int, Waits]:
         """The places of the batches that can be read again, by their numbers."""
@@ -227,54 +242,41 @@ class WaitingBatches:
             await self.lots.add(rows, period, len(some), in_order, came=more)
             self._forget(some)
 
-    # ------------------------------------------------------------ those of the next block
+    # ------------------------------------------------------------ those of one block
 
-    @property
-    def _first(self) -> list[int]:
-        end = self.gathering.end
-        return [number for number in self._pending if self._periods[number] < end]
+    def _in_memory(self, times: range) -> list[int]:
+        return [number for number in self._pending if self._periods[number] in times]
 
-    @property
-    def first_lots(self) -> WaitingLots:
-        """What of the next block is kept as slabs."""
-        return self.lots.before(self.gathering.end)
+    def in_memory(self, times: range) -> Rows:
+        """The rows in memory that wait under some times, of which there are some, as they came. Private."""
+        return Rows.concat([self._pending[number] for number in self._in_memory(times)])
 
-    def first_in_memory(self) -> Rows:
-        """The rows in memory of the next block, of which there are some, as they came. Private."""
-        return Rows.concat([self._pending[number] for number in self._first])
+    async def whose(self, times: range) -> Slots | None:
+        """Says whose the rows are that wait under some times, those of lots first. Private.
 
-    async def first_whose(self) -> Slots | None:
-        """Says whose the rows of the next block are, those of lots first; None where rows are protected.
-
-        Private.
+        None where rows are protected.
 
         Raises:
             CorruptState: It is nowhere any more.
         """
         if not self._of_persons:
             return None
-        owned = await self.first_lots.whose()
-        if self._first:
-            in_memory = self.first_in_memory().whose
+        owned = await self.lots.among(times).whose()
+        if self._in_memory(times):
+            in_memory = self.in_memory(times).whose
             assert in_memory is not None, "it was checked when they were accepted, or read"
             owned.append(in_memory)
         return Slots.concat(owned)
 
-    def forget_first(self) -> None:
-        """Drafts that what is in the next block waits no more."""
-        end = self.gathering.end
-        waits = [number for number, one in self._waits().items() if one.period < end]
-        self._forget([*waits, *self._first])
-        self.lots.discard(end)
-
-    def forget_all(self) -> None:
-        """Drafts that no batch waits any more."""
-        self._forget([*self._waits(), *self._pending])
-        self.lots.discard()
+    def forget(self, times: range) -> None:
+        """Drafts that what waits under some times waits no more."""
+        waits = [number for number, one in self._waits().items() if one.period in times]
+        self._forget([*waits, *self._in_memory(times)])
+        self.lots.discard(times)
 
     def retire(self) -> None:
         """Drafts that no batch waits any more, and forgets the secret of the digests."""
-        self.forget_all()
+        self.forget(EVERY_TIME)
         self._secret = None
 
     @property

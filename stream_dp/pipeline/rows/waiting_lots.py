@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stream_dp.calendar_periods import LATEST_MS
 from stream_dp.core.rows.key_texts import columns_of
 from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Slots
 from stream_dp.core.rows.slabs import Slab, slabs_in_order, slabs_of
 from stream_dp.core.rows.universe import Rows
 from stream_dp.pipeline.rows.own_values import ARRIVED, CAME_WHEN, SAID, WAITING, WHOSE, OwnValues
+from stream_dp.pipeline.rows.row_times import EVERY_TIME
 from stream_dp.pipeline.rows.secret_order import secret_order
 from stream_dp.pipeline.rows.waiting_ticks import Columns
 
@@ -56,7 +56,7 @@ class WaitingLots:
     def __init__(self, values: OwnValues) -> None:
         self._values = values
         self._slabs: list[LotSlab] = []
-        self._end = LATEST_MS
+        self._times = EVERY_TIME
 
     def __bool__(self) -> bool:
         return bool(self._slabs)
@@ -64,10 +64,11 @@ class WaitingLots:
     def __iter__(self) -> Iterator[LotSlab]:
         return iter(self._slabs)
 
-    def before(self, end: int) -> WaitingLots:
-        """Those that wait under an earlier time, to be read."""
+    def among(self, times: range) -> WaitingLots:
+        """Those that wait under some times, to be read."""
         found = WaitingLots(self._values)
-        found._slabs, found._end = [slab for slab in self._slabs if slab.period < end], end
+        found._slabs = [slab for slab in self._slabs if slab.period in times]
+        found._times = times
         return found
 
     @property
@@ -188,14 +189,15 @@ class WaitingLots:
 
     def arrived(self) -> list[str]:
         """What the slabs of codes as they came are kept for, in order."""
-        return [ARRIVED + _written(key) for key in self._keys(ARRIVED) if key.period < self._end]
+        keys = self._keys(ARRIVED)
+        return [ARRIVED + _written(key) for key in keys if key.period in self._times]
 
-    def discard(self, before: int = LATEST_MS) -> None:
-        """Drafts that nothing is kept any more of those that wait under an earlier time."""
+    def discard(self, times: range) -> None:
+        """Drafts that nothing is kept any more of those that wait under some times."""
         keys = [key for kind in _KINDS for key in self._keys(kind)]
-        self._discard({key.lot for key in keys if key.period < before})
+        self._discard({key.lot for key in keys if key.period in times})
         # Those of a block that was sealed were renamed.
-        self._slabs = [slab for slab in self._slabs if slab.period >= before]
+        self._slabs = [slab for slab in self._slabs if slab.period not in times]
 
     def _discard(self, lots: Collection[int]) -> None:
         for kind in _KINDS:

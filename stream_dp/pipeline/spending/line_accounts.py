@@ -27,7 +27,19 @@ from stream_dp.profiles.calibrated_profile import aim_of
 from stream_dp.state.schema import StateTable
 
 
-class WindowFacts(TypedDict):
+class LateFacts(TypedDict, total=False):
+    """What is said of late rows with an answer; nothing where no more come to its window.
+
+    Attributes:
+        late_waiting: The number of late rows of the window that wait.
+        complete_at: When no more rows come to the window.
+    """
+
+    late_waiting: int
+    complete_at: str
+
+
+class WindowFacts(LateFacts):
     """The part of an answer that depends on its window alone, until something is paid or a phase opens."""
 
     n: int
@@ -239,7 +251,7 @@ class LineAccounts:
     def changed(self) -> None:
         """Says that what was said to analysts holds no more.
 
-        A phase opens, a look is charged, rows are erased, or other rules are in force.
+        A phase opens, a look is charged, rows are erased or come late, or other rules are in force.
         """
         self.changes += 1
         self.window_facts.clear()

@@ -159,11 +159,13 @@ def every_block(world: World, name: str) -> list[list[Slab]]:
             for kind in ("block", "weight")
         )
         sizes = {event["phase"]: event["rows"] for event in one.events("phase_opened")}
-        for phase in one.phases:
-            named = _numbered(put, f"block {phase} ")
+        sizes |= {phase: n_rows for phase, n_rows in one.late.items() if n_rows}
+        for phase in sorted(sizes):
+            named = [it for it in _numbered(put, f"block {phase} ") if it.name not in before]
             slabs = kept.slabs(named) if named else kept.slabs(blocks, sizes[phase])
-            of_each = _numbered(put, f"weight {phase} ")
-            found[phase] = kept.weighed(slabs, iter(of_each) if named else weights)
+            of_each = [it for it in _numbered(put, f"weight {phase} ") if it.name not in before]
+            more = kept.weighed(slabs, iter(of_each) if named else weights)
+            found[phase] = [*found.get(phase, ()), *more]
         before |= {
             named.name
             for what, named in put.items()

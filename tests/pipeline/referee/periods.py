@@ -1,4 +1,4 @@
-"""P16: by the calendar, a phase opens when its period ends or is closed."""
+"""P16: by the calendar, a phase opens when its period ends or is closed, and gets its late rows once."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def periods_hold(world: World) -> Iterator[str]:
             continue
         periods = Periods(world, name)
         yield from periods.said
-        if len(periods.phases) - 1 != len(held.spent):
-            yield f"P16: {name} has {len(held.spent)} phases and opened {len(periods.phases) - 1}"
+        if len(periods.opened) - 1 != len(held.spent):
+            yield f"P16: {name} has {len(held.spent)} phases and opened {len(periods.opened) - 1}"
         rejected = world.rejections()
         closings = [
             record
@@ -74,6 +74,16 @@ class Waiting:
     due: float | None
 
 
+@dataclass
+class Batch:
+    """A batch that waits. One without a day is in the phase that opens next, one that is late in its own."""
+
+    named: str
+    rows: int
+    day: date | None
+    late_phase: int | None
+
+
 class Periods:
     """What the journal says of a data set by the calendar, day by day.
 
@@ -82,12 +92,15 @@ class Periods:
 
     Attributes:
         phases: The names of the batches of each phase, and last of those that wait.
+        opened: The same as phases opened: late ones do not count there.
+        late: The names of the batches that came to each phase late, by its number.
         closed: How many outcomes of closings there are.
         said: What is wrong.
     """
 
     def __init__(self, world: World, name: str) -> None:
-        self.phases: list[list[str]] = []
+        self.opened: list[list[str]] = []
+        self.late: dict[int, list[str]] = {}
         self.closed = 0
         self.said: list[str] = []
         self._zone, self._name = calendar_of(world, name), name
@@ -95,13 +108,14 @@ class Periods:
         definition = json.loads(world.held(name).definition or b"")
         self._least = definition["phase"]["min_rows"]
         self._after = definition["phase"].get("close", {}).get("after")
+        self._within = definition["phase"].get("late", {}).get("within")
+        self._kept = (definition.get("retention") or {}).get("phases")
         self._delta = Fraction(str(definition["privacy"]["delta"]))
-        self._waiting: list[
-            tuple[str, int, date | None]
-        ] = []  # a name, its rows, and its day if not late
+        self._waiting: list[Batch] = []
+        self._dates: list[tuple[date | None, date | None]] = []  # of each phase
         self._periods: list[Waiting] = []
         self._ended: date | None = None  # all days before this one
-        self._late, self._now, self._versions = 0, -1.0, list[int]()
+        self._n_late, self._now, self._versions = 0, -1.0, list[int]()
         self._events = self._told(world)
         at = f"in.batches:{partition_of(name.encode(), world.partitions)}"
         for record in world.log.get(at, ()):
@@ -111,7 +125,10 @@ class Periods:
         self._next(None)
         if self._events:
             self.said.append(f"P16: {name} has told of {self._events[0]} before its time")
-        self.phases.append([name for name, _, _ in self._waiting])
+        self.opened.append([one.named for one in self._waiting if one.late_phase is None])
+        wait = [one.named for one in self._waiting if one.late_phase is not None]
+        self.phases = [[*of, *self.late.get(at, ())] for at, of in enumerate(self.opened, 1)]
+        self.phases[-1] += wait
 
     def _told(self, world: World) -> deque[dict[str, Any]]:
         """What was announced about periods, each batch once."""
@@ -123,7 +140,8 @@ class Periods:
             for event in one.events():
                 # One whose records were all rejected breaks P4, and nobody knows what was in it.
                 named = batch_name(event) if event["event"] == "batch_accepted" else ""
-                if event["event"] in ("phase_opened", "phase_closed", "schema_changed"):
+                kinds = ("phase_opened", "phase_closed", "phase_complete", "schema_changed")
+                if event["event"] in kinds:
                     events.append(event)
                 elif named in self._first and named not in known:
                     known.add(named)
@@ -142,7 +160,9 @@ class Periods:
                     self._opened(self._events.popleft(), None, closed=True)
             elif event["event"] == "given up":
                 lost = self._events.popleft()["batches"]
-                self._waiting = [one for one in self._waiting if one[0] not in lost]
+                self._waiting = [one for one in self._waiting if one.named not in lost]
+            elif event["event"] == "phase_complete" and kind != "phase_complete" and self._early():
+                self._complete(self._events.popleft())
             elif event["event"] == "schema_changed":
                 self._versions.append(self._events.popleft()["phase"])
             else:
@@ -161,7 +181,12 @@ class Periods:
         self._next(None)
         day = self._day(named) if named else None
         self._now = max(self._now, record.timestamp_ms)
-        while self._ends(day):
+        while (complete := self._completes(day)) or self._ends(day):
+            if complete:
+                if self._next("phase_complete") is None:
+                    return  # it is in hand
+                self._complete(self._events.popleft())
+                continue
             first = self._periods[0]
             opened = self._next("phase_opened")
             if self._rows_before(first.until) >= self._least:
@@ -198,6 +223,57 @@ class Periods:
         regular = self._ms(until) + after
         return regular if now < regular else now + after
 
+    def _completes(self, day: date | None) -> bool:
+        """Whether the next phase is complete, before a period that closes now does so."""
+        number = len(self.late)
+        if self._within is None or number == len(self.opened):
+            return False
+        until = self._dates[number][1]
+        due = self._complete_at(until) if until else 0
+        ends = self._periods[0].due if self._ends(day) else None
+        return due <= (self._now if ends is None else min(self._now, ends))
+
+    def _complete_at(self, until: date) -> float:
+        number, unit = self._within.split(" ")
+        assert unit.removesuffix("s") == "day", "the referee counts in days"
+        return self._ms(until + timedelta(days=int(number)))
+
+    def _early(self) -> bool:
+        """Whether phases are complete before the time: attributes change, or the rows are to be erased."""
+        then = next((e for e in self._events if e["event"] != "phase_complete"), {"event": ""})
+        if then["event"] == "schema_changed":
+            return True
+        if self._kept is None or then["event"] not in ("phase_opened", "phase_closed"):
+            return False
+        return bool(self._events[0]["phase"] <= int(then["phase"]) - self._kept)
+
+    def _complete(self, event: Mapping[str, Any]) -> None:
+        """Compares what came to a phase late with what waited for it."""
+        phase = len(self.late) + 1
+        of_it = [one for one in self._waiting if one.late_phase == phase]
+        since, until = self._dates[phase - 1]
+        told = event["phase"], event["rows"], event.get("since", ""), event.get("until", "")
+        rows = sum(one.rows for one in of_it)
+        if told != (phase, rows, str(since or ""), str(until or "")):
+            self.said.append(
+                f"P16: {self._name} has told otherwise what came late to phase {phase}"
+            )
+        self._waiting = [one for one in self._waiting if one not in of_it]
+        self.late[phase] = [one.named for one in of_it]
+
+    def _late_phase(self, day: date, now: float) -> int | None:
+        """The phase that late rows of a day come to: the first incomplete one that ends behind it."""
+        if self._within is None or self._complete_at(day + timedelta(days=1)) <= max(
+            now, self._now
+        ):
+            return None
+        ends = [until for _, until in self._dates]
+        later = [phase for phase, until in enumerate(ends, 1) if until is not None and until > day]
+        phase = min(later, default=0)
+        to_come = range(len(ends) + 1, len(ends) + 2 + len(self._periods))
+        versions = {sum(v <= one for v in self._versions) for one in (phase, *to_come)}
+        return phase if phase > len(self.late) and len(versions) == 1 else None
+
     def _ends(self, day: date | None) -> bool:
         if not self._periods:
             return False
@@ -208,7 +284,8 @@ class Periods:
         return not waits_for_clock and day is not None and day >= first.until
 
     def _rows_before(self, until: date) -> int:
-        return sum(rows for _, rows, day in self._waiting if day is None or day < until)
+        to_come = (one for one in self._waiting if one.late_phase is None)
+        return sum(one.rows for one in to_come if one.day is None or one.day < until)
 
     def _size_of(self, named: str) -> int:
         document = json.loads(self._first[named].value or b"")
@@ -228,31 +305,36 @@ class Periods:
         return datetime.fromtimestamp(record.timestamp_ms / 1000, self._zone).date()
 
     def _accepted(self, named: str, day: date | None, now: float, event: Mapping[str, Any]) -> None:
-        size, opened = self._size_of(named), len(self.phases)
+        size, opened = self._size_of(named), len(self.opened)
         inside = day is not None and any(p.since <= day < p.until for p in self._periods)
         splits = day is not None and any(p.since > day for p in self._periods)
         changes = any(opened + 1 < v <= opened + 1 + len(self._periods) for v in self._versions)
         late = day is not None and not inside
         late = late and bool((self._ended and day < self._ended) or (splits and changes))  # type: ignore[operator]
+        came_to = None
+        if late and day is not None and self._ended and day < self._ended:
+            came_to = self._late_phase(day, now)
         if late:
-            self._late += 1
+            self._n_late += came_to is None
         elif day is not None and not inside:
             until = day + timedelta(days=1)
             self._periods.append(Waiting(day, until, self._due(until, now)))
             self._periods.sort(key=lambda one: one.since)
-        self._waiting.append((named, size, None if late else day))
-        waiting = sum(rows for _, rows, _ in self._waiting)
-        told = event["phase"], event["waiting"], event["rows"], event["late"], event.get("since")
-        if told != (opened, waiting, size, late, None if day is None else str(day)):
+        self._waiting.append(Batch(named, size, None if late else day, came_to))
+        waiting = sum(one.rows for one in self._waiting if one.late_phase is None)
+        about = event["late"], event.get("late_phase"), event.get("since")
+        told = event["phase"], event["waiting"], event["rows"], *about
+        if told != (opened, waiting, size, late, came_to, None if day is None else str(day)):
             self.said.append(f"P16: {self._name} has told otherwise what {named} has come to")
 
     def _opened(self, event: Mapping[str, Any], day: date | None, *, closed: bool) -> None:
         """Compares a phase with what waited. It was closed, or has ended."""
-        phase = len(self.phases) + 1
+        phase = len(self.opened) + 1
         first = self._periods[0] if self._periods else None
         end = first.until if first else date.max
-        of_it = [one for one in self._waiting if one[2] is None or one[2] < end]
-        rows = sum(rows for _, rows, _ in of_it)
+        to_come = [one for one in self._waiting if one.late_phase is None]
+        of_it = [one for one in to_come if one.day is None or one.day < end]
+        rows = sum(one.rows for one in of_it)
         may_be_small = closed and 100 * rows * self._delta <= 1
         if rows < (math.ceil(self._least / 4) if may_be_small else self._least):
             self.said.append(f"P16: {self._name} has opened phase {phase} before its time")
@@ -260,15 +342,16 @@ class Periods:
         dates = str(since or ""), str(until or "")
         told = event.get("since", ""), event.get("until", "")
         if (event["phase"], event["rows"], event["late_batches"], *told) != (
-            *(phase, rows, self._late),
+            *(phase, rows, self._n_late),
             *dates,
         ):
             self.said.append(f"P16: phase {phase} of {self._name} is another one than was told")
         self._waiting = [one for one in self._waiting if one not in of_it]
-        self._periods, self._late = self._periods[1:], 0
+        self._dates.append((since, until))
+        self._periods, self._n_late = self._periods[1:], 0
         if first is not None:
             self._ended = first.until
             if day is not None:
                 later = min([day, *(one.since for one in self._periods)])
                 self._ended = max(self._ended, later)
-        self.phases.append([name for name, _, _ in of_it])
+        self.opened.append([one.named for one in of_it])

@@ -39,9 +39,10 @@ def rows_of_persons_once(
     name, unit = held.name, definition_of(held).privacy.unit
     secret = secret_of(world, held)
     records = first_batches(world).get(name, {})
-    *sealed, left = _batches_of_phases(world, name)
+    (*sealed, left), late = _batches_of_phases(world, name)
     used: Counter[bytes] = Counter()
-    unknown = [named for batches in (*sealed, left) for named in batches if named not in records]
+    every = (*sealed, left, *late.values())
+    unknown = [named for batches in every for named in batches if named not in records]
     if unknown:
         yield f"P3: {name} has accepted {unknown}, whose records were rejected"
         return
@@ -60,9 +61,13 @@ def rows_of_persons_once(
 
     blocks: list[list[Slab]] = []
     for phase, batches in enumerate(sealed):
-        rows = Rows.concat(rows_of(batches, phase))
-        weight = counted_row_by_row(rows, unit, used).astype(np.uint8)
-        blocks.append([*slabs_of(rows, more={"weight": weight})])
+        so_far: Counter[bytes] = Counter()
+        blocks.append([])
+        for some in (batches, late.get(phase + 1, ())):
+            if some:
+                rows = Rows.concat(rows_of(some, phase))
+                weight = counted_row_by_row(rows, unit, used, so_far).astype(np.uint8)
+                blocks[-1] += slabs_of(rows, more={"weight": weight})
     kept = every_block(world, name)
     held_cells, cells = (
         [cells_of(schema.rows_universe(phase), block) for phase, block in enumerate(found)]
@@ -71,7 +76,8 @@ def rows_of_persons_once(
     if held_cells != cells:
         yield f"P3: {name} holds other blocks than those of its {len(blocks)} phases"
     for block, found in zip(blocks, kept, strict=False):
-        if "weight" in found[0].columns and contents_of(block) != contents_of(found):
+        apart = all("weight" in slab.columns for slab in found)
+        if apart and contents_of(block) != contents_of(found):
             yield f"P3: {name} holds other rows that do not count than those of its phases"
     left_rows = [rows for rows in rows_of(left, len(sealed)) if rows.whose is not None]
     wait = chain.from_iterable(slabs_of(rows, more=_whose(rows)) for rows in left_rows)
@@ -109,10 +115,15 @@ def _whose(rows: Rows) -> dict[str, npt.NDArray[np.uint32]]:
     return rows.whose.columns
 
 
-def _batches_of_phases(world: World, name: str) -> list[list[str]]:
-    """The names of the batches of each phase in order, and last of those that wait; without lost ones."""
+def _batches_of_phases(world: World, name: str) -> tuple[list[list[str]], dict[int, list[str]]]:
+    """The batches of each phase in order as it opened, and last those that wait; then the late ones of phases.
+
+    Lost ones are left out.
+    """
+    late: dict[int, list[str]] = {}
     if calendar_of(world, name) is not None:
-        phases = Periods(world, name).phases
+        periods = Periods(world, name)
+        phases, late = periods.opened, periods.late
     else:
         phases = [[]]
         for event in world.events("batch_accepted"):
@@ -121,15 +132,24 @@ def _batches_of_phases(world: World, name: str) -> list[list[str]]:
                 if event["phase"] == len(phases):
                     phases.append([])
     lost = given_up_batches(world, name)
-    return [[named for named in phase if named not in lost] for phase in phases]
+
+    def kept(batches: Iterable[str]) -> list[str]:
+        return [named for named in batches if named not in lost]
+
+    return list(map(kept, phases)), {phase: kept(some) for phase, some in late.items()}
 
 
-def counted_row_by_row(rows: Rows, unit: UnitSpec, used: Counter[bytes]) -> npt.NDArray[np.bool_]:
-    """The rows of least rank of each person, row by row; adds what they use for life to ``used``."""
+def counted_row_by_row(
+    rows: Rows, unit: UnitSpec, used: Counter[bytes], so_far: Counter[bytes] | None = None
+) -> npt.NDArray[np.bool_]:
+    """The rows of least rank of each person, row by row; adds what they use for life to ``used``.
+
+    ``so_far`` has how many of the same phase count already, and these are added.
+    """
     assert rows.whose is not None
     digests = [bytes(digest) for digest in rows.whose.digests]
     marks = np.zeros(len(digests), dtype=np.bool_)
-    so_far: Counter[bytes] = Counter()
+    so_far = Counter() if so_far is None else so_far
     for _, slot in sorted((int(rank), slot) for slot, rank in enumerate(rows.whose.ranks)):
         person = digests[slot]
         more = so_far[person] + 1

@@ -35,7 +35,8 @@ def ticks_hold(world: World) -> Iterator[str]:
             said = json.loads(value) if role in ("events", "running") else {}
             if said.get("event") == "batch_accepted":
                 since = min(waiting, default="") if said["late"] else said["since"]
-                waiting |= {since}
+                since = "" if "late_phase" in said else since
+                waiting |= {since} - {""}
                 accepted.setdefault(batch_name(said), since)
             elif said.get("event") == "phase_opened":
                 waiting = {since for since in waiting if since >= said["until"]}

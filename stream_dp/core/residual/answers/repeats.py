@@ -91,7 +91,7 @@ class Repeats:
             return
         if outcome.path in (Path.UNVERIFIED, Path.REPEAT):
             return
-        key = _repeat_key(query)
+        key = self._repeat_key(query)
         known = self._verified.get(key)
         if known is not None and not width(outcome) < _widest_of(self._read(query, known)[0]):
             return
@@ -123,14 +123,14 @@ class Repeats:
             _or_nan(use.aim_price),
             _or_nan(use.rough_price),
         )
-        key = _kept_key(query)
+        key = self._kept_key(query)
         self._verified[key] = self._fresh[key] = _KEPT.pack(
             head, *(fields(f"<{len(row)}d", *row) for row in rows)
         )
 
     def kept(self, query: LinearQuery) -> tuple[_Kept, bool] | None:
         """The answer that ``keep`` remembers, and whether its look was the last; None if there is none."""
-        known = self._verified.get(_kept_key(query))
+        known = self._verified.get(self._kept_key(query))
         if known is None:
             return None
         reader = _KEPT.read(known)
@@ -151,7 +151,7 @@ class Repeats:
 
     def answer(self, query: LinearQuery) -> Answered | TableAnswered | None:
         """Returns the remembered answer, or a better one of now, if it is as precise as the query asks."""
-        key = _repeat_key(query)
+        key = self._repeat_key(query)
         known = self._verified.get(key)
         if known is None:
             return None
@@ -166,6 +166,22 @@ class Repeats:
             assert isinstance(outcome, Answered), "a relative error is of one count"
             error = query.target.relative * (outcome.value - bar)
         return outcome if bar <= error * _CLOSE + 2.0 * ROUNDING else None
+
+    def _kept_key(self, query: LinearQuery) -> bytes:
+        """What the one answer that is kept of a query has in common with those that are asked for it."""
+        return self._rows_of(query) + fields("<2?", True, query.target.of_mean)
+
+    def _repeat_key(self, query: LinearQuery) -> bytes:
+        """What a repeat has in common with the first: also the error, except for relative ones."""
+        target = query.target
+        staged, errors = target.relative is not None, (_or_nan(target.share), _or_nan(target.value))
+        return self._rows_of(query) + fields("<?2d", staged, *errors)
+
+    def _rows_of(self, query: LinearQuery) -> bytes:
+        """What is asked, and of which rows: a block that gets late rows has others from then on."""
+        filled = self._state.n_filled(query.window)
+        late = fields("<I", filled) if filled else b""
+        return query.key + pack_window(query.window) + late
 
     def _given(self, query: LinearQuery, rows: list[Row]) -> Answered | TableAnswered:
         return self._state.answers.answered(query, rows, Path.REPEAT)
@@ -280,15 +296,3 @@ def _or_none(number: float) -> float | None:
 
 def _or_nan(bar: float | None) -> float:
     return math.nan if bar is None else bar
-
-
-def _kept_key(query: LinearQuery) -> bytes:
-    """What the one answer that is kept of a query has in common with those that are asked for it."""
-    return query.key + pack_window(query.window) + fields("<2?", True, query.target.of_mean)
-
-
-def _repeat_key(query: LinearQuery) -> bytes:
-    """What a repeat has in common with the first: also the error, except for relative ones."""
-    target = query.target
-    staged, errors = target.relative is not None, (_or_nan(target.share), _or_nan(target.value))
-    return query.key + pack_window(query.window) + fields("<?2d", staged, *errors)

@@ -70,6 +70,10 @@ class Bought:
             self._grown[block] += units
         return self._units[block]
 
+    def forget(self, block: int) -> None:
+        """Forgets the tables of a block, which say nothing of it any more. What they cost stays."""
+        self._tables.own(block).clear()
+
     def pay(self, block: int, units: int) -> None:
         """Records what a query has paid."""
         self._rent[block] += units

@@ -23,6 +23,7 @@ from stream_dp.core.residual.base_release.demand import Demand
 from stream_dp.core.residual.base_release.expected_queries import Expected, declared_workload
 from stream_dp.core.residual.base_release.grid_tables import GridTables
 from stream_dp.core.residual.base_release.learned_plan import LearnedPlan
+from stream_dp.core.residual.base_release.measured_again import MeasuredAgain
 from stream_dp.core.residual.looks.counted_rows import RowsLook
 from stream_dp.core.residual.looks.table_looks import BASE, TablesLook, TablesRelease
 from stream_dp.core.residual.plan.aim_rule import TOGETHER
@@ -43,17 +44,21 @@ class Openings:
         plan: The plan of what is measured while nothing is known of the queries.
         learned: The same once something is known of them.
         grids: The tables of numbers whose edges are still to be proposed.
+        again: What blocks are measured with again; None where no rows come late.
     """
 
     def __init__(self, state: PublicState, schema: Schema) -> None:
         self._state = state
         self._due: list[int] = []  # blocks without a base release
         self.grids = GridTables(schema)
+        self.again = MeasuredAgain(state) if state.settings.late else None
         self._plan(None)
 
     def plan_again(self, schema: Schema) -> None:
         """Plans for the attributes that new rows have now. What was asked of these stays known."""
         self.grids = GridTables(schema)
+        if self.again is not None:
+            self.again.plan_again()
         self._plan(self.learned.demand)
 
     def _plan(self, demand: Demand | None) -> None:
@@ -68,7 +73,7 @@ class Openings:
         self._several = (terms.z_learned / terms.z) ** 2 if settings.learns else 1.0
         if demand is not None:
             demand.plan_for(promise.axes)
-        self.learned = LearnedPlan(state, self.plan, self._several, demand)
+        self.learned = LearnedPlan(state, self.plan, self._several, demand, self.again)
         # What an opening measures that nobody has described: columns that make ordinary tables free.
         self._columns: ColumnPlan | None = None
         if settings.aim is not None and settings.base_share is None and not expected.is_named:
@@ -88,13 +93,22 @@ class Openings:
     def units(self, n_counted: int) -> int:
         """Units of a line that opening the first phase takes, given the rows that count."""
         n_rows = self.margin(n_counted)
-        return self._state.first_looks + self._with_grids(self.release(n_rows), 0, n_rows).units
+        release = self._with_grids(self.release(n_rows), 0, n_rows)
+        first = self._state.first_looks + release.units
+        if self.again is None:
+            return first
+        return first + release.units - self._units_of_grids(0) + self.again.units_besides
+
+    def _units_of_grids(self, block: int) -> int:
+        return self.grids.of_block(block, self._state.prices).units
 
     def _with_grids(self, release: BaseRelease, block: int, n_rows: int) -> BaseRelease:
         """A release with the tables of numbers on a grid, for which the line has room in any case."""
         state = self._state
         grids = self.grids.of_block(block, state.prices)
         room = max(0, UNITS - state.first_looks - grids.units)
+        if self.again is not None:  # the same once more
+            room = max(0, room - self.again.units_besides) // 2
         if release.units > room:
             release = self.plan.release(n_rows, state.promise, room / UNITS)
             release = state.versions.of_block(release, block)
@@ -114,15 +128,17 @@ class Openings:
     @property
     def most_measured(self) -> int:
         """Units of a line that opening never exceeds, together with what is measured later unasked."""
-        beyond = self._state.first_looks + self.grids.of_block(0, self._state.prices).units
+        beyond, times = self._state.first_looks + self._units_of_grids(0), 1
+        if self.again is not None:
+            beyond, times = beyond + self.again.units_besides, 2
         if self._state.learns:
-            return min(UNITS, beyond + self.learned.most)
+            return min(UNITS, beyond + times * self.learned.most)
         share = self._state.settings.base_share
         if self._columns is not None:
             share = TOGETHER
         elif share is None:
             share = self.plan.cap
-        return min(UNITS, beyond + math.floor(share * UNITS))
+        return min(UNITS, beyond + times * math.floor(share * UNITS))
 
     def reach(self, n_rows: int) -> Reach | None:
         """Returns what base releases certify if errors are shares of ``n_rows`` rows a phase.
@@ -170,11 +186,29 @@ class Openings:
         """The looks of an opening that follow from what its first looks published."""
         return self._base_looks() if self._due else ()
 
+    def complete(self, block: int, n_rows: int) -> Sequence[Look]:
+        """The looks at a block that has got this number of late rows, and gets no more."""
+        assert self.again is not None, "only then rows come late"
+        looks = self.again.completed(block)
+        if not n_rows or block < self._state.spending.allocator.erased:
+            return ()
+        if self._state.counted is None:
+            self._state.expect_tiles()
+        if block not in self._due:
+            self._due.append(block)
+        return self._affordable(looks)
+
     def absorb(self, release: Release) -> None:
         """Notes what was measured."""
-        if self._due and isinstance(release, TablesRelease):
+        if not isinstance(release, TablesRelease):
+            return
+        if self._due:
             measured = {part.block for part in release.parts}
             self._due = [block for block in self._due if block not in measured]
+        if self.again is not None and release.reason == BASE:
+            for part in release.parts:
+                if part.attributes not in [(index,) for index in self.grids.schema.grids]:
+                    self.again.opened(part)
 
     def lost(self, look: Mapping[str, object]) -> None:
         """A look (its ``description``) was charged, but a crash lost its release."""

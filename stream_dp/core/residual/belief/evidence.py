@@ -98,6 +98,15 @@ class Belief:
         self._tables.open_block(n_rows)
         self._opening.open_block(n_rows)
 
+    def add_rows(self, block: int, n_rows: int) -> None:
+        """Forgets what was measured of a block, which has more rows from now on."""
+        self._tables.add_rows(block, n_rows)
+        self._opening.add_rows(block, n_rows)
+        for shelf in (self._counts, self._alone, self._opened, self._sums):
+            for key in shelf:
+                if block in (shelf.get(key) or ()):
+                    del shelf.own(key)[block]
+
     def rows(self, window: range) -> int:
         """Rows of the window, those that do not count included; public."""
         return self._tables.rows(window)

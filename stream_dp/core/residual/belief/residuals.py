@@ -123,6 +123,14 @@ class _Interaction:
             self._variances[block] = combined
         self._totals.clear()
 
+    def measures(self, block: int) -> bool:
+        return block in self._estimates
+
+    def forget(self, block: int) -> None:
+        del self._estimates[block]
+        self._variances[block] = math.inf
+        self._totals.clear()
+
     def variances(self, start: int, stop: int) -> Floats:
         """Returns v in each block, infinite where never measured, shape (stop - start,)."""
         known = self._variances[start:stop]
@@ -178,6 +186,17 @@ class ResidualMemory:
     def rows(self, window: range) -> int:
         """Rows of the window, those that do not count included; public."""
         return self._rows_before[window.stop] - self._rows_before[window.start]
+
+    def add_rows(self, block: int, n_rows: int) -> None:
+        """Forgets what was measured of a block, which has more rows from now on."""
+        for place in range(block + 1, len(self._rows_before)):
+            self._rows_before[place] += n_rows
+        for part in self._interactions:
+            known = self._interactions.get(part)
+            if known is not None and known.measures(block):
+                self._interactions.own(part).forget(block)
+        self._views.clear()
+        self._view_entries = 0
 
     def absorb(
         self, attributes: tuple[int, ...], block: int, table: Floats, variance: float

@@ -103,6 +103,10 @@ class CountedRows:
         """Folds in a look."""
         self._found[release.block] = release.value, float(grid_sigma(release.step)) ** 2
 
+    def forget(self, block: int) -> None:
+        """Forgets the look at a block, which has more rows from now on."""
+        self._found.pop(block, None)
+
     def known(self, block: int) -> bool:
         """Whether the look at a block was published."""
         return block in self._found

@@ -145,6 +145,8 @@ class Lack(StrEnum):
     """What is left would do, but is kept for the tiles that the definition declares."""
     PACE = "pace"
     """What is left would do, but is kept for the phases to come."""
+    LATE = "late"
+    """What is left would do, but is kept to measure a phase again with its late rows."""
     SHARE = "share"
     """What is left would do, but is not for the one who pays for the query to spend, or not yet."""
     ERASED = "erased"
@@ -256,6 +258,8 @@ class BudgetAllocator:
 
     Attributes:
         bare: The number of first blocks whose rows are lost. They have no room either.
+        again: Returns the units that are kept to measure blocks again, of each line of a window. None if none
+            are.
         price: Returns the share of the newest line that a query costs, in the mean. With it the pace follows
             from how many a line pays for: it is slow where these are few, and there is none where they are
             many. None keeps the pace always.
@@ -269,6 +273,7 @@ class BudgetAllocator:
         self._rows_kept = kept
         self._base: list[float] = []
         self._rent = Shelf[tuple[int, ...], dict[int, int]](dict, dict)
+        self.again: Room | None = None
         self._most = UNITS
         self._kept: Room | None = None
         self._payer: Room | None = None
@@ -309,6 +314,7 @@ class BudgetAllocator:
         rooms: tuple[tuple[Lack, Room], ...] = (
             (Lack.TILES, self.room_of_tiles),
             (Lack.PACE if self._payer is None else Lack.SHARE, self.left),
+            (Lack.LATE, self._unerased),
             (Lack.ERASED, self.lines.left),
             (Lack.BUDGET, lambda window: np.full(len(window), UNITS)),
         )
@@ -320,7 +326,14 @@ class BudgetAllocator:
         return max(self.bare, erased_blocks(len(self.lines), self._rows_kept))
 
     def left(self, window: range) -> Units:
-        """Units that each line has left for looks, 0 where the rows are erased, shape (len(window),)."""
+        """Units that each line has left for looks, 0 where the rows are erased, shape (len(window),).
+
+        What is kept to measure a block again is not left.
+        """
+        left = self._unerased(window)
+        return left if self.again is None else np.maximum(left - self.again(window), 0)
+
+    def _unerased(self, window: range) -> Units:
         left = self.lines.left(window)
         left[: max(0, self.erased - window.start)] = 0
         return left
