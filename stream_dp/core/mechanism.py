@@ -431,7 +431,7 @@ class Mechanism(ABC):
         Returns:
             The looks that are taken because of them.
         """
-        raise NotImplementedError("no rows of this profile come late")
+        raise NotImplementedError(f"the rows of {self!r} do not come late")
 
     def was_asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
         """Takes note of a query that was answered, or refused, and of the charges that it has paid.

@@ -928,7 +928,8 @@ class Definition(Request):
             )
         if unit is not None and unit.lifetime:
             raise ValueError(
-                "phase.late: what a person may add for life is used up as a phase opens: remove late or lifetime"
+                "phase.late: what a person may add for life is used up as a phase opens: remove late, or "
+                "lifetime"
             )
         if kept is not None:
             assert self.phase.every is not None, "it was checked"
@@ -937,8 +938,8 @@ class Definition(Request):
                 late.within
             ).after(0, utc):
                 raise ValueError(
-                    "phase.late.within: rows are erased before the time for late rows ends: use a shorter one, or "
-                    "larger retention.phases"
+                    "phase.late.within: rows are erased before the time for late rows ends: use a shorter "
+                    "one, or larger retention.phases"
                 )
         return self
 

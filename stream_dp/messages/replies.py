@@ -22,8 +22,8 @@ class Event(Reply):
         since: When an opened phase begins, or the period that a batch is about.
         until: When it has ended.
         late: Whether the period of a batch had closed before.
-        late_phase: The phase of its period, to which the rows of a late batch come. None if they are in the phase
-            that opens next.
+        late_phase: The phase of its period, to which the rows of a late batch come. None if they are in the
+            phase that opens next.
         late_batches: The batches of an opened phase that are about earlier periods.
         note: A warning, or what happened in words.
         reason: Why a batch was refused, a record is in quarantine, or nobody can serve the data set.

@@ -178,7 +178,7 @@ def test_a_repr_shows_public_numbers_only() -> None:
 
 def test_blocks_can_be_asked_for_nothing_but_tables_totals_columns_and_public_sizes() -> None:
     asked = {n for n in dir(Blocks) if not n.startswith("_")}
-    public = {"append", "check", "elsewhere", "erase", "erased", "sealed", "sizes"}
+    public = {"add_rows", "append", "check", "elsewhere", "erase", "erased", "sealed", "sizes"}
     assert asked == {"in_order", "keys", "marginal", "tables", "totals"} | public
 
 

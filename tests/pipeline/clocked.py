@@ -1,4 +1,4 @@
-"""A scenario in which the broker's clock closes periods, and rows of several periods wait at a time."""
+"""Scenarios in which the broker's clock closes periods, and rows of several periods wait at a time."""
 
 from __future__ import annotations
 
@@ -71,14 +71,13 @@ def when(
 
 
 def define_one(world: World, name: str, unit: dict[str, Any], **more: Any) -> None:
-    world.define(
-        name,
-        mechanism={"base_share": 0.001 if name == "flights" else 0.0},
-        privacy={"epsilon": 20.0, "delta": 1e-6, **unit},
-        attributes=[CARRIER, DELAY, CANCELLED],
-        phase=BY_CLOCK,
-        **more,
-    )
+    given: dict[str, Any] = {
+        "mechanism": {"base_share": 0.001 if name == "flights" else 0.0},
+        "privacy": {"epsilon": 20.0, "delta": 1e-6, **unit},
+        "attributes": [CARRIER, DELAY, CANCELLED],
+        "phase": BY_CLOCK,
+    }
+    world.define(name, **given | more)
 
 
 def define(world: World) -> None:
@@ -171,5 +170,59 @@ TICKED = (
     when(2, 18, clocks=1),
     often(2, 20, 300),
     when(3, 2, clocks=1),
+    ask,
+)
+
+
+# ---------------------------------------------------------------- late rows
+
+BY_CLOCK_LATE = {**BY_CLOCK, "late": {"within": "2 days"}}
+
+
+def take_late(world: World) -> None:
+    world.now_ms = at(1)
+    erased = {"retention": {"phases": 2}}
+    define_one(world, "flights", {}, phase=BY_CLOCK_LATE, **erased)
+    define_one(world, "trains", OF_PERSONS, phase=BY_CLOCK_LATE, mechanism={"base_share": 0.01})
+    world.ask("flights", "tile", {"attribute": "carrier", "eq": "AA"}, standing=True)
+
+
+def some(day: int, hours: float, *rows: tuple[int, int], clocks: int = 0) -> Callable[[World], None]:
+    """As ``when``, and a person has up to three rows of a batch."""
+
+    def step(world: World) -> None:
+        world.now_ms = at(day, hours)
+        for _ in range(clocks):
+            for name in UNITS:
+                clock(world, name)
+        for about, n_rows in rows:
+            for name in UNITS:
+                given = columns(n_rows)
+                if name == "trains":
+                    given["customer"] = [f"c{n // 3}" for n in range(n_rows)]
+                batch_id = f"{world.now_ms}-{about}-{n_rows}"
+                world.batch(name, batch_id, columns=given, time=f"2026-11-{about:02}")
+
+    return step
+
+
+SENT_LATE = (
+    take_late,
+    some(1, 9, (1, 120)),
+    some(2, 9, (2, 130), (1, 8)),  # the first day has closed, and gets these late
+    ask,
+    some(3, 9, (3, 110), (1, 90), (2, 40)),  # so many that some become a lot
+    some(3, 10, (2, 5)),
+    change,  # both phases get their late rows at once
+    some(3, 11, (2, 6)),  # these are of other attributes than the second phase
+    some(4, 1, clocks=1),  # the first one would be complete now
+    ask,
+    some(4, 9, (4, 125), (3, 10)),
+    some(5, 9, (5, 105), (4, 15), (3, 4)),
+    some(6, 2, clocks=2),  # the third is complete, and then the fifth opens, by which the third is erased
+    some(6, 9, (6, 140), (3, 9), (5, 11), (4, 2)),  # the third is complete, and takes no more
+    ask,
+    some(9, 9, (9, 101), clocks=1),
+    some(10, 2, (6, 3), clocks=1),
     ask,
 )

@@ -34,10 +34,10 @@ import numpy.typing as npt
 from stream_dp.core.rows import slabs
 from stream_dp.errors import StoreUnavailable, StreamDPError
 from stream_dp.pipeline import worker as worker_module
-from stream_dp.pipeline.datasets import draft, holdings, paid_looks, phases
+from stream_dp.pipeline.datasets import draft, holdings, paid_looks
 from stream_dp.pipeline.journal import journal, redis_follower, releaser
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
-from stream_dp.pipeline.rows import waiting_lots
+from stream_dp.pipeline.rows import private_rows, waiting_lots
 from stream_dp.pipeline.rows.stored_blocks import StoredBlocks
 from stream_dp.pipeline.worker import _Stopped
 from stream_dp.state import private_names, schema
@@ -425,7 +425,7 @@ def alike(patch: Callable[[Any, str, Any], None] = setattr) -> None:
     watch_looks(patch, _worlds)
     patch(StoredBlocks, "_asked", asked)
     patch(waiting_lots, "secret_order", _order)
-    patch(phases, "secret_order", _order)
+    patch(private_rows, "secret_order", _order)
     patch(slabs, "SLOTS", 6)  # so rows that wait become lots, and blocks have several slabs
     patch(paid_looks, "monotonic", lambda: 0.0)
     # A timer may ring a little early, and nothing would move the time on.

@@ -265,7 +265,12 @@ DEFINITIONS: list[dict[str, Any]] = [
     },
     {
         **DEFINED,
-        "phase": {"min_rows": 20_000, "every": "1 day", "close": {"after": "2 hours"}},
+        "phase": {
+            "min_rows": 20_000,
+            "every": "1 day",
+            "close": {"after": "2 hours"},
+            "late": {"within": "7 days"},
+        },
         "running": {
             "every": "6 hours",
             "within_rows": 400,

@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.watch.crash_points import CrashPoint
-from tests.pipeline.clocked import CLOCKED, TICKED
+from tests.pipeline.clocked import CLOCKED, SENT_LATE, TICKED
 from tests.pipeline.conftest import Die
 from tests.pipeline.referee.persons import units_of
 from tests.pipeline.scenarios import (
@@ -80,6 +80,7 @@ SWEEPS = {
     "phases by the calendar": Sweep(CALENDAR, 4),
     "periods that the clock closes": Sweep(CLOCKED, 6),
     "running totals": Sweep(TICKED, 4),
+    "late rows": Sweep(SENT_LATE, 4),
     "ranges of a source": Sweep(SOURCED, 4),
     "attributes change": Sweep(SCHEMAS, 4),
     "values are found": Sweep(FINDING, 4),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.pipeline.clocked import BY_CLOCK, at, clock
+from stream_dp.core.rows.person_slots import Slots
+from stream_dp.pipeline.rows.person_allowance import Used
+from tests.pipeline.clocked import BY_CLOCK, SENT_LATE, at, clock, columns
 from tests.pipeline.flights import judged
 from tests.pipeline.test_calendar import phases
 from tests.pipeline.test_clock import come
@@ -14,6 +19,15 @@ from tests.pipeline.test_clock import come
 pytestmark = judged
 
 LATE = {**BY_CLOCK, "late": {"within": "3 days"}}
+UNIT = {"key": "customer", "rows_per_phase": 2, "phases": 1}
+ME = np.full(12, 7, dtype=np.uint8)
+
+
+def slots(mine: int, others: int = 0) -> Slots:
+    """Rows of one person, and one row of each of some others."""
+    theirs = np.repeat(np.arange(others, dtype=np.uint8)[:, None] + 100, 12, axis=1)
+    digests = np.concatenate([np.tile(ME, (mine, 1)), theirs])
+    return Slots(digests, np.arange(len(digests), dtype=np.uint32))
 
 
 async def tell(world: Any, process: Any, when_ms: int) -> None:
@@ -55,3 +69,224 @@ async def test_late_rows_come_to_the_phase_of_their_day_once_it_is_complete(
     assert complete(world) == [(1, 42, "2026-11-01", "2026-11-02")]
     await tell(world, process, at(6, 0))
     assert complete(world)[1:] == [(2, 0, "2026-11-02", "2026-11-03")]
+
+
+async def test_nothing_is_wrong_where_no_worker_dies(world: Any) -> None:
+    assert await world.run(rounds=SENT_LATE) == 0
+    assert world.complaints() == []
+    opened = [rows for rows, *_ in phases(world, "flights")]
+    assert opened == [120, 130, 116, 135, 109, 149, 101]
+    came = [98, 45, 0, 17, 11, 0]
+    for name in ("flights", "trains"):
+        told = [one for one in world.events("phase_complete") if one["dataset"] == name]
+        assert [one["rows"] for one in told] == came
+    # The third phase is of other attributes; the first and second got their rows before these changed.
+    gone = [event for event in world.events() if event["dataset"] == "flights"]
+    kinds = [(event["event"], event["phase"]) for event in gone if "phase" in event]
+    assert kinds.index(("phase_complete", 2)) + 1 == kinds.index(("schema_changed", 4))
+
+
+# ---------------------------------------------------------------- what answers say
+
+AA_ROWS = {"attribute": "carrier", "eq": "AA"}
+EXACT = {"privacy": {"epsilon": 20.0, "delta": 1e-6}}
+
+
+async def ask(world: Any, process: Any, name: str, **more: Any) -> dict[str, Any]:
+    world.ask("flights", name, AA_ROWS, **more)
+    await process.run()
+    return world.answer(name)
+
+
+async def test_answers_count_late_rows_from_then_on_and_say_until_when_some_wait(
+    world: Any, process: Any
+) -> None:
+    """The bar of 20 rows is that of what was measured, of all rows both times."""
+    world.define("flights", phase=LATE, **EXACT)
+    await come(world, process, at(1, 9), ("2026-11-01", 400))
+    await come(world, process, at(2, 9), ("2026-11-02", 100))
+    precise = {"error": {"value": 20}}
+    first = await ask(world, process, "first", **precise)
+    assert first["n"] == 400
+    assert abs(first["count"] - 200) <= 2 * first["error_bar"] * 400
+    assert ("late_waiting" in first, first["complete_at"]) == (False, "2026-11-05")
+    assert (await ask(world, process, "again", **precise))["count"] == first["count"]
+    await come(world, process, at(3, 1), ("2026-11-01", 300))
+    waiting = await ask(world, process, "waiting", **precise)
+    assert (waiting["late_waiting"], waiting["complete_at"]) == (300, "2026-11-05")
+    assert waiting["count"] == first["count"], "these rows do not count yet"
+    dated = {"window": {"since": "2026-11-01", "until": "2026-11-02"}}
+    await tell(world, process, at(5, 0))
+    after = await ask(world, process, "after", **precise, **dated)
+    assert after["n"] == 700
+    assert abs(after["count"] - 350) <= 2 * after["error_bar"] * 700
+    assert "late_waiting" not in after
+    assert "complete_at" not in after
+    both = await ask(world, process, "both", **precise)
+    assert (both["n"], both["complete_at"]) == (800, "2026-11-06")
+
+
+async def test_the_same_id_keeps_its_answer_and_another_one_counts_the_late_rows(
+    world: Any, process: Any
+) -> None:
+    """An old answer is not given after its phase has got late rows, although the window is the same."""
+    world.define("flights", phase=LATE, mechanism={"base_share": 0.0}, **EXACT)
+    await come(world, process, at(1, 9), ("2026-11-01", 400))
+    await come(world, process, at(2, 9), ("2026-11-02", 100), ("2026-11-01", 600))
+    precise = {"error": {"value": 20}}
+    before = await ask(world, process, "before", **precise)
+    await tell(world, process, at(5, 0))
+    dated = {"window": {"phases": [1, 1]}}
+    after = await ask(world, process, "after", **precise, **dated)
+    assert (before["n"], after["n"]) == (400, 1000)
+    assert abs(after["count"] - 500) <= 2 * after["error_bar"] * 1000
+    assert after["difficulty"] == "hard", "nothing was measured of the late rows"
+    repeated = await ask(world, process, "repeated", **precise, **dated)
+    assert (repeated["difficulty"], repeated["count"]) == ("easy", after["count"])
+
+
+async def test_a_known_reply_says_how_many_late_rows_wait_by_now(world: Any, process: Any) -> None:
+    world.define("flights", phase=LATE, **EXACT)
+    await come(world, process, at(1, 9), ("2026-11-01", 400))
+    await come(world, process, at(2, 9), ("2026-11-02", 100))
+    for number in range(3):
+        assert "late_waiting" not in await ask(world, process, f"none-{number}")
+    await come(world, process, at(2, 10), ("2026-11-01", 7))
+    assert (await ask(world, process, "some"))["late_waiting"] == 7
+
+
+# ---------------------------------------------------------------- what it costs
+
+
+def charges(world: Any, phase: int) -> list[tuple[list[str], int]]:
+    """What was charged to the line of a phase: the looks of each charge, and the units."""
+    return [
+        ([look["kind"] for look in entry["looks"]], rho)
+        for entry in map(json.loads, world.held("flights").ledger)
+        if entry["kind"] == "charge"
+        for block, rho, _ in entry["charges"]
+        if block == phase - 1
+    ]
+
+
+async def test_a_phase_is_measured_again_with_its_late_rows_and_only_then(
+    world: Any, process: Any
+) -> None:
+    world.define("flights", phase=LATE, mechanism={"base_share": 0.2}, **EXACT)
+    await come(world, process, at(1, 9), ("2026-11-01", 400))
+    await come(world, process, at(2, 9), ("2026-11-02", 300))
+    await come(world, process, at(3, 9), ("2026-11-03", 300), ("2026-11-01", 50))
+    await tell(world, process, at(6, 0))
+    (opening, again), (only,) = charges(world, 1), charges(world, 2)
+    assert opening == again
+    assert only[0] == ["tables"]
+    entries = [json.loads(entry) for entry in world.held("flights").ledger]
+    late = [(one["phase"], one["rows"]) for one in entries if one["kind"] == "late"]
+    assert late == [(1, 50), (2, 0)]
+
+
+async def test_no_query_takes_what_is_kept_to_measure_a_phase_again(
+    world: Any, process: Any
+) -> None:
+    world.define(
+        "flights", phase=LATE, mechanism={"base_share": 0.3}, on_exhausted="refuse", **EXACT
+    )
+    await come(world, process, at(1, 9), ("2026-11-01", 400))
+    await come(world, process, at(2, 9), ("2026-11-02", 300), ("2026-11-01", 50))
+    for number in range(8):
+        last = await ask(world, process, f"some-{number}", error={"value": 2.5}, fresh=True)
+    assert last["status"] == "refused"
+    assert "late rows" in last["reason"]["message"]
+    await tell(world, process, at(5, 0))
+    spent = [units for looks, units in charges(world, 1) if looks == ["tables"]]
+    assert len(spent) == 2, "the phase is measured again"
+
+
+async def test_running_totals_are_measured_again_with_the_late_rows(
+    world: Any, process: Any
+) -> None:
+    """Without a base release nothing else says how many rows each carrier has."""
+    tiles = [{"group_by": ["carrier"]}]
+    running = {"every": "6 hours", "within_rows": 40, "tiles": tiles}
+    world.define("flights", phase=LATE, running=running, mechanism={"base_share": 0.0}, **EXACT)
+    await come(world, process, at(1, 5), ("2026-11-01", 400))
+    await come(world, process, at(2, 9), ("2026-11-02", 300), ("2026-11-01", 200))
+    await tell(world, process, at(5, 0))
+    told = await ask(world, process, "after", window={"phases": [1, 1]}, error={"value": 40})
+    assert told["difficulty"] == "easy"
+    assert abs(told["count"] - 300) <= 40
+    assert told["error_bar"] * 600 <= 40
+
+
+# ---------------------------------------------------------------- persons
+
+
+async def test_rows_of_a_person_count_up_to_the_bound_late_ones_among_them(
+    world: Any, process: Any
+) -> None:
+    """Each of 150 persons has a row on time and five late; two count. The referee counts slot by slot."""
+    world.define(
+        "flights",
+        phase=LATE,
+        mechanism={"base_share": 0.0},
+        privacy={"epsilon": 20.0, "delta": 1e-6, "unit": UNIT},
+    )
+
+    async def sent(day: int, batch_id: str, n_rows: int) -> None:
+        given = columns(n_rows) | {"customer": [f"c{n % 150}" for n in range(n_rows)]}
+        world.batch("flights", batch_id, columns=given, time=f"2026-11-{day:02}")
+        await process.run()
+
+    world.now_ms = at(1, 9)
+    await sent(1, "on-time", 150)
+    world.now_ms = at(2, 9)
+    await sent(2, "next", 150)
+    for number in range(5):
+        await sent(1, f"late-{number}", 150)
+    assert [what for what in world.held("flights").named() if what.startswith("counted 1")]
+    await tell(world, process, at(5, 0))
+    assert not [what for what in world.held("flights").named() if what.startswith("counted 1")]
+    told = await ask(world, process, "persons", window={"phases": [1, 1]}, error={"value": 20})
+    assert told["n"] == 900
+    assert abs(told["rows_that_count"]["count"] - 300) <= 2 * told["rows_that_count"]["error_bar"]
+
+
+@pytest.mark.parametrize(("on_time", "late"), list(product(range(4), range(4))))
+def test_the_rows_that_count_of_a_person_follow_from_their_own_alone(
+    on_time: int, late: int
+) -> None:
+    """docs/proofs, Theorem 37, for two rows a phase: whatever others send, and however rows split."""
+    first = slots(on_time, others=3)
+    then = slots(late, others=5)
+    marks = first.counted(2)
+    used = Used.one_each(first.digests, marks)
+    more = then.counted(2 - used.of(then.digests))
+    mine = [int(m[(s.digests == ME).all(axis=1)].sum()) for m, s in ((marks, first), (more, then))]
+    assert mine == [min(on_time, 2), min(late, 2 - min(on_time, 2))]
+    alone = slots(late).counted(
+        2 - Used.one_each(ME[None], np.ones(1, bool)).of(slots(late).digests)
+    )
+    assert alone.sum() == min(late, 1)
+
+
+# ---------------------------------------------------------------- definitions
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"phase": {**BY_CLOCK, "close": None, "late": {"within": "2 days"}}}, "close"),
+        ({"phase": {**BY_CLOCK, "late": {"within": "1 hour"}}}, "late.within"),
+        ({"phase": LATE, "retention": {"phases": 2}}, "retention.phases"),
+        ({"phase": LATE, "mechanism": {"profile": "counts"}}, "phase.late"),
+        ({"phase": LATE, "privacy": {"unit": {**UNIT, "lifetime": True}}}, "lifetime"),
+    ],
+)
+async def test_late_rows_that_cannot_be_taken_are_refused(
+    world: Any, process: Any, changes: dict[str, Any], said: str
+) -> None:
+    if "privacy" in changes:
+        changes = {**changes, "privacy": {"epsilon": 1.0, "delta": 1e-9, **changes["privacy"]}}
+    refused = world.define("flights", **changes)
+    await process.run()
+    assert said in world.rejection(refused)["reason"]["message"]

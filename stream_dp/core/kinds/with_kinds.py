@@ -194,6 +194,9 @@ class WithKinds(Mechanism):
     def opened(self) -> Sequence[Look]:
         return self._counts.opened()
 
+    def complete(self, block: int, n_rows: int) -> Sequence[Look]:
+        raise NotImplementedError(f"the rows of {self!r} do not come late")
+
     def was_asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
         return self._counts.was_asked(query, charges)
 

@@ -55,8 +55,8 @@ class LateRows:
     def phase_of(self, batch: TimeSpan | None, n_rows: int) -> int | None:
         """The phase that a batch comes to late; None for one that joins a phase to come.
 
-        Rows about a time without a phase come to the next one, as those of a period with too few rows do. Rows
-        of other attributes than those of the phase cannot come to it.
+        Rows about a time without a phase come to the next one, as those of a period with too few rows do.
+        Rows of other attributes than those of the phase cannot come to it.
 
         Args:
             batch: What the batch is about.

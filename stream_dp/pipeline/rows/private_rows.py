@@ -60,9 +60,9 @@ class PrivateRows:
         return lost
 
     async def whose(self, times: range) -> Slots | None:
-        """Says whose the rows are that wait under some times, in the order in which ``keep`` keeps them. Private.
+        """Says whose the rows are that wait under some times, in the order in which ``keep`` keeps them.
 
-        None where rows are protected.
+        None where rows are protected. Private.
 
         Raises:
             CorruptState: It is nowhere any more.

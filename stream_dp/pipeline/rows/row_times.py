@@ -13,7 +13,6 @@ from typing import Final
 from stream_dp.calendar_periods import LATEST_MS, Length, span_of, written, zone_of
 from stream_dp.messages import PhaseSpec
 
-
 EVERY_TIME: Final = range(-(2**31), LATEST_MS)
 """All times under which rows wait."""
 

@@ -13,8 +13,7 @@ import pytest
 
 from stream_dp.core.rows import blocks, slabs
 from stream_dp.core.rows.slabs import TableAsked
-from stream_dp.pipeline.datasets import phases
-from stream_dp.pipeline.rows import sealed_blocks, waiting_lots
+from stream_dp.pipeline.rows import private_rows, sealed_blocks, waiting_lots
 from stream_dp.pipeline.rows.waiting_lots import WaitingLots
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script
@@ -54,7 +53,7 @@ def ordered(
         for order in ORDERS:
             noise = Compensating(script, first=not found.noise)
             showing(noise)
-            for module in (phases, waiting_lots):
+            for module in (private_rows, waiting_lots):
                 monkeypatch.setattr(module, "secret_order", order)
             caplog.clear()
             world = make_world()

@@ -116,7 +116,7 @@ def _whose(rows: Rows) -> dict[str, npt.NDArray[np.uint32]]:
 
 
 def _batches_of_phases(world: World, name: str) -> tuple[list[list[str]], dict[int, list[str]]]:
-    """The batches of each phase in order as it opened, and last those that wait; then the late ones of phases.
+    """The batches of each phase in order as it opened, and last those that wait; then its late ones.
 
     Lost ones are left out.
     """
