@@ -62,22 +62,17 @@ class LateRows:
             batch: What the batch is about.
             n_rows: The number of its rows.
         """
-        waiting, times = self._rows.waiting, self._engine.times
-        closed, now = waiting.gathering.closed, waiting.gathering.now
-        if batch is None or closed is None or now is None or batch.since >= closed:
+        gathering = self._rows.waiting.gathering
+        closed, now = gathering.closed, gathering.now
+        if not self.taken or batch is None or closed is None or now is None or batch.since >= closed:
             return None
-        ends = times.complete_at(batch.until)
-        if ends is None or ends <= now:
+        known = ((phase, span) for phase, span in enumerate(self.spans, 1) if span is not None)
+        later = ((phase, span) for phase, span in known if span.until > batch.since)
+        phase, span = next(later, (0, batch))
+        if phase <= self.n_complete or not self._fits(phase, n_rows):
             return None
-        found = 0
-        for phase, span in reversed([*enumerate(self.spans, 1)][self.n_complete :]):
-            if span is None or span.until <= batch.since:
-                break
-            found = phase
-        before = self.spans[found - 2] if found > 1 else None
-        if not found or (before is not None and before.until > batch.since):
-            return None
-        return found if self._fits(found, n_rows) else None
+        ends = self._engine.times.complete_at(span.until if span.since < batch.until else batch.until)
+        return None if ends is None or ends <= now else phase
 
     def _fits(self, phase: int, n_rows: int) -> bool:
         """Whether rows of today's attributes can come to a phase."""
