@@ -187,7 +187,9 @@ def take_late(world: World) -> None:
     world.ask("flights", "tile", {"attribute": "carrier", "eq": "AA"}, standing=True)
 
 
-def some(day: int, hours: float, *rows: tuple[int, int], clocks: int = 0) -> Callable[[World], None]:
+def some(
+    day: int, hours: float, *rows: tuple[int, int], clocks: int = 0
+) -> Callable[[World], None]:
     """As ``when``, and a person has up to three rows of a batch."""
 
     def step(world: World) -> None:
@@ -219,7 +221,9 @@ SENT_LATE = (
     ask,
     some(4, 9, (4, 125), (3, 10)),
     some(5, 9, (5, 105), (4, 15), (3, 4)),
-    some(6, 2, clocks=2),  # the third is complete, and then the fifth opens, by which the third is erased
+    some(
+        6, 2, clocks=2
+    ),  # the third is complete, and then the fifth opens, by which the third is erased
     some(6, 9, (6, 140), (3, 9), (5, 11), (4, 2)),  # the third is complete, and takes no more
     ask,
     some(9, 9, (9, 101), clocks=1),

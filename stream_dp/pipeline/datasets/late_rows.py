@@ -64,14 +64,22 @@ class LateRows:
         """
         gathering = self._rows.waiting.gathering
         closed, now = gathering.closed, gathering.now
-        if not self.taken or batch is None or closed is None or now is None or batch.since >= closed:
+        if (
+            not self.taken
+            or batch is None
+            or closed is None
+            or now is None
+            or batch.since >= closed
+        ):
             return None
         known = ((phase, span) for phase, span in enumerate(self.spans, 1) if span is not None)
         later = ((phase, span) for phase, span in known if span.until > batch.since)
         phase, span = next(later, (0, batch))
         if phase <= self.n_complete or not self._fits(phase, n_rows):
             return None
-        ends = self._engine.times.complete_at(span.until if span.since < batch.until else batch.until)
+        ends = self._engine.times.complete_at(
+            span.until if span.since < batch.until else batch.until
+        )
         return None if ends is None or ends <= now else phase
 
     def _fits(self, phase: int, n_rows: int) -> bool:
