@@ -511,7 +511,7 @@ def _a_lot_does_not_name_whose_rows_it_has(patch: pytest.MonkeyPatch) -> None:
 
 
 def _whose_rows_they_are_stays_after_the_seal(patch: pytest.MonkeyPatch) -> None:
-    def left(self: WaitingLots) -> None:
+    def left(self: WaitingLots, times: range) -> None:
         self._slabs = []
 
     patch.setattr(WaitingLots, "discard", left)
