@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from stream_dp.display.answer_words import few_of
@@ -57,6 +58,25 @@ def event_line(event: Event) -> str:
     elif event.note is not None:
         words += f"; {event.note}"
     return f"{words}: {event.reason.message}" if event.reason is not None else words
+
+
+def late_lines(rows: Mapping[int | None, int]) -> Iterator[str]:
+    """Says how many rows came late, and where they go.
+
+    Args:
+        rows: How many come to each phase; to None those that are in the phase that opens next.
+    """
+    own = {phase: n for phase, n in rows.items() if phase is not None}
+    if own:
+        first, last = min(own), max(own)
+        phases = f"phase {first:,}" if first == last else f"phases {first:,} to {last:,}"
+        yield f"{_late(sum(own.values()))} will count in {phases}, each when it is complete"
+    if other := rows.get(None):
+        yield f"{_late(other)} will count in the phase that opens next"
+
+
+def _late(rows: int) -> str:
+    return "1 late row" if rows == 1 else f"{rows:,} late rows"
 
 
 def where_late(event: Event) -> str:

@@ -321,7 +321,8 @@ class StreamApp(faust.App):
             broker_away_since=self.runtime.broker.away_since,
             store_away_since=worker.following.contact.away_since,
             waiting={
-                name: dataset.rows.waiting.n_rows for name, dataset in worker.datasets.items()
+                name: dataset.rows.waiting.n_rows_to_come
+                for name, dataset in worker.datasets.items()
             },
             quarantined={
                 name: dataset.quarantined

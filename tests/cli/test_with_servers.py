@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -514,6 +515,38 @@ def test_a_file_of_several_days_is_sent_day_by_day_and_late_rows_are_asked_about
     assert counted(served, name) == 150
     assert served(*late, "--late").code == 0
     assert counted(served, name) == 300
+
+
+def test_late_rows_of_a_file_are_sent_to_their_own_days(
+    served: Run, define: Define, tmp_path: Path
+) -> None:
+    close = {"close": {"after": "1 hour"}, "late": {"within": "9 days"}}
+    name = define(phase={"min_rows": 40, "every": "1 day", **close})
+    days = [datetime.now(UTC) - timedelta(days=back) for back in (4, 3, 2, 30)]
+
+    def sent(file: str, *of: datetime) -> list[str]:
+        path = tmp_path / file
+        lines = [f"Bonn,40,true,{day:%Y-%m-%d}T09:30" for day in of for _ in range(50)]
+        path.write_text("\n".join(["city,age,smoker,seen", *lines]))
+        ran = served("ingest", path, "--dataset", name, "--time-column", "seen", "--accept", "age")
+        assert ran.code == 0, ran.err
+        return ran.out.splitlines()
+
+    assert not any("late" in line for line in sent("days.csv", *days[:3]))
+    (late,) = (line for line in sent("more.csv", days[0], days[1]) if "late" in line)
+    assert late == "100 late rows will count in phases 1 to 2, each when it is complete"
+    path = tmp_path / "old.csv"
+    path.write_text(f"city,age,smoker,seen\nBonn,40,true,{days[3]:%Y-%m-%d}T09:30\n")
+    asked = served("ingest", path, "--dataset", name, "--time-column", "seen")
+    assert "1 rows are about periods before" in asked.err
+    (told,) = (
+        line
+        for line in served(
+            "ingest", path, "--dataset", name, "--time-column", "seen", "--late"
+        ).out.splitlines()
+        if "late" in line
+    )
+    assert told == "1 late row will count in the phase that opens next"
 
 
 def test_a_phase_of_few_rows_is_opened_after_a_word_about_its_price(

@@ -833,11 +833,12 @@ def test_a_source_that_does_not_fit_names_the_field(changes: dict[str, Any], pla
 # ---------------------------------------------------------------- periods
 
 
-def partition(*times: int) -> Any:
+def partition(*times: int, own_time: bool = False) -> Any:
     """A partition with one record at each of these times."""
     state = sources._Partition(LOG, 0)
     for offset, dated_ms in enumerate(times):
-        state.read(offset, dated_ms + 10_000 * DAY_MS if dated_ms >= 0 else -1, [None, None])
+        dated = dated_ms + 10_000 * DAY_MS if dated_ms >= 0 else -1
+        state.read(offset, dated, [None, None], own_time=own_time)
     return state
 
 
@@ -855,6 +856,18 @@ def partition(*times: int) -> Any:
 def test_a_batch_ends_with_its_period(times: tuple[int, ...], ended: int) -> None:
     assert partition(*times).ended(BY_DAY) == ended
     assert partition(*times).ended(BY_ROWS) == 0
+
+
+def test_where_late_rows_are_taken_a_batch_ends_wherever_another_period_begins() -> None:
+    phase = {
+        "min_rows": 1,
+        "every": "1 day",
+        "close": {"after": "1 hour"},
+        "late": {"within": "2 days"},
+    }
+    times = Times(PhaseSpec.model_validate(phase))
+    for dated, ended in (((5, DAY_MS, 6), 1), ((DAY_MS, 6, 7), 1), ((5, -1, 6), 0), ((5, 7, 6), 0)):
+        assert partition(*dated, own_time=True).ended(times) == ended
 
 
 def test_a_record_that_comes_late_goes_with_those_before_it() -> None:

@@ -6,6 +6,8 @@ import itertools
 import re
 import shlex
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stream_dp.calendar_periods import span_of
+from stream_dp.calendar_periods import Length, span_of
 from stream_dp.cli.files.batch_ids import RowsDigest, batch_key
 from stream_dp.cli.files.cell_widths import rows_a_batch
 from stream_dp.cli.files.phase_cuts import BATCH_ROWS, aligned
@@ -27,6 +29,7 @@ from stream_dp.cli.text.progress_bar import bar
 from stream_dp.cli.text.reply_text import busy, rows_of_a_phase
 from stream_dp.cli.use.phase_command import closed_line, small_phase
 from stream_dp.client.budget.odometer import Odometer
+from stream_dp.display.event_words import late_lines
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable, StreamDPError
 from stream_dp.messages import Definition, Event
 
@@ -64,7 +67,7 @@ _TIMEOUT_S = 60.0
 @click.option(
     "--late",
     is_flag=True,
-    help="Send rows about periods that have ended. They count in the open period.",
+    help="Send rows about periods that have ended although they count in the open period.",
 )
 @click.option(
     "--close", is_flag=True, help="Then open a phase of the rows that wait, or end the period."
@@ -126,14 +129,17 @@ def command(
             if not late:
                 _confirm_late(client, definition, source, total, at)
         send = partial(_send, client, name, ids, at)
-        event, done = _send_all(source, send, done, total)
+        event, done, late_rows = _send_all(source, send, done, total)
         if not as_json:
             _report(source, definition, total, done, event, close=close)
+            for line in late_lines(late_rows):
+                click.echo(line)
         for words in unlisted.values():
             note(words)
         closed = _closed(client, definition, event, close=close, ask=not as_json)
     if as_json:
-        show_json([_facts(source, name, survey, done, event, closed)])
+        late_to = [{"phase": phase, "rows": n} for phase, n in late_rows.items()]
+        show_json([{**_facts(source, name, survey, done, event, closed), "late": late_to}])
     elif closed is not None:
         click.echo(closed_line(closed))
 
@@ -249,13 +255,23 @@ def _confirm_late(
     periods: Mapping[int, int] = source.periods
     if at is not None:
         periods = {calendar.period(span_of(at, calendar.zone)[0]): total}
-    if rows := sum(rows for period, rows in periods.items() if calendar.start(period) < until):
+    late = {p: rows for p, rows in periods.items() if calendar.start(p) < until}
+    if rows := sum(rows for period, rows in late.items() if _is_too_late(definition, period)):
         said = (
             f"{rows:,} rows are about periods before {ended}, which have ended: they would count in the "
             f"period of {definition.dataset} that is open"
         )
         refusal = f"nothing was sent: {said}; fix --time, or pass --late to send them so"
         confirm(f"{said}. {_SEND_ANYWAY}", refusal)
+
+
+def _is_too_late(definition: Definition, period: int) -> bool:
+    """Whether no more rows come to a period that has ended, as far as the clock of this machine knows."""
+    calendar, late = definition.phase.calendar, definition.phase.late
+    if calendar is None or late is None:
+        return True
+    ends = Length.read(late.within).after(calendar.start(period + 1), calendar.zone)
+    return ends <= 1000 * time.time()
 
 
 # ---------------------------------------------------------------- sending
@@ -270,13 +286,14 @@ def _send(client: Client, name: str, prefix: str, at: str | None, batch: FileBat
 
 def _send_all(
     source: RowFile, send: Callable[[FileBatch], Event], done: int, total: int
-) -> tuple[Event | None, int]:
+) -> tuple[Event | None, int, Counter[int | None]]:
     """Sends the rows that were not counted before.
 
     Returns:
-        The event of the last batch, and how many rows were counted before.
+        The event of the last batch, how many rows were counted before, and how many came late to each phase;
+        to None those that are in the phase that opens next.
     """
-    event, at_row = None, done
+    event, at_row, late = None, done, Counter[int | None]()
     with bar() as progress:
         task = progress.add_task(f"Sending {source.path.name}", total=total, completed=done)
         try:
@@ -285,13 +302,15 @@ def _send_all(
                 # One whose event the broker keeps no more, and whose outcome the store keeps no more.
                 done += stop - at_row if event.event == "batch_known" else 0
                 at_row = stop
+                if event.late:
+                    late[event.late_phase] += event.rows or 0
         except (KeyboardInterrupt, ServerUnavailable, RequestTimeout) as error:
             progress.stop()
             why = str(error) or "stopped"
             raise StreamDPError(
                 f"{why}; run the same command again to send the rest: each row counts once"
             ) from None
-    return event, done
+    return event, done, late
 
 
 def _sent(
@@ -393,7 +412,10 @@ def _waits(definition: Definition, event: Event) -> str:
         said = f"{waiting:,} rows wait for the end of their period"
         if waiting < need:
             return f"{said}; a phase opens at {need:,} rows, and fewer join the next period"
-        return f"{said}, which ends with a batch of a later one; to end it now: {close}"
+        ends = "which ends with a batch of a later one"
+        if definition.phase.close is not None:
+            ends = f"which closes {definition.phase.close.after} after it"
+        return f"{said}, {ends}; to end it now: {close}"
     said = f"no phase is open yet: {waiting:,} rows wait, and the first phase opens at {need:,}"
     if event.phase:
         are = "is" if event.phase == 1 else "are"

@@ -78,7 +78,7 @@ def known_before(dataset: Dataset, batch: Batch) -> None:
             producer=batch.producer,
             sequence=batch.sequence,
             next_sequence=following,
-            waiting=dataset.rows.waiting.n_rows,
+            waiting=dataset.rows.waiting.n_rows_to_come,
             phase=dataset.phase,
             note=note,
         )

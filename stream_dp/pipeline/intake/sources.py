@@ -408,12 +408,22 @@ class _Partition:
         """The offset behind the last record that was read as a row."""
         return self.rows[-1].offset + 1 if self.rows else self.first
 
-    def read(self, offset: int, dated_ms: int, values: list[object]) -> None:
-        """Adds the next record. A time to come counts as now: it would end all periods before it."""
+    def read(
+        self, offset: int, dated_ms: int, values: list[object], *, own_time: bool = False
+    ) -> None:
+        """Adds the next record. A time to come counts as now: it would end all periods before it.
+
+        Args:
+            offset: The offset of the record.
+            dated_ms: Its time.
+            values: Its values.
+            own_time: Whether one that is older than one before it keeps its time, as where late rows count in
+                their own period.
+        """
         assert offset >= self.next, "each record is one row"
-        known = dated_ms if dated_ms > _FIRST_DAYS_MS else -1
-        self.newest = max(self.newest, min(known, round(1000 * time.time())))
-        self.rows.append(_Row(offset, self.newest, values))
+        known = min(dated_ms if dated_ms > _FIRST_DAYS_MS else -1, round(1000 * time.time()))
+        self.newest = max(self.newest, known)
+        self.rows.append(_Row(offset, known if own_time and known >= 0 else self.newest, values))
 
     def notice(self, value: bytes | None, document: object) -> None:
         """Takes note of the form of a message. One without a value, such as a tombstone, has none."""
@@ -424,16 +434,15 @@ class _Partition:
             self.framed += is_framed(value)
 
     def ended(self, times: Times) -> int:
-        """Returns how many of the first rows belong to periods that the rows behind them have ended.
+        """Returns how many of the first rows are of one period, where rows of another one are behind them.
 
-        It is 0 while none has ended, or if phases do not follow the calendar.
+        It is 0 while there are none, or if phases do not follow the calendar.
         """
-        if not self.rows:
+        first = times.period(self.rows[0].dated_ms) if self.rows else None
+        if first is None or (times.phase.late is None and self.rows[-1].dated_ms < first.until):
             return 0
-        first, last = (times.period(self.rows[at].dated_ms) for at in (0, -1))
-        if first is None or last is None or last.since < first.until:
-            return 0
-        return next(n for n, row in enumerate(self.rows) if row.dated_ms >= first.until)
+        inside = range(first.since, first.until)
+        return next((n for n, row in enumerate(self.rows) if row.dated_ms not in inside), 0)
 
 
 class SourceReader:
@@ -503,7 +512,8 @@ class SourceReader:
                     if state is None or assignment != self._reading.assignment:
                         break  # these records come again
                     await self._check_gap(consumer, state, records[0].offset)
-                    if not self._read(state, records, paths, key):
+                    own_time = times.phase.late is not None
+                    if not self._read(state, records, paths, key, own_time=own_time):
                         await self._stop(state, packing)
                 for state in list(self._reading.partitions.values()):
                     await self._batches(consumer, state, packing, times)
@@ -537,6 +547,8 @@ class SourceReader:
         records: Sequence[ConsumerRecord[bytes, bytes]],
         paths: Mapping[str, Sequence[str]],
         key: str | None,
+        *,
+        own_time: bool,
     ) -> bool:
         """Reads records as rows; returns whether the source goes on behind them."""
         state.fetched = records[-1].offset + 1
@@ -546,7 +558,8 @@ class SourceReader:
             # The broker goes back to the first record if it does not know the next offset.
             if one.offset >= state.next:
                 document = document_of(one.value)
-                state.read(one.offset, one.timestamp, row_of(document, paths, key))
+                values = row_of(document, paths, key)
+                state.read(one.offset, one.timestamp, values, own_time=own_time)
                 state.notice(one.value, document)
                 if state.strange >= _MOST_STRANGE and self._source.unreadable == "stop":
                     return False
