@@ -50,9 +50,8 @@ def event_line(event: Event) -> str:
             words += f"; they are late, {where_late(event)}"
     elif event.event == "alert":
         cells = "" if event.cells is None else f" ({few_of(event.cells)})"
-        words = (
-            f"alert: {event.query_id} of {event.analyst}{cells}, since phase {event.since_phase}"
-        )
+        since = f"until {event.until}" if event.until else f"since phase {event.since_phase}"
+        words = f"alert: {event.query_id} of {event.analyst}{cells}, {since}"
     elif event.batch is not None:
         words += f" {event.batch}"
     elif event.note is not None:

@@ -113,7 +113,6 @@ async def test_what_ticks_do_not_tell_is_refused_with_a_fix(
         ({"window": TODAY, "kind": "sum", "attribute": "delay"}, "running totals are counts"),
         ({"window": TODAY, "error": 0.1}, "without error: remove error"),
         ({"window": TODAY, "series": "day"}, "without series"),
-        ({"window": TODAY, "standing": True}, "without standing"),
         ({"window": {"last_phases": 2, "running": True}}, "has no number"),
     ],
 )
@@ -242,3 +241,74 @@ async def test_where_persons_are_protected_shares_are_of_all_rows(world: Any, pr
     assert answer["n"] == 200
     assert "shares are of all rows" in answer["note"]
     assert abs(answer["value"] * 200 - 50) <= (answer["error_bar"] or 1) * 200 + 1
+
+
+# ---------------------------------------------------------------- standing queries
+
+
+def of_standing(world: Any) -> list[tuple[str, int, str]]:
+    return [
+        (reply["query_id"], reply["n"], reply["until"])
+        for (_, _, name), reply in world.answers().items()
+        if "@" in name
+    ]
+
+
+async def test_a_standing_query_about_today_is_answered_at_each_tick_and_never_twice(
+    world: Any, process: Any
+) -> None:
+    define(world)
+    today = {"last": "1 day", "running": True}
+    world.ask("flights", "aa", AA, window=today, standing=True)
+    world.ask("flights", "each", AA, window={"last_phases": 1}, standing=True)
+    await come(world, process, at(1, 7), n_rows=300)
+    assert of_standing(world) == [], "no tick was taken"
+    await come(world, process, at(1, 12))
+    await come(world, process, at(1, 13), n_rows=100)
+    await come(world, process, at(1, 14))
+    ids = [name for name, *_ in of_standing(world)]
+    assert len(ids) == 1
+    await process.kill()
+    process = world.process()
+    await process.assign()
+    await come(world, process, at(1, 18))
+    told = of_standing(world)
+    assert [(n, until) for _, n, until in told] == [
+        (300, "2026-11-01T12:00+01:00"),
+        (400, "2026-11-01T18:00+01:00"),
+    ]
+    first, second = (int(name.removeprefix("aa@")) for name, *_ in told)
+    assert second - first == 360
+    await come(world, process, at(2, 2))
+    last, phase = of_standing(world)[2:]
+    assert (last, phase[0]) == ((f"aa@{second + 360}", 400, "2026-11-02"), "each@1")
+
+
+@pytest.mark.parametrize(("n_cancelled", "raised"), [(300, True), (60, False)])
+async def test_an_alert_about_today_holds_at_ticks_of_periods_that_begin_later(
+    world: Any, process: Any, n_cancelled: int, raised: bool
+) -> None:
+    """The bar is the one for all ticks: 60 of 300 rows are not surely above a tenth."""
+    define(world)
+    window = {"last": "1 day", "running": True}
+    await come(world, process, at(1, 7), n_rows=300)
+    for name, above in (("many", 0.1), ("never", 1.1)):
+        world.ask("flights", name, CANCELLED, window=window, standing=True, alert={"above": above})
+    await come(world, process, at(1, 12))
+    assert world.events("alert") == [], "the period had begun"
+    await come(world, process, at(2, 2))
+    world.now_ms = at(2, 7)
+    given = columns(300) | {"cancelled": [n < n_cancelled for n in range(300)]}
+    world.batch("flights", "second", columns=given, time="2026-11-02")
+    await process.run()
+    await come(world, process, at(2, 12))
+    alerts = [(e["query_id"][:5], e["since"], e["until"]) for e in world.events("alert")]
+    assert alerts == ([("many@", "2026-11-02", "2026-11-02T12:00+01:00")] if raised else [])
+
+
+async def test_an_alert_at_ticks_is_about_the_open_period_alone(world: Any, process: Any) -> None:
+    define(world)
+    world.ask("flights", "q", AA, window=TWO_DAYS, standing=True, alert={"above": 0.1})
+    await process.run()
+    (said,) = [one for some in world.rejections().values() for one in some]
+    assert "open period alone" in said["reason"]["message"]

@@ -13,7 +13,7 @@ from stream_dp.display.answer_cells import main_figures
 from stream_dp.errors import CorruptState
 from stream_dp.messages import AlertSpec, BudgetShares, PredicateAnswer, PrivacyLoss, QueryFields
 from stream_dp.pipeline.queries import standing_queries
-from stream_dp.pipeline.queries.standing_queries import StandingQueries
+from stream_dp.pipeline.queries.standing_queries import Moment, StandingQueries
 from tests.pipeline.flights import (
     AA,
     BEFORE,
@@ -393,9 +393,9 @@ def test_standing_queries_stored_by_earlier_releases_stay_readable() -> None:
         4,
     )
     assert entry.to_text() == text
-    assert (queries.phase, queries.dated_ms) == (4, 1_700_000_000_001)
-    assert (queries.due(4), queries.due(5)) == ([], [entry])
-    assert (queries.is_due(4), queries.is_due(5)) == (False, True)
+    assert (queries.number(entry), queries.dated_ms) == (4, 1_700_000_000_001)
+    assert (queries.due(Moment(4)), queries.due(Moment(5))) == ([], [entry])
+    assert (queries.is_due(Moment(4)), queries.is_due(Moment(5))) == (False, True)
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"version":2,"serial":1}', "[]"])

@@ -35,7 +35,7 @@ from stream_dp.pipeline.datasets.transcript import PHASE, late_rows, opening, sc
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.queries.known_replies import KnownReplies
-from stream_dp.pipeline.queries.standing_queries import StandingQueries
+from stream_dp.pipeline.queries.standing_queries import Moment, StandingQueries
 from stream_dp.pipeline.rows.lost_rows import ENTRY, GONE, Gone, given_up
 from stream_dp.pipeline.rows.private_rows import PrivateRows
 from stream_dp.pipeline.spending.line_accounts import LineAccounts, WindowFacts
@@ -150,6 +150,11 @@ class Dataset:
     def quarantined(self) -> str:
         """The record or the take-over that the worker died of again and again. Empty while there is none."""
         return self.draft.facts.get("quarantined", "")
+
+    @property
+    def moment(self) -> Moment:
+        """What standing queries are answered for by now."""
+        return Moment(self.phase, self.phases.ticking.newest_minute)
 
     def facts_of(self, window: range, analyst: str) -> WindowFacts:
         """Returns the facts about ``window`` that every answer about it to an analyst repeats."""

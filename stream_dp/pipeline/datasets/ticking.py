@@ -202,6 +202,21 @@ class Ticking:
         end = self._calendar.period(self.span_of(period.number).until)
         return self._calendar.start(end - left)
 
+    def told(self) -> RunningPeriod | None:
+        """The newest open period of which a tick was taken."""
+        found = {} if self._running is None else self._running.open
+        return max(
+            (one for one in found.values() if one.totals.tick),
+            key=lambda one: one.number,
+            default=None,
+        )
+
+    @property
+    def newest_minute(self) -> int:
+        """When the newest tick of an open period was, in minutes since 1970. 0 without one."""
+        period = self.told()
+        return 0 if period is None else self.newest_tick(period) // _MINUTE_MS
+
     def n_rows(self, period: RunningPeriod) -> int:
         """The number of rows of a period that had come by its newest tick."""
         assert self._rows.waiting.ticks is not None, "there are running totals"

@@ -18,7 +18,7 @@ from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.running.counts_so_far import CountsSoFar, counts_so_far
 from stream_dp.core.running.running_periods import RunningPeriod
 from stream_dp.errors import InvalidQuery
-from stream_dp.messages import Answer, BudgetShares, PeriodSoFar, Window
+from stream_dp.messages import Answer, BudgetShares, PeriodSoFar, QueryFields, Window
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.queries.compiler import Compiled
 from stream_dp.pipeline.queries.reply import ReplyMaker
@@ -109,6 +109,29 @@ def _untold(dataset: Dataset, period: RunningPeriod) -> str:
     )
 
 
+# ---------------------------------------------------------------- alerts at ticks
+
+
+def holds_one_period(dataset: Dataset, query: QueryFields) -> bool:
+    """Whether the window of a query is the open period alone, at any time."""
+    every, window = dataset.definition.phase.every, query.window
+    if every is None or window is None or window.last is None:
+        return False
+    return Length.read(window.last) == Length.read(every)
+
+
+def wider_at_all_ticks(dataset: Dataset, since_ms: int) -> float | None:
+    """How many times as wide the bar is that holds at all ticks of the newest period.
+
+    None if the period began before a time: whoever asks may have seen what was published of it.
+    """
+    period = dataset.phases.ticking.told()
+    if period is None or dataset.phases.ticking.span_of(period.number).since < since_ms:
+        return None
+    plan, tick = period.totals.plan, period.totals.tick
+    return plan.bar_all_ticks(tick) / plan.bar(tick)
+
+
 # ---------------------------------------------------------------- the window
 
 
@@ -167,10 +190,22 @@ def _time_of(dataset: Dataset, window: Window) -> TimeSpan:
         since = 0 if window.since is None else span_of(window.since, zone)[0]
         until = LATEST_MS if window.until is None else span_of(window.until, zone)[0]
         return TimeSpan(since, until)
-    length, calendar = Length.read(window.last), dataset.engine.times.phase.calendar
-    assert calendar is not None, "only periods have running totals"
     now, asked_ms = dataset.rows.waiting.gathering.now or 0, dataset.draft.dated_ms
-    now = max(now, asked_ms if asked_ms < LATEST_MS else 0)
+    return _last(dataset, window.last, max(now, asked_ms if asked_ms < LATEST_MS else 0))
+
+
+def at_tick(dataset: Dataset, window: Window, minute: int) -> Window:
+    """The same window by its dates, as it is at the tick at a minute since 1970."""
+    if window.last is None:
+        return window
+    span, written = _last(dataset, window.last, 60_000 * minute - 1), dataset.engine.times.written
+    return Window(since=written(span.since), until=written(span.until), running=True)
+
+
+def _last(dataset: Dataset, text: str, now: int) -> TimeSpan:
+    length, zone = Length.read(text), calendar_of(dataset, "day").zone
+    calendar = dataset.engine.times.phase.calendar
+    assert calendar is not None, "only periods have running totals"
     units = calendar, Calendar(Length(1, length.unit), zone)
     until = max(unit.start(unit.period(now) + 1) for unit in units)
     return TimeSpan(length.before(until, zone), until)

@@ -1,7 +1,7 @@
 """The standing queries of one data set, as its stored facts say. Knows no store and no mechanism.
 
 Each has a slot among the facts that the store keeps of a data set. So it begins and ends in one commit with
-what follows from it. Next to them stands how far the answers of the newest phase have come.
+what follows from it. Next to them stands how far the answers of the newest phase, and tick, have come.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from stream_dp.display.answer_cells import MainFigure
 from stream_dp.errors import CorruptState
@@ -26,6 +26,8 @@ _ANSWERED = (
     "standing answered"  # the phase, the serial number up to which it was answered, and when
 )
 
+_TICKED = "standing ticked"  # the same of those that are answered at each tick
+
 _ENDED = "standing ended"  # the analyst and id of each of the last that ended, and stand no more
 
 _MOST_ENDED = MOST_STANDING
@@ -34,6 +36,18 @@ _MOST_ENDED = MOST_STANDING
 _VERSION = 1  # of the stored text; what a version means never changes
 
 _ENVELOPE = {"version", "dataset", "analyst", "standing"}
+
+
+class Moment(NamedTuple):
+    """What standing queries are answered for by now.
+
+    Attributes:
+        phase: The newest phase. 0 without one.
+        tick: When the newest tick of an open period was, in minutes since 1970. 0 without one.
+    """
+
+    phase: int
+    tick: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +81,15 @@ class StandingEntry:
     def query(self) -> QueryFields:
         """The query, with its alert."""
         return QueryFields.read({**self.fields, "standing": True})
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is answered at each tick, since the rows so far count, and not in each phase."""
+        return bool((self.fields.get("window") or {}).get("running"))
+
+    def number(self, now: Moment) -> int:
+        """The phase or the tick that it is answered for by now."""
+        return now.tick if self.is_running else now.phase
 
     def asks(self, query: QueryFields) -> bool:
         """Returns whether a query has the fields of this one."""
@@ -163,17 +186,22 @@ class StandingQueries:
         self, dataset: str, meta: Mapping[str, str], keep: Callable[[str, str], None]
     ) -> None:
         self._keep = keep
-        self._phase, self._serial, self.dated_ms = _answered(meta.get(_ANSWERED, "0 0 -1"))
+        *passed, self.dated_ms = _answered(meta.get(_ANSWERED, "0 0 -1"))
+        *ticked, dated_ms = _answered(meta.get(_TICKED, "0 0 -1"))
+        self.dated_ms = max(self.dated_ms, dated_ms)
+        # The phase or the tick, and the serial number up to which it was answered, by ``is_running``.
+        self._passed = {False: tuple(passed), True: tuple(ticked)}
         found = [
             StandingEntry.from_text(dataset, int(name.removeprefix(_SLOT)), text)
             for name, text in meta.items()
-            if name.startswith(_SLOT) and name not in (_ANSWERED, _ENDED) and text
+            if name.startswith(_SLOT) and name not in (_ANSWERED, _TICKED, _ENDED) and text
         ]
         ended: list[list[str]] = json.loads(meta.get(_ENDED, "[]"))
         self._ended = dict.fromkeys((analyst, query_id) for analyst, query_id in ended)
         found.sort(key=lambda entry: entry.serial)
         self._entries = {(entry.analyst, entry.query_id): entry for entry in found}
-        self._next = max([self._serial, *(entry.serial for entry in found)]) + 1
+        serials = [serial for _, serial in self._passed.values()]
+        self._next = max([*serials, *(entry.serial for entry in found)]) + 1
         self._bytes = sum(len(entry.to_text()) for entry in found)
         self.latest: dict[tuple[str, str], Latest] = {}
 
@@ -183,10 +211,9 @@ class StandingQueries:
     def __len__(self) -> int:
         return len(self._entries)
 
-    @property
-    def phase(self) -> int:
-        """The newest phase that any of them was answered for."""
-        return self._phase
+    def number(self, entry: StandingEntry) -> int:
+        """The newest phase, or tick, that any query like one was answered for."""
+        return self._passed[entry.is_running][0]
 
     @property
     def ended(self) -> list[tuple[str, str]]:
@@ -197,19 +224,21 @@ class StandingQueries:
         """Returns the standing query of this name, if there is one."""
         return self._entries.get((analyst, query_id))
 
-    def is_due(self, phase: int) -> bool:
-        """Returns whether one is still to be answered for the newest phase; it is asked with each record."""
-        if phase == 0 or not self._entries:
-            return False
-        last = next(reversed(self._entries.values()))
-        return self._phase < phase or self._serial < last.serial
+    def is_due(self, now: Moment) -> bool:
+        """Returns whether one is still to be answered for this moment; it is asked with each record."""
+        for running in (False, True) if now.tick else (False,):
+            alike = (one for one in reversed(self._entries.values()) if one.is_running is running)
+            last = next(alike, None)
+            if last is not None and self._is_due(last, now):
+                return True
+        return False
 
-    def due(self, phase: int) -> list[StandingEntry]:
-        """Returns those that are still to be answered for the newest phase, in order."""
-        if phase == 0:
-            return []
-        passed = self._serial if self._phase == phase else 0
-        return [entry for entry in self._entries.values() if entry.serial > passed]
+    def due(self, now: Moment) -> list[StandingEntry]:
+        """Returns those that are still to be answered for this moment, in order."""
+        return [entry for entry in self._entries.values() if self._is_due(entry, now)]
+
+    def _is_due(self, entry: StandingEntry, now: Moment) -> bool:
+        return self._passed[entry.is_running] < (entry.number(now), entry.serial) > (1, 0)
 
     def has_room(self, query: QueryFields) -> bool:
         """Returns whether another one may begin."""
@@ -246,10 +275,11 @@ class StandingQueries:
             del self._ended[next(iter(self._ended))]
         self._keep_ended()
 
-    def answered(self, entry: StandingEntry, phase: int, dated_ms: int) -> None:
-        """Notes, with the next commit, that all up to this one have their answer for a phase."""
-        self._phase, self._serial, self.dated_ms = phase, entry.serial, dated_ms
-        self._keep(_ANSWERED, f"{phase} {entry.serial} {dated_ms}")
+    def answered(self, entry: StandingEntry, number: int, dated_ms: int) -> None:
+        """Notes, with the next commit, that all like this one up to it have their answer for a number."""
+        self._passed[entry.is_running], self.dated_ms = (number, entry.serial), dated_ms
+        name = _TICKED if entry.is_running else _ANSWERED
+        self._keep(name, f"{number} {entry.serial} {dated_ms}")
 
     def alerted(self, entry: StandingEntry, since: int | None) -> None:
         """Notes, with the next commit, since which phase the alert of a standing query holds."""

@@ -1,17 +1,20 @@
 """Standing queries: begins and ends them, and answers them before anything else that a new phase is asked.
 
+Those whose window has ``running`` are answered at each tick of an open period, in place of each phase.
+
 What is still to be answered follows from the stored facts of the data set alone. So an owner who takes over
 after a crash goes on where the last one stopped, and answers no standing query twice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from stream_dp.core.outcome import Refused
-from stream_dp.display.answer_cells import main_figures
+from stream_dp.display.answer_cells import MainFigure, main_figures
 from stream_dp.errors import InvalidMessage, InvalidQuery
 from stream_dp.messages import (
     Answer,
@@ -31,6 +34,12 @@ from stream_dp.pipeline.intake.records import AuditedReply, Outgoing, plain
 from stream_dp.pipeline.journal.contents import Contents
 from stream_dp.pipeline.queries import query_answerer
 from stream_dp.pipeline.queries.compiler import compile_query
+from stream_dp.pipeline.queries.open_periods import (
+    at_tick,
+    holds_one_period,
+    is_running,
+    wider_at_all_ticks,
+)
 from stream_dp.pipeline.queries.standing_queries import MOST_CELLS, Latest, StandingEntry
 from stream_dp.pipeline.watch.audit_log import is_written
 from stream_dp.state.codec import answer_from_bytes
@@ -51,7 +60,7 @@ class StandingRunner:
     _context: Context
 
     async def answer_due(self, dataset: Dataset, known: _Known) -> bool:
-        """Answers standing queries for the newest phase, as many as one step may come to.
+        """Answers standing queries for the newest phase, and tick, as many as one step may come to.
 
         An id that was answered keeps its answer: its query ended in this phase, and began again.
 
@@ -64,11 +73,12 @@ class StandingRunner:
         """
         if dataset.retired or dataset.quarantined:
             return True
-        if not dataset.standing_queries.is_due(dataset.phase):
+        now = dataset.moment
+        if not dataset.standing_queries.is_due(now):
             return True
-        due = dataset.standing_queries.due(dataset.phase)
+        due = dataset.standing_queries.due(now)
         some = due[:_STEP_QUERIES]
-        names = [_name(entry, dataset.phase) for entry in some]
+        names = [_name(entry, entry.number(now)) for entry in some]
         stored = await self._contents.find(dataset.name, StateTable.ANSWER, names)
         looks, values = dataset.looks.n_taken, 0
         for done, (entry, name) in enumerate(zip(some, names, strict=True)):
@@ -94,7 +104,7 @@ class StandingRunner:
         if entry is not None:
             if not entry.asks(query):
                 raise _ID_REUSED
-            name = _name(entry, dataset.phase)
+            name = _name(entry, entry.number(dataset.moment))
             found = await self._contents.find(dataset.name, StateTable.ANSWER, [name])
             stored = known.get((dataset.name, name)) or found.get((dataset.name, name))
             self._list(dataset, entry, _sent_again(dataset, entry, stored))
@@ -117,20 +127,22 @@ class StandingRunner:
     async def recall(self, dataset: Dataset) -> None:
         """Reads the newest answers of the standing queries of a data set that was taken over, for gauges."""
         standing = dataset.standing_queries
-        entries, phase = list(standing), standing.phase
+        entries = list(standing)
         for start in range(0, len(entries), _STEP_QUERIES):
-            names = {_name(entry, phase): entry for entry in entries[start : start + _STEP_QUERIES]}
+            some = entries[start : start + _STEP_QUERIES]
+            names = {_name(entry, standing.number(entry)): entry for entry in some}
             found = await self._contents.find(dataset.name, StateTable.ANSWER, [*names])
             for (_, name), stored in found.items():
                 entry = names[name]
-                if query_answerer.is_answer_to(dataset, _asked(entry, phase), stored):
-                    _note(dataset, entry, read_answer(answer_from_bytes(stored).answer), phase)
+                number = standing.number(entry)
+                if query_answerer.is_answer_to(dataset, _asked(dataset, entry, number), stored):
+                    _note(dataset, entry, read_answer(answer_from_bytes(stored).answer), number)
             self._context.heartbeat.beat()
 
     async def _answer(
         self, dataset: Dataset, entry: StandingEntry, before: bytes | None, known: _Known
     ) -> None:
-        """Answers one for the newest phase, and notes it in the same commit.
+        """Answers one for the newest phase, or tick, and notes it in the same commit.
 
         One of an analyst to whom nothing is allowed any more ends.
         """
@@ -140,8 +152,8 @@ class StandingRunner:
         ):
             self.end(dataset, entry.analyst, entry.query_id)
             return
-        phase = dataset.phase
-        asked = _asked(entry, phase)
+        number = entry.number(dataset.moment)
+        asked = _asked(dataset, entry, number)
         if is_written():
             who = entry.analyst, asked.query_id
             dataset.draft.asked = AuditedReply("", dataset.draft.dated_ms, *who, (asked,))
@@ -150,15 +162,15 @@ class StandingRunner:
             with dataset.accounts.apart():
                 reply, stored = await query_answerer.answer(dataset, entry.analyst, asked)
             assert stored is not None, "a quote does not stand"
-            known[dataset.name, _name(entry, phase)] = stored
+            known[dataset.name, _name(entry, number)] = stored
             self._context.metrics.answer(reply)
         else:
             with dataset.accounts.apart():
                 reply = _sent_again(dataset, entry, before)
-        dataset.standing_queries.answered(entry, phase, dataset.draft.dated_ms)
+        dataset.standing_queries.answered(entry, number, dataset.draft.dated_ms)
         if reply is not None:
-            _note(dataset, entry, reply, phase)
-            _alert(dataset, entry, reply, phase)
+            _note(dataset, entry, reply, number)
+            _alert(dataset, entry, reply, number)
         self._list(dataset, entry, reply)
         dataset.draft.asked = None
 
@@ -170,19 +182,22 @@ class StandingRunner:
         dataset.draft.release(Outgoing("standing", key, listed.to_bytes()))
 
 
-def _name(entry: StandingEntry, phase: int) -> str:
-    return query_answerer.answer_name(entry.analyst, id_in_phase(entry.query_id, phase))
+def _name(entry: StandingEntry, number: int) -> str:
+    return query_answerer.answer_name(entry.analyst, id_in_phase(entry.query_id, number))
 
 
-def _asked(entry: StandingEntry, phase: int) -> QueryFields:
-    """The query as its analyst would ask it for this phase by hand."""
-    query_id = id_in_phase(entry.query_id, phase)
-    return entry.query.model_copy(update={"query_id": query_id, "standing": None, "alert": None})
+def _asked(dataset: Dataset, entry: StandingEntry, number: int) -> QueryFields:
+    """The query as its analyst would ask it for this phase, or at this tick, by hand."""
+    query, query_id = entry.query, id_in_phase(entry.query_id, number)
+    asked: dict[str, object] = {"query_id": query_id, "standing": None, "alert": None}
+    if entry.is_running and query.window is not None:
+        asked["window"] = at_tick(dataset, query.window, number)
+    return query.model_copy(update=asked)
 
 
 def _sent_again(dataset: Dataset, entry: StandingEntry, stored: bytes | None) -> Answer | None:
-    """Queues its stored answer for the newest phase again. None if there is none to this query."""
-    asked = _asked(entry, dataset.phase)
+    """Queues its stored answer for this moment again. None if there is none to this query."""
+    asked = _asked(dataset, entry, entry.number(dataset.moment))
     if stored is None or not query_answerer.resend(dataset, entry.analyst, asked, stored):
         return None
     return read_answer(answer_from_bytes(stored).answer)
@@ -202,46 +217,62 @@ def _check(dataset: Dataset, query: QueryFields) -> None:
         raise InvalidMessage(error.field, error.problem, error.fix, reason=code) from None
     if query.alert is not None and query.window is None and dataset.phase:
         raise _NEVER_ALERTS
+    if (
+        query.alert is not None
+        and is_running(query.window)
+        and not holds_one_period(dataset, query)
+    ):
+        raise _NOT_ONE_PERIOD
     if not dataset.standing_queries.has_room(query):
         raise _TOO_MANY
 
 
-def _note(dataset: Dataset, entry: StandingEntry, reply: Answer, phase: int) -> None:
+def _note(dataset: Dataset, entry: StandingEntry, reply: Answer, number: int) -> None:
     """Keeps the first numbers of an answer for the gauges."""
     standing = dataset.standing_queries
     found = tuple(islice(main_figures(reply), MOST_CELLS))
-    standing.latest[entry.analyst, entry.query_id] = Latest(phase, standing.dated_ms, found)
+    standing.latest[entry.analyst, entry.query_id] = Latest(number, standing.dated_ms, found)
 
 
-def _alert(dataset: Dataset, entry: StandingEntry, reply: Answer, phase: int) -> None:
-    """Announces an alert that holds in this phase.
+def _alert(dataset: Dataset, entry: StandingEntry, reply: Answer, number: int) -> None:
+    """Announces an alert that holds in this phase, or at this tick.
 
     An answer about a phase that was open when the query began raises none. Its analyst may have seen what was
     published of that phase, and then the bar need not hold. Others may have chosen what was measured of the
-    phases before the newest one, so with several phases the bar for all times counts.
+    phases before the newest one, so with several phases the bar for all times counts. At ticks it is the bar
+    that holds at all ticks of the period, which must have begun after the query.
     """
     alert = entry.query.alert
     if alert is None:
         return
-    holds: list[str] = []
-    if isinstance(reply, NoisyAnswer) and reply.confidence is not None and _is_later(reply, entry):
-        first, last = reply.window
-        found = main_figures(reply, "anytime" if last > first else "alone")
-        holds = [cell for cell, value, bar in found if alert.holds(value, bar)]
-    since = entry.alert_since or phase
+    found: Iterable[MainFigure] = ()
+    if isinstance(reply, NoisyAnswer) and reply.confidence is not None:
+        if entry.is_running:
+            wider = wider_at_all_ticks(dataset, entry.since_ms)
+            if wider is not None:
+                found = (
+                    one if one.error_bar is None else one._replace(error_bar=wider * one.error_bar)
+                    for one in main_figures(reply, "alone")
+                )
+        elif _is_later(reply, entry):
+            first, last = reply.window
+            found = main_figures(reply, "anytime" if last > first else "alone")
+    holds = [cell for cell, value, bar in found if alert.holds(value, bar)]
+    since = entry.alert_since or number
     dataset.standing_queries.alerted(entry, since if holds else None)
     if holds:
-        dataset.draft.announce(
-            Event(
-                dataset=dataset.name,
-                event="alert",
-                phase=phase,
-                query_id=id_in_phase(entry.query_id, phase),
-                analyst=entry.analyst,
-                cells=tuple(plain(cell) for cell in holds[:MOST_CELLS] if cell) or None,
-                since_phase=since,
-            )
+        event = Event(
+            dataset=dataset.name,
+            event="alert",
+            query_id=id_in_phase(entry.query_id, number),
+            analyst=entry.analyst,
+            cells=tuple(plain(cell) for cell in holds[:MOST_CELLS] if cell) or None,
         )
+        assert isinstance(reply, NoisyAnswer), "nothing else has cells"
+        about: dict[str, object] = {"phase": number, "since_phase": since}
+        if entry.is_running:
+            about = {"phase": dataset.phase, "since": reply.since, "until": reply.until}
+        dataset.draft.announce(event.model_copy(update=about))
 
 
 def _is_later(reply: NoisyAnswer, entry: StandingEntry) -> bool:
@@ -263,6 +294,12 @@ _NEVER_ALERTS = InvalidMessage(
     "alert",
     "a window of all phases holds phases that were published before, whose error bars need not hold now",
     'add window, such as {"last_phases": 1}',
+)
+
+_NOT_ONE_PERIOD = InvalidMessage(
+    "alert",
+    "at each tick an alert is about the open period alone",
+    'write its length as window, such as {"last": "1 day", "running": true}',
 )
 
 _TOO_MANY = InvalidMessage(
