@@ -295,7 +295,7 @@ class QueryFields(Request):
             raise ValueError(
                 "running totals are counts: ask a count or a table, or remove running from the window"
             )
-        others = ("error", "fresh", "across", "series")
+        others = ("error", "fresh", "across", "frame")
         for name in others:
             if getattr(self, name) is not None:
                 raise ValueError(

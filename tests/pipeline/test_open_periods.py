@@ -112,7 +112,7 @@ async def test_what_ticks_do_not_tell_is_refused_with_a_fix(
     [
         ({"window": TODAY, "kind": "sum", "attribute": "delay"}, "running totals are counts"),
         ({"window": TODAY, "error": 0.1}, "without error: remove error"),
-        ({"window": TODAY, "series": "day"}, "without series"),
+        ({"window": TODAY, "series": "day", "frame": 2}, "without frame"),
         ({"window": {"last_phases": 2, "running": True}}, "has no number"),
     ],
 )
@@ -312,3 +312,30 @@ async def test_an_alert_at_ticks_is_about_the_open_period_alone(world: Any, proc
     await process.run()
     (said,) = [one for some in world.rejections().values() for one in some]
     assert "open period alone" in said["reason"]["message"]
+
+
+# ---------------------------------------------------------------- series
+
+
+async def test_a_series_ends_with_today_so_far(world: Any, process: Any) -> None:
+    await second_day(world, process)
+    looks = len(world.held("flights").transcript)
+    answer = await asked(world, process, "s", where=AA, window=TWO_DAYS, series="day")
+    assert (answer["n"], answer["privacy_loss"]["share"]) == (450, 0.0)
+    first, today = answer["parts"]
+    assert (first["window"], first["since"], first["until"]) == ([1, 1], "2026-11-01", "2026-11-02")
+    assert (today["window"], today["since"], today["until"]) == ([2, 2], "2026-11-02", "2026-11-03")
+    for part, count in ((first, 150), (today, 75)):
+        told = part["answer"]
+        assert abs(told["count"] - count) <= told["error_bar"] * told["n"] + 1
+    assert today["answer"]["running"][0]["until"] == "2026-11-02T12:00+01:00"
+    week = await asked(world, process, "w", where=AA, window=TWO_DAYS, series="month")
+    (part,) = week["parts"]
+    assert (part["answer"]["n"], part["since"], part["until"]) == (450, "2026-11-01", "2026-11-03")
+    by_phase = await asked(world, process, "p", where=AA, window=TWO_DAYS, series="phase")
+    assert [one["answer"]["n"] for one in by_phase["parts"]] == [300, 150]
+    quoted = await asked(world, process, "u", where=AA, window=TWO_DAYS, series="day", quote=True)
+    assert (quoted["status"], quoted["privacy_loss"]["share"]) == ("quoted", 0.0)
+    untold = await asked(world, process, "x", where=LATE, window=TWO_DAYS, series="day")
+    assert untold["reason"]["code"] == "not_running"
+    assert len(world.held("flights").transcript) == looks, "nothing is looked at"

@@ -66,3 +66,10 @@ def test_a_table_of_today_needs_no_other_condition() -> None:
 def test_other_forms_of_the_present_are_refused_in_words(condition: str) -> None:
     with pytest.raises(InvalidQuery, match=r"line 1, column \d+: .*(present|beginning twice)"):
         sql.parse(f"SELECT COUNT(*) FROM t WHERE {condition}", SCHEMA, dataset="t")
+
+
+def test_days_up_to_the_present_are_a_series() -> None:
+    text = "SELECT day, COUNT(*) FROM t WHERE status = 'paid' AND day > CURRENT_DATE - 7 GROUP BY day"
+    found = sql.parse(text, SCHEMA, dataset="t")
+    assert found["window"] == {"last": "7 days", "running": True}
+    assert found["series"] == "day"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from stream_dp.calendar_periods import LATEST_MS, Calendar, Length, span_of
@@ -18,11 +18,19 @@ from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.running.counts_so_far import CountsSoFar, counts_so_far
 from stream_dp.core.running.running_periods import RunningPeriod
 from stream_dp.errors import InvalidQuery
-from stream_dp.messages import Answer, BudgetShares, PeriodSoFar, QueryFields, Window
+from stream_dp.messages import (
+    Answer,
+    BudgetShares,
+    PeriodSoFar,
+    QueryFields,
+    Series,
+    Window,
+)
 from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.phases import Dates
 from stream_dp.pipeline.queries.compiler import Compiled
-from stream_dp.pipeline.queries.reply import ReplyMaker
-from stream_dp.pipeline.queries.windows import calendar_of, phases_between
+from stream_dp.pipeline.queries.reply import DatedPart, ReplyMaker
+from stream_dp.pipeline.queries.windows import calendar_of, parts_of, phases_between
 from stream_dp.pipeline.rows.row_times import TimeSpan
 
 
@@ -50,6 +58,17 @@ class _Asked:
     sealed: range
     open: Sequence[_Open]
 
+    def span(self, dataset: Dataset) -> TimeSpan:
+        """The time that it is about."""
+        sealed = (dataset.phases.spans[phase] for phase in self.sealed)
+        spans = [one for one in (*sealed, *(one.span for one in self.open)) if one is not None]
+        return TimeSpan(min(one.since for one in spans), max(one.until for one in spans))
+
+    def window(self, dataset: Dataset) -> tuple[int, int]:
+        """The first and the last phase, counted from 1. What is open goes by the phase that is to open."""
+        first = self.sealed.start if self.sealed else dataset.phase
+        return first + 1, dataset.phase + 1 if self.open else self.sealed.stop
+
 
 def is_running(window: Window | None) -> bool:
     """Whether the rows so far of open periods count in a window."""
@@ -74,10 +93,39 @@ def answer_so_far(replying: ReplyMaker, compiled: Compiled) -> Answer:
     found = _asked_of(dataset, window)
     if isinstance(found, Refused):
         return replying.refused(found)
+    series = replying.query.series
+    if series is None:
+        return _told(replying, compiled, found)
+    single = replace(replying, query=replying.query.model_copy(update={"series": None}))
+    parts, written = [], dataset.engine.times.written
+    for one in _parts(dataset, found, series):
+        span, answer = one.span(dataset), _told(single, compiled, one)
+        dates = Dates(since=written(span.since), until=written(span.until))
+        parts.append(DatedPart(one.window(dataset), dates, answer))
+    return replying.series_so_far(parts, _facts(replying, found))
+
+
+def _told(replying: ReplyMaker, compiled: Compiled, found: _Asked) -> Answer:
+    """The answer or the quote about a window, or about one part of a series."""
+    dataset = replying.dataset
     asked = compiled.on(found.sealed or range(dataset.phase, dataset.phase + 1))
     outcome = _outcome(dataset, asked, found)
     recorded = dataset.mechanism.recorded(asked) if found.sealed else None
     return replying.so_far(asked, outcome, _facts(replying, found), recorded)
+
+
+def _parts(dataset: Dataset, found: _Asked, series: Series) -> list[_Asked]:
+    """The parts of a series, in order. Open periods are in the last ones."""
+    parts = [_Asked(phases, []) for phases in parts_of(dataset, found.sealed, series)]
+    for one in found.open:
+        calendar = calendar_of(dataset, "day" if series == "phase" else series)
+        if series != "phase" and parts:
+            ends = calendar.period(parts[-1].span(dataset).until - 1)
+            if ends == calendar.period(one.span.since):
+                parts[-1] = _Asked(parts[-1].sealed, [*parts[-1].open, one])
+                continue
+        parts.append(_Asked(range(0), [one]))
+    return parts
 
 
 def _outcome(dataset: Dataset, asked: AnyQuery, found: _Asked) -> Outcome:
@@ -241,6 +289,5 @@ def _facts(replying: ReplyMaker, found: _Asked) -> dict[str, Any]:
         budget = BudgetShares(spent=round(spent, 6), left=round(1.0 - spent, 6))
         facts = {"n": 0, "budget": budget, "phase": phase, "since": periods[0].since}
     if periods:
-        first = found.sealed.start if found.sealed else phase
-        facts |= {"window": (first + 1, phase + 1), "until": periods[-1].until}
+        facts |= {"window": found.window(dataset), "until": periods[-1].until}
     return {**facts, "n": facts["n"] + sum(one.rows for one in periods), "running": periods}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from stream_dp.core.budget.accountant import UNITS, Charge, summed
 from stream_dp.core.mechanism import Quote, dearest
@@ -36,6 +36,7 @@ from stream_dp.messages import (
     SeriesPart,
 )
 from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.phases import Dates
 from stream_dp.pipeline.intake.records import plain
 from stream_dp.pipeline.queries.usefulness import Precision, use_fields
 from stream_dp.profiles.answer_fields import Released, fields_of_count
@@ -75,6 +76,26 @@ def answer_kind(query: QueryFields, asked: AnyQuery | None = None) -> str:
 def _is_whole(asked: AnyQuery | None) -> bool:
     """Returns whether all rows satisfy the condition, which is the same as having none."""
     return isinstance(asked, KindQuery) and asked.predicate == EVERYTHING
+
+
+class DatedPart(NamedTuple):
+    """One part of a series.
+
+    Attributes:
+        window: The first and the last phase of it, counted from 1.
+        dates: The stretch of time that it covers.
+        answer: What was answered or quoted about it.
+    """
+
+    window: tuple[int, int]
+    dates: Dates
+    answer: Answer
+
+    @property
+    def written(self) -> SeriesPart:
+        """The part as the message has it."""
+        facts: dict[str, Any] = {**self.dates, "answer": self.answer}
+        return SeriesPart(window=self.window, **facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,21 +279,42 @@ class ReplyMaker:
             note: Anything else that the reader should know.
             growth: What the data set was charged for what it measures more because of them.
         """
+        dates = self.dataset.phases.dates
+        found = [
+            DatedPart((phases.start + 1, phases.stop), dates(phases), answer)
+            for phases, answer in parts
+        ]
+        facts = {
+            **self.dataset.facts_of(window, self.analyst),
+            "privacy_loss": loss_of(summed(charges)),
+            "owner_pays": loss_of(summed(growth)) if growth else None,
+            "note": note,
+        }
+        return self._series(found, facts)
+
+    def series_so_far(self, parts: Sequence[DatedPart], facts: Mapping[str, Any]) -> Answer:
+        """Makes the answer or the quote of a series which nothing was looked at for.
+
+        Args:
+            parts: Its parts.
+            facts: The fields about its window.
+        """
+        notes = "; ".join(_until(one) for one in facts["running"]) or None
+        return self._series(parts, {**facts, "privacy_loss": _NO_LOSS, "note": notes})
+
+    def _series(self, parts: Sequence[DatedPart], facts: Mapping[str, Any]) -> Answer:
         assert self.query.series is not None, "only a series has parts"
-        answers = [answer for _, answer in parts]
+        answers = [part.answer for part in parts]
         refusals = [answer for answer in answers if isinstance(answer, RefusedAnswer)]
         if len(refusals) == len(answers):
-            budget = self.dataset.accounts.budget(window, self.analyst)
+            budget = facts["budget"]
             return RefusedAnswer(**self._head(None), budget=budget, reason=refusals[0].reason)
         looked = any(getattr(answer, "difficulty", None) == "hard" for answer in answers)
         facts = {
             **self._head(None),
-            **self.dataset.facts_of(window, self.analyst),
+            **facts,
             "difficulty": (Difficulty.HARD if looked else Difficulty.EASY).value,
             "path": SERIES,
-            "privacy_loss": loss_of(summed(charges)),
-            "owner_pays": loss_of(summed(growth)) if growth else None,
-            "note": note,
         }
         quotes = [answer for answer in answers if isinstance(answer, QuotedAnswer)]
         if quotes:
@@ -293,13 +335,8 @@ class ReplyMaker:
             **facts,
             confidence=min(confidences, default=None),
             series=self.query.series,
-            parts=tuple(self._part(phases, answer) for phases, answer in parts),
+            parts=tuple(part.written for part in parts),
         )
-
-    def _part(self, phases: range, answer: Answer) -> SeriesPart:
-        window = phases.start + 1, phases.stop
-        facts: dict[str, Any] = {**self.dataset.phases.dates(phases), "answer": answer}
-        return SeriesPart(window=window, **facts)
 
     def _counts_persons(self, asked: AnyQuery) -> bool:
         """Whether it counts rows of one phase, of which each is another person's."""
