@@ -278,7 +278,35 @@ class Spending:
         return False
 
 
-class Mechanism(ABC):
+class Remembering(ABC):
+    """What a mechanism stores besides its releases, and how it goes on after a restart."""
+
+    def remembered(self) -> dict[bytes, bytes]:
+        """Verified answers first given since the last call, to be stored for repeats."""
+        return {}
+
+    def recall(self, remembered: dict[bytes, bytes]) -> None:
+        """Takes stored verified answers back after a restart."""
+        assert not remembered, "this mechanism remembers nothing besides its releases"
+
+    def lost(self, look: dict[str, object]) -> None:
+        """A look (its ``description``) was charged, but a crash lost its release."""
+        del look
+
+    def rows_gone(self, n_blocks: int) -> None:
+        """Takes note that the rows of the first ``n_blocks`` blocks are lost: it asks for no look at them."""
+        del n_blocks
+
+    def end_runs(self, secrets: Sequence[str]) -> None:
+        """Ends the runs whose secrets, by their names in the vault, are gone. Their charges stay."""
+        del secrets
+
+    @abstractmethod
+    def release_from_bytes(self, data: bytes) -> Release:
+        """Inverse of ``Release.to_bytes``. Raises CorruptState."""
+
+
+class Mechanism(Remembering):
     """One data set's mechanism. Holds no reference to the data.
 
     Attributes:
@@ -446,32 +474,6 @@ class Mechanism(ABC):
     def growth(self) -> Sequence[Look]:
         """The looks at sealed blocks that the data set takes on its own account as a phase has opened."""
         return ()
-
-    # ------------------------------------------------------------ restarts
-
-    def remembered(self) -> dict[bytes, bytes]:
-        """Verified answers first given since the last call, to be stored for repeats."""
-        return {}
-
-    def recall(self, remembered: dict[bytes, bytes]) -> None:
-        """Takes stored verified answers back after a restart."""
-        assert not remembered, "this mechanism remembers nothing besides its releases"
-
-    def lost(self, look: dict[str, object]) -> None:
-        """A look (its ``description``) was charged, but a crash lost its release."""
-        del look
-
-    def rows_gone(self, n_blocks: int) -> None:
-        """Takes note that the rows of the first ``n_blocks`` blocks are lost: it asks for no look at them."""
-        del n_blocks
-
-    def end_runs(self, secrets: Sequence[str]) -> None:
-        """Ends the runs whose secrets, by their names in the vault, are gone. Their charges stay."""
-        del secrets
-
-    @abstractmethod
-    def release_from_bytes(self, data: bytes) -> Release:
-        """Inverse of ``Release.to_bytes``. Raises CorruptState."""
 
 
 def dearest(charges: Iterable[Charge]) -> int:

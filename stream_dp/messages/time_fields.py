@@ -63,7 +63,7 @@ class CloseSpec(Request):
 
 
 class LateSpec(Request):
-    """Which late rows are counted in the phase of their own period.
+    """The late rows that are counted in the phase of their own period.
 
     Attributes:
         within: How long after the end of a phase its late rows are taken, such as "7 days". Then the phase is
@@ -82,8 +82,8 @@ class PhaseSpec(Request):
             rows alone decide.
         timezone: The time zone of periods and dates. Default: UTC.
         close: When the clock closes a period. Default: the first batch of a later period does.
-        late: Which late rows are counted in their own period. Default: those of closed periods are in the
-            phase that opens next.
+        late: The late rows that are counted in their own period. Default: none, so they are in the phase that
+            opens next.
     """
 
     min_rows: Annotated[int, Field(ge=1, le=2**62)]

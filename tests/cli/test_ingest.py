@@ -52,7 +52,7 @@ def test_the_report_says_how_many_rows_were_counted_and_how_many_wait(
                 "10 rows of a.csv are counted\nask with: stream-dp ask flights --group-by carrier\n",
             ),
         ):
-            _report(source, flights, 10, done, KNOWN, close=close)
+            _report(source, flights, 10, done, KNOWN, {}, close=close)
             out = capsys.readouterr().out
             assert out.startswith(said)
             assert ("7 rows wait" in out) is not close

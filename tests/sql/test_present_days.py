@@ -69,7 +69,9 @@ def test_other_forms_of_the_present_are_refused_in_words(condition: str) -> None
 
 
 def test_days_up_to_the_present_are_a_series() -> None:
-    text = "SELECT day, COUNT(*) FROM t WHERE status = 'paid' AND day > CURRENT_DATE - 7 GROUP BY day"
+    text = (
+        "SELECT day, COUNT(*) FROM t WHERE status = 'paid' AND day > CURRENT_DATE - 7 GROUP BY day"
+    )
     found = sql.parse(text, SCHEMA, dataset="t")
     assert found["window"] == {"last": "7 days", "running": True}
     assert found["series"] == "day"

@@ -131,15 +131,12 @@ def command(
         send = partial(_send, client, name, ids, at)
         event, done, late_rows = _send_all(source, send, done, total)
         if not as_json:
-            _report(source, definition, total, done, event, close=close)
-            for line in late_lines(late_rows):
-                click.echo(line)
+            _report(source, definition, total, done, event, late_rows, close=close)
         for words in unlisted.values():
             note(words)
         closed = _closed(client, definition, event, close=close, ask=not as_json)
     if as_json:
-        late_to = [{"phase": phase, "rows": n} for phase, n in late_rows.items()]
-        show_json([{**_facts(source, name, survey, done, event, closed), "late": late_to}])
+        show_json([_facts(source, name, survey, done, event, closed, late_rows)])
     elif closed is not None:
         click.echo(closed_line(closed))
 
@@ -360,7 +357,13 @@ def _closed(
 
 
 def _facts(
-    source: RowFile, name: str, survey: Survey, done: int, event: Event | None, closed: Event | None
+    source: RowFile,
+    name: str,
+    survey: Survey,
+    done: int,
+    event: Event | None,
+    closed: Event | None,
+    late: Mapping[int | None, int],
 ) -> dict[str, object]:
     """What was sent, as a document."""
     last = closed or event
@@ -369,6 +372,7 @@ def _facts(
         "rows": survey.rows,
         "counted_before": done,
         "left_out": source.left_out,
+        "late": [{"phase": phase, "rows": rows} for phase, rows in late.items()],
         "unread": {unread.attribute: unread.rows for unread, _ in survey.unread()},
         **({} if last is None else {"phase": last.phase, "waiting": last.waiting}),
         **({} if closed is None else {"since": closed.since, "until": closed.until}),
@@ -381,6 +385,7 @@ def _report(
     total: int,
     done: int,
     event: Event | None,
+    late: Mapping[int | None, int],
     *,
     close: bool,
 ) -> None:
@@ -402,6 +407,8 @@ def _report(
                 click.echo(f"edges are proposed: stream-dp schema show {definition.dataset}")
     if source.periods:
         click.echo(f"they are about {many(len(source.periods), 'period')}")
+    for line in late_lines(late):
+        click.echo(line)
 
 
 def _waits(definition: Definition, event: Event) -> str:

@@ -171,7 +171,7 @@ def holds_one_period(dataset: Dataset, query: QueryFields) -> bool:
 def wider_at_all_ticks(dataset: Dataset, since_ms: int) -> float | None:
     """How many times as wide the bar is that holds at all ticks of the newest period.
 
-    None if the period began before a time: whoever asks may have seen what was published of it.
+    None if the period began before a time: an analyst may have seen what was published of it.
     """
     period = dataset.phases.ticking.told()
     if period is None or dataset.phases.ticking.span_of(period.number).since < since_ms:

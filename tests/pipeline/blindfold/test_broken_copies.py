@@ -158,7 +158,7 @@ def a_metric_shows_a_true_count(patch: pytest.MonkeyPatch) -> None:
 
 @broken("released")
 def rows_that_wait_are_counted_by_what_they_hold(patch: pytest.MonkeyPatch) -> None:
-    n_rows = vars(WaitingBatches)["n_rows"].fget
+    n_rows = vars(WaitingBatches)["n_rows_to_come"].fget
 
     def counting(self: WaitingBatches) -> int:
         return int(n_rows(self)) + sum(map(_unlisted, self._pending.values()))
@@ -167,10 +167,10 @@ def rows_that_wait_are_counted_by_what_they_hold(patch: pytest.MonkeyPatch) -> N
 
     async def counted_rightly(self: Phases) -> int:
         with pytest.MonkeyPatch.context() as within:
-            within.setattr(WaitingBatches, "n_rows", property(n_rows))
+            within.setattr(WaitingBatches, "n_rows_to_come", property(n_rows))
             return await seal(self)
 
-    patch.setattr(WaitingBatches, "n_rows", property(counting))
+    patch.setattr(WaitingBatches, "n_rows_to_come", property(counting))
     patch.setattr(Phases, "_seal", counted_rightly)
 
 
