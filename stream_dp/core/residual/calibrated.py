@@ -274,7 +274,7 @@ class Calibrated(LinearMechanism):
             return replace(quote, outcome=outcome if isinstance(outcome, Outcome) else None)
         quote = self.way(query).quote(query)
         if query.target.mean is not None and quote.most is not None:
-            quote = self._with_looks_that_follow(query, quote)
+            quote = _with_looks_that_follow(self, query, quote)
         looks = self.openings.learned.growth_after(query, quote.charges, paid=False)
         quote = replace(quote, growth=tuple(c for look in looks for c in look.charges))
         if self.state.counted is None:
@@ -283,17 +283,6 @@ class Calibrated(LinearMechanism):
         rows, n = self.state.rows_at_least(query.window), self.state.rows(query.window)
         bar = None if quote.error_bar is None or not rows else quote.error_bar * n / rows
         return replace(quote, error_bar=bar if bar is not None and bar < 1.0 else None)
-
-    def _with_looks_that_follow(self, query: LinearQuery, first: Quote) -> Quote:
-        """The price of all looks, if they find what is estimated today."""
-        every = self.rehearse(sparing=True).quote(query)
-        if every.note is not None:
-            return replace(first, note=every.note)
-        return replace(
-            first,
-            charges=every.charges,
-            note="the price is for means and counts like today's estimates; others take more or less",
-        )
 
     def so_far(self, query: LinearQuery, sealed: range, came: CountsSoFar) -> Outcome:
         """Answers a query for counts about sealed blocks and open periods together, without a look.
@@ -351,3 +340,15 @@ def _used(z: Deviations, query: LinearQuery, outcome: Outcome, aim: Aim) -> Outc
 def _ways_of(state: PublicState) -> dict[type[Way], Way]:
     rules = _WAYS if state.settings.aim is None else (*_WAYS, *_AIMED_WAYS)
     return {way: way(state) for _, way in rules}
+
+
+def _with_looks_that_follow(mechanism: Calibrated, query: LinearQuery, first: Quote) -> Quote:
+    """The price of all looks, if they find what is estimated today."""
+    every = mechanism.rehearse(sparing=True).quote(query)
+    if every.note is not None:
+        return replace(first, note=every.note)
+    return replace(
+        first,
+        charges=every.charges,
+        note="the price is for means and counts like today's estimates; others take more or less",
+    )
