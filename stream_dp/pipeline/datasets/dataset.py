@@ -95,7 +95,9 @@ class Dataset:
         self._gone = Gone.from_text(draft.facts.get(GONE, ""))
 
     @classmethod
-    async def stored(cls, chain: JournalChain, tools: Tools, *, replays: bool = True) -> Dataset:
+    async def stored(
+        cls, chain: JournalChain, tools: Tools, *, replays: bool = True, inherited: bool = False
+    ) -> Dataset:
         """A data set as the journal has it, for the owner that has just taken it over.
 
         Args:
@@ -103,6 +105,7 @@ class Dataset:
             tools: What it is held with.
             replays: Whether to fold what was published and to read the rows. A worker that died of just that
                 holds the data set without either, and quarantines it.
+            inherited: Whether the last owner died, as one does that does not find all of the rows that wait.
 
         Raises:
             CorruptState: What is durable of it does not fit together.
@@ -112,7 +115,7 @@ class Dataset:
         dataset = cls(chain, definition, tools)
         if replays and not dataset.retired:
             dataset._replay()
-            lost = await dataset.rows.read()
+            lost = await dataset.rows.read(whole=inherited)
             dataset._gone = replace(dataset._gone, batches=lost)
         return dataset
 

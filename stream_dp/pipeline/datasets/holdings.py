@@ -180,7 +180,10 @@ class Holdings:
             # A worker that died of what a data set holds does not hold it again until an operator has looked.
             is_deadly = is_deadly or facts.get(_QUARANTINED, b"").decode() == cause
             if not facts.get(_MOVED):
-                dataset = await Dataset.stored(chain, self._tools, replays=not is_deadly)
+                inherited = owned.marks.inherited
+                dataset = await Dataset.stored(
+                    chain, self._tools, replays=not is_deadly, inherited=inherited
+                )
         except _UNREADABLE as error:
             why = _why(error)
             _log.error("data set %s cannot be served: %s", name, why)

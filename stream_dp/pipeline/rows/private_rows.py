@@ -40,8 +40,11 @@ class PrivateRows:
     def __repr__(self) -> str:
         return f"PrivateRows({len(self.blocks)} blocks)"
 
-    async def read(self) -> int:
+    async def read(self, *, whole: bool) -> int:
         """Reads all that is private, but for blocks: a look reads those.
+
+        Args:
+            whole: What ``WaitingLots.read`` takes.
 
         Returns:
             The number of batches that waited and are nowhere any more.
@@ -51,7 +54,7 @@ class PrivateRows:
             WrongSetting: It was defined with another key file, or its rows are in another store.
         """
         await self.values.check_store()
-        await self.waiting.read()
+        await self.waiting.read(whole=whole)
         lost = self.waiting.forget_lost()
         await self.used.read()
         for run in self.values.named(RUN):

@@ -108,8 +108,11 @@ class WaitingBatches:
 
     # ------------------------------------------------------------ reading
 
-    async def read(self) -> None:
+    async def read(self, *, whole: bool = False) -> None:
         """Reads the rows that wait, as far as they are anywhere.
+
+        Args:
+            whole: What ``WaitingLots.read`` takes.
 
         Raises:
             CorruptState: They are rows of another one, or the secret of its persons is nowhere any more.
@@ -127,7 +130,7 @@ class WaitingBatches:
         )
         self._pending = {number: found[number] for number in sorted(found)}
         self._periods = {number: waits[number].period for number in self._pending}
-        await self.lots.read()
+        await self.lots.read(whole=whole)
         await self._count_ticks(waits)
 
     async def _count_ticks(self, waits: Mapping[int, Waits]) -> None:

@@ -81,8 +81,11 @@ class WaitingLots:
         """The number of slots; public."""
         return sum(slab.n_slots for slab in self._slabs)
 
-    async def read(self) -> None:
+    async def read(self, *, whole: bool) -> None:
         """Reads how many rows each has, as far as it is anywhere.
+
+        Args:
+            whole: Whether to look for all of each. Redis may have the beginning of a slab whose rest is lost.
 
         Raises:
             CorruptState: An index does not decode.
@@ -91,8 +94,9 @@ class WaitingLots:
         found: list[LotSlab] = []
         for kind in _KINDS:
             for key in self._keys(kind):
-                index = await self._values.index(kind + _written(key))
-                if index is None:
+                what = kind + _written(key)
+                index = await self._values.index(what)
+                if index is None or (whole and await self._values.slab(what) is None):
                     lost.add(key.lot)
                 elif kind == WAITING:
                     found.append(LotSlab(*key, index.n_rows, index.n_slots))
