@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # Compiled modules are kept: hundreds of processes start in the tests, and each would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-daily test test-all test-tools test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-keys bench-stream bench-counters bench-fairness bench-looks bench-running bench-state bench-start bench-peers bench-questions lock-peers soak audit clean
+.PHONY: help demo demo-daily test test-all test-tools test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-keys bench-stream bench-counters bench-fairness bench-looks bench-running bench-fresh bench-state bench-start bench-peers bench-questions lock-peers soak audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -104,6 +104,9 @@ bench-looks: $(VENV)/dev.stamp  ## Looks at columns in Redis, in files and on a 
 
 bench-running: $(VENV)/dev.stamp  ## Running totals of a period beside other ways to count it at each tick
 	$(BIN)/python benchmarks/running.py
+
+bench-fresh: $(VENV)/dev.stamp  ## Ticks, a day that the clock closes and late rows on real servers, in a quarter of an hour
+	$(BIN)/python benchmarks/fresh.py
 
 bench-state: $(VENV)/dev.stamp  ## What rows, answers, phases and persons take in Kafka, Redis and the worker
 	$(BIN)/python benchmarks/state.py

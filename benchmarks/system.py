@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,28 +41,33 @@ class System:
         await_worker(self.worker, self.web_port)
 
 
-def _time_replies(addresses: Running) -> None:
+def _time_replies(addresses: Running, roles: Sequence[str]) -> None:
     """Has the broker date replies when it takes them: a worker dates them by what they answer."""
     admin = KafkaAdminClient(bootstrap_servers=addresses.bootstrap_servers)
     admin.alter_configs(
         [
             ConfigResource(ConfigResourceType.TOPIC, Topics().name(role), {TIMES: "LogAppendTime"})
-            for role in ("answers", "events")
+            for role in roles
         ]
     )
     admin.close()
 
 
 @contextmanager
-def running_system(console: Console) -> Iterator[System]:
-    """Servers and a worker in a temporary folder, gone afterwards."""
+def running_system(console: Console, *, dated: Sequence[str] = ()) -> Iterator[System]:
+    """Servers and a worker in a temporary folder, gone afterwards.
+
+    Args:
+        console: Where progress is shown.
+        dated: The roles of topics that the broker dates, besides answers and events.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dp-bench-")))
         with StartProgress(console) as progress:
             servers = Servers(folder / "servers", cache_folder(os.environ), progress=progress)
             addresses = stack.enter_context(servers)
             create_topics(addresses.bootstrap_servers, Topics())
-            _time_replies(addresses)
+            _time_replies(addresses, ("answers", "events", *dated))
             web_port = ports.choose("the worker's pages", None)
             worker = worker_child(addresses, folder, web_port)
             stack.callback(worker.stop)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import date
 from itertools import product
 from typing import Any
 
@@ -290,3 +294,86 @@ async def test_late_rows_that_cannot_be_taken_are_refused(
     refused = world.define("flights", **changes)
     await process.run()
     assert said in world.rejection(refused)["reason"]["message"]
+
+
+# ---------------------------------------------------------------- the same for all who read the log
+
+
+def arrivals(seed: int) -> list[tuple[int, int, int]]:
+    """Batches of two weeks in order: when each came, in hours, the day it is about, and its rows."""
+    draw = random.Random(seed)
+    found = []
+    for number in range(60):
+        about = draw.randrange(1, 14)
+        hours = 24 * (about - 1) + draw.choice([9, 15, 23, 30, 60, 90, 130]) + number / 100
+        found.append((round(100 * hours), about, draw.choice([30, 120, 150])))
+    return sorted(found)
+
+
+def told(world: Any) -> list[tuple[Any, ...]]:
+    """What follows from the log: which phases opened and were complete, in order, and with how many rows."""
+    kinds = ("phase_opened", "phase_complete")
+    return [
+        (e["event"], e["phase"], e["rows"], e["since"], e["until"])
+        for e in world.events()
+        if e["event"] in kinds
+    ]
+
+
+async def lived(world: Any, process: Any, log: list[tuple[int, int, int]], *clocks: int) -> Any:
+    """A life in which the clock is read at some hours, besides when batches come; and at last."""
+    world.define("flights", phase=LATE, mechanism={"base_share": 0.0})
+    steps: list[tuple[int, Any]] = [(100 * hour, None) for hour in clocks]
+    steps += [(at_hour, (day, n_rows)) for at_hour, day, n_rows in log]
+    for number, (hundredths, batch) in enumerate(sorted(steps, key=lambda step: step[0])):
+        world.now_ms = at(1) + 36_000 * hundredths
+        if batch is None:
+            clock(world)
+        else:
+            given = columns(batch[1])
+            world.batch("flights", f"b{number}", columns=given, time=f"2026-11-{batch[0]:02}")
+    world.now_ms = at(30)
+    clock(world)
+    await process.run()
+    return told(world)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_the_clock_may_be_read_often_or_a_month_later(
+    make_world: Callable[..., Any], seed: int
+) -> None:
+    """A worker that was away for weeks reads the same phases, with the same late rows, in the same order."""
+    log, found = arrivals(seed), []
+    for clocks in ((), range(500), range(7, 500, 31)):
+        world = make_world(seed=1)
+        process = world.process()
+        await process.assign()
+        found.append(await lived(world, process, log, *clocks))
+        assert world.complaints() == []
+    assert found[0] == found[1] == found[2]
+    late = [rows for kind, _, rows, *_ in found[0] if kind == "phase_complete"]
+    assert sum(late) > 100
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_every_row_up_to_three_days_late_is_in_windows_of_its_day_once(
+    world: Any, process: Any, seed: int
+) -> None:
+    """Each day has rows on time, so that it has a phase of its own."""
+    log = [(2400 * (day - 1) + 600, day, 100) for day in range(1, 14)] + arrivals(seed)
+    await lived(world, process, sorted(log))
+    expected: Counter[int] = Counter()
+    for hundredths, day, n_rows in log:
+        if hundredths < 2400 * (day + 3):  # three days after its end, by the clock of the batch
+            expected[day] += n_rows
+    counted: Counter[int] = Counter()
+    for _, _, rows, since, until in told(world):
+        assert (date.fromisoformat(until) - date.fromisoformat(since)).days == 1
+        counted[int(since[-2:])] += rows
+    too_late = sum(n_rows for *_, n_rows in log) - expected.total()
+    assert (counted - expected).total() + world_waits(world) == too_late
+    assert not expected - counted
+
+
+def world_waits(world: Any) -> int:
+    return int(world.events("batch_accepted")[-1]["waiting"])
