@@ -185,3 +185,23 @@ async def test_a_period_has_no_more_rows_than_totals_can_count(world: Any, proce
     (refused,) = world.events("batch_refused")
     assert (refused["batch_id"], refused["reason"]["code"]) == ("more", "invalid_batch")
     assert "4,503,599,627,370,496 rows" in refused["reason"]["message"]
+
+
+async def test_a_closed_day_is_known_as_well_as_by_its_last_total_and_no_better(
+    world: Any, process: Any
+) -> None:
+    """Ticks of a period share their noise, so only one of them is evidence.
+
+    The three cells of the table add up to the number of rows, so a third of the variance is known.
+    """
+    define(world, mechanism={"base_share": 0.0})
+    for hour, n_rows in ((7, 200), (12, 0), (13, 100), (18, 0)):
+        await come(world, process, at(1, hour), n_rows=n_rows)
+    await come(world, process, at(2, 2))
+    last = ticks(world)[-1]["tiles"][0]["count_bar"]
+    where = {"attribute": "carrier", "eq": "AA"}
+    world.ask("flights", "q", where, window={"phases": [1, 1]}, error={"value": 80})
+    await process.run()
+    answer = world.answer("q")
+    assert answer["difficulty"] == "easy"
+    assert answer["error_bar"] * answer["n"] == pytest.approx(last * (2 / 3) ** 0.5, rel=1e-3)
