@@ -19,6 +19,7 @@ from tests.pipeline.clocked import BY_CLOCK, SENT_LATE, at, clock, columns
 from tests.pipeline.flights import judged
 from tests.pipeline.test_calendar import phases
 from tests.pipeline.test_clock import come
+from tests.pipeline.test_found_values import PAGES, columns_of, rows_of
 
 pytestmark = judged
 
@@ -377,3 +378,35 @@ async def test_every_row_up_to_three_days_late_is_in_windows_of_its_day_once(
 
 def world_waits(world: Any) -> int:
     return int(world.events("batch_accepted")[-1]["waiting"])
+
+
+# ---------------------------------------------------------------- values that are found
+
+
+async def test_late_rows_are_in_the_cells_that_their_phase_has(world: Any, process: Any) -> None:
+    """A value that was found in a later phase has no cell in this one, for late rows as for all others."""
+    phase = {**LATE, "min_rows": 1_000}
+    world.define("visits", **{**PAGES, "phase": phase})
+
+    async def visits(when_ms: int, day: int, **pages: int) -> None:
+        world.now_ms = when_ms
+        rows = rows_of({f"/{page}": n for page, n in pages.items()})
+        world.batch("visits", f"{when_ms}-{day}", rows=rows, time=f"2026-11-{day:02}")
+        await process.run()
+
+    await visits(at(1, 9), 1, home=900, a=500)
+    await visits(at(2, 9), 2, home=1_000, new=400)
+    await visits(at(3, 9), 3, home=1_100)
+    await visits(at(3, 10), 1, home=100, new=300)
+    world.now_ms = at(5, 0)
+    clock(world, "visits")
+    await process.run()
+    assert [(e["phase"], e["rows"]) for e in world.events("phase_complete")] == [(1, 400)]
+    window = {"phases": [1, 1]}
+    world.ask("visits", "q", kind="table", group_by=["page"], window=window, error={"value": 60})
+    await process.run()
+    told = world.answer("q")
+    assert told["n"] == 1_800
+    found = columns_of(told, "lows", "highs")
+    for page, count in {"/home": 1_000, "/a": 500, "other": 300}.items():
+        assert found[page][0] <= count <= found[page][1], page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Final
@@ -13,6 +14,7 @@ from stream_dp.core.queries.conditions import CompiledConditions
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
 from stream_dp.core.residual.base_release.grid_tables import GridTables
 from stream_dp.core.residual.belief.bounds import two_sided
+from stream_dp.core.residual.keys.key_look import KeyRelease
 from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import ChangeSchema, Definition, Proposal, ValueCount
@@ -50,6 +52,8 @@ class Engine:
         self.definition = self.first
         _, self.mechanism = build(self.definition)
         self.schema = Schema.of(declared_in(self.definition))
+        # The block of each look that has found values, and the schema before it.
+        self._found_at: list[tuple[int, Schema]] = []
         self.conditions = CompiledConditions(self.universe)
 
     @property
@@ -70,8 +74,10 @@ class Engine:
         return newest
 
     def rows_universe(self, block: int) -> Universe:
-        """Returns what the rows of a block are encoded with."""
-        return self.schema.rows_universe(block)
+        """Returns what the rows of a block are encoded with: with the values that were found up to it."""
+        later = bisect_right(self._found_at, block, key=lambda at: at[0])
+        schema = self._found_at[later][1] if later < len(self._found_at) else self.schema
+        return schema.rows_universe(block)
 
     def rows_universes(self, blocks: Iterable[int]) -> list[Universe]:
         """Returns what rows are encoded with that may be in any of these blocks."""
@@ -88,6 +94,8 @@ class Engine:
         self._propose(release)
         if self.mechanism.found is None or self.mechanism.found.values == self.found:
             return
+        assert isinstance(release, KeyRelease), "nothing else finds values"
+        self._found_at.append((release.block, self.schema))
         for index, known in self.found.items():
             new = self.mechanism.found.values[index][len(known) :]
             self.schema = self.schema.with_found(index, new)
