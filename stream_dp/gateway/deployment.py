@@ -161,11 +161,15 @@ class Deployment:
             keep_latest(self._tables, (facts.version, seen), found, _VIEWS)
         return found
 
-    def state(self, dataset: str) -> tuple[int, int]:
-        """Returns the number of open phases of a data set, and the version of its attributes."""
+    def state(self, dataset: str) -> tuple[int, int, int]:
+        """Returns what says that answers may be others by now.
+
+        They are the number of open phases of a data set, the newest one that has got late rows, and the
+        version of the attributes.
+        """
         definition = self.reader.facts.definitions.get(dataset)
         version = 1 if definition is None else definition.schema_version
-        return self.reader.phases.get(dataset, 0), version
+        return *self.reader.phases.get(dataset, (0, 0)), version
 
     async def plan(
         self, text: str, facts: PublishedFacts, seen: frozenset[str] | None

@@ -185,7 +185,8 @@ class FactsReader:
 
     Attributes:
         facts: What was read last.
-        phases: The number of open phases of each data set, which events tell at once.
+        phases: The number of open phases of each data set, and the newest one that has got late rows. Events
+            tell these at once.
     """
 
     def __init__(self, client: AsyncClient) -> None:
@@ -194,15 +195,20 @@ class FactsReader:
         self._read_s = -math.inf
         self._told = self._known = 0
         self.facts = PublishedFacts()
-        self.phases: dict[str, int] = {}
+        self.phases: dict[str, tuple[int, int]] = {}
 
     def announce(self, event: Event) -> None:
         """Takes what an event tells."""
         if event.batch_id is not None and event.event != "phase_opened":
             return
         if event.phase is not None and event.schema_version is None:  # which is of a later one
-            self.phases[event.dataset] = max(event.phase, self.phases.get(event.dataset, 0))
+            filled = event.phase if event.event == "phase_complete" and event.rows else 0
+            self._know(event.dataset, event.phase, filled)
         self._told += 1
+
+    def _know(self, dataset: str, phases: int, filled: int) -> None:
+        before = self.phases.get(dataset, (0, 0))
+        self.phases[dataset] = max(phases, before[0]), max(filled, before[1])
 
     async def fresh(self, age_s: float = FRESH_S) -> PublishedFacts:
         """Returns facts that are not older than ``age_s`` seconds, and not older than the latest event."""
@@ -224,7 +230,7 @@ class FactsReader:
                     synthetic[name] = await self._client.synthetic(name)
         odometers = {name: Odometer.read(entries) for name, entries in ledgers.items()}
         for name, odometer in odometers.items():
-            self.phases[name] = max(len(odometer.blocks), self.phases.get(name, 0))
+            self._know(name, len(odometer.blocks), odometer.filled)
         found = PublishedFacts(self.facts.version, definitions, dimensions, synthetic, odometers)
         if found != self.facts:
             self.facts = replace(found, version=next(_VERSIONS))

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from stream_dp import sql
+from stream_dp.gateway.published_facts import FactsReader
 from stream_dp.gateway.shared_answers import SharedAnswers
 from stream_dp.gateway.waiting_rooms import WaitingRooms
+from stream_dp.messages import Event
 
 SCHEMA = [{"name": "status", "type": "category", "values": ["paid", "open"]}]
 
@@ -39,5 +41,23 @@ async def test_a_refresh_is_sent_again_where_a_tick_may_have_come(
     plan, shared = sql.plan(text, SCHEMA, dataset="orders"), SharedAnswers(WaitingRooms())
     about: dict[str, Any] = {"last_phases": None, "at_most": None}
     for _ in range(3):
-        await shared.of(client, "ana", text, "orders", plan, state=(1, 1), **about)  # type: ignore[arg-type]
+        await shared.of(client, "ana", text, "orders", plan, state=(1, 0, 1), **about)  # type: ignore[arg-type]
     assert len(client.ids) == len(set(client.ids)) == n_sent
+
+
+async def test_late_rows_give_new_answers_as_a_phase_does() -> None:
+    text, client = "SELECT COUNT(*) FROM orders WHERE status = 'paid'", Client()
+    plan, shared = sql.plan(text, SCHEMA, dataset="orders"), SharedAnswers(WaitingRooms())
+    about: dict[str, Any] = {"last_phases": None, "at_most": None}
+    reader = FactsReader(None)  # type: ignore[arg-type]
+    for event in (
+        Event(dataset="orders", event="phase_opened", phase=9, rows=10),
+        Event(dataset="orders", event="phase_complete", phase=2, rows=0),
+        Event(dataset="orders", event="phase_complete", phase=3, rows=7),
+        Event(dataset="orders", event="phase_complete", phase=4, rows=0),
+    ):
+        reader.announce(event)
+        state = *reader.phases["orders"], 1
+        await shared.of(client, "ana", text, "orders", plan, state=state, **about)  # type: ignore[arg-type]
+    assert reader.phases["orders"] == (9, 3)
+    assert len(client.ids) == len(set(client.ids)) == 2

@@ -69,12 +69,14 @@ class Odometer:
     Attributes:
         looks: The number of looks at the rows, including looks that a crash lost.
         memory: The newest phase under the papers' profiles. None under others and before the first phase.
+        filled: The newest phase that has got late rows. 0 without one.
     """
 
     blocks: list[BlockSpending] = field(default_factory=list)
     looks: int = 0
     retired: bool = False
     memory: MemoryPhase | None = None
+    filled: int = 0
     _written: Mapping[str, Any] | None = field(default=None, repr=False)
     _rules: ShareRules | None = field(default=None, repr=False)
     _seen: set[int] = field(default_factory=set, repr=False)
@@ -97,6 +99,7 @@ class Odometer:
             self.blocks.append(BlockSpending(entry["rows"], since=since, until=until))
         elif entry["kind"] == "late":
             self.blocks[entry["phase"] - 1].rows += entry["rows"]
+            self.filled = entry["phase"] if entry["rows"] else self.filled
         elif entry["kind"] == "charge":
             self._charge(entry)
         elif entry["kind"] in ("dataset", "analysts"):
