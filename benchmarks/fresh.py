@@ -3,8 +3,8 @@
     python benchmarks/fresh.py [--minutes 10]
 
 Ten data sets get 1,000 rows a second each, and have 100 counts each minute. All their ticks are due at once.
-A data set gets no rows after its first minute, and another one gets rows about any of the last minutes. The
-broker dates what the worker publishes, so only its clock counts.
+A data set gets no rows after its first minute. Another one gets rows about the present, and as many about any
+of the minutes before. The broker dates what the worker publishes, so only its clock counts.
 """
 
 from __future__ import annotations
@@ -71,14 +71,17 @@ class Sender:
     def send(self, second: int) -> None:
         for number in range(BUSY):
             self._batch(f"busy-{number}", second, self._busy)
-        about = int(time.time()) - random.randrange(LATEST_S)
-        self.late[about // 60] += 20
-        self._batch("late", second, rows(20), time=datetime.fromtimestamp(about, UTC).isoformat())
+        now = int(time.time())
+        for place, back in enumerate((0, random.randrange(min(second + 1, LATEST_S)))):
+            about = now - back
+            self.late[about // 60] += 20
+            at = datetime.fromtimestamp(about, UTC).isoformat()
+            self._batch("late", f"{second}-{place}", rows(20), time=at)
         if second == 0:
             self._batch("idle", second, rows(200))
 
-    def _batch(self, name: str, second: int, columns: dict[str, list[str]], **more: str) -> None:
-        said = {"version": 1, "dataset": name, "batch_id": str(second), "columns": columns, **more}
+    def _batch(self, name: str, number: object, columns: dict[str, list[str]], **more: str) -> None:
+        said = {"version": 1, "dataset": name, "batch_id": f"{number}", "columns": columns, **more}
         self._producer.send(TOPICS.name("batches"), json.dumps(said).encode(), name.encode())
 
 

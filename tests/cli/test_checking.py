@@ -318,3 +318,7 @@ def test_a_check_says_when_a_day_closes_and_what_its_totals_take() -> None:
         "24 totals in 1 day within 400 rows take 1.01% of its budget (24 separate tables: 6.65%)"
         in said
     )
+    assert "late rows" not in said
+    late = {**document, "phase": {**day, "late": {"within": "7 days"}}}
+    said = checked(Definition.read({"version": 1, "dataset": "flights", **late}))
+    assert "late rows are taken for 7 days, and a phase that gets some is measured again" in said

@@ -49,7 +49,11 @@ def checked(definition: Definition) -> str:
     if opening is None:
         return said
     _warn_of_opening(definition, opening)
-    words = running_words(definition, mechanism), *grid_words(definition)
+    words = (
+        late_words(definition),
+        running_words(definition, mechanism),
+        *grid_words(definition),
+    )
     return "\n".join([said, free_words(opening), *filter(None, words)])
 
 
@@ -90,6 +94,17 @@ def free_words(opening: Opening) -> str:
         return "nothing is measured in advance; each new query pays for itself"
     free = "; ".join(opening.certifies) or "some queries about many phases"
     return f"free from then on: {free}"
+
+
+def late_words(definition: Definition) -> str:
+    """Says how long late rows are taken, and what that takes; empty where none are."""
+    late = definition.phase.late
+    if late is None:
+        return ""
+    return (
+        f"late rows are taken for {late.within}, and a phase that gets some is measured again: the "
+        "shares are for both"
+    )
 
 
 def running_words(definition: Definition, mechanism: Mechanism) -> str:
