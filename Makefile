@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
 
-demo-daily: $(VENV)/demo.stamp  ## Two months of flights, a phase a day: tiles that answer themselves, and an alert
+demo-daily: $(VENV)/demo.stamp  ## Two months of flights, a phase a day, with tiles and an alert; then running totals and a late file, by the clock
 	@$(BIN)/stream-dp demo --daily
 
 help:  ## This list

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -16,10 +17,12 @@ from rich.console import Console
 from stream_dp.cli.demo.daily_demo import DEFINITION, TILES, TileTruth, _sparkline
 from stream_dp.cli.demo.demo_view import DemoQuery
 from stream_dp.cli.demo.exact_flights import ExactFlights
+from stream_dp.cli.demo.live_days import DEFINITION as OF_LIVE_DAYS
+from stream_dp.cli.demo.live_days import LiveDays
 from stream_dp.cli.demo.yearly_demo import YearlyDemo
 from stream_dp.messages import Definition, PredicateAnswer
 from stream_dp.samples import Flights, flights
-from tests.answers import count_answer
+from tests.answers import count_answer, table_answer
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,9 +96,31 @@ def test_what_is_true_is_counted_from_the_days_of_a_tile(sample: Flights, truth:
     assert truth.of(tiles["late-change"], 11) == [pytest.approx(late(5, 11) - late(1, 4))]
 
 
+def test_a_day_by_the_clock_waits_for_an_answer_that_counts_the_rows_of_its_time(
+    sample: Flights,
+) -> None:
+    Definition.read(OF_LIVE_DAYS)
+    closed: dict[str, Any] = {"path": "measured", "complete_at": "2026-11-30T12:02+00:00"}
+    airports = {"origin": ["EWR", "JFK", "LGA"]}
+    replies = [
+        count_answer(1, 1),
+        table_answer(airports, [20, 30, 40], 5, n=90, **closed),
+        table_answer(airports, [20, 30, 40], 5, n=100, **closed),
+        table_answer(airports, [20, 30, 44], 5, n=100, late_waiting=7, **closed),
+    ]
+    asked: Any = type("Asked", (), {"ask": lambda *_, **__: replies.pop(0)})()
+    days = LiveDays(asked, sample)
+    exact = Counter(EWR=20, JFK=36, LGA=44)
+    assert len(list(days._count("day 1, file waits", {}, exact, waiting=7))) == 3
+    assert [one.outside for one in days.asked] == [1]
+    *_, counts, says = days.lines
+    assert counts[7:] == "day 1, file waits  EWR 20 ± 5 (20*)  JFK 30 ± 5 (36*)  LGA 44 ± 5 (44*)"
+    assert says[7:] == "its answer says    late_waiting 7, complete_at 2026-11-30T12:02+00:00"
+
+
 @pytest.mark.slow
 @pytest.mark.kafka
-def test_two_months_pass_with_every_answer_once_and_an_alert_in_the_snowstorm(
+def test_two_months_pass_with_every_answer_once_and_then_a_day_closes_by_the_clock(
     tmp_path: Path,
 ) -> None:
     command = [sys.executable, "-m", "stream_dp", "demo", "--daily"]
@@ -103,4 +128,12 @@ def test_two_months_pass_with_every_answer_once_and_an_alert_in_the_snowstorm(
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "708 answers to 12 tiles, each once" in ran.stdout
     assert "alerts on 08 February, 09 February;" in ran.stdout
-    assert re.search(r"59 phases, \d+ charges, 0 units", ran.stdout)
+    assert re.findall(r"  day (\d.*?)  .*\(([\d,]+)\*\)$", ran.stdout, re.MULTILINE) == [
+        ("2 until 8:00", "1,330"),
+        ("1, closed", "5,861"),
+        ("1, file waits", "5,861"),
+        ("2 until 16:00", "5,808"),
+        ("1, complete", "8,717"),
+    ]
+    assert "late_waiting 2,856, complete_at" in ran.stdout
+    assert re.search(r"60 phases, \d+ charges, 0 units", ran.stdout)

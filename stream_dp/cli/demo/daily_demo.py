@@ -1,4 +1,4 @@
-"""``stream-dp demo --daily``: twelve tiles that are answered each day by themselves, and an alert."""
+"""``stream-dp demo --daily``: twelve tiles that are answered each day, an alert, and days by the clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from statistics import median
 from typing import Any, Final
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +21,7 @@ from stream_dp.audit import Report
 from stream_dp.audit.numbers import UNITS
 from stream_dp.cli.demo.demo_deployment import DemoDeployment
 from stream_dp.cli.demo.exact_flights import ExactFlights
+from stream_dp.cli.demo.live_days import LiveDays
 from stream_dp.display.answer_cells import MainFigure, main_figures, newest
 from stream_dp.errors import RequestTimeout, StreamDPError
 from stream_dp.messages import Answer, Event, NoisyAnswer, RefusedAnswer, Rejected, id_in_phase
@@ -32,6 +33,7 @@ _KILLED_ON: Final = 30
 _KILLED_S: Final = 0.05  # after the batch was sent: the worker is opening the phase, or answering
 _ALERT_ABOVE: Final = 0.2
 _PATIENCE_S: Final = 60.0
+_LOOK_S: Final = 0.5
 _SHOWN_CELLS: Final = 3
 _HISTORY: Final = 40
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -190,15 +192,15 @@ class _Shown:
 
 
 class DailyDemo:
-    """Two months of flights, a phase a day, and what the tiles said."""
+    """Two months of flights, a phase a day, with what the tiles said, and two days by the clock."""
 
     def __init__(self, deployment: DemoDeployment, sample: Flights, console: Console) -> None:
         self._deployment, self._client = deployment, deployment.client
         self._console, self._live = console, Live(console=console)
-        self._truth = TileTruth(sample)
+        self._truth, self._days = TileTruth(sample), LiveDays(self._client, sample)
         days = map(date_of, range(1, DAYS + 1))
         self._batches = [sample.of_day(day.month, day.day) for day in days]
-        self._began, self._recovered_s = time.monotonic(), 0.0
+        self._began, self._took_s, self._recovered_s = time.monotonic(), 0.0, 0.0
         self._alerts: list[int] = []
         self._checked = self._outside = self._unverified = 0
         self._spent = 0.0
@@ -208,6 +210,22 @@ class DailyDemo:
 
     def run(self) -> None:
         """Streams the days. Raises if an answer is missing, or comes again with other bytes."""
+        by_clock = self._days.play()
+        self._history(by_clock)
+        self._took_s = time.monotonic() - self._began
+        self._console.print()
+        with self._console.status("") as status:
+            for _ in by_clock:
+                self._show_lines()
+                status.update(self._days.awaited)
+                time.sleep(_LOOK_S)
+        self._show_lines()
+        for asked in self._days.asked:
+            self._checked += len(asked.exact)
+            self._outside += asked.outside
+
+    def _history(self, by_clock: Iterator[None]) -> None:
+        """Streams two months, while the clock goes on."""
         self._client.define(DEFINITION, timeout_s=60)
         tiles = [{**tile.fields, "query_id": tile.name, "standing": True} for tile in TILES]
         self._client.change_standing("flights", tiles, timeout_s=60)
@@ -224,6 +242,7 @@ class DailyDemo:
                 if day == _KILLED_ON:
                     killing.join()
                     self._recovered_s = time.monotonic() - killed
+                next(by_clock, None)
             self._client.close_phase("flights", timeout_s=60)
             self._day(DAYS)
 
@@ -243,7 +262,7 @@ class DailyDemo:
         yield (
             f"[b]{sum(len(batch['hour']) for batch in self._batches):,} rows[/b] in {DAYS} phases, one for "
             f"each day; [b]{len(self._arrived)} answers[/b] to {len(TILES)} tiles, each once; "
-            f"{time.monotonic() - self._began:.0f} s in all"
+            f"{self._took_s:.0f} s in all"
         )
         yield (
             f"alerts on [b]{found or 'no day'}[/b]; more than {100 * _ALERT_ABOVE:.0f}% of the flights "
@@ -318,7 +337,8 @@ class DailyDemo:
 
     def _show(self, day: int) -> None:
         if self._console.is_terminal:
-            self._live.update(self._view(day), refresh=True)
+            meanwhile = Text(self._days.lines[-1] if day < DAYS else "", "dim", overflow="ellipsis")
+            self._live.update(Group(self._view(day), meanwhile), refresh=True)
         else:
             alert = "  ALERT" if day in self._alerts else ""
             shown = [(tile, self._shown[tile.name].newest) for tile in TILES[:2]]
@@ -326,6 +346,10 @@ class DailyDemo:
                 f"{tile.title} {_written(newest, tile)}" for tile, newest in shown if newest
             )
             self._console.print(f"{date_of(day):%b %d}: {numbers}{alert}", markup=False)
+
+    def _show_lines(self) -> None:
+        while self._days.lines:
+            self._console.print(self._days.lines.pop(0), markup=False)
 
     def _view(self, day: int) -> Table:
         title = f"Twelve tiles on {date_of(day):%A, %d %B %Y}: phase {day}"

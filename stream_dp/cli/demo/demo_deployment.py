@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,6 @@ from stream_dp.embedded.folders import cache_folder
 from stream_dp.embedded.stack import Servers
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import Topics
-from stream_dp.samples import FLIGHTS_DEFINITION
 
 
 @dataclass(frozen=True)
@@ -62,29 +61,32 @@ class DemoDeployment:
         self.worker.stop()
         self.worker.start()
 
-    def report(self) -> Report:
-        """Recomputes the prices from the topics, as anyone can."""
-        (report,) = reports(*published(self.client), [FLIGHTS_DEFINITION["dataset"]])
-        return report
+    def reports(self, *datasets: str) -> list[Report]:
+        """Recomputes the prices of data sets from the topics, as anyone can."""
+        return list(reports(*published(self.client), datasets))
 
 
-def summarise(console: Console, lines: Iterator[str], report: Report, *, kept: bool) -> None:
+def summarise(
+    console: Console, lines: Iterator[str], found: Sequence[Report], *, kept: bool
+) -> None:
     """Says what a demo has shown, and raises if a promise did not hold.
 
     Args:
         console: Where it is printed.
         lines: What was shown.
-        report: What the ledger says.
+        found: What the ledgers say.
         kept: Whether all other promises were kept.
     """
     for line in ("", *lines):
         console.print(line)
     if not kept:
         raise StreamDPError("the demo did not keep its promises; please report this")
-    if report.faults:
-        raise StreamDPError(f"the ledger has a fault: {report.faults[0]}; please report this")
-    units = sum(abs(part) for block in report.blocks for part in block.difference)
+    for fault in (fault for report in found for fault in report.faults):
+        raise StreamDPError(f"the ledger has a fault: {fault}; please report this")
+    blocks = [block for report in found for block in report.blocks]
+    charges = sum(report.charges for report in found)
+    units = sum(abs(part) for block in blocks for part in block.difference)
     console.print(
         f"the ledger, recomputed from the topic alone as `stream-dp ledger verify` does: "
-        f"{len(report.blocks)} phases, {report.charges} charges, [b]{units} units[/b] of difference"
+        f"{len(blocks)} phases, {charges} charges, [b]{units} units[/b] of difference"
     )
