@@ -49,7 +49,7 @@ class SharedAnswers:
         dataset: str,
         plan: StatementPlan,
         *,
-        state: tuple[int, int],
+        state: tuple[int, int, int],
         **about: Any,
     ) -> Answers:
         """Returns the answers to the queries of a statement.
@@ -60,7 +60,7 @@ class SharedAnswers:
             text: The statement.
             dataset: The data set.
             plan: Its plan.
-            state: The number of open phases, and the version of the attributes.
+            state: What says that answers may be others by now, see ``Deployment.state``.
             **about: ``last_phases`` and ``at_most`` of the statement.
 
         Raises:
@@ -113,7 +113,7 @@ def _digest(
     analyst: str,
     dataset: str,
     queries: tuple[Mapping[str, Any], ...],
-    state: tuple[int, int],
+    state: tuple[int, int, int],
     about: Mapping[str, Any],
 ) -> str:
     asked = json.dumps([analyst, dataset, queries, state, about], sort_keys=True, default=str)
