@@ -10,7 +10,7 @@ from stream_dp.cli.text.reply_text import running_line
 from stream_dp.display.answer_view import view_of
 from stream_dp.display.running_words import running_cells, until_when
 from stream_dp.messages import RunningTick
-from tests.answers import noisy_answer
+from tests.answers import noisy_answer, table_answer, table_of
 
 BY_STATUS: dict[str, Any] = {
     "group_by": ["status"],
@@ -120,3 +120,13 @@ def test_an_answer_says_how_many_late_rows_do_not_count_yet(
     view = view_of(answer)
     assert list(view.remarks) == said
     assert view.to_document()["remarks"] == view.remarks, "a page shows the same"
+
+
+def test_a_table_of_a_statement_says_it_too() -> None:
+    schema = [{"name": "city", "type": "category", "values": ["Bonn", "Graz"]}]
+    late: Any = {"late_waiting": 120, "complete_at": "2026-11-29"}
+    asked = table_answer({"city": ["Bonn", "Graz", "other"]}, [500, 300, 200], 9.0, **late)
+    table = table_of("SELECT city, COUNT(*) AS n FROM people GROUP BY city", schema, asked)
+    said = "120 late rows of these phases do not count yet; complete on 2026-11-29"
+    assert said in table.notes
+    assert f"note: {said}" in table.view.notes
