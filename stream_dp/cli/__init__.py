@@ -34,7 +34,7 @@ GROUPS = {
         "standing": "List and end standing queries.",
         "dashboard": "Make the tiles of a file standing queries.",
         "dimension": "Publish tables that statements can join.",
-        "watch": "Follow answers and events as they arrive.",
+        "watch": "Follow answers, running totals and events as they arrive.",
         "synthesize": "Write the free synthetic rows of a data set.",
         "contracts": "Write JSON Schemas, AsyncAPI and OpenAPI.",
     },

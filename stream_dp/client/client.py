@@ -103,7 +103,7 @@ class Client(ClientMethods):
         return cast("AnswerT | RefusedAnswer", answer)
 
     def follow(self, dataset: str | None = None) -> Iterator[Reply]:
-        """Yields answers, events and rejections as they arrive, until the client closes."""
+        """Yields answers, running totals, events and rejections as they arrive, until the client closes."""
         queue: SimpleQueue[Reply | None] = SimpleQueue()
         with self.subscribe(queue.put):
             while (reply := queue.get()) is not None:

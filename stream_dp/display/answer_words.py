@@ -11,7 +11,7 @@ from typing import Final
 from stream_dp.display.answer_cells import AnswerCells, Quantity
 from stream_dp.display.figure_text import UNKNOWN, coefficient, percent, share, text
 from stream_dp.display.figures import Figure
-from stream_dp.display.phase_words import phases
+from stream_dp.display.phase_words import moment, phases
 from stream_dp.messages import (
     BetweenAnswer,
     CorrelatedVectorAnswer,
@@ -144,6 +144,22 @@ def recorded_in_words(answers: Sequence[NoisyAnswer]) -> Iterator[str]:
         yield f"up to phase {until:,}, values of {name} count within narrower bounds than now"
 
 
+def late_in_words(answers: Sequence[NoisyAnswer]) -> Iterator[str]:
+    """Says of some answers how many late rows do not count yet; nothing where no more rows come."""
+    ends = moment(max((each.complete_at or "" for each in answers), default=""))
+    n_rows = max((each.late_waiting or 0 for each in answers), default=0)
+    if n_rows:
+        do, complete = "does" if n_rows == 1 else "do", f"; complete on {ends}" if ends else ""
+        yield f"{late_rows(n_rows)} of these phases {do} not count yet{complete}"
+    elif ends:
+        yield f"late rows may still come to these phases until {ends}"
+
+
+def late_rows(n_rows: int) -> str:
+    """Names a number of late rows."""
+    return "1 late row" if n_rows == 1 else f"{n_rows:,} late rows"
+
+
 def remarks(cells: AnswerCells) -> list[str]:
     """What to know of all cells: which rows they count, and how many more there may be."""
     answer, found = cells.answer, list[str]()
@@ -161,7 +177,7 @@ def remarks(cells: AnswerCells) -> list[str]:
         )
     parts = answer.parts if isinstance(answer, SeriesAnswer) else ()
     of_parts = [part.answer for part in parts if isinstance(part.answer, NoisyAnswer)]
-    return [*found, *recorded_in_words([answer, *of_parts])]
+    return [*found, *recorded_in_words([answer, *of_parts]), *late_in_words([answer])]
 
 
 def _ranked(answer: QuantileAnswer | QuantileByGroupAnswer) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from stream_dp.display.answer_words import few_of
+from stream_dp.display.answer_words import few_of, late_rows
 from stream_dp.display.phase_words import between
 from stream_dp.messages import Event, Proposal, Rejected
 
@@ -69,13 +69,9 @@ def late_lines(rows: Mapping[int | None, int]) -> Iterator[str]:
     if own:
         first, last = min(own), max(own)
         phases = f"phase {first:,}" if first == last else f"phases {first:,} to {last:,}"
-        yield f"{_late(sum(own.values()))} will count in {phases}, each when it is complete"
+        yield f"{late_rows(sum(own.values()))} will count in {phases}, each when it is complete"
     if other := rows.get(None):
-        yield f"{_late(other)} will count in the phase that opens next"
-
-
-def _late(rows: int) -> str:
-    return "1 late row" if rows == 1 else f"{rows:,} late rows"
+        yield f"{late_rows(other)} will count in the phase that opens next"
 
 
 def where_late(event: Event) -> str:

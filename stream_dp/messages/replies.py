@@ -218,6 +218,7 @@ class RunningTick(Reply):
         confidence: The probability with which an error bar covers.
         tiles: The counts, in the order of the definition.
         share: The share of a line that all ticks of the period cost together.
+        least_cell: The ``least_cell`` of the definition.
     """
 
     version: Literal[1] = 1
@@ -230,6 +231,7 @@ class RunningTick(Reply):
     confidence: float
     tiles: tuple[RunningTable, ...]
     share: float
+    least_cell: int | None = None
 
 
 class Rejected(Reply):

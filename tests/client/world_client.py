@@ -139,7 +139,7 @@ class WorldSession(QuietSession):
                     self.records.setdefault(role, []).append((key, value or None))
                     for reader in self.readers:
                         reader(role, key, value or None)
-                    if role in ("answers", "events", "rejected"):
+                    if role in ("answers", "events", "rejected", "running"):
                         self.mailbox.deliver(role, value)
 
     async def _work(self) -> None:

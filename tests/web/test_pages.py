@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.watch.health import Health
+from tests.pipeline.clocked import BY_CLOCK, at, clock
 from tests.web.site import WELL, Site
 
 OPERATOR, ANALYST = "operator-token-of-this-test", "analyst-token-of-this-test"
 PEOPLE = "people-of-three-towns-and-others".ljust(63, "x")
+VISITS = "visits"
 MEAN_AGE = (18 * 9 + 12 * 24 + 15 * 37 + 45 * 67) / 90  # of representatives, ages being uniform
 HOSTILE = "<img src=x onerror=document.title='pwned'>"
 HOSTILE_VALUE = "</script><svg onload=document.title='pwned'>"
@@ -35,6 +37,36 @@ def rows(seed: int, n: int) -> dict[str, list[object]]:
         "age": [draw.randrange(90) for _ in range(n)],
         HOSTILE: [draw.random() < 0.2 + 0.1 * seed for _ in range(n)],
     }
+
+
+def begin_a_day(site: Site) -> None:
+    """Visits, of which each hour is counted: three hours of a day."""
+    world = site.worker.world
+    site.define(
+        VISITS,
+        attributes=[
+            {"name": "city", "type": "category", "values": ["Bonn", HOSTILE_VALUE]},
+            {"name": HOSTILE, "type": "boolean"},
+        ],
+        accuracy={"error": 0.1, "failure_probability": 0.01},
+        phase=BY_CLOCK,
+        running={
+            "every": "1 hour",
+            "within_rows": 400,
+            "tiles": [{"group_by": ["city"]}, {"where": {"attribute": HOSTILE, "eq": True}}],
+        },
+    )
+    for hour in range(3):
+        world.now_ms = at(1, hour + 0.3)
+        given = {"city": ["Bonn"] * 2000, HOSTILE: [hour > 0] * 2000}
+        site.send(VISITS, f"hour-{hour}", columns=given, time="2026-11-01")
+        pass_the_hour(site, hour + 1)
+
+
+def pass_the_hour(site: Site, hour: float, day: int = 1) -> None:
+    site.worker.world.now_ms = at(day, hour)
+    clock(site.worker.world, VISITS)
+    site.worker.session.run()
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +101,7 @@ def site() -> Iterator[Site]:
     site.send(PEOPLE, "b3", columns=rows(3, 500))
     site.ask(PEOPLE, "age >= 30")
     site.ask(PEOPLE, "FRESH city = 'Bonn'", "team-<b>of</b>-x")
+    begin_a_day(site)
     yield site
     site.close()
 
@@ -146,11 +179,11 @@ def test_an_analysts_token_opens_what_is_public_and_no_more(visit: Open) -> None
     told = page.evaluate(
         "new Promise((done) => { const names = []; const source = new EventSource('/stream/analyst');"
         "for (const name of ['reading', 'datasets', 'schema', 'dataset', 'answers', 'events', 'health',"
-        "'rejected', 'queries', 'tiles']) source.addEventListener(name, () => names.push(name));"
+        "'rejected', 'queries', 'tiles', 'running']) source.addEventListener(name, () => names.push(name));"
         "setTimeout(() => { source.close(); done(names); }, 300); })"
     )
-    public = {"reading", "datasets", "schema", "dataset", "answers", "tiles", "events"}
-    assert set(told) == public
+    shown = {"datasets", "schema", "dataset", "answers", "tiles", "running", "events"}
+    assert set(told) == {"reading", *shown}
 
 
 @pytest.fixture
@@ -273,6 +306,26 @@ def test_tiles_show_their_answers_history_and_cost_and_link_to_their_question(vi
         '3,1970-01-01T00:00:00.000Z,"a, ""b""",0.25,0.1,0.01,measured,',
         "",
     ]
+
+
+@pytest.mark.parametrize("width", [1280, 360], ids=["desk", "phone"])
+def test_the_period_so_far_is_drawn_in_both_views(visit: Open, site: Site, width: int) -> None:
+    for view, token in (("/", OPERATOR), ("/ask", ANALYST)):
+        page = visit(view, token, width=width)
+        page.go(f"{site.url}{view}?dataset={VISITS}")
+        page.until("document.querySelectorAll('#running .tile').length === 2")
+        page.until_text("6,000 rows had come by 03:00", "#running-hint")
+        said = page.text("#running")
+        assert f"2026-11-01 so far: {VISITS} by city, until 03:00" in said
+        assert f'where "{HOSTILE}" = TRUE, until 03:00' in said
+        page.evaluate("document.querySelector('#running details').open = true")
+        page.until("document.querySelectorAll('#running svg').length === 5")
+        label = "(one) => one.getAttribute('aria-label')"
+        drawn = page.evaluate(f"[...document.querySelectorAll('#running svg')].map({label})")
+        assert sum(one.startswith("Over time: 01:00:") and "; 03:00:" in one for one in drawn) == 4
+        assert drawn[0].startswith("Values with error bars: Bonn ")
+        assert page.evaluate("document.querySelectorAll('#running path.under').length") == 4
+        is_sound(page)
 
 
 def test_the_worker_knows_best_whether_its_data_set_is_in_quarantine(
@@ -459,3 +512,17 @@ def test_a_new_phase_appears_by_itself_and_a_page_goes_on_with_the_next_worker(
     page.until(LIVE)
     assert not page.evaluate(STALE)
     assert page.text("#notice") == ""
+
+
+def test_a_tick_appears_by_itself_and_the_period_goes_with_its_phase(
+    visit: Open, site: Site
+) -> None:
+    page = visit("/", OPERATOR)
+    page.go(f"{site.url}/?dataset={VISITS}")
+    page.until_text("until 03:00", "#running")
+    pass_the_hour(site, 4)
+    page.until_text("until 04:00", "#running")
+    pass_the_hour(site, 2.5, day=2)
+    page.until_text("phase 1 opened with 6,000 rows", "#events")
+    page.until("document.querySelector('#running-card').hidden")
+    assert page.errors() == []

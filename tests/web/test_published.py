@@ -126,7 +126,8 @@ def test_an_analyst_sees_the_queries_of_answers_no_rejection_and_nothing_of_the_
     take(published, "queries", {"analyst": "ann", "query_id": "q9", "where": unanswered})
     views = Views(published)
     public = views.public("people")
-    assert set(public) == {"datasets", "schema", "dataset", "answers", "tiles", "events"}
+    shown = {"datasets", "schema", "dataset", "answers", "tiles", "running", "events"}
+    assert set(public) == shown
     assert asked(public) == [None, "city = 'Graz'", None]
     for secret in (b"line 7", b"q9", b"= 'Bonn'"):
         assert secret not in b"".join(public.values())
@@ -237,7 +238,7 @@ def test_a_quarantine_or_a_stop_is_over_when_something_is_paid_for_or_repaired(
 
 def test_what_nobody_understands_changes_nothing(published: PublishedState) -> None:
     before = Views(published).public("people")
-    for role in ("answers", "events", "rejected", "queries"):
+    for role in ("answers", "events", "rejected", "queries", "running"):
         for value in (b"", b"{", b"[1]", b'{"version": 1}', b"\xff\xfe"):
             published.take(role, "people", value, 0)
     assert Views(published).public("people") == before
@@ -326,6 +327,119 @@ def test_what_is_remembered_of_a_tile_is_bounded(standing: PublishedState) -> No
         take(standing, "answers", answer(f"late@{phase}", phase=phase))
     (tile,) = tiles(standing)
     assert [one["phase"] for one in tile["history"]] == list(range(140, 200))
+
+
+# ---------------------------------------------------------------- running totals
+
+
+def tick(published: PublishedState, hour: int, day: int = 21, **more: Any) -> None:
+    """Totals of a day at an hour: of two cities, and of those who are 30 or older."""
+    counts = [300.0 * hour, 100.0 * hour - 250.0]
+    of_tick: dict[str, Any] = {
+        "count_bar": 90.0,
+        "count_bar_all_ticks": 120.5,
+        "last_counts": counts,
+        "last_count_bar": 80.0,
+    }
+    by_city = {"group_by": ["city"], "labels": [["Bonn", "Graz"]], "counts": counts, **of_tick}
+    old = {"where": {"attribute": "age", "ge": 30}, "counts": counts[:1], **of_tick}
+    document = {
+        "since": f"2026-11-{day}",
+        "until": f"2026-11-{day}T{hour:02}:00+01:00",
+        "tick": hour,
+        "ticks": 24,
+        "rows": 500 * hour,
+        "confidence": 0.99,
+        "share": 0.01,
+        "tiles": [by_city, {**old, "last_counts": counts[:1]}],
+        **more,
+    }
+    take(published, "running", document)
+
+
+def so_far(published: PublishedState) -> Any:
+    return seen(Views(published).public("people")["running"])
+
+
+def opened(published: PublishedState, since: str, until: str) -> None:
+    event = {"event": "phase_opened", "phase": 2, "rows": 900, "since": since, "until": until}
+    take(published, "events", event)
+
+
+def test_the_tiles_of_a_period_have_its_newest_tick_and_its_course(
+    published: PublishedState,
+) -> None:
+    assert so_far(published) is None
+    for hour in (2, 1, 2, 3):  # a tick may come again
+        tick(published, hour)
+    found = so_far(published)
+    assert (found["rows"], found["until"]) == (1500, "03:00")
+    by_city, old = found["tiles"]
+    assert by_city["title"] == "2026-11-21 so far: people by city, until 03:00"
+    assert old["title"] == "2026-11-21 so far: people where age >= 30, until 03:00"
+    bonn, graz = ["Bonn", 900.0, 90.0, "900 ± 90"], ["Graz", 50.0, 90.0, "0 to 140"]
+    assert (by_city["cells"], by_city["in_all"]) == ([bonn, graz], 2)
+    assert old["cells"] == [["", 900.0, 90.0, "900 ± 90"]]
+    course = by_city["courses"][1]
+    assert course["name"] == "Graz"
+    assert course["points"] == [
+        ["01:00", 0.0, 0.0, "0 to 0"],
+        ["02:00", 0.0, 70.5, "0 to 70"],
+        ["03:00", 50.0, 120.5, "0 to 170"],
+    ]
+    assert [course["name"] for course in old["courses"]] == [""]
+
+
+@pytest.mark.parametrize("phase_comes_first", [False, True])
+def test_totals_end_with_the_phase_of_their_period(
+    published: PublishedState, phase_comes_first: bool
+) -> None:
+    """Topics have no mutual order."""
+    steps = [lambda: tick(published, 24), lambda: opened(published, "2026-11-20", "2026-11-22")]
+    for step in steps[::-1] if phase_comes_first else steps:
+        step()
+    assert so_far(published) is None
+    tick(published, 1, day=22)
+    assert so_far(published)["until"] == "01:00"
+    opened(published, "2026-11-20", "2026-11-22")
+    assert so_far(published) is not None, "that is another period"
+
+
+def test_only_the_newest_period_is_kept_and_of_many_ticks_and_cells_some(
+    published: PublishedState,
+) -> None:
+    for minute in range(1, 1000):
+        until = f"2026-11-21T{minute // 60:02}:{minute % 60:02}+01:00"
+        tick(published, 3, tick=minute, ticks=1440, until=until)
+    kept = published.datasets["people"].running
+    points = so_far(published)["tiles"][0]["courses"][0]["points"]
+    assert len(points) <= 120
+    assert [points[0][0], points[-1][0]] == ["00:01", "16:39"]
+    assert points == sorted(points)
+    tick(published, 1, day=22)
+    tick(published, 24, day=21, until="2026-11-22")  # the day before closes
+    assert so_far(published)["tiles"][0]["title"].startswith("2026-11-22 so far")
+    assert len(kept._course) == 1
+    wide = {"labels": [[str(one) for one in range(100)]], "counts": [1.0] * 100}
+    bars = {"count_bar": 9.0, "count_bar_all_ticks": 9.0, "last_count_bar": 9.0}
+    tile = {"group_by": ["age"], **wide, **bars, "last_counts": [1.0] * 100}
+    tick(published, 2, day=22, tiles=[tile])
+    (found,) = so_far(published)["tiles"]
+    assert (len(found["cells"]), found["in_all"], len(found["courses"])) == (40, 100, 2)
+
+
+def test_who_does_not_see_a_data_set_sees_no_totals_and_a_retired_one_has_none(
+    published: PublishedState,
+) -> None:
+    tick(published, 3)
+    take(published, "catalog", {**DEFINITION, "dataset": "other"})
+    published.take("catalog", "zoo", json.dumps({**DEFINITION, "dataset": "zoo"}).encode(), 0)
+    sections = Views(published).public("people", frozenset({"zoo"}))
+    assert seen(sections["running"]) is None
+    assert b"so far" not in b"".join(sections.values())
+    assert so_far(published) is not None
+    published.take("catalog", "people", b"", 0)
+    assert so_far(published) is None
 
 
 # ---------------------------------------------------------------- shares of analysts

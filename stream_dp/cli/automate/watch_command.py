@@ -10,9 +10,17 @@ from rich.text import Text
 
 from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.shared_options import json_option
-from stream_dp.cli.text.reply_text import answer_line
+from stream_dp.cli.text.reply_text import answer_line, running_line
 from stream_dp.display.event_words import event_line, rejection_line
-from stream_dp.messages import Answer, Event, NoisyAnswer, QuotedAnswer, QuotedBundle, Rejected
+from stream_dp.messages import (
+    Answer,
+    Event,
+    NoisyAnswer,
+    QuotedAnswer,
+    QuotedBundle,
+    Rejected,
+    RunningTick,
+)
 
 
 @click.command()
@@ -20,7 +28,7 @@ from stream_dp.messages import Answer, Event, NoisyAnswer, QuotedAnswer, QuotedB
 @click.argument("dataset", required=False)
 @json_option("Print one JSON document a line.")
 def command(connection: GivenServers, dataset: str | None, as_json: bool) -> None:
-    """Follow the answers, events and rejections of one DATASET, or of all, until Ctrl-C."""
+    """Follow the answers, running totals, events and rejections of one DATASET, or of all, until Ctrl-C."""
     console = Console(highlight=False, soft_wrap=True)
     with connection.client() as client:
         if dataset is not None:
@@ -37,12 +45,14 @@ def command(connection: GivenServers, dataset: str | None, as_json: bool) -> Non
             return
 
 
-def _line(reply: Answer | Event | Rejected) -> Text:
+def _line(reply: Answer | Event | Rejected | RunningTick) -> Text:
     match reply:
         case Event():
             colour, words = "cyan" if reply.reason is None else "red", event_line(reply)
         case Rejected():
             colour, words = "red", rejection_line(reply)
+        case RunningTick():
+            colour, words = "cyan", running_line(reply)
         case _:
             words = f"{reply.analyst}/{reply.query_id[:12]}  {answer_line(reply)}"
             colour = _colour(reply)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from stream_dp.display.answer_cells import AnswerCells
 from stream_dp.display.answer_view import AnswerView, ViewRow, view_of
-from stream_dp.display.answer_words import in_sql, sentences
+from stream_dp.display.answer_words import few_of, in_sql, sentences
 from stream_dp.display.figure_text import share
 from stream_dp.display.price_words import (
     also,
@@ -22,6 +22,7 @@ from stream_dp.display.price_words import (
     price_of_all,
     quote_in_words,
 )
+from stream_dp.display.running_words import running_cells, until_when
 from stream_dp.messages import (
     Answer,
     Definition,
@@ -29,12 +30,17 @@ from stream_dp.messages import (
     QuotedAnswer,
     QuotedBundle,
     RefusedAnswer,
+    RunningTable,
+    RunningTick,
 )
+from stream_dp.web.page_data.query_words import condition_in_sql
 
 NONE_YET = "no data sets yet; create one with: stream-dp dataset create DEFINITION.json"
 
 _WIDTH = 1000
 _BAR_WIDTH = 20
+_MOST_CELLS = 6
+"""The most cells of a running total in one line."""
 
 
 def answer_line(answer: Answer) -> str:
@@ -48,6 +54,19 @@ def answer_line(answer: Answer) -> str:
         return price_of_all(answer)
     assert isinstance(answer, RefusedAnswer), "an answer is one of these four"
     return f"refused: {answer.reason.message}"
+
+
+def running_line(tick: RunningTick) -> str:
+    """The running totals of one tick, in one line."""
+    tiles = few_of([_tile(tick, tile) for tile in tick.tiles])
+    return f"{tick.since} until {until_when(tick)}: {tick.rows:,} rows; {tiles}"
+
+
+def _tile(tick: RunningTick, tile: RunningTable) -> str:
+    cells = [f"{cell.name} {cell.said}".lstrip() for cell in running_cells(tick, tile)]
+    more = f" and {len(cells) - _MOST_CELLS:,} more" if len(cells) > _MOST_CELLS else ""
+    where = "" if tile.where is None else f"{condition_in_sql(tile.where)}: "
+    return f"{where}{', '.join(cells[:_MOST_CELLS])}{more}"
 
 
 def answer_lines(

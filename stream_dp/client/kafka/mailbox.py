@@ -16,20 +16,22 @@ from stream_dp.client.kafka import topic_documents
 from stream_dp.client.kafka.deployment_topics import check_reachable, translating_errors
 from stream_dp.client.kafka.topic_reader import partitions_of
 from stream_dp.errors import ServerUnavailable, StreamDPError
-from stream_dp.messages import Answer, Event, Rejected, Topics
+from stream_dp.messages import Answer, Event, Rejected, RunningTick, Topics
 
 CLOSED = "the client was closed before the reply came"
 
-Reply = Answer | Event | Rejected
+Reply = Answer | Event | Rejected | RunningTick
 Key = tuple[str | int | None, ...]
 """The key of an expected reply: ``("answer", dataset, analyst, query_id)``, ``("batch", dataset, name)``,
 ``("event", dataset, event)``, or a rejection: ``("record", topic, partition, offset, query_id or None)``. A
-change of a standing query, ``("standing", dataset, analyst, query_id)``, has no reply but a rejection."""
+change of a standing query, ``("standing", dataset, analyst, query_id)``, has no reply but a rejection. Nobody
+waits for a running total, ``("running", dataset)``."""
 
 _READERS: dict[str, Callable[[bytes | None], Reply | None]] = {
     "answers": topic_documents.read_answer,
     "events": partial(topic_documents.read, Event),
     "rejected": partial(topic_documents.read, Rejected),
+    "running": partial(topic_documents.read, RunningTick),
 }
 _POLL_MS = 200
 _REMEMBERED_REJECTIONS = 10_000
@@ -38,7 +40,7 @@ _AWAY_S = 30.0
 
 
 class Mailbox:
-    """Reads ``answers``, ``events`` and ``rejected`` from the moment it is opened.
+    """Reads ``answers``, ``events``, ``rejected`` and ``running`` from the moment it is opened.
 
     Args:
         config: The settings for kafka-python's consumer, including ``bootstrap_servers``.
@@ -243,5 +245,7 @@ def _key(reply: Reply) -> Key:
         if reply.batch is not None:
             return "batch", reply.dataset, reply.batch
         return "event", reply.dataset, reply.event
+    if isinstance(reply, RunningTick):
+        return "running", reply.dataset
     # The key is the record's offset, because other analysts may use the same query id.
     return "record", reply.topic, reply.partition, reply.offset, reply.query_id

@@ -186,6 +186,7 @@ class Ticking:
             confidence=plan.promise.confidence,
             tiles=tuple(tiles),
             share=round(period.units / UNITS, 6),
+            least_cell=self._engine.first.least_cell,
         )
 
     # ------------------------------------------------------------ public facts

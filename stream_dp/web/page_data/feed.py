@@ -156,9 +156,11 @@ class Feed:
         consumer.assign(partitions)
         starts, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
         for partition in partitions:
-            start = starts[partition]
-            if self._roles[partition.topic] not in _FROM_THE_START:
+            start, role = starts[partition], self._roles[partition.topic]
+            if role not in _FROM_THE_START:
                 start = max(start, ends[partition] - _LATEST)
+            if role == "running":  # of which the newest period alone is shown
+                self._positions[partition] = max(start, self._positions.get(partition, start))
             self._positions.setdefault(partition, start)
             consumer.seek(partition, max(self._positions[partition], starts[partition]))
         self._goals = {partition: ends[partition] for partition in partitions}

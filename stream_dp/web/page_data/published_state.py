@@ -16,17 +16,35 @@ from stream_dp.display.answer_cells import AnswerCells
 from stream_dp.display.answer_words import short, why
 from stream_dp.display.event_words import event_line, rejection_line
 from stream_dp.errors import InvalidDefinition, InvalidMessage
-from stream_dp.messages import Definition, Event, NoisyAnswer, RefusedAnswer, Rejected
+from stream_dp.messages import (
+    Definition,
+    Event,
+    NoisyAnswer,
+    RefusedAnswer,
+    Rejected,
+    RunningTick,
+)
 from stream_dp.web.http_api.api_documents import State
+from stream_dp.web.page_data.newest_period import NewestPeriod
 from stream_dp.web.page_data.query_words import queries
 from stream_dp.web.page_data.tile_history import Tiles
 
-READ: Final = ("catalog", "ledger", "events", "answers", "standing", "rejected", "queries")
+READ: Final = (
+    "catalog",
+    "ledger",
+    "events",
+    "answers",
+    "standing",
+    "running",
+    "rejected",
+    "queries",
+)
 
 _LATEST: Final = 40
 _REMEMBERED: Final = 5_000
 _MOST_POINTS: Final = 400
 _LARGEST_ANSWER: Final = 65_536
+_LARGEST_TICK: Final = 1_048_576
 _SHOWN: Final = {"query_id", "analyst", "status", "difficulty", "path", "privacy_loss"}
 
 
@@ -54,6 +72,7 @@ class PublishedDataset:
         spending: A sample of (milliseconds since 1970, largest spent share of any line).
         answers: The latest answers, newest first, as the pages show them.
         tiles: The standing queries and their answers.
+        running: The running totals of the newest period.
         events: The latest events, newest first, as the pages show them.
     """
 
@@ -68,6 +87,7 @@ class PublishedDataset:
     tallies: dict[int, Tally] = field(default_factory=lambda: defaultdict(Tally))
     answers: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_LATEST))
     tiles: Tiles = field(default_factory=Tiles)
+    running: NewestPeriod = field(default_factory=NewestPeriod)
     events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_LATEST))
     _seen: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict, repr=False)
 
@@ -128,10 +148,18 @@ class PublishedDataset:
             self.waiting = event.waiting
         elif event.event in ("phase_opened", "dataset_retired"):
             self.waiting = 0
+        if event.event == "phase_opened" and event.until is not None:
+            self.running.open(event.until)
         if event.event == "quarantined":
             self.quarantine = at
         self.stop = at if event.event == "stopped" else None
         self.events.appendleft({"at": at, "said": event_line(event)})
+
+    def tick(self, value: bytes) -> None:
+        """Takes a record of the running totals. A very large one is not shown."""
+        tick = topic_documents.read(RunningTick, value) if len(value) <= _LARGEST_TICK else None
+        if tick is not None:
+            self.running.take(tick)
 
     def answer(self, value: bytes, at: int) -> None:
         """Takes a record of the answers. It ignores quotes and repeated answers."""
@@ -225,6 +253,8 @@ class PublishedState:
                 self.datasets[key].announce(value or b"", at)
             elif role == "answers":
                 self.datasets[key].answer(value or b"", at)
+            elif role == "running":
+                self.datasets[key].tick(value or b"")
 
     def _reject(self, value: bytes | None, at: int) -> None:
         rejected = topic_documents.read(Rejected, value)

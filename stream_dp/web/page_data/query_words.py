@@ -48,7 +48,7 @@ def sql_of(query: QueryFields) -> str | None:
 
 def _select(query: QueryFields) -> str | None:
     """Writes what a query asks as SQL, without its window, its precision and its price."""
-    where = "" if query.where is None else _condition(query.where)
+    where = "" if query.where is None else condition_in_sql(query.where)
     by = ", ".join(_name(name) for name in query.group_by)
     match query.kind:
         case "predicate":
@@ -61,7 +61,7 @@ def _select(query: QueryFields) -> str | None:
             wanted = f"{'AVG' if query.mean else 'SUM'}({limited})"
             wanted = f"COUNT(*), {wanted}" if query.count_rows else wanted
         case "share" if query.share_of is not None:
-            wanted = f"COUNT(*) FILTER (WHERE {_condition(query.share_of)}) / COUNT(*)"
+            wanted = f"COUNT(*) FILTER (WHERE {condition_in_sql(query.share_of)}) / COUNT(*)"
         case "quantile":
             wanted = f"QUANTILE({_name(query.attribute or '')}, {_constant(query.rank)})"
         case "correlation":
@@ -121,7 +121,7 @@ def _of_other_kind(query: QueryFields) -> str:
         said = ", ".join(str(fact) for fact in facts if fact is not None)
         parts.append(query.kind if query.kind == "difference" else f"{query.kind}({said})")
     if query.where is not None:
-        parts.append(_condition(query.where))
+        parts.append(condition_in_sql(query.where))
     if query.wheres:
         parts.append(f"of {len(query.wheres)} conditions")
     if query.group_by:
@@ -141,14 +141,14 @@ def _window(window: Window) -> str:
     return " ".join(f"{name} {end}" for name, end in ends if end is not None)
 
 
-def _condition(tree: Mapping[str, Any], *, inside: bool = False) -> str:
+def condition_in_sql(tree: Mapping[str, Any], *, inside: bool = False) -> str:
     """Writes a condition as SQL. It never shows an invalid condition, which might be a row."""
     for connective, sign in (("all", " AND "), ("any", " OR ")):
         if connective in tree:
-            whole = sign.join(_condition(part, inside=True) for part in tree[connective])
+            whole = sign.join(condition_in_sql(part, inside=True) for part in tree[connective])
             return f"({whole})" if inside else whole
     if "not" in tree:
-        return f"NOT {_condition(tree['not'], inside=True)}"
+        return f"NOT {condition_in_sql(tree['not'], inside=True)}"
     name = _name(tree.get("attribute"))
     for key, sign in _SIGNS.items():
         if key in tree:

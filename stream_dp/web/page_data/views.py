@@ -31,8 +31,8 @@ _epsilon: Final = lru_cache(maxsize=256)(epsilon_spent)
 class Views:
     """The documents by name, which are rebuilt only after new records.
 
-    The documents of the analyst's view are ``public``: the catalog, the ledger, answers, standing queries and
-    events.
+    The documents of the analyst's view are ``public``: the catalog, the ledger, answers, standing queries,
+    running totals and events.
     """
 
     def __init__(self, published: PublishedState) -> None:
@@ -121,6 +121,7 @@ def _public(published: PublishedState, name: str, seen: frozenset[str] | None) -
         "dataset": _bytes(_detail(name, chosen) if chosen is not None else None),
         "answers": _bytes(_answers(published, name) if chosen is not None else []),
         "tiles": _bytes(chosen.tiles.shown() if chosen is not None else []),
+        "running": _bytes(chosen.running.shown() if chosen and not chosen.retired else None),
         "events": _bytes(list(chosen.events)[:_SHOWN_EVENTS] if chosen is not None else []),
     }
 

@@ -159,8 +159,8 @@ function stepOf(range) {
   return [1, 2, 5, 10].map((lead) => lead * power).find((one) => range / one <= 4 + 1e-9);
 }
 
-/** A series: [period, value or null, error or null, both in words] in the order of time; `tick` writes the numbers of its axis. */
-export function series(points, tick) {
+/** A series: [period, value or null, error or null, both in words] in the order of time; `tick` writes the numbers of its axis. With `band` errors are an area. */
+export function series(points, tick, band = false) {
   const known = points.filter(([, value]) => value !== null);
   const bar = (error) => error ?? 0;
   const least = Math.min(...known.map(([, value, error]) => value - bar(error)));
@@ -181,11 +181,13 @@ export function series(points, tick) {
     points.forEach(([, value], index) => {
       if (value !== null) line += `${index && points[index - 1][1] !== null ? "L" : "M"}${x(index).toFixed(1)},${y(value).toFixed(1)}`;
     });
+    const edge = (sign) => points.map(([, value, error], index) => `${x(index).toFixed(1)},${y(value + sign * error).toFixed(1)}`);
     return picture(
       width,
       height,
       `Over time: ${points.map(said).join("; ")}`,
       yAxis(low, high, step, y, left, right, tick),
+      band ? s("path", { class: "under", d: `M${[...edge(1), ...edge(-1).reverse()].join("L")}Z` }) : null,
       s("path", { class: "line", d: line }),
       points.map((point, index) => {
         const [period, value, error] = point;
@@ -193,7 +195,7 @@ export function series(points, tick) {
           "g",
           {},
           s("title", {}, said(point)),
-          value === null || error === null ? null : upright(x(index), y(value - error), y(value + error)),
+          band || value === null || error === null ? null : upright(x(index), y(value - error), y(value + error)),
           value === null ? s("text", { x: x(index), y: bottom - 6, "text-anchor": "middle" }, "–") : s("circle", { class: "dot", cx: x(index), cy: y(value), r: Math.min(4.5, Math.max(2, pitch / 4)) }),
           index % every ? null : s("text", { x: x(index), y: bottom + 17, "text-anchor": "middle" }, period),
         );

@@ -2,6 +2,7 @@
 
 import { answerBar, empty, fill, h, how, percent, pill, plural, scrolling, share, spendingBar, table, when, whole, $ } from "./dom.js";
 import { draw, easyByPhase, overTime, undraw } from "./charts.js";
+import { showRunning } from "./tiles.js";
 
 const STATES = { retired: "retired: its rows are erased", quarantined: "in quarantine", stopped: "stopped: nobody can serve it" };
 
@@ -168,5 +169,6 @@ export function sharedParts() {
     dataset(dataset) { now.dataset = dataset; showBudget(dataset); head(); },
     answers(answers) { now.answers = answers; showAnswers(answers); tiles(); },
     events: showEvents,
+    running: showRunning,
   };
 }

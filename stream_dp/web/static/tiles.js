@@ -1,4 +1,4 @@
-// Standing queries as tiles: the newest answer, the answers of earlier phases, their cost, a link and a download.
+// Standing queries and running totals as tiles: what is newest, and what was before.
 
 import { draw, marginal, series } from "./charts.js";
 import { fill, h, how, plural, scrolling, share, table, tick, when, $ } from "./dom.js";
@@ -42,14 +42,20 @@ function picture(tile) {
   const newest = tile.history.at(-1);
   if (!newest) return [h("p", { class: "empty" }, "The first answer comes with the next phase.")];
   if (newest.refused) return [h("p", { class: "refused" }, `Refused for phase ${newest.phase}: ${newest.refused}`), ...past(tile)];
-  if (tile.cells.length) {
-    const chart = h("div", { class: "chart" });
-    draw(chart, marginal(tile.cells));
-    const more = tile.in_all > tile.cells.length ? h("p", { class: "hint" }, `the first ${tile.cells.length} of ${plural(tile.in_all, "cell")}`) : null;
-    return [chart, more, earlier(tile)];
-  }
+  if (tile.cells.length) return [cellsOf(tile), earlier(tile)];
   if (newest.value === undefined) return [h("p", { class: "hint" }, "Published answers show this answer; a tile cannot draw it.")];
   return [h("p", { class: "figure" }, newest.said), ...past(tile)];
+}
+
+const drawing = (make) => {
+  const chart = h("div", { class: "chart" });
+  draw(chart, make);
+  return chart;
+};
+
+/** The cells of a table, of which a tile has the first ones. */
+function cellsOf({ cells, in_all: all }) {
+  return [drawing(marginal(cells)), all > cells.length ? h("p", { class: "hint" }, `the first ${cells.length} of ${plural(all, "cell")}`) : null];
 }
 
 /** The answers of the phases so far, if there are at least two. */
@@ -57,9 +63,7 @@ function past(tile) {
   const points = tile.history.map((one) => [`${one.phase}`, one.value ?? null, one.error_bar ?? null, one.said]);
   const unit = tile.history.findLast((one) => one.value !== undefined)?.unit;
   if (points.filter(([, value]) => value !== null).length < 2) return [];
-  const chart = h("div", { class: "chart" });
-  draw(chart, series(points, tick(unit)));
-  return [chart];
+  return [drawing(series(points, tick(unit)))];
 }
 
 /** The first cells of a table in the phases so far, newest first, if there are at least two. */
@@ -105,5 +109,25 @@ export function showStanding(dataset, tiles, me, end) {
         ),
       );
     }),
+  );
+}
+
+/** How the cells of a running total grew, tick by tick, if there are at least two ticks. */
+function courses({ courses }) {
+  if (courses[0].points.length < 2) return null;
+  const charts = courses.map(({ name, points }) => [name ? h("p", { class: "hint" }, name) : null, drawing(series(points, tick(), true))]);
+  return courses[0].name ? h("details", {}, h("summary", {}, "Tick by tick"), charts) : charts;
+}
+
+/** Draws the running totals of the period that is open, if there are any. */
+export function showRunning(period) {
+  $("running-card").hidden = !period;
+  if (!period) return;
+  $("running-hint").textContent = `Of the period that is open: ${plural(period.rows, "row")} had come by ${period.until}. Each error bar holds by itself, and a band at all ticks at once.`;
+  fill(
+    $("running"),
+    period.tiles.map((tile) =>
+      h("article", { class: "tile", "aria-label": tile.title }, h("h3", {}, tile.title), tile.cells[0][0] ? cellsOf(tile) : h("p", { class: "figure" }, tile.cells[0][3]), courses(tile)),
+    ),
   );
 }
