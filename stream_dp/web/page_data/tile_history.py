@@ -49,7 +49,12 @@ class _History:
             (*one, text(Figure(one.value, one.error_bar or 0.0), unit or "number"))
             for one in islice(main_figures(answer), _MOST_CELLS)
         ]
+        named, short = f"phase {phase}", f"{phase}"
+        if isinstance(answer, NoisyAnswer) and answer.running and answer.until:
+            day, _, hour = answer.until[:16].partition("T")  # at a tick
+            named, short = f"until {day} {hour}".strip(), hour or day
         entry: dict[str, Any] = {"phase": phase, "at": at, "unit": unit}
+        entry |= {"named": named, "short": short}
         if isinstance(answer, RefusedAnswer):
             entry["refused"] = why(answer.reason)
         else:

@@ -41,7 +41,7 @@ function download(tile) {
 function picture(tile) {
   const newest = tile.history.at(-1);
   if (!newest) return [h("p", { class: "empty" }, "The first answer comes with the next phase.")];
-  if (newest.refused) return [h("p", { class: "refused" }, `Refused for phase ${newest.phase}: ${newest.refused}`), ...past(tile)];
+  if (newest.refused) return [h("p", { class: "refused" }, `Refused for ${newest.named}: ${newest.refused}`), ...past(tile)];
   if (tile.cells.length) return [cellsOf(tile), earlier(tile)];
   if (newest.value === undefined) return [h("p", { class: "hint" }, "Published answers show this answer; a tile cannot draw it.")];
   return [h("p", { class: "figure" }, newest.said), ...past(tile)];
@@ -60,7 +60,7 @@ function cellsOf({ cells, in_all: all }) {
 
 /** The answers of the phases so far, if there are at least two. */
 function past(tile) {
-  const points = tile.history.map((one) => [`${one.phase}`, one.value ?? null, one.error_bar ?? null, one.said]);
+  const points = tile.history.map((one) => [one.short, one.value ?? null, one.error_bar ?? null, one.said]);
   const unit = tile.history.findLast((one) => one.value !== undefined)?.unit;
   if (points.filter(([, value]) => value !== null).length < 2) return [];
   return [drawing(series(points, tick(unit)))];
@@ -71,7 +71,7 @@ function earlier(tile) {
   const phases = tile.history.filter((one) => one.cells).reverse();
   if (phases.length < 2) return null;
   const names = phases[0].cells.slice(0, MOST_COLUMNS).map(([name]) => name);
-  const row = (one) => h("tr", {}, h("th", { scope: "row" }, one.phase), names.map((_, index) => h("td", { class: "number" }, one.cells[index]?.[3] ?? "–")));
+  const row = (one) => h("tr", {}, h("th", { scope: "row" }, one.short), names.map((_, index) => h("td", { class: "number" }, one.cells[index]?.[3] ?? "–")));
   const caption = `${tile.query_id}, phase by phase`;
   return h("details", {}, h("summary", {}, "Phase by phase"), scrolling(caption, table(caption, [["phase", ""], ...names.map((name) => [name, "number"])], phases.map(row))));
 }
@@ -98,7 +98,7 @@ export function showStanding(dataset, tiles, me, end) {
         h("h3", {}, tile.query_id),
         h("p", { class: "code" }, tile.words),
         picture(tile),
-        newest ? h("p", { class: "how" }, newest.difficulty ? how([newest.difficulty, newest.path]) : null, h("span", {}, `phase ${newest.phase}, `, when(newest.at))) : null,
+        newest ? h("p", { class: "how" }, newest.difficulty ? how([newest.difficulty, newest.path]) : null, h("span", {}, `${newest.named}, `, when(newest.at))) : null,
         h("p", { class: "hint" }, [costs(tile), ALERTS(tile.alert)].filter(Boolean).join("; ")),
         h(
           "div",
