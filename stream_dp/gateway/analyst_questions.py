@@ -73,7 +73,7 @@ class AnalystQuestions:
             )
         written = _without_choice(text) if parameters_in(text) else text
         dataset, plan = await self._deployment.plan(written, facts, self._login.seen)
-        has_versions = self._deployment.state(dataset)[1] > 1
+        has_versions = self._deployment.state(dataset)[-1] > 1
         return columns_of(plan, has_bars=settings.has_bars, has_versions=has_versions)
 
     async def answer(self, text: str, settings: SessionSettings) -> StatementResult:

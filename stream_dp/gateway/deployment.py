@@ -146,7 +146,7 @@ class Deployment:
         known = self._results.get(key)
         if known is not None and known.answers is answers and known.plan is plan:
             return known.result
-        has_versions = self.state(dataset)[1] > 1
+        has_versions = self.state(dataset)[-1] > 1
         found = rows_of(text, dataset, plan, answers, has_bars=has_bars, has_versions=has_versions)
         if answers and len(found.rows) * len(found.columns or ()) <= _MOST_VALUES:
             keep_latest(self._results, key, _Shown(answers, plan, found), _RESULTS)

@@ -355,7 +355,7 @@ async def test_rows_of_which_nobody_knows_whose_they_are_are_not_gone_on_from(
     assert theirs is not None
     process = world.process()
     await read(process)
-    await process.kill()
+    await (process.kill() if swapped == "all of it" else process.stop())
     first = theirs[0] if swapped == "all of it" or what == "person" else world.kept[mine][0]
     world.kept[mine] = (first, *theirs[1:])
     world.view = MemoryView()
@@ -376,6 +376,10 @@ async def test_rows_of_which_nobody_knows_whose_they_are_are_not_gone_on_from(
         with pytest.raises(CorruptState, match="clicks: rows that wait are on no topic any more"):
             await process.run()
         assert len(world.events("phase_opened")) == 2
+        await process.kill()
+        process = world.process()
+        await taken_over(process)  # it looks for all of them, since the last owner has died
+        assert [event["batches"] for event in world.events("rows_lost")] == [1]
     await process.kill()
 
 

@@ -224,7 +224,7 @@ async def test_a_data_set_whose_rows_are_deadly_to_read_is_read_once_more(
     await waits_since(world, 8.0)
     with monkeypatch.context() as patch:
 
-        async def deadly(self: WaitingBatches) -> None:
+        async def deadly(self: WaitingBatches, **_: object) -> None:
             raise world.Crash
 
         patch.setattr(WaitingBatches, "read", deadly)
