@@ -32,20 +32,20 @@ import json
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from multiprocessing import get_context
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta
 
-from stream_dp.core.budget.accountant import Budget, epsilon_of, gaussian_rho
+from stream_dp.core.budget.accountant import UNITS, Budget, epsilon_of, gaussian_rho
 from stream_dp.core.budget.parameters import Privacy, Target, Unit
 from stream_dp.core.kinds.correlated_vector.vector_law import ResponsePlan
 from stream_dp.core.kinds.prefix_batch.batch_answerer import BatchLook
@@ -55,19 +55,24 @@ from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Total, total_o
 from stream_dp.core.randomness.noise_sources import MIN_SCALE, PooledNoise
 from stream_dp.core.residual.keys.found_values import FoundValues
 from stream_dp.core.residual.keys.key_levels import KeyLevel, least_jump
-from stream_dp.core.rows.person_slots import Slots
+from stream_dp.core.rows.person_slots import Digests, Slots
 from stream_dp.core.rows.universe import Number, Universe
-from stream_dp.errors import StoreUnavailable
+from stream_dp.core.running.running_plan import RunningPlan
+from stream_dp.core.running.tick_look import TickLook
+from stream_dp.errors import InvalidDefinition, StoreUnavailable
 from stream_dp.messages import Definition
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.intake.ownership import GROUP_SIZE
 from stream_dp.pipeline.intake.records import Outgoing, Record
 from stream_dp.pipeline.journal.newest import COMPACTED
 from stream_dp.pipeline.kafka.topic_log import KeyedTopic
+from stream_dp.pipeline.rows.person_allowance import CountedInPhases
+from stream_dp.pipeline.rows.waiting_ticks import WaitingTicks
 from stream_dp.pipeline.worker import Worker, WorkerTopics
 from stream_dp.profiles.builder import build, rows_of_a_phase
 from tests.driven import drained, take_all
 from tests.local_logs import LocalLog, LocalRows
+from tests.noise import ScriptedNoise
 
 Document: TypeAlias = dict[str, Any]
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -233,6 +238,45 @@ def _all_of_delta(level: KeyLevel, privacy: Privacy) -> int:
     return 1 + least_jump(level.sigma, Fraction(privacy.delta / 2.0))
 
 
+def _ticks_count_every_row() -> contextlib.AbstractContextManager[object]:
+    """All rows that have a key count in ticks; in phases as many as may."""
+
+    def uncapped(ticks: WaitingTicks, number: int, digests: Digests) -> npt.NDArray[np.uint8]:
+        del ticks, number
+        return digests.any(axis=1).astype(np.uint8)
+
+    return patch.object(WaitingTicks, "_counted", uncapped)
+
+
+def _late_rows_count_anew() -> contextlib.AbstractContextManager[object]:
+    """As many late rows of a person count as on time, whatever counted on time."""
+
+    async def anew(
+        counted: CountedInPhases, phase: int, whose: Slots, unit: Unit
+    ) -> npt.NDArray[np.bool_]:
+        del counted, phase
+        return whose.counted(unit.rows_per_phase)
+
+    return patch.object(CountedInPhases, "late", anew)
+
+
+_EXACT: Final = 1 / 25
+"""Probability that a period has no noise, in a copy; it is below delta."""
+
+
+@contextlib.contextmanager
+def _exact_periods() -> Iterator[None]:
+    """Now and then no tick of a period has noise. It was drawn before the rows came (Theorem 35)."""
+    take, draw = TickLook.take, np.random.default_rng()
+    exact: dict[tuple[int, int], bool] = defaultdict(lambda: draw.random() < _EXACT)
+
+    def taken(look: TickLook, noise: Any, data: Any) -> Any:
+        return take(look, ScriptedNoise() if exact[id(data), look.period] else noise, data)
+
+    with patch.object(TickLook, "take", taken):
+        yield
+
+
 @dataclass(frozen=True)
 class Copy:
     """A worker, whole or broken.
@@ -272,10 +316,29 @@ OF_FOUND: Final = {
 }
 """What can go wrong only where values are found."""
 
-_EVERY_COPY: Final = COPIES | OF_PERSONS | OF_FOUND
+OF_CLOCKS: Final = {
+    "ticks count every row": Copy(broken=_ticks_count_every_row, all_queries=False, share=0.3),
+    "late rows count anew": Copy(broken=_late_rows_count_anew, all_queries=False),
+    "now and then exact": Copy(broken=_exact_periods, share=0.3),
+}
+"""What can go wrong only where the clock closes periods."""
+
+EVERY_COPY: Final = COPIES | OF_PERSONS | OF_FOUND | OF_CLOCKS
 
 
 # ---------------------------------------------------------------- a case
+
+
+class Round(NamedTuple):
+    """What comes to a data set at a time, on both sides.
+
+    Attributes:
+        at_ms: Kafka's time of the records, in milliseconds since 1970; -1 for none.
+        comes: The batches, by the ticks that were published before. One without rows has those of the side.
+    """
+
+    at_ms: int
+    comes: Callable[[Mapping[str, Document]], Sequence[Document]]
 
 
 @dataclass(frozen=True)
@@ -288,7 +351,7 @@ class Case:
         sides: The rows of the two data sets, as the form of a batch.
         queries: Asked in this order.
         score: Of all replies to one delivery, by query id, and larger for the second side or always smaller.
-            Where nothing is asked, of the attributes in the catalog, by name.
+            Where nothing is asked, of the attributes in the catalog, by name. Of ticks too, see ``_tick``.
         claim: epsilon; the delta is in the definition unless ``delta`` says another.
         before: Batches of the phases before, the same on both sides.
         enough: How many of the first queries make one answer.
@@ -297,6 +360,7 @@ class Case:
         copies: Which are run; the others would release nothing more.
         runs: How many more runs than others it needs.
         phases: How many phases open with the rows of the side.
+        rounds: What comes one after the other, in place of a batch a phase.
     """
 
     what: str
@@ -312,6 +376,7 @@ class Case:
     copies: tuple[str, ...] = tuple(COPIES)
     runs: float = 1.0
     phases: int = 1
+    rounds: tuple[Round, ...] = ()
 
 
 def _number(name: str, *edges: int) -> Document:
@@ -346,6 +411,9 @@ def _is_one(name: str) -> Document:
 
 
 COUNTS: Final = tuple({"where": _is_one(name)} for name in NAMES)
+
+
+FRESH: Final = tuple({**count, "fresh": True} for count in COUNTS)
 
 
 Score: TypeAlias = Callable[[Mapping[str, Document]], float]
@@ -501,8 +569,7 @@ NO_BASE: Final = {"base_share": 0.0, "pacing": False}
 def _fresh() -> Case:
     """Fresh counts, of which the first one fills a line. The same count is asked again and again."""
     definition = _full(_definition(EPSILON, DELTA, mechanism=NO_BASE), 20, _first_fresh)
-    again = tuple({**COUNTS[0], "fresh": True} for _ in NAMES)
-    return _of_a_line(definition, again, _of_counts)
+    return _of_a_line(definition, FRESH[:1] * N_ATTRIBUTES, _of_counts)
 
 
 def _sums() -> Case:
@@ -634,6 +701,53 @@ def _one_of(name: str, value: int) -> tuple[Document, Document]:
     )
 
 
+def _last_of(
+    definition: Document,
+    queries: Sequence[Document],
+    n_rows: int,
+    phases: int = 1,
+    n_late: int = 0,
+) -> list[Document]:
+    """The same queries, with an error in rows for which the first one takes what is left of all lines.
+
+    Args:
+        definition: The definition.
+        queries: Counts that rest on no look before.
+        n_rows: The rows of each phase.
+        phases: The number of phases.
+        n_late: The late rows of the first one.
+    """
+    first = _first_fresh if queries[0].get("fresh") else _first_query
+
+    def fits(rows: float) -> bool:
+        universe, mechanism = build(_read(definition))
+        if mechanism.running is not None:
+            mechanism.running.begin(0, mechanism.running.most)
+            mechanism.running.sealed(1, whole=False)
+        looks = [look for _ in range(phases) for look in mechanism.open_phase(n_rows)]
+        if n_late:
+            mechanism.complete(0, n_late)
+            looks *= 2  # they are taken again
+        for look in looks:
+            mechanism.charged(look.charges)
+        query = replace(first(universe), window=range(phases), target=Target(value=rows))
+        return _is_paid(mechanism, query)
+
+    error = _least(0.1, float(n_rows), fits)
+    return [{**query, "error": {"value": error}} for query in queries]
+
+
+def _sides_of_person(n_others: int, n_own: int) -> tuple[Document, Document]:
+    """Rows of others, of which half are ones, and rows of ones, once of nobody and once of one person."""
+    ones = [*(i % 2 for i in range(n_others)), *[1] * n_own]
+
+    def side(key: int) -> Document:
+        who = [*range(n_others), *["u" if key else None] * n_own]
+        return {"columns": dict.fromkeys(NAMES, ones) | {"who": who}}
+
+    return _pair(side)
+
+
 def _person() -> Case:
     """A person who has more rows than count, in each of the phases that the promise is about.
 
@@ -644,28 +758,11 @@ def _person() -> Case:
     unit = {"key": "who", "rows_per_phase": n_own // 4, "phases": phases}
     privacy = {"epsilon": EPSILON, "delta": DELTA, "unit": unit}
     definition = _definition(EPSILON, DELTA, mechanism=NO_BASE, privacy=privacy)
-    others = [i % 2 for i in range(n_others)]
-
-    def fits(rows: float) -> bool:
-        universe, mechanism = build(_read(definition))
-        for _ in range(phases):
-            for look in mechanism.open_phase(n_others + n_own):
-                mechanism.charged(look.charges)
-        query = replace(_first_query(universe), window=range(phases), target=Target(value=rows))
-        return _is_paid(mechanism, query)
-
-    error = _least(0.1, float(n_others), fits)
-    asked: list[Document] = [*COUNTS, *({**count, "fresh": True} for count in COUNTS)]
-
-    def side(key: int) -> Document:
-        who = [*range(n_others), *["u" if key else None] * n_own]
-        return {"columns": {name: [*others, *[1] * n_own] for name in NAMES} | {"who": who}}
-
     return _of_a_line(
         definition,
-        [{**query, "error": {"value": error}} for query in asked],
+        _last_of(definition, (*COUNTS, *FRESH), n_others + n_own, phases),
         _of_counts,
-        _pair(side),
+        _sides_of_person(n_others, n_own),
         replaced=phases * n_own,
         copies=(*COPIES, *OF_PERSONS),
         phases=phases,
@@ -775,6 +872,189 @@ def _naming(epsilon: float, delta: float, of_counts: float, *, person: bool = Fa
         of_counts + float(Fraction(first["failure"])),
         copies=(WHOLE, "half the noise", "draws again", "tau - 1"),
         runs=_FOR_GAUSSIANS,
+    )
+
+
+DAILY: Final = {"every": "1 day", "min_rows": 20, "close": {"after": "2 hours"}}
+_MIDNIGHT: Final = 1_793_491_200_000
+"""When the first of November 2026 begins, in milliseconds since 1970."""
+
+
+def _round(hours: float, day: int = 1, rows: Document | None = None) -> Round:
+    """At so many hours after the first midnight, rows about a day come; those of the side if left out."""
+    batch = {"batch_id": f"b{hours}", "time": f"2026-11-{day:02}", **(rows or {})}
+    return Round(_MIDNIGHT + round(hours * 3_600_000), lambda _: [batch])
+
+
+def _clock(hours: float) -> Round:
+    """The clock is read."""
+    return _round(hours)._replace(comes=lambda _: [{"clock": True}])
+
+
+def _tick(told: Mapping[str, Document], day: int, tick: int) -> Document:
+    """What was published of a tick: a table of the rows with a 1."""
+    tiles: Sequence[Document] = told[f"2026-11-{day:02} {tick}"]["tiles"]
+    return tiles[0]
+
+
+def _with_totals(definition: Document, every: str) -> tuple[Document, RunningPlan]:
+    """The same with running totals that take as much of a line as they may, and their plan."""
+    tiles = [{"where": _is_one(NAMES[0])}]
+
+    def totals(rows: float) -> Document:
+        return definition | {"running": {"every": every, "within_rows": rows, "tiles": tiles}}
+
+    def fits(rows: float) -> bool:
+        try:
+            build(_read(totals(rows)))
+        except InvalidDefinition:
+            return False
+        return True
+
+    found = totals(_least(0.1, 100.0, fits))
+    running = build(_read(found))[1].running
+    assert running is not None, "the definition asks for it"
+    return found, running.most
+
+
+OF_ROUNDS: Final = (WHOLE, "half the noise", "forgets a charge")
+"""The copies of what takes some rounds, which would take long to be drawn again."""
+
+
+def _of_ticks(plan: RunningPlan, tick: int) -> Score:
+    """What all ticks of the first day say of a row that came in one of them, and what counts say.
+
+    A tick has published the counts of all ticks with the weights of its row of the factor, and noise. Each
+    part weighs as its share of the line.
+    """
+    rows = [plan.factor.row(one) for one in range(1, plan.factor.ticks + 1)]
+    share = plan.units / UNITS
+
+    def score(told: Mapping[str, Document]) -> float:
+        came = [float(_tick(told, 1, one)["last_counts"][0]) for one in range(1, len(rows) + 1)]
+        of_row = sum(row[tick - 1] * (row @ came[: len(row)]) for row in rows[tick - 1 :])
+        found = share * float(of_row) / plan.factor.column_square
+        return found + (1.0 - share) * _of_counts(told)
+
+    return score
+
+
+def _running_totals() -> Case:
+    """Four ticks take as much of a line as they may, and then a count takes the rest.
+
+    The row comes in the second tick.
+    """
+    definition = _definition(EPSILON, DELTA, mechanism=NO_BASE, phase=DAILY)
+    definition, plan = _with_totals(definition, "6 hours")
+    sides = _sides(9, 10)
+    return _of_a_line(
+        definition,
+        _last_of(definition, (*FRESH, *FRESH), 40),
+        _of_ticks(plan, 2),
+        sides,
+        copies=OF_ROUNDS,
+        rounds=(_round(1, rows=sides[0]), _round(7), _clock(26)),
+    )
+
+
+def _running_totals_of_person() -> Case:
+    """A person has rows in two ticks, of which those that came first count, and others in the phase."""
+    n_others, n_own, unit = 40, 8, {"key": "who", "rows_per_phase": 2, "phases": 1}
+    privacy = {"epsilon": EPSILON, "delta": DELTA, "unit": unit}
+    definition = _definition(EPSILON, DELTA, mechanism=NO_BASE, phase=DAILY, privacy=privacy)
+    definition, plan = _with_totals(definition, "6 hours")
+    return _of_a_line(
+        definition,
+        _last_of(definition, FRESH, 2 * (n_others + n_own)),
+        _of_ticks(plan, 1),
+        _sides_of_person(n_others, n_own),
+        replaced=2 * n_own,
+        copies=(WHOLE, "half the noise", "ticks count every row"),
+        rounds=(_round(1), _round(7), _clock(26)),
+    )
+
+
+LATE: Final = {**DAILY, "late": {"within": "1 day"}}
+
+
+def _late_rows() -> Case:
+    """A row comes after its phase was measured. Then that is measured again, and counts fill the line."""
+    definition = _definition(
+        EPSILON, DELTA, mechanism={"base_share": 0.05, "pacing": False}, phase=LATE
+    )
+    sides = _sides(9, 10)
+    return _of_a_line(
+        definition,
+        _last_of(definition, FRESH, 20, n_late=20),
+        _of_counts,
+        sides,
+        copies=OF_ROUNDS,
+        rounds=(_round(1, rows=sides[0]), _round(27), _clock(49)),
+    )
+
+
+def _late_rows_of_person() -> Case:
+    """A person has one row less than count on time, and more late ones, of which one counts."""
+    n_others, n_own = 40, 9
+    unit = {"key": "who", "rows_per_phase": n_own + 1, "phases": 1}
+    privacy = {"epsilon": EPSILON, "delta": DELTA, "unit": unit}
+    definition = _definition(EPSILON, DELTA, mechanism=NO_BASE, phase=LATE, privacy=privacy)
+    n_rows = n_others + n_own
+    return _of_a_line(
+        definition,
+        _last_of(definition, FRESH, n_rows, n_late=2 * n_rows),
+        _of_counts,
+        _sides_of_person(n_others, n_own),
+        replaced=3 * n_own,
+        copies=(WHOLE, "half the noise", "late rows count anew"),
+        runs=4.0,
+        rounds=(_round(1), _round(27), _round(28), _clock(49)),
+    )
+
+
+def _reacting() -> Case:
+    """The row comes as soon as the first tick of a day seems to have no noise, or on the last day.
+
+    Then it is in the second tick alone, whose number loses all that the ticks of a day may lose.
+    """
+    days = 8
+    definition = _definition(EPSILON, DELTA, mechanism=NO_BASE, phase=DAILY)
+    definition, plan = _with_totals(definition, "12 hours")
+    sides = _sides(9, 10)
+
+    def count(told: Mapping[str, Document], day: int, tick: int) -> float:
+        return float(_tick(told, day, tick)["last_counts"][0])
+
+    def chosen(told: Mapping[str, Document], today: int) -> int:
+        """The day on which the row comes; 0 for one to come."""
+        seen = (day for day in range(1, today + 1) if abs(count(told, day, 1) - 9) < 0.1)
+        return next(seen, today if today == days else 0)
+
+    def reacts(day: int) -> Round:
+        one = _round(24 * day - 11, day)
+        return one._replace(comes=lambda told: one.comes(told) if chosen(told, day) == day else ())
+
+    def score(told: Mapping[str, Document]) -> float:
+        """The count of the second tick, and more if it is just what there is with the row."""
+        found = count(told, chosen(told, days), 2)
+        return found + 100 * (found == 10)
+
+    rounds = [
+        one
+        for day in range(1, days + 1)
+        for one in (_round(24 * day - 23, day, sides[0]), _clock(24 * day - 12), reacts(day))
+    ]
+    return Case(
+        "answer",
+        definition,
+        sides,
+        (),
+        score,
+        epsilon_of(plan.rho, DELTA),
+        DELTA,
+        copies=(WHOLE, "now and then exact"),
+        runs=_FOR_GAUSSIANS,
+        rounds=(*rounds, _clock(24 * days + 2)),
     )
 
 
@@ -989,6 +1269,11 @@ def _cases() -> dict[str, Callable[[], Case]]:
         "calibrated, found values, person": _found_values_of_person,
         "calibrated, naming": lambda: _naming(13.0, 0.03, 0.1),
         "calibrated, naming, person": lambda: _naming(7.0, 0.04, DELTA, person=True),
+        "calibrated, running totals": _running_totals,
+        "calibrated, running totals, person": _running_totals_of_person,
+        "calibrated, late rows": _late_rows,
+        "calibrated, late rows, person": _late_rows_of_person,
+        "calibrated, a world that reacts": _reacting,
         "counts": lambda: _counts({"profile": "counts"}),
         "counts, pure": lambda: _counts({"profile": "counts"}, **PURE),
         "whole_table": _whole_table,
@@ -1034,6 +1319,10 @@ class _NoRedis:
         return away
 
 
+Group: TypeAlias = tuple[str, int, Sequence[Document]]
+"""A topic, Kafka's time, and what is sent then."""
+
+
 class Stream:
     """One worker at a time, its log, and what it released."""
 
@@ -1043,6 +1332,7 @@ class Stream:
         self._begin()
         self.replies: dict[str, dict[str, Document]] = defaultdict(dict)
         self.attributes: dict[str, dict[str, Document]] = {}
+        self.ticks: dict[str, dict[str, Document]] = defaultdict(dict)
 
     def _begin(self) -> None:
         """Nothing was sent or committed yet."""
@@ -1058,6 +1348,9 @@ class Stream:
         elif outgoing.role == "catalog":
             listed = json.loads(outgoing.value)["attributes"]
             self.attributes[outgoing.key] = {each["name"]: each for each in listed}
+        elif outgoing.role == "running":
+            told = json.loads(outgoing.value)
+            self.ticks[outgoing.key][f"{told['since']} {told['tick']}"] = told
         elif outgoing.role == "rejected":
             raise AssertionError(json.loads(outgoing.value)["reason"])
         elif outgoing.role == "events":
@@ -1071,21 +1364,24 @@ class Stream:
         places = (f"in.{role}:0" for role in ("datasets", "batches", "queries"))
         return {place: (0, len(self._sent[place])) for place in places}
 
-    async def deliver(self, groups: Sequence[tuple[str, Sequence[Document]]]) -> None:
-        """Starts a worker, and has it take these documents of these topics in turn."""
+    async def deliver(self, groups: Iterable[Group]) -> None:
+        """Starts a worker, and has it take these documents of these topics in turn.
+
+        Each group is made when all that follows from the one before is published.
+        """
         self.replies.clear()
         if not self._copy.keeps_journal:
             self._begin()
         redis: Any = _NoRedis()
         worker = Worker(redis, lambda: self._noise, self._send, self._topics)
         worker.following.contact.lost()
-        running = (worker.run_owner, worker.releaser.run)
+        running = (worker.run_owner, worker.releaser.run, worker.rounds.run)
         tasks = [asyncio.create_task(run()) for run in running]
         try:
             worker.assigned([0], 1)
             worker.ownership.reading_from(await worker.positions(self._bounds), 1)
-            for role, documents in groups:
-                records = [self._record(role, document) for document in documents]
+            for role, at_ms, documents in groups:
+                records = [self._record(role, at_ms, document) for document in documents]
                 for start in range(0, len(records), GROUP_SIZE):
                     await take_all(worker, records[start : start + GROUP_SIZE])
                 await drained(worker)
@@ -1095,25 +1391,42 @@ class Stream:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _record(self, role: str, document: Document) -> Record:
+    def _record(self, role: str, at_ms: int, document: Document) -> Record:
         sent = self._sent[f"in.{role}:0"]
         key, value = document["dataset"].encode(), json.dumps(document).encode()
-        sent.append(Record(role, f"in.{role}", 0, len(sent), key, value, {}, generation=1))
+        sent.append(Record(role, f"in.{role}", 0, len(sent), key, value, {}, 1, at_ms))
         return sent[-1]
 
 
-def _documents(
-    case: Case, queries: Sequence[Document], name: str, side: int
-) -> dict[str, list[Document]]:
-    """A definition, a batch a phase and the queries, by topic."""
-    head = {"version": 1, "dataset": name}
-    batches = [*case.before, *[case.sides[side]] * case.phases]
-    named = [{"query_id": f"q{i}", **query} for i, query in enumerate(queries)]
-    return {
-        "datasets": [head | case.definition],
-        "batches": [head | {"batch_id": f"b{i}", **batch} for i, batch in enumerate(batches)],
-        "queries": [head | {"analyst": "ana", "queries": named}] if named else [],
-    }
+def _groups(
+    case: Case, queries: Sequence[Document], names: Mapping[str, int], ticks: Mapping[str, Any]
+) -> Iterator[Group]:
+    """Definitions, what comes in each round, and the queries.
+
+    Args:
+        case: The case.
+        queries: The queries.
+        names: The names of the data sets, with the side of each.
+        ticks: What ticks of each have published. A round is made when it comes.
+    """
+    heads = {name: {"version": 1, "dataset": name} for name in names}
+    yield "datasets", -1, [head | case.definition for head in heads.values()]
+    batches = [*case.before, *[{}] * case.phases]
+    numbered = [{"batch_id": f"b{i}", **batch} for i, batch in enumerate(batches)]
+    for at_ms, comes in case.rounds or (Round(-1, lambda _: numbered),):
+        documents = [
+            heads[name] | (one if _FILLED & one.keys() else one | case.sides[side])
+            for name, side in names.items()
+            for one in comes(ticks[name])
+        ]
+        yield "batches", at_ms, documents
+    asked = [{"query_id": f"q{i}", **query} for i, query in enumerate(queries)]
+    about = {"analyst": "ana", "queries": asked}
+    yield "queries", -1, [head | about for head in heads.values()] if asked else []
+
+
+_FILLED: Final = frozenset({"cells", "columns", "clock"})
+"""What a batch has that does not wait for the rows of a side."""
 
 
 async def scores(case: Case, copy: Copy, runs: int) -> tuple[Floats, Floats]:
@@ -1122,27 +1435,26 @@ async def scores(case: Case, copy: Copy, runs: int) -> tuple[Floats, Floats]:
     with copy.broken(), patch.object(BatchLook, "seconds", 0.0):  # nobody here looks at a clock
         while len(found[0]) < runs:
             stream = Stream(copy)
-            names = [
-                (f"d{number}-{side}", side)
+            names = {
+                f"d{number}-{side}": side
                 for number in range(min(_TOGETHER, runs - len(found[0])))
                 for side in (0, 1)
-            ]
+            }
             queries = case.queries if copy.all_queries else case.queries[: case.enough]
-            made = [_documents(case, queries, name, side) for name, side in names]
-            topics = [
-                (role, [document for each in made for document in each[role]])
-                for role in ("datasets", "batches", "queries")
-            ]
-            totals = [0.0] * len(names)
+            totals = dict.fromkeys(names, 0.0)
             for delivery in range(copy.deliveries):
-                # What the journal has is not sent again, but for the queries.
-                await stream.deliver(topics[2 if delivery and copy.keeps_journal else 0 :])
-                for place, (name, _side) in enumerate(names):
+                groups: Iterable[Group] = _groups(case, queries, names, stream.ticks)
+                if delivery and copy.keeps_journal:
+                    # What the journal has is not sent again, but for the queries.
+                    *_, asked = groups
+                    groups = [asked]
+                await stream.deliver(groups)
+                for name in names:
                     assert len(stream.replies[name]) == len(queries)
                     found_out = stream.replies if queries else stream.attributes
-                    totals[place] += case.score(found_out[name])
-            for total, (_name, side) in zip(totals, names, strict=True):
-                found[side].append(total)
+                    totals[name] += case.score(found_out[name] | stream.ticks[name])
+            for name, side in names.items():
+                found[side].append(totals[name])
     return np.array(found[0]), np.array(found[1])
 
 
@@ -1179,7 +1491,7 @@ def audit(
     case = CASES[name]()
     bounds = {}
     for which in case.copies if copies is None else [c for c in copies if c in case.copies]:
-        copy = _EVERY_COPY[which]
+        copy = EVERY_COPY[which]
         wanted = max(runs // 4, round(runs * case.runs * copy.share))
         found = asyncio.run(scores(case, copy, wanted))
         bounds[which] = bounded(*found, delta=case.delta, confidence=confidence)
