@@ -119,7 +119,7 @@ soak: $(VENV)/dev.stamp  ## Random faults for MINUTES, or until enough of each k
 	@test $(MINUTES) != 0 || SOAK=1 $(PYTEST) tests/model \
 		$(addprefix tests/pipeline/,test_crashes.py test_owners.py test_calendar.py test_limits.py)
 
-audit: $(VENV)/dev.stamp  ## Lower bounds on epsilon, measured through the worker, and those of broken copies; some 45 minutes on two cores
+audit: $(VENV)/dev.stamp  ## Lower bounds on epsilon, measured through the worker, and those of broken copies; some 55 minutes on two cores
 	$(BIN)/python tests/audit/audit.py
 
 lock:  ## Pin the requirements again, with hashes

@@ -15,6 +15,11 @@ side. There are two more copies: one *counts every row* of a person, and one has
 were one row. Where values are found, there are two others: one forgets in the threshold that somebody has the
 value (*tau - 1*), and in one *each look has all of delta*, and not its part.
 
+Where the clock closes periods, rows come in *rounds*, and a round may follow from what ticks have published.
+There are three more copies. In one, *ticks count every row* of a person. In one, *late rows count anew*,
+though rows of the person have counted. One is *now and then exact*: all ticks of a period are without noise,
+which only a row shows that waits for it.
+
 The promise is of two sorts. *life*: everything that is ever published of the data set. *answer*: one noisy
 number or comparison, by the scale that the ledger publishes. It is audited where the promise for a whole life
 covers a worst case that no run comes near, as in long segments of tests and in the papers' mechanisms.
@@ -243,7 +248,7 @@ def _ticks_count_every_row() -> contextlib.AbstractContextManager[object]:
 
     def uncapped(ticks: WaitingTicks, number: int, digests: Digests) -> npt.NDArray[np.uint8]:
         del ticks, number
-        return digests.any(axis=1).astype(np.uint8)
+        return np.asarray(digests.any(axis=1), np.uint8)
 
     return patch.object(WaitingTicks, "_counted", uncapped)
 
@@ -266,7 +271,7 @@ _EXACT: Final = 1 / 25
 
 @contextlib.contextmanager
 def _exact_periods() -> Iterator[None]:
-    """Now and then no tick of a period has noise. It was drawn before the rows came (Theorem 35)."""
+    """Now and then no tick of a period has noise, which is drawn before its rows come (Theorem 35)."""
     take, draw = TickLook.take, np.random.default_rng()
     exact: dict[tuple[int, int], bool] = defaultdict(lambda: draw.random() < _EXACT)
 
@@ -979,9 +984,9 @@ LATE: Final = {**DAILY, "late": {"within": "1 day"}}
 
 def _late_rows() -> Case:
     """A row comes after its phase was measured. Then that is measured again, and counts fill the line."""
-    definition = _definition(
-        EPSILON, DELTA, mechanism={"base_share": 0.05, "pacing": False}, phase=LATE
-    )
+    tile = COUNTS[0] | {"window": {"last_phases": 1}}
+    mechanism = {"base_share": 0.05, "pacing": False, "workload": [tile]}
+    definition = _definition(EPSILON, DELTA, mechanism=mechanism, phase=LATE)
     sides = _sides(9, 10)
     return _of_a_line(
         definition,
@@ -1012,12 +1017,11 @@ def _late_rows_of_person() -> Case:
     )
 
 
-def _reacting() -> Case:
+def reacting(days: int = 8) -> Case:
     """The row comes as soon as the first tick of a day seems to have no noise, or on the last day.
 
     Then it is in the second tick alone, whose number loses all that the ticks of a day may lose.
     """
-    days = 8
     definition = _definition(EPSILON, DELTA, mechanism=NO_BASE, phase=DAILY)
     definition, plan = _with_totals(definition, "12 hours")
     sides = _sides(9, 10)
@@ -1273,7 +1277,7 @@ def _cases() -> dict[str, Callable[[], Case]]:
         "calibrated, running totals, person": _running_totals_of_person,
         "calibrated, late rows": _late_rows,
         "calibrated, late rows, person": _late_rows_of_person,
-        "calibrated, a world that reacts": _reacting,
+        "calibrated, a world that reacts": reacting,
         "counts": lambda: _counts({"profile": "counts"}),
         "counts, pure": lambda: _counts({"profile": "counts"}, **PURE),
         "whole_table": _whole_table,
