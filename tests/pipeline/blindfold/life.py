@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from tests.pipeline.blindfold.two_rows import Row
@@ -26,6 +27,7 @@ class Life:
         numbered: Whether the carrier is a number.
         changed: The attributes of the second phase, if they are others.
         ticks: Whether phases are days that the clock closes, with ticks every six hours.
+        late: Whether the row comes once more after its day has closed, and its phase is then complete.
     """
 
     definition: Mapping[str, Any]
@@ -38,6 +40,7 @@ class Life:
     numbered: bool = False
     changed: Sequence[Mapping[str, Any]] | None = None
     ticks: bool = False
+    late: bool = False
 
     def define(self, world: Any, name: str) -> None:
         if self.ticks:
@@ -55,8 +58,9 @@ class Life:
             row = {**row, "carrier": {"AA": 1, "UA": 2}.get(row["carrier"], 3)}
         return {key: row[key] for key in row if not (self.papers and key == "delay")}
 
-    def fill(self, world: Any, name: str, batch_id: str) -> None:
-        """Rows for one phase."""
+    def fill(self, world: Any, name: str, batch_id: str, row: Row) -> None:
+        """Rows for one phase, and the row that is compared if it comes late."""
+        day = datetime.fromtimestamp(world.now_ms / 1000, UTC).date()
         like = [("AA", 5, False, 9), ("UA", 45, True, 8), ("ZZ", -3, False, 4)]
         if self.papers:  # shares that a hypothesis of three rows can have
             like = [("AA", 0, False, 7), ("AA", 0, True, 7), ("UA", 0, False, 7)]
@@ -77,6 +81,10 @@ class Life:
             for hours in (6, 6, 14):  # two ticks, and the end of the day
                 world.now_ms += hours * HOUR_MS
                 clock(world, name)
+        if self.late:
+            world.batch(name, f"{batch_id}-late", rows=[row, row], time=f"{day}")
+            world.now_ms += 24 * HOUR_MS
+            clock(world, name)
 
     def ask(self, world: Any, name: str, turn: str) -> None:
         now_ms, world.now_ms = world.now_ms, -1  # how late an answer comes is not compared

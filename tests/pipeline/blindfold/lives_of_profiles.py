@@ -208,6 +208,21 @@ PROFILES: Final[dict[str, Life]] = {
         frozenset({TickLook, TablesLook}),
         ticks=True,
     ),
+    "calibrated, late rows": Life(
+        {
+            "mechanism": {"base_share": 0.02},
+            "phase": {
+                "every": "1 day",
+                "min_rows": 100,
+                "close": {"after": "1 hour"},
+                "late": {"within": "1 day"},
+            },
+        },
+        COUNTS,
+        frozenset({TablesLook}),
+        ticks=True,
+        late=True,
+    ),
     "calibrated, rows are erased": Life(
         {"mechanism": {"base_share": 0.001}, "retention": {"phases": 1}},
         [*COUNTS, {"where": SHORT, "fresh": True}, {"where": AA, "error": {"relative": 0.1}}],

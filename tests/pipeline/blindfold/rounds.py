@@ -35,7 +35,7 @@ def rounds_of(life: Life, row: Row) -> tuple[list[Callable[[Any], None]], ...]:
                 phase + 9,
             ):  # the next one, a repeated one, and one that is neither
                 world.counted("flights", "till-7", sequence, rows=[row])
-            life.fill(world, "flights", name)
+            life.fill(world, "flights", name, row)
 
         return filled
 
