@@ -115,6 +115,12 @@ class PhaseSpec(Request):
             return None
         return Calendar(Length.read(self.every), zone_of(self.timezone))
 
+    def complete_at(self, until_ms: int) -> int | None:
+        """When no more rows of a phase are taken that ends at a time; None where no late ones are."""
+        if self.late is None:
+            return None
+        return Length.read(self.late.within).after(until_ms, zone_of(self.timezone))
+
 
 class Window(Request):
     """Some of the phases, in one of four forms. Without a window, all of them.

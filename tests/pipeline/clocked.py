@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.pipeline.scenarios import BY_DAY, DAY_MS, NOV_1
@@ -55,7 +56,11 @@ def arrive(world: World, day: int, n_rows: int, **more: Any) -> None:
 
 
 def when(
-    day: int, hours: float, *rows: tuple[int, int], clocks: int = 0
+    day: int,
+    hours: float,
+    *rows: tuple[int, int],
+    clocks: int = 0,
+    come: Callable[[World, int, int], None] = arrive,
 ) -> Callable[[World], None]:
     """At an hour rows of some days come, each so many; and before them the clock is read so often."""
 
@@ -65,7 +70,7 @@ def when(
             for name in UNITS:
                 clock(world, name)
         for about, n_rows in rows:
-            arrive(world, about, n_rows)
+            come(world, about, n_rows)
 
     return step
 
@@ -187,26 +192,17 @@ def take_late(world: World) -> None:
     world.ask("flights", "tile", {"attribute": "carrier", "eq": "AA"}, standing=True)
 
 
-def some(
-    day: int, hours: float, *rows: tuple[int, int], clocks: int = 0
-) -> Callable[[World], None]:
-    """As ``when``, and a person has up to three rows of a batch."""
+def by_few(world: World, day: int, n_rows: int) -> None:
+    """Rows about a day come to both data sets, up to three of a person."""
+    for name in UNITS:
+        given = columns(n_rows)
+        if name == "trains":
+            given["customer"] = [f"c{n // 3}" for n in range(n_rows)]
+        batch_id = f"{world.now_ms}-{day}-{n_rows}"
+        world.batch(name, batch_id, columns=given, time=f"2026-11-{day:02}")
 
-    def step(world: World) -> None:
-        world.now_ms = at(day, hours)
-        for _ in range(clocks):
-            for name in UNITS:
-                clock(world, name)
-        for about, n_rows in rows:
-            for name in UNITS:
-                given = columns(n_rows)
-                if name == "trains":
-                    given["customer"] = [f"c{n // 3}" for n in range(n_rows)]
-                batch_id = f"{world.now_ms}-{about}-{n_rows}"
-                world.batch(name, batch_id, columns=given, time=f"2026-11-{about:02}")
 
-    return step
-
+some = partial(when, come=by_few)
 
 SENT_LATE = (
     take_late,

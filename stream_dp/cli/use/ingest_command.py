@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stream_dp.calendar_periods import Length, span_of
+from stream_dp.calendar_periods import span_of
 from stream_dp.cli.files.batch_ids import RowsDigest, batch_key
 from stream_dp.cli.files.cell_widths import rows_a_batch
 from stream_dp.cli.files.phase_cuts import BATCH_ROWS, aligned
@@ -264,11 +264,10 @@ def _confirm_late(
 
 def _is_too_late(definition: Definition, period: int) -> bool:
     """Whether no more rows come to a period that has ended, as far as the clock of this machine knows."""
-    calendar, late = definition.phase.calendar, definition.phase.late
-    if calendar is None or late is None:
-        return True
-    ends = Length.read(late.within).after(calendar.start(period + 1), calendar.zone)
-    return ends <= 1000 * time.time()
+    calendar = definition.phase.calendar
+    assert calendar is not None, "only periods end"
+    ends = definition.phase.complete_at(calendar.start(period + 1))
+    return ends is None or ends <= 1000 * time.time()
 
 
 # ---------------------------------------------------------------- sending

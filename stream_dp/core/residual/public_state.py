@@ -7,6 +7,7 @@ it is a fold over phases, charges and releases.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -78,7 +79,7 @@ class PublicState:
         found: The values that were found. None where all are listed.
         running: The periods that have running totals. None without them.
         learns: Whether what opens a later phase depends on what was asked before.
-        filled: The blocks that have got late rows.
+        filled: The blocks that have got late rows, in order.
     """
 
     def __init__(
@@ -124,7 +125,12 @@ class PublicState:
         """Units of a line that the looks before a base release take."""
         found = 0 if self.found is None else self.found.units
         found += 0 if self.running is None else self.running.most.units
-        return found + (0 if self.counted is None else RowsLook.at(0, self.prices).charges[0].rho)
+        return found + self.rows_look
+
+    @property
+    def rows_look(self) -> int:
+        """Units of a line that the look at the rows that count takes. 0 where all count."""
+        return 0 if self.counted is None else RowsLook.at(0, self.prices).charges[0].rho
 
     def terms_for(self, query: LinearQuery) -> Terms:
         """The accuracy that a query asks for, its error as a share of the rows of its window.
@@ -229,7 +235,8 @@ class PublicState:
 
     def n_filled(self, window: range) -> int:
         """The number of blocks of a window that have got late rows."""
-        return sum(block in window for block in self.filled)
+        first, last = (bisect_left(self.filled, end) for end in (window.start, window.stop))
+        return last - first
 
     def expect_tiles(self) -> None:
         """Keeps a part of the lines for the declared tiles again, once the rows of a new phase are known."""

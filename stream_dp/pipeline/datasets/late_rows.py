@@ -50,7 +50,7 @@ class LateRows:
         if self.n_complete == len(self.spans):
             return None
         span = self.spans[self.n_complete]
-        return self._engine.times.complete_at(0 if span is None else span.until)
+        return self._engine.times.phase.complete_at(0 if span is None else span.until)
 
     def phase_of(self, batch: TimeSpan | None, n_rows: int) -> int | None:
         """The phase that a batch comes to late; None for one that joins a phase to come.
@@ -77,7 +77,7 @@ class LateRows:
         phase, span = next(later, (0, batch))
         if phase <= self.n_complete or not self._fits(phase, n_rows):
             return None
-        ends = self._engine.times.complete_at(
+        ends = self._engine.times.phase.complete_at(
             span.until if span.since < batch.until else batch.until
         )
         return None if ends is None or ends <= now else phase
@@ -100,7 +100,7 @@ class LateRows:
         if n_rows:
             found["late_waiting"] = n_rows
         span = self.spans[window.stop - 1]
-        ends = None if span is None else times.complete_at(span.until)
+        ends = None if span is None else times.phase.complete_at(span.until)
         if ends is not None:
             found["complete_at"] = times.written(ends)
         return found
@@ -143,11 +143,7 @@ class LateRows:
     def _announce(self, phase: int, n_rows: int) -> None:
         self._draft.publish(late_entry(n_rows))
         self._draft.write_ledger("late", {"phase": phase, "rows": n_rows})
-        span = self.spans[phase - 1]
         event = Event(dataset=self._draft.dataset, event="phase_complete", phase=phase, rows=n_rows)
-        if span is not None:
-            written = self._engine.times.written
-            dates = {"since": written(span.since), "until": written(span.until)}
-            event = event.model_copy(update=dates)
-        self._draft.announce(event)
+        dates = self._engine.times.dates([self.spans[phase - 1]])
+        self._draft.announce(event.model_copy(update=dates))
         self._accounts.changed()

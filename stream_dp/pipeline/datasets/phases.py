@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, TypedDict
+from typing import Final
 
 from stream_dp.core.bisection import least
 from stream_dp.core.budget.parameters import erased_blocks
@@ -20,7 +20,7 @@ from stream_dp.pipeline.datasets.ticking import Ticking
 from stream_dp.pipeline.datasets.transcript import phase_entry
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.rows.private_rows import PrivateRows
-from stream_dp.pipeline.rows.row_times import TimeSpan, late_time
+from stream_dp.pipeline.rows.row_times import Dates, TimeSpan, late_time
 from stream_dp.pipeline.spending.line_accounts import LineAccounts
 from stream_dp.pipeline.watch.crash_points import CrashPoint, Fuse
 from stream_dp.profiles.share_settings import check_opening
@@ -29,13 +29,6 @@ TOO_FEW: Final = (
     "the phase has too few rows for the share of the line: send edges with `stream-dp schema apply`"
 )
 """Why nothing is proposed for a number."""
-
-
-class Dates(TypedDict):
-    """The stretch of time that some phases cover; None where it is not known."""
-
-    since: str | None
-    until: str | None
 
 
 class Phases:
@@ -91,15 +84,7 @@ class Phases:
 
     def dates(self, window: range) -> Dates:
         """Returns the time at which the phases of ``window`` begin and have ended, as messages write it."""
-        return self._dates_of(self.spans[window.start : window.stop])
-
-    def _dates_of(self, phases: Sequence[TimeSpan | None]) -> Dates:
-        spans = [span for span in phases if span is not None]
-        if not spans or len(spans) < len(phases):
-            return Dates(since=None, until=None)
-        since, until = min(span.since for span in spans), max(span.until for span in spans)
-        written = self._engine.times.written
-        return Dates(since=written(since), until=written(until))
+        return self._engine.times.dates(self.spans[window.start : window.stop])
 
     # ------------------------------------------------------------ batches
 
@@ -177,7 +162,7 @@ class Phases:
         opens = times.phase.calendar is None and self._may_open
         about: dict[str, object] = {}
         if times.phase.calendar is not None:
-            about = {**self._dates_of([span]), "late": late, "late_phase": joins}
+            about = {**times.dates([span]), "late": late, "late_phase": joins}
         outcome = waiting.store_outcome(
             Event(
                 dataset=self._draft.dataset,
@@ -212,7 +197,7 @@ class Phases:
     def closed(self, phase: int) -> None:
         """Announces that a phase is open or opens now, also to a client that closes its period again."""
         is_open = phase <= len(self.spans)
-        dates = self._dates_of(
+        dates = self._engine.times.dates(
             self.spans[phase - 1 : phase] if is_open else [self._rows.waiting.gathering.span]
         )
         event = Event(

@@ -27,7 +27,6 @@ from stream_dp.messages import (
     Window,
 )
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.datasets.phases import Dates
 from stream_dp.pipeline.queries.compiler import Compiled
 from stream_dp.pipeline.queries.reply import DatedPart, ReplyMaker
 from stream_dp.pipeline.queries.windows import calendar_of, parts_of, phases_between
@@ -97,11 +96,11 @@ def answer_so_far(replying: ReplyMaker, compiled: Compiled) -> Answer:
     if series is None:
         return _told(replying, compiled, found)
     single = replace(replying, query=replying.query.model_copy(update={"series": None}))
-    parts, written = [], dataset.engine.times.written
-    for one in _parts(dataset, found, series):
-        span, answer = one.span(dataset), _told(single, compiled, one)
-        dates = Dates(since=written(span.since), until=written(span.until))
-        parts.append(DatedPart(one.window(dataset), dates, answer))
+    dates = dataset.engine.times.dates
+    parts = [
+        DatedPart(one.window(dataset), dates([one.span(dataset)]), _told(single, compiled, one))
+        for one in _parts(dataset, found, series)
+    ]
     return replying.series_so_far(parts, _facts(replying, found))
 
 
@@ -186,7 +185,7 @@ def wider_at_all_ticks(dataset: Dataset, since_ms: int) -> float | None:
 def _asked_of(dataset: Dataset, window: Window) -> _Asked | Refused:
     """What a window holds, or why that is not told."""
     every, asked = list(_open(dataset)), _time_of(dataset, window)
-    found = [one for one in every if _overlap(one.span, asked)]
+    found = [one for one in every if one.span.overlaps(asked)]
     written = dataset.engine.times.written
     for span, _ in found:
         if not (asked.since <= span.since and span.until <= asked.until):
@@ -195,7 +194,7 @@ def _asked_of(dataset: Dataset, window: Window) -> _Asked | Refused:
                 f"it cuts the period {written(span.since)}, and a window holds whole periods",
                 f"ask about all of it, since {written(span.since)} until {written(span.until)}",
             )
-    untold = [one for one in _waiting(dataset) if _overlap(one, asked)]
+    untold = [one for one in _waiting(dataset) if one.overlaps(asked)]
     for span in untold:
         if all(span != one.span for one in found):
             return _not_running(
@@ -257,10 +256,6 @@ def _last(dataset: Dataset, text: str, now: int) -> TimeSpan:
     units = calendar, Calendar(Length(1, length.unit), zone)
     until = max(unit.start(unit.period(now) + 1) for unit in units)
     return TimeSpan(length.before(until, zone), until)
-
-
-def _overlap(span: TimeSpan, other: TimeSpan) -> bool:
-    return span.since < other.until and other.since < span.until
 
 
 def _not_running(why: str, *, later: bool = False) -> Refused:

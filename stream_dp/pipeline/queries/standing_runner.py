@@ -71,7 +71,7 @@ class StandingRunner:
         Returns:
             Whether none is left.
         """
-        if dataset.retired or dataset.quarantined:
+        if dataset.retired or dataset.quarantined or not len(dataset.standing_queries):
             return True
         now = dataset.moment
         if not dataset.standing_queries.is_due(now):

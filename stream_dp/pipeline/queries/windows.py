@@ -143,7 +143,7 @@ def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:
 def _note_of_waiting(dataset: Dataset, asked: TimeSpan) -> str | None:
     """Says that rows of the time that was asked about still wait, where phases do not follow the calendar."""
     waiting = dataset.rows.waiting.gathering.span
-    if waiting is None or dataset.engine.times.phase.every or not _overlap(waiting, asked):
+    if waiting is None or dataset.engine.times.phase.every or not waiting.overlaps(asked):
         return None
     return "rows that came within this time still wait for the next phase"
 
@@ -165,7 +165,7 @@ def _whole(dataset: Dataset, since: int, until: int, field: str) -> range:
     """
     asked = TimeSpan(since, until)
     inside = [phase for phase, span in _known(dataset) if _holds(asked, span)]
-    cut = [span for _, span in _known(dataset) if _overlap(span, asked) and not _holds(asked, span)]
+    cut = [span for _, span in _known(dataset) if span.overlaps(asked) and not _holds(asked, span)]
     if cut:
         raise _cuts(dataset, asked, cut, inside, field)
     phases = range(inside[0], inside[-1] + 1) if inside else range(0)
@@ -184,7 +184,7 @@ def _cuts(
     """The refusal of a window that cuts phases, with the nearest windows that do not."""
     wider = asked
     while touched := [
-        span for _, span in _known(dataset) if _overlap(span, wider) and not _holds(wider, span)
+        span for _, span in _known(dataset) if span.overlaps(wider) and not _holds(wider, span)
     ]:
         wider = TimeSpan(
             min(wider.since, *(span.since for span in touched)),
@@ -205,10 +205,6 @@ def _cuts(
 def _known(dataset: Dataset) -> Iterator[tuple[int, TimeSpan]]:
     """The phases of which the time is known, from 0."""
     return ((phase, span) for phase, span in enumerate(dataset.phases.spans) if span is not None)
-
-
-def _overlap(span: TimeSpan, other: TimeSpan) -> bool:
-    return span.since < other.until and other.since < span.until
 
 
 def _holds(window: TimeSpan, span: TimeSpan) -> bool:

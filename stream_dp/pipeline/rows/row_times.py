@@ -7,8 +7,9 @@ so batches in the same order lead to the same phases, whenever they are read.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypedDict
 
 from stream_dp.calendar_periods import LATEST_MS, Length, span_of, written, zone_of
 from stream_dp.messages import PhaseSpec
@@ -33,6 +34,17 @@ class TimeSpan:
 
     since: int
     until: int
+
+    def overlaps(self, other: TimeSpan) -> bool:
+        """Whether some time is in both."""
+        return self.since < other.until and other.since < self.until
+
+
+class Dates(TypedDict):
+    """The stretch of time that some phases cover; None where it is not known."""
+
+    since: str | None
+    until: str | None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -167,12 +179,6 @@ class Times:
         due = after.after(until, zone)
         return due if dated_ms < due else after.after(dated_ms, zone)
 
-    def complete_at(self, until: int) -> int | None:
-        """When no more rows of a phase are taken that ends at a time; None where no late ones are."""
-        if self.phase.late is None:
-            return None
-        return Length.read(self.phase.late.within).after(until, zone_of(self.phase.timezone))
-
     def joined(self, waiting: Gathering, batch: TimeSpan | None) -> Gathering:
         """Returns the facts once the first period, which has too few rows, joins the next one.
 
@@ -231,6 +237,14 @@ class Times:
             return replace(waiting, late=waiting.late + 1), 0
         period = Period(batch.since, batch.until, self._due(batch.until, dated_ms))
         return replace(waiting, periods=tuple(sorted((*waiting.periods, period)))), batch.since
+
+    def dates(self, spans: Sequence[TimeSpan | None]) -> Dates:
+        """Returns when some phases begin and have ended, as messages write it."""
+        known = [span for span in spans if span is not None]
+        if not known or len(known) < len(spans):
+            return Dates(since=None, until=None)
+        since, until = min(span.since for span in known), max(span.until for span in known)
+        return Dates(since=self.written(since), until=self.written(until))
 
     def written(self, time_ms: int) -> str:
         """Writes a time as the messages do: as a date of the data set's zone, or with an offset."""

@@ -26,6 +26,9 @@ class MeasuredAgain:
 
     Args:
         state: What is published, promised and left to spend.
+
+    Attributes:
+        units_besides: Units of a line that being measured again takes besides the tables of the opening.
     """
 
     def __init__(self, state: PublicState) -> None:
@@ -38,6 +41,7 @@ class MeasuredAgain:
     def plan_again(self) -> None:
         """Plans what is measured besides the tables of openings, for the attributes that new rows have."""
         self._besides = self._running_tables()
+        self.units_besides = self._besides.units + self._state.rows_look
 
     def _running_tables(self) -> BaseRelease:
         """The tables that stand for last running totals, which are forgotten too."""
@@ -59,12 +63,6 @@ class MeasuredAgain:
         for index, variance in layout.variances(layout.finest, 1.0):
             of_part[index] = variance
         return axes.part(form.attributes, layout.finest), float((form.norms @ of_part).max()) ** 0.5
-
-    @property
-    def units_besides(self) -> int:
-        """Units of a line that being measured again takes besides the tables of the opening."""
-        looks = self._at_rows(0)
-        return self._besides.units + sum(charge.rho for look in looks for charge in look.charges)
 
     def _at_rows(self, block: int) -> list[RowsLook]:
         state = self._state

@@ -206,8 +206,9 @@ class Openings:
             measured = {part.block for part in release.parts}
             self._due = [block for block in self._due if block not in measured]
         if self.again is not None and release.reason == BASE:
+            on_a_grid = {(index,) for index in self.grids.schema.grids}
             for part in release.parts:
-                if part.attributes not in [(index,) for index in self.grids.schema.grids]:
+                if part.attributes not in on_a_grid:
                     self.again.opened(part)
 
     def lost(self, look: Mapping[str, object]) -> None:
