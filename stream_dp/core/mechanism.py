@@ -297,6 +297,10 @@ class Remembering(ABC):
         """Takes note that the rows of the first ``n_blocks`` blocks are lost: it asks for no look at them."""
         del n_blocks
 
+    def rows_changed(self, block: int, most: int) -> None:
+        """Takes note that at most this many rows of a block were erased or corrected since it was sealed."""
+        raise NotImplementedError(f"the rows of {self!r} stay as they are")
+
     def end_runs(self, secrets: Sequence[str]) -> None:
         """Ends the runs whose secrets, by their names in the vault, are gone. Their charges stay."""
         del secrets

@@ -459,6 +459,7 @@ class RefusalCode(StrEnum):
     SHARE_SPENT = "share_spent"
     ROWS_ERASED = "rows_erased"
     ROWS_GONE = "rows_gone"
+    ROWS_CHANGED = "rows_changed"
     PRICE_TOO_HIGH = "price_too_high"
     QUERIES_EXHAUSTED = "queries_exhausted"
     HARD_QUERIES_EXHAUSTED = "hard_queries_exhausted"

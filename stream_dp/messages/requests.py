@@ -99,7 +99,7 @@ class Counted(NamedTuple):
 
 
 class Batch(Request):
-    """Rows in one of three forms. The data set checks the rows against its schema later.
+    """Rows in one of three forms, and what changes of rows that came before. The data set checks both later.
 
     Attributes:
         batch_id: The rows count once under this id.
@@ -110,6 +110,10 @@ class Batch(Request):
         rows: The rows, each an object. An absent name is a missing value.
         columns: The values of every attribute.
         cells: The number of rows in each cell: objects of values with a ``count``.
+        erase: The keys of persons to be erased with all their rows. Null stands for nobody, and hides how many
+            there are.
+        correct: Rows that are to be changed: objects with ``person``, ``row``, and ``set`` with the row as it is
+            to be, or ``"erase": true``. Null stands for no row.
         source: The records that a source reader packed.
         unreadable: Why a source reader stopped.
     """
@@ -125,12 +129,27 @@ class Batch(Request):
     rows: Annotated[list[Any] | None, Field(repr=False)] = None
     columns: Annotated[dict[str, Any] | None, Field(repr=False)] = None
     cells: Annotated[list[Any] | None, Field(repr=False)] = None
+    erase: Annotated[list[Any] | None, Field(repr=False)] = None
+    correct: Annotated[list[Any] | None, Field(repr=False)] = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes rows that came before."""
+        return self.erase is not None or self.correct is not None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it has rows of its own, in any form."""
+        return any(form is not None for form in (self.rows, self.columns, self.cells))
 
     @model_validator(mode="after")
     def _one_form(self) -> Batch:
         forms = self.rows, self.columns, self.cells, self.unreadable
-        if sum(form is not None for form in forms) != 1:
-            raise ValueError("write exactly one of rows, columns and cells")
+        n_forms = sum(form is not None for form in forms)
+        if n_forms > 1 or (n_forms == 0 and not self.changes):
+            raise ValueError(
+                "write exactly one of rows, columns and cells, or erase or correct"
+            )
         if self.unreadable is not None and self.source is None:
             raise ValueError("unreadable is said of a source: write rows, columns or cells")
         return self

@@ -63,7 +63,7 @@ from stream_dp.core.residual.ways.means import Means
 from stream_dp.core.residual.ways.quantiles import QuantilesOfBins
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
-from stream_dp.core.residual.ways.way import Way
+from stream_dp.core.residual.ways.way import ROWS_CHANGED, Way
 from stream_dp.core.rows.attribute_versions import Declared, Schema
 from stream_dp.core.rows.universe import Universe
 from stream_dp.core.running.counts_so_far import CountsSoFar
@@ -246,7 +246,11 @@ class Calibrated(LinearMechanism):
         part = self.state.versions.as_one_part(query)
         if part is not None:  # it was perhaps asked in these attributes before
             return self.state.versions.placed(query, part, self._answer(part.query))
-        return self._counted(query, self.way(query).answer(query))
+        way = self.way(query)
+        step = way.answer(query)
+        if isinstance(step, Look) and not way.stands_alone:
+            step = ROWS_CHANGED if self.state.is_changed(query.window) else step
+        return self._counted(query, step)
 
     def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         part = self.state.versions.as_one_part(query)
@@ -272,7 +276,10 @@ class Calibrated(LinearMechanism):
             quote = self._quote(part.query)
             outcome = quote.outcome and self.state.versions.placed(query, part, quote.outcome)
             return replace(quote, outcome=outcome if isinstance(outcome, Outcome) else None)
-        quote = self.way(query).quote(query)
+        way = self.way(query)
+        quote = way.quote(query)
+        if quote.charges and not way.stands_alone and self.state.is_changed(query.window):
+            return Quote(ROWS_CHANGED, ())
         if query.target.mean is not None and quote.most is not None:
             quote = _with_looks_that_follow(self, query, quote)
         looks = self.openings.learned.growth_after(query, quote.charges, paid=False)
@@ -303,6 +310,9 @@ class Calibrated(LinearMechanism):
     def absorb(self, release: Release) -> None:
         self.state.absorb(release)
         self.openings.absorb(release)
+
+    def rows_changed(self, block: int, most: int) -> None:
+        self.state.changed[block] = self.state.changed.get(block, 0) + most
 
     def rows_gone(self, n_blocks: int) -> None:
         self.state.spending.allocator.bare = n_blocks

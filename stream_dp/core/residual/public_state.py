@@ -80,6 +80,7 @@ class PublicState:
         running: The periods that have running totals. None without them.
         learns: Whether what opens a later phase depends on what was asked before.
         filled: The blocks that have got late rows, in order.
+        changed: Blocks of which rows were erased or corrected -> at most how many since they were sealed.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class PublicState:
         known = promise.total_known
         self.learns = settings.learns
         self.filled: list[int] = []
+        self.changed: dict[int, int] = {}
         self.spending = LineRules(settings)
         self.bought = Bought(self.prices)
         self.counted = None if known else CountedRows(promise.accuracy)
@@ -238,6 +240,22 @@ class PublicState:
         first, last = (bisect_left(self.filled, end) for end in (window.start, window.stop))
         return last - first
 
+    def is_changed(self, window: range) -> bool:
+        """Whether rows of a window may have been erased or corrected since they were sealed.
+
+        What was measured before is about the rows as they were sealed. A look from then on is about those that
+        are left, so it answers by itself and enters no memory (docs/proofs, Theorem 39).
+        """
+        return any(block in self.changed for block in window) if self.changed else False
+
+    def changed_at_most(self, window: range) -> int:
+        """The most rows of a window that were erased or corrected since they were sealed."""
+        return sum(
+            min(most, self.rows(range(block, block + 1)))
+            for block, most in self.changed.items()
+            if block in window
+        )
+
     def expect_tiles(self) -> None:
         """Keeps a part of the lines for the declared tiles again, once the rows of a new phase are known."""
         if self.spending.reserve is not None and len(self.belief):
@@ -295,7 +313,8 @@ class PublicState:
             self.measured.add_table(attributes)
             variance = float(grid_sigma(part.step) ** 2)
             counts = table.astype(np.float64)
-            self.belief.absorb_table(attributes, block, counts, variance, opening=opening)
+            if block not in self.changed:
+                self.belief.absorb_table(attributes, block, counts, variance, opening=opening)
             self.spending.allocator.bought(attributes, block)
             if release.reason == QUERY:
                 self.bought.pay(block, self.prices.units(part.step, self.prices.table))
@@ -311,37 +330,45 @@ class PublicState:
         squared_sensitivity = self.prices.squared_sensitivity(release.values.shape[1])
         for (block, step), values in zip(release.steps, release.values, strict=True):
             variance = float(grid_sigma(step) ** 2)
-            self.belief.absorb_count(release.key, block, values.astype(np.float64), variance)
+            if block not in self.changed:
+                self.belief.absorb_count(release.key, block, values.astype(np.float64), variance)
             self._paid(release.attributes, block, self.prices.units(step, squared_sensitivity))
 
     def _absorb_sums(self, release: SumRelease) -> None:
+        for number, (block, estimate) in enumerate(self._estimates(release)):
+            if block not in self.changed:
+                self._believe_sums(release, number, estimate)
+            _, step, counted = release.steps[number]
+            sigma = grid_sigma(counted) if release.shape.counts else None
+            self._paid(
+                release.attributes, block, self.prices.of(release.shape.rho(grid_sigma(step), sigma))
+            )
+
+    def _believe_sums(self, release: SumRelease, number: int, estimate: SumEstimate) -> None:
+        """Folds what a release says of its block with a number into what is known."""
         shape, attributes = release.shape, release.attributes
         of_sums, of_counts, of_rows = release.keys
-        for number, (block, estimate) in enumerate(self._estimates(release)):
-            _, step, counted = release.steps[number]
-            self.belief.absorb_sums(of_sums, attributes, block, estimate)
-            sigma = grid_sigma(counted) if shape.counts else None
-            if sigma is not None:
-                # The counts serve queries for counts too, which may depend on one attribute less.
-                fewer = attributes, *combinations(attributes, len(attributes) - 1)
-                for key in (of_counts, of_rows) if shape.rests else (of_counts,):
-                    self.measured.add_count(key, fewer)
-                variance, counts = float(sigma**2), release.values[number, 1].astype(np.float64)
-                self.belief.absorb_count(
-                    of_counts, block, counts, variance, of_share=release.is_share
-                )
-                if shape.rests:
-                    every = counts + release.values[number, 2]
-                    self.belief.absorb_count(of_rows, block, every, 2.0 * variance)
-            if release.is_share:
-                # So do those of the part, and both may depend on some of the attributes alone.
-                sizes = range(1, min(len(attributes), _MOST_SUBSETS))
-                subsets = chain.from_iterable(combinations(attributes, k) for k in sizes)
-                self.measured.add_count(of_rows, (attributes, *subsets))
-                self.belief.absorb_count(
-                    of_rows, block, estimate.totals, estimate.of_totals, of_share=True
-                )
-            self._paid(attributes, block, self.prices.of(shape.rho(grid_sigma(step), sigma)))
+        block, _, counted = release.steps[number]
+        self.belief.absorb_sums(of_sums, attributes, block, estimate)
+        sigma = grid_sigma(counted) if shape.counts else None
+        if sigma is not None:
+            # The counts serve queries for counts too, which may depend on one attribute less.
+            fewer = attributes, *combinations(attributes, len(attributes) - 1)
+            for key in (of_counts, of_rows) if shape.rests else (of_counts,):
+                self.measured.add_count(key, fewer)
+            variance, counts = float(sigma**2), release.values[number, 1].astype(np.float64)
+            self.belief.absorb_count(of_counts, block, counts, variance, of_share=release.is_share)
+            if shape.rests:
+                every = counts + release.values[number, 2]
+                self.belief.absorb_count(of_rows, block, every, 2.0 * variance)
+        if release.is_share:
+            # So do those of the part, and both may depend on some of the attributes alone.
+            sizes = range(1, min(len(attributes), _MOST_SUBSETS))
+            subsets = chain.from_iterable(combinations(attributes, k) for k in sizes)
+            self.measured.add_count(of_rows, (attributes, *subsets))
+            self.belief.absorb_count(
+                of_rows, block, estimate.totals, estimate.of_totals, of_share=True
+            )
 
     def _estimates(self, release: SumRelease) -> Iterator[tuple[int, SumEstimate]]:
         """The blocks of a release, and what it says of each."""

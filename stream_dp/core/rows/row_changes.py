@@ -34,6 +34,10 @@ class Hits(NamedTuple):
     kept: Marks
     corrected: npt.NDArray[np.intp]
 
+    def among(self, slots: Marks) -> Hits:
+        """The same without corrections of other slots than those marked, shape (n_slots,)."""
+        return self._replace(corrected=np.where(slots, self.corrected, -1))
+
     def put(
         self, column: npt.NDArray[Any], corrections: npt.NDArray[Any] | None = None
     ) -> npt.NDArray[Any]:
@@ -148,6 +152,8 @@ class RowChanges:
 
     def of_rows(self, rows: Rows) -> Rows:
         """Rows that came before, after the changes. Private."""
+        if not (self.n_persons or self.n_rows):
+            return rows
         assert rows.whose is not None, "rows of persons are changed"
         return _changed(rows, rows.whose, self.hits(rows.whose), self.rows)
 

@@ -19,6 +19,10 @@ PERSON, RUN, USED, COUNTED = "person", "run ", "used ", "counted "
 WAITING, WHOSE, ARRIVED, SAID = "waiting ", "whose ", "arrived ", "said "
 CAME_WHEN = "came "
 BLOCK, WEIGHT, ORDERED, TEXT, FOUND = "block ", "weight ", "ordered ", "text ", "found "
+OWNER = "owner "
+
+Veil = Callable[[bytes, Slab], Slab]
+"""Hides the columns of a slab, and shows them again, by a salt of 16 bytes."""
 
 
 class OwnValues:
@@ -45,12 +49,32 @@ class OwnValues:
         """Keeps slabs, and drafts their names. They may be read from then on."""
         return await self._keep({what: slab.stored(new_salt()) for what, slab in slabs.items()})
 
-    async def _keep(self, values: Mapping[str, Sequence[bytes]]) -> list[Named]:
+    async def keep_veiled(self, what: str, slab: Slab, veil: Veil) -> None:
+        """Keeps a slab of which no look needs anything, veiled and on the private topic alone."""
+        salt = new_salt()
+        await self._keep({what: veil(salt, slab).stored(salt)}, viewed=False)
+
+    async def veiled(self, what: str, veil: Veil) -> Slab | None:
+        """Reads what ``keep_veiled`` has kept. None if it is nowhere. Private."""
+        parts = await self._keeper.whole(
+            self._draft.dataset, self._named[what], viewed=False
+        )
+        if parts is None:
+            return None
+        return veil(SlabIndex.from_bytes(parts[0]).salt, Slab.of_stored(parts))
+
+    def has(self, what: str) -> bool:
+        """Whether anything is kept for this."""
+        return what in self._named
+
+    async def _keep(
+        self, values: Mapping[str, Sequence[bytes]], *, viewed: bool = True
+    ) -> list[Named]:
         kept = await self._keeper.keep(self._draft.dataset, [*values.values()])
         for (what, parts), named in zip(values.items(), kept, strict=True):
             self.discard(what)
             self._name(what, named)
-            if not named.store:
+            if viewed and not named.store:
                 for field, part in zip(named.fields(), parts, strict=True):
                     self._draft.keep(field, part)
         return kept

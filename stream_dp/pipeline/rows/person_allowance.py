@@ -172,6 +172,8 @@ class UsedUnits:
         if whose is None:
             return None, None
         assert unit is not None, "rows that say whose they are come with a promise"
+        if whose.own is not None:
+            whose = whose.blanked(whose.newest)
         if not unit.lifetime:
             return whose.counted(unit.rows_per_phase), None
         before = sum(

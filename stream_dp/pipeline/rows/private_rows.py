@@ -33,21 +33,28 @@ class PrivateRows:
         self._engine, self._draft = engine, draft
         self.values = OwnValues(draft, tools.keeper, tools.context.fuse)
         self.waiting = WaitingBatches(engine, draft, self.values, tools, lambda: len(self.blocks))
-        self.blocks = SealedBlocks(draft.dataset, engine, self.values, tools.cache, tools.cluster)
+        self.blocks = SealedBlocks(
+            draft.dataset,
+            engine,
+            self.values,
+            lambda: self.waiting.secret,
+            tools.cache,
+            tools.cluster,
+        )
         self.used = UsedUnits(self.values)
         self.counted = CountedInPhases(self.values)
 
     def __repr__(self) -> str:
         return f"PrivateRows({len(self.blocks)} blocks)"
 
-    async def read(self, *, whole: bool) -> int:
+    async def read(self, *, whole: bool) -> tuple[int, list[str]]:
         """Reads all that is private, but for blocks: a look reads those.
 
         Args:
             whole: What ``WaitingLots.read`` takes.
 
         Returns:
-            The number of batches that waited and are nowhere any more.
+            What ``WaitingBatches.forget_lost`` returns.
 
         Raises:
             CorruptState: The secret of its persons, or what they have used, is nowhere any more.
@@ -72,6 +79,7 @@ class PrivateRows:
         """
         if self.waiting.lots.among(times):
             await self.waiting.keep_lot()
+            await self.waiting.change_lots(times)
         return await self.waiting.whose(times)
 
     async def keep(
@@ -86,13 +94,23 @@ class PrivateRows:
             marks: Marks those that count, shape (n_slots,). None where rows are protected.
         """
         waiting, in_order = self.waiting, self._engine.mechanism.in_order
+        after = waiting.n_changed
         if lots := waiting.lots.among(times):
-            await self.blocks.keep_lots(index, lots, marks, whose, in_order=bool(in_order))
+            await self.blocks.keep_lots(
+                index, lots, marks, whose, in_order=bool(in_order), after=after
+            )
             return
         universe = self._engine.rows_universe(index)
         rows = waiting.in_memory(times).within(universe)
-        block = Block.seal(universe, rows, in_order, counted=marks, order=secret_order)
-        await self.blocks.keep(index, block)
+        block = Block.seal(
+            universe,
+            rows,
+            in_order,
+            counted=marks,
+            order=secret_order,
+            owned=self._engine.definition.erasure is not None,
+        )
+        await self.blocks.keep(index, block, after)
 
     async def keep_secrets(self, secrets: dict[str, bytes]) -> None:
         """Keeps the secrets of runs that a look begins."""

@@ -129,17 +129,29 @@ class Keeper:
         self._heartbeat.beat()
         return found
 
-    async def find(self, dataset: str, named: Named) -> bytes | None:
-        """Returns the first part of a value. None if it is on the topic no more. Private."""
+    async def find(
+        self, dataset: str, named: Named, *, viewed: bool = True
+    ) -> bytes | None:
+        """Returns the first part of a value. None if it is on the topic no more. Private.
+
+        Args:
+            dataset: The name of the data set.
+            named: The value.
+            viewed: Whether Redis may have it.
+        """
         for on_topic in (False, True):
-            (found,) = await self.parts(dataset, [(named, 0)], on_topic=on_topic)
+            (found,) = await self.parts(
+                dataset, [(named, 0)], on_topic=on_topic, viewed=viewed
+            )
             if found is None or name_of(found) == named.name:
                 return found
         return None
 
-    async def whole(self, dataset: str, named: Named) -> list[bytes] | None:
-        """Returns all parts of a value. None if one of them is on the topic no more. Private."""
-        first = await self.find(dataset, named)
+    async def whole(
+        self, dataset: str, named: Named, *, viewed: bool = True
+    ) -> list[bytes] | None:
+        """Returns all parts of a value, see ``find``. None if one is on the topic no more. Private."""
+        first = await self.find(dataset, named, viewed=viewed)
         if first is None:
             return None
         found = [first]
@@ -147,7 +159,9 @@ class Keeper:
         for number in range(1, 1 + len(index.names if index else ())):
             assert index is not None, "a secret has one part"
             for on_topic in (False, True):
-                (part,) = await self.parts(dataset, [(named, number)], on_topic=on_topic)
+                (part,) = await self.parts(
+                    dataset, [(named, number)], on_topic=on_topic, viewed=viewed
+                )
                 if part is None:
                     return None
                 if index.has(number, part):
@@ -158,7 +172,12 @@ class Keeper:
         return found
 
     async def parts(
-        self, dataset: str, places: Sequence[tuple[Named, int]], *, on_topic: bool = False
+        self,
+        dataset: str,
+        places: Sequence[tuple[Named, int]],
+        *,
+        on_topic: bool = False,
+        viewed: bool = True,
     ) -> list[bytes | None]:
         """Returns parts of values, in order; None for each that is on the topic no more. Private.
 
@@ -168,12 +187,14 @@ class Keeper:
             dataset: The name of the data set.
             places: The value and the number of each part.
             on_topic: Whether to read the topic alone, since what Redis has is not what was meant.
+            viewed: Whether Redis may have them.
         """
         found: list[bytes | None] = [None] * len(places)
         kept = [at for at, (named, _) in enumerate(places) if not named.store]
-        if self._view is not None and not on_topic and kept:
+        view = self._view if viewed else None
+        if view is not None and not on_topic and kept:
             names = [part_name(places[at][0].name, places[at][1]) for at in kept]
-            for at, part in zip(kept, await self._view.kept(dataset, names), strict=True):
+            for at, part in zip(kept, await view.kept(dataset, names), strict=True):
                 found[at] = part
         searched = False
         for at in kept:
@@ -184,8 +205,8 @@ class Keeper:
                     searched = True
                     await self._search(dataset)
                     part = await self._on_topic(dataset, named, number)
-                if part is not None and self._view is not None:
-                    self._view.keep(dataset, part_name(named.name, number), part)
+                if part is not None and view is not None:
+                    view.keep(dataset, part_name(named.name, number), part)
                 found[at] = part
         for at, part in (await self._in_files(dataset, places)).items():
             found[at] = part

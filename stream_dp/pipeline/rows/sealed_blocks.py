@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -11,11 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.rows.blocks import MAX_ORDERED, Block, Blocks, said_by
+from stream_dp.core.rows.key_texts import columns_of
 from stream_dp.core.rows.person_slots import Slots
+from stream_dp.core.rows.row_changes import RowChanges
 from stream_dp.core.rows.slabs import WEIGHT as WEIGHT_COLUMN
-from stream_dp.core.rows.slabs import Slab, found_slab, merged, merges
+from stream_dp.core.rows.slabs import Columns, Slab, found_slab, merged, merges
 from stream_dp.core.rows.universe import Universe, check_total
 from stream_dp.pipeline.datasets.engine import Engine
+from stream_dp.pipeline.rows.block_owners import BlockOwners, owner_slabs
 from stream_dp.pipeline.rows.column_cache import ColumnCache
 from stream_dp.pipeline.rows.counting_cluster import CountingCluster
 from stream_dp.pipeline.rows.own_values import (
@@ -38,12 +42,14 @@ class SealedBlocks:
     Attributes:
         data: The blocks.
         stored: Reads them in the thread of a look.
+        owners: Whose their rows are, where rows can be erased.
         bare: The number of first phases that have no rows since those of the last of them were lost.
 
     Args:
         dataset: The name of the data set.
         engine: What follows from its definition.
         values: Its private values.
+        secret: Returns the secret of the digests of its persons.
         cache: The cache that the data sets of the worker share.
         cluster: Counts large looks. None to count all of them in the worker.
     """
@@ -53,11 +59,13 @@ class SealedBlocks:
         dataset: str,
         engine: Engine,
         values: OwnValues,
+        secret: Callable[[], bytes],
         cache: ColumnCache,
         cluster: CountingCluster | None = None,
     ) -> None:
         self._dataset, self._engine, self._values = dataset, engine, values
         self._cache, self._cluster = cache, cluster
+        self.owners = BlockOwners(values, secret)
         self.restart()
 
     def restart(self, sizes: Sequence[int] = (), erased: int = 0, bare: int = 0) -> None:
@@ -69,6 +77,7 @@ class SealedBlocks:
             bare: How many of these are lost.
         """
         self._slabs = {kind: _by_phase(self._values, kind) for kind in _KINDS}
+        self.owners.read()
         stored = self.stored = StoredBlocks(
             self._dataset,
             self._engine.shape_at,
@@ -94,12 +103,20 @@ class SealedBlocks:
         layers = [self._slabs[of][index + 1] for of in (BLOCK, WEIGHT, FOUND)]
         return [tuple(of[at] for of in layers if at in of) for at in layers[0]]
 
-    async def keep(self, index: int, block: Block) -> None:
-        """Keeps a block as private values. If the block is there, these rows come to it."""
+    async def keep(self, index: int, block: Block, after: int = 0) -> None:
+        """Keeps a block as private values. If the block is there, these rows come to it.
+
+        Args:
+            index: The index of the block.
+            block: The block.
+            after: The number of the last batch whose changes are made in it.
+        """
         first = self._n_slabs(index)
         rows, texts = (BLOCK, block.slabs), (TEXT, block.texts)
         for kind, slabs in (rows, (ORDERED, block.ordered), texts, (FOUND, block.found)):
             await self._keep(kind, index + 1, first, slabs)
+        for at, slab in enumerate(block.owners, first):
+            await self.owners.keep(index + 1, at, slab, after)
 
     def _n_slabs(self, index: int) -> int:
         return len(self._slabs[BLOCK][index + 1])
@@ -112,6 +129,7 @@ class SealedBlocks:
         whose: Slots | None,
         *,
         in_order: bool,
+        after: int = 0,
     ) -> None:
         """Keeps rows that wait as slabs as a block. If the block is there, these rows come to it.
 
@@ -121,6 +139,7 @@ class SealedBlocks:
             marks: Marks those that count, shape (n_slots,). None if all do.
             whose: The persons of the rows, shape (n_slots,). None where rows are protected.
             in_order: Whether codes as they came go with the block.
+            after: The number of the last batch whose changes are made in them.
 
         Raises:
             InvalidBatch: They are more rows than a block may have.
@@ -133,8 +152,8 @@ class SealedBlocks:
         if marks is not None:
             parts = np.split(marks.astype(np.uint8), ends[:-1])
             weights = [Slab(len(part), len(part), {WEIGHT_COLUMN: part}) for part in parts]
-        kept = self._slabs
-        if merges(universe, lots.n_slots):
+        kept, owned = self._slabs, self._engine.definition.erasure is not None
+        if merges(universe, lots.n_slots) and not owned:
             whole = await self._merged(universe, lots, weights)
             await self._keep(BLOCK, phase, first, [whole])
         else:
@@ -148,10 +167,48 @@ class SealedBlocks:
                 texts = said_by(await lots.texts(slab), universe, marks, whose, part_of)
                 await self._keep(TEXT, phase, at, [texts])
                 await self._keep(FOUND, phase, at, [found_slab(universe, texts)])
+        if owned:
+            assert whose is not None, "rows of persons are erased"
+            slots = owner_slabs(whose, [slab.n_slots for slab in lots])
+            for at, owners in enumerate(slots, first):
+                await self.owners.keep(phase, at, owners, after)
         if in_order and lots.n_rows <= MAX_ORDERED:
             for at, what in enumerate(lots.arrived(), first):
                 named = self._values.rename(what, f"{ORDERED}{phase} {at}")
                 kept[ORDERED][phase][at] = named
+
+    async def change(self, index: int, at: int, changes: RowChanges, after: int) -> None:
+        """Keeps a slab of a block after changes that came behind it, whether or not they find a row of it.
+
+        Args:
+            index: The index of the block.
+            at: The number of the slab.
+            changes: The changes.
+            after: The number of the last of them.
+
+        Raises:
+            CorruptState: It is nowhere any more.
+        """
+        phase, universe = index + 1, self._engine.rows_universe(index)
+        slots, owners = await self.owners.slots(phase, at)
+        hits = await asyncio.to_thread(changes.hits, slots)
+        texts = {} if changes.rows is None else columns_of(changes.rows.texts)
+        counted = np.zeros(len(slots), np.bool_)
+        for kind in (WEIGHT, BLOCK, TEXT, FOUND):  # what counts comes before what it says of keys
+            if at not in self._slabs[kind][phase]:
+                continue
+            slab = await self._values.slab(f"{kind}{phase} {at}")
+            if slab is None:
+                raise self._values.nowhere("the rows of a block are")
+            if WEIGHT_COLUMN in slab.columns:
+                counted = slab.columns[WEIGHT_COLUMN].astype(np.bool_)
+            more = _found_codes(universe, changes) if kind == FOUND else texts
+            # A row that does not count says nothing of keys, whatever it is corrected to.
+            own = hits.among(counted) if kind in (TEXT, FOUND) else hits
+            changed = await asyncio.to_thread(changes.of_slab, slab, own, more)
+            self.stored.erase([self._slabs[kind][phase][at].name])
+            await self._keep(kind, phase, at, [changed])
+        await self.owners.keep(phase, at, changes.of_slab(owners, hits), after)
 
     async def find_again(self, index: int) -> None:
         """Puts the rows of a block into the cells of the values that are known by now."""
@@ -196,6 +253,7 @@ class SealedBlocks:
         self.data.erase(n_blocks)
         for kind in _KINDS:
             self._drop(kind, n_blocks)
+        self.owners.drop(n_blocks)
 
     def _drop(self, kind: str, n_blocks: int) -> None:
         slabs = self._slabs[kind]
@@ -208,6 +266,15 @@ class SealedBlocks:
 _KINDS: Final = (BLOCK, WEIGHT, ORDERED, TEXT, FOUND)
 _ALONE: Final = {"ordered": ORDERED, "texts": TEXT}
 """Slabs that are read without those of other kinds."""
+
+
+def _found_codes(universe: Universe, changes: RowChanges) -> Columns:
+    """The codes of corrected rows, of attributes whose values are found."""
+    rows = changes.rows
+    if rows is None or not rows.texts.keys() >= universe.found.keys():
+        return {}
+    texts = Slab(rows.n_rows, rows.n_entries, columns_of(rows.texts))
+    return found_slab(universe, texts).columns
 
 
 def _by_phase(values: OwnValues, kind: str) -> defaultdict[int, dict[int, Named]]:

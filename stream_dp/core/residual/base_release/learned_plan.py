@@ -169,6 +169,8 @@ class LearnedPlan:
             open_: Units of what they pay that the line has not been charged yet.
         """
         bought, spending, window = self._state.bought, self._state.spending, range(block, block + 1)
+        if self._state.is_changed(window):
+            return None  # what was published of it is about the rows that it had
         have = bought.units(block)
         room = min(int(spending.allocator.left(window).item()) - open_, self.most - have)
         if spending.payers is not None:

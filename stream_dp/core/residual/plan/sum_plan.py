@@ -181,6 +181,12 @@ class SumPlanner:
             window, lambda room: bool(self.look(prices, room) or measured(room))
         )
 
+    def look_alone(self, prices: Prices, allocator: BudgetAllocator) -> MeasureSums | Lack:
+        """The look that a query can pay for, where no table will do."""
+        window = self.known.window
+        look = self.look(prices, allocator.room(window))
+        return look or allocator.lack(window, lambda room: self.look(prices, room) is not None)
+
     def price(self, prices: Prices) -> float:
         """The share of each line that the cheapest look would take that alone is as precise as is demanded.
 

@@ -88,6 +88,8 @@ class Aimed(Way):
         aim: What the query aims at. None for what the data set aims at.
     """
 
+    stands_alone = True
+
     def __init__(self, state: PublicState, aim: Aim | None = None) -> None:
         super().__init__(state)
         aim = state.settings.aim if aim is None else aim

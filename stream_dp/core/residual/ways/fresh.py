@@ -5,19 +5,19 @@ docs/proofs, Theorem 16.
 
 from __future__ import annotations
 
-import math
-
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.line_rules import REFUSALS
-from stream_dp.core.residual.looks.table_looks import variance_of
-from stream_dp.core.residual.plan.planner import ROUNDING, Lack, MeasureCounts, plan_fresh
+from stream_dp.core.residual.plan.planner import Lack, MeasureCounts, plan_fresh
+from stream_dp.core.residual.ways.counts import bar_alone
 from stream_dp.core.residual.ways.way import Measure, PlannedWay
 
 
 class Fresh(PlannedWay):
     """Answers counts and tables by looks of their own, and never for free."""
+
+    stands_alone = True
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         del look
@@ -26,8 +26,7 @@ class Fresh(PlannedWay):
 
     def bar_after(self, query: LinearQuery, measure: Measure) -> float:
         assert isinstance(measure, MeasureCounts), "a fresh answer is counted"
-        deviation = math.sqrt(variance_of(measure.steps))
-        return self.state.terms.z * deviation / self.state.rows(query.window) + ROUNDING
+        return bar_alone(self.state, query, measure)
 
     def decide(self, query: LinearQuery) -> Outcome | Measure:
         evidence, terms = self.state.evidence(query), self.state.terms_for(query)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome, Path
@@ -17,7 +18,7 @@ from stream_dp.core.residual.plan.planner import (
     Terms,
     variance_after,
 )
-from stream_dp.core.residual.plan.sum_plan import SumDemand, SumPlanner
+from stream_dp.core.residual.plan.sum_plan import MeasureSums, SumDemand, SumPlanner
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.ways.way import Measure, PlannedWay
 
@@ -25,8 +26,12 @@ from stream_dp.core.residual.ways.way import Measure, PlannedWay
 class Totals(PlannedWay):
     """Answers sums whose error is a share of the rows times the largest value."""
 
+    stands_alone = True
+
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
-        del look, release  # absorbed by now: what was published is all that counts
+        del look
+        if self.state.is_changed(query.window):
+            return summed(self.state, query, Path.MEASURED, self.state.alone(query, release))
         return summed(self.state, query, Path.MEASURED)
 
     def bar_after(self, query: LinearQuery, measure: Measure) -> float:
@@ -34,7 +39,10 @@ class Totals(PlannedWay):
         if isinstance(measure, MeasureCounts):
             variance = variance_after(self.state.evidence(query), measure)
         else:
-            variance = sum_planner(self.state, query, terms).variance_after(measure)
+            planner = sum_planner(self.state, query, terms)
+            if self.state.is_changed(query.window):
+                planner = replace(planner, known=self.state.alone(query))
+            variance = planner.variance_after(measure)
         return terms.z * math.sqrt(variance) / self.state.rows(query.window) + ROUNDING
 
     def decide(self, query: LinearQuery) -> Outcome | Measure:
@@ -43,6 +51,10 @@ class Totals(PlannedWay):
         decision = self.planned(query, lambda lines: planner.plan(terms, state.prices, lines))
         if isinstance(decision, Certified):
             return summed(state, query, Path.CERTIFIED)
+        if isinstance(decision, MeasureCounts | MeasureSums) and state.is_changed(query.window):
+            # What was measured before is about other rows.
+            alone = replace(planner, known=state.alone(query))
+            decision = self.planned(query, lambda lines: alone.look_alone(state.prices, lines))
         if isinstance(decision, Lack):
             return self.spending.refusal(decision) or summed(state, query, Path.UNVERIFIED)
         return decision

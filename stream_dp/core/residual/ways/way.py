@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.mechanism import Look, Quote, Release
@@ -48,6 +48,12 @@ _TOO_FEW_COUNT: Final = Refused(
     "so few rows of the window count that no share of them can be promised; ask about more phases",
 )
 
+ROWS_CHANGED: Final = Refused(
+    RefusalCode.ROWS_CHANGED,
+    "rows of the window were erased or corrected since they were sealed, so several looks would be about "
+    "different rows; leave the error out, or write it as a share of the rows",
+)
+
 OUT_OF_REACH: Final = (
     "by today's estimates no look that may be paid is precise enough; the price is that of a first look, "
     "which finds out more"
@@ -69,6 +75,9 @@ class Way(ABC):
     Args:
         state: What is published, promised and left to spend. All decisions follow from it.
     """
+
+    stands_alone: ClassVar[bool] = False
+    """Whether its looks answer by themselves, also where rows were changed since others were taken."""
 
     def __init__(self, state: PublicState) -> None:
         self.state = state

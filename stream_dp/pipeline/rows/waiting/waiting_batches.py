@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
@@ -11,6 +12,7 @@ import numpy as np
 from stream_dp.calendar_periods import LATEST_MS
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.person_slots import Persons, PersonSecret, Slots
+from stream_dp.core.rows.row_changes import newest_rows
 from stream_dp.core.rows.slabs import fits
 from stream_dp.core.rows.universe import Rows, Universe
 from stream_dp.messages import Batch, Event
@@ -19,8 +21,9 @@ from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.rows.own_values import PERSON, OwnValues
 from stream_dp.pipeline.rows.waiting.row_times import EVERY_TIME, Gathering
+from stream_dp.pipeline.rows.waiting.waiting_changes import WaitingChanges, changes_of
 from stream_dp.pipeline.rows.waiting.waiting_lots import WaitingLots
-from stream_dp.pipeline.rows.waiting.waiting_rows import Waits, read_again, rows_of
+from stream_dp.pipeline.rows.waiting.waiting_rows import Taken, Waits, read_again, rows_of
 from stream_dp.pipeline.rows.waiting.waiting_ticks import (
     CAME,
     NO_TICK,
@@ -34,12 +37,16 @@ from stream_dp.state.schema import StateTable
 TIMES: Final = "times"
 """The fact that says what is known of the times of the rows that wait."""
 
+CHANGED: Final = "changes"
+"""The fact that says how many batches with changes there were."""
+
 
 class WaitingBatches:
     """Rows that were accepted and are not sealed yet, by the numbers of their batches. Private.
 
     Attributes:
         lots: Those that are kept as slabs. The others are in memory.
+        changes: What is to be changed of rows that came before.
         ticks: What they count in the ticks of periods with running totals. None without these.
     """
 
@@ -53,10 +60,13 @@ class WaitingBatches:
     ) -> None:
         self._engine, self._draft, self._values, self._tools = engine, draft, values, tools
         self._n_blocks = n_blocks
+        self._waits: dict[int, Waits] | None = None
+        self._found: frozenset[int] = frozenset()
         self._pending: dict[int, Rows] = {}
         self._periods: dict[int, int] = {}
         self._secret: bytes | None = None
         self.lots = WaitingLots(values)
+        self.changes = WaitingChanges()
         unit = engine.definition.privacy.unit
         most = None if unit is None else unit.rows_per_phase
         self.ticks = None if engine.definition.running is None else WaitingTicks(most)
@@ -99,6 +109,12 @@ class WaitingBatches:
     def _of_persons(self) -> bool:
         return self._engine.definition.privacy.unit is not None
 
+    @property
+    def secret(self) -> bytes:
+        """The secret of the digests of persons."""
+        assert self._secret is not None, "it is there until the data set is retired"
+        return self._secret
+
     async def new_secret(self, noise: NoiseSource) -> None:
         """Draws and keeps the secret of the digests of persons, if the definition protects persons."""
         if self._of_persons:
@@ -124,12 +140,21 @@ class WaitingBatches:
             if stored is None:
                 raise self._values.nowhere("the secret of its digests is")
             self._secret = PersonSecret.from_bytes(stored, name, self._tools.key_file).value
-        waits = self._waits()
+        waits = self.waits
         found = await read_again(
-            name, waits, self._tools.rows, self._tools.partitions, self.rows_of
+            name, waits, self._tools.rows, self._tools.partitions, self.taken_of
         )
-        self._pending = {number: found[number] for number in sorted(found)}
+        for number in sorted(found):
+            changes = found[number].changes
+            if changes is not None and waits[number].changes != (0, 0):
+                self.changes.add(waits[number].after, changes)
+        self._pending = {
+            number: self.changes.after(waits[number].after).of_rows(found[number].rows)
+            for number in sorted(found)
+            if waits[number].rows
+        }
         self._periods = {number: waits[number].period for number in self._pending}
+        self._found = frozenset(found)
         await self.lots.read(whole=whole)
         await self._count_ticks(waits)
 
@@ -146,25 +171,43 @@ class WaitingBatches:
             place = Place(*waits[number].came)
             self._came[number] = self.ticks.add(plans.get(place.period), place, rows)
 
-    def forget_lost(self) -> int:
-        """Drafts that batches do not wait that were not found again; returns how many these are."""
-        lost = [number for number in self._waits() if number not in self._pending]
-        self._forget(lost)
-        return len(lost) + self.lots.forget_lost()
+    def forget_lost(self) -> tuple[int, list[str]]:
+        """Drafts that batches do not wait that were not found again.
 
-    def rows_of(self, batch: Batch) -> Rows:
-        """The rows of a batch, encoded as those of each phase in which they may be.
+        Returns:
+            How many batches with rows these are, and the ids of those with changes.
+        """
+        lost = {number: one for number, one in self.waits.items() if number not in self._found}
+        self._forget(lost)
+        of_changes = [number for number, one in lost.items() if one.changes != (0, 0)]
+        self._forget_changes(of_changes)
+        n_lost = sum(one.rows > 0 for one in lost.values())
+        return n_lost + self.lots.forget_lost(), [lost[number].batch_id for number in of_changes]
+
+    def taken_of(self, batch: Batch) -> Taken:
+        """What a batch brings: its rows, encoded as those of each phase in which they may be, and changes.
 
         Raises:
-            InvalidBatch: They are not rows of this data set.
+            InvalidBatch: They are not rows of this data set, or it takes no such changes.
         """
-        unit, persons = self._engine.definition.privacy.unit, None
+        persons, erasure = None, self._engine.definition.erasure
+        unit = self._engine.definition.privacy.unit
         if unit is not None:
-            assert self._secret is not None, "it is there until the data set is retired"
-            persons = Persons(unit.key, self._secret, batch.name)
+            row = None if erasure is None else erasure.row
+            persons = Persons(unit.key, self.secret, batch.name, row)
         in_order = self._engine.mechanism.in_order
         found = [rows_of(batch, universe, persons, in_order) for universe in self.universes]
-        return found[0].and_of(found[1:])
+        rows = found[0].and_of(found[1:])
+        if not batch.changes:
+            return Taken(rows)
+        if erasure is None or persons is None:
+            raise InvalidBatch(
+                "erase" if batch.correct is None else "correct",
+                "this data set takes no changes of rows",
+                'define it with privacy.unit and "erasure", or send rows alone',
+            )
+        every = self._engine.rows_universes(range(self.blocks_to_come.stop))
+        return Taken(rows, changes_of(batch, every, persons))
 
     @property
     def blocks_to_come(self) -> range:
@@ -177,40 +220,71 @@ class WaitingBatches:
         """What rows are encoded with: the attributes of each phase in which a batch may be."""
         return self._engine.rows_universes(self.blocks_to_come)
 
-    def _waits(self) -> dict[int, Waits]:
-        """The places of the batches that can be read again, by their numbers."""
-        waiting = self._draft.state.table(StateTable.WAITING)
-        return {int(number): Waits.from_bytes(stored) for number, stored in waiting.items()}
+    @property
+    def waits(self) -> dict[int, Waits]:
+        """The batches that are to be read again, by their numbers. It is public."""
+        if self._waits is None:
+            stored = self._draft.state.table(StateTable.WAITING)
+            self._waits = {int(number): Waits.from_bytes(one) for number, one in stored.items()}
+        return self._waits
+
+    def _note(self, number: int, waits: Waits | None) -> None:
+        """Drafts that a batch is to be read again; None for one that is not any more."""
+        if waits is None:
+            self.waits.pop(number, None)
+        else:
+            self.waits[number] = waits
+        self._draft.put(StateTable.WAITING, number, None if waits is None else waits.to_bytes())
 
     # ------------------------------------------------------------ waiting
 
     async def join(
-        self, batch: Batch, rows: Rows, record_id: str, period: int, came: Place = NO_TICK
+        self, batch: Batch, taken: Taken, record_id: str, period: int, came: Place = NO_TICK
     ) -> None:
-        """Drafts that a batch waits.
+        """Drafts that a batch waits. What it changes of rows in memory is changed at once.
 
         Args:
             batch: The batch.
-            rows: Its rows. Of an empty batch nothing is to be read again.
+            taken: What it brings. Of an empty batch nothing is to be read again.
             record_id: The record that it came in.
             period: The time under which it waits, see ``Times.with_batch``.
             came: The tick in which its rows come.
         """
-        if not rows.n_rows:
+        rows, changes = taken.rows, taken.changes
+        if changes is not None:
+            self._draft.note(CHANGED, str(self.n_changed + 1))
+            self.changes.add(self.n_changed, changes)
+            self._pending = {
+                number: changes.of_rows(rows) for number, rows in self._pending.items()
+            }
+        if not rows.n_rows and changes is None:
             return
         if self._n_slots and not fits(self._n_slots + rows.n_entries):
             await self.keep_lot()
-        number = (
-            max([*map(int, self._draft.state.table(StateTable.WAITING)), *self._pending, -1]) + 1
-        )
-        self._pending[number], self._periods[number] = rows, period
+        number = max(self.waits, default=-1) + 1
         place, _, offset = record_id.rpartition(":")
-        dated_ms = self._draft.dated_ms
-        waits = Waits(place, int(offset or 0), rows.n_rows, dated_ms, period, came, batch.name)
+        waits = Waits(
+            place,
+            int(offset or 0),
+            rows.n_rows,
+            self._draft.dated_ms,
+            period,
+            came,
+            taken.n_changes,
+            self.n_changed,
+            batch.name,
+        )
+        if rows.n_rows:
+            self._pending[number], self._periods[number] = rows, period
         if self.ticks is not None:
             plan = plans_of(self._engine.mechanism.running).get(came.period)
             self._came[number] = self.ticks.add(plan, came, rows)
-        self._draft.put(StateTable.WAITING, number, waits.to_bytes())
+        self._note(number, waits)
+
+    @property
+    def n_changed(self) -> int:
+        """The number of batches with changes so far. It is public."""
+        return int(self._draft.facts.get(CHANGED, "0"))
 
     def store_outcome(self, event: Event) -> bytes:
         """Announces the outcome of a batch and drafts it under its id, if it has one."""
@@ -229,8 +303,7 @@ class WaitingBatches:
         Args:
             before_ms: The time, in milliseconds since 1970. Batches without a time are kept as well.
         """
-        waits = self._waits()  # in quarantine they are not in memory
-        if any(waits[number].dated_ms < before_ms for number in self._pending):
+        if any(self.waits[number].dated_ms < before_ms for number in self._pending):
             await self.keep_lot()
 
     async def keep_lot(self) -> None:
@@ -238,12 +311,18 @@ class WaitingBatches:
         by_period = sorted(self._pending, key=lambda number: (self._periods[number], number))
         for period, numbers in groupby(by_period, self._periods.__getitem__):
             some = [*numbers]
-            rows = Rows.concat([self._pending[number] for number in some])
+            rows = newest_rows(Rows.concat([self._pending[number] for number in some]))
             came = [self._came[number] for number in some if number in self._came]
             more = {name: np.concatenate([one[name] for one in came]) for name in CAME if came}
             in_order = self._engine.mechanism.in_order
-            await self.lots.add(rows, period, len(some), in_order, came=more)
+            await self.lots.add(rows, period, len(some), in_order, self.n_changed, came=more)
             self._forget(some)
+
+    async def change_lots(self, times: range) -> None:
+        """Makes all changes in the lots that wait under some times."""
+        for slab in [*self.lots.among(times)]:
+            if slab.after < self.n_changed:
+                await self.lots.change(slab, self.changes.after(slab.after), self.n_changed)
 
     # ------------------------------------------------------------ those of one block
 
@@ -252,7 +331,9 @@ class WaitingBatches:
 
     def in_memory(self, times: range) -> Rows:
         """The rows in memory that wait under some times, of which there are some, as they came. Private."""
-        return Rows.concat([self._pending[number] for number in self._in_memory(times)])
+        return newest_rows(
+            Rows.concat([self._pending[number] for number in self._in_memory(times)])
+        )
 
     async def whose(self, times: range) -> Slots | None:
         """Says whose the rows are that wait under some times, those of lots first. Private.
@@ -273,22 +354,35 @@ class WaitingBatches:
 
     def forget(self, times: range) -> None:
         """Drafts that what waits under some times waits no more."""
-        waits = [number for number, one in self._waits().items() if one.period in times]
-        self._forget([*waits, *self._in_memory(times)])
+        self._forget([number for number, one in self.waits.items() if one.period in times])
         self.lots.discard(times)
 
     def retire(self) -> None:
         """Drafts that no batch waits any more, and forgets the secret of the digests."""
         self.forget(EVERY_TIME)
+        self.forget_changes()
         self._secret = None
 
     @property
     def _n_slots(self) -> int:
         return sum(rows.n_entries for rows in self._pending.values())
 
+    def forget_changes(self) -> None:
+        """Drafts that no change waits any more: a sweep has made all of them."""
+        self._forget_changes([number for number, one in self.waits.items() if one.changes != (0, 0)])
+        self.changes.forget()
+
     def _forget(self, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            self._draft.put(StateTable.WAITING, number, None)
+        """Drafts that the rows of some batches wait no more."""
+        for number in [*numbers]:
+            rest = replace(self.waits[number], rows=0)
+            self._note(number, rest if rest.is_needed else None)
             self._pending.pop(number, None)
             self._periods.pop(number, None)
             self._came.pop(number, None)
+
+    def _forget_changes(self, numbers: Iterable[int]) -> None:
+        for number in [*numbers]:
+            if number in self.waits:
+                rest = replace(self.waits[number], changes=(0, 0))
+                self._note(number, rest if rest.is_needed else None)

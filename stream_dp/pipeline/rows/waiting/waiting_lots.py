@@ -8,11 +8,12 @@ phase in memory, and its slabs are there when it is sealed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from stream_dp.core.rows.key_texts import columns_of
 from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Slots
+from stream_dp.core.rows.row_changes import RowChanges
 from stream_dp.core.rows.slabs import Slab, slabs_in_order, slabs_of
 from stream_dp.core.rows.universe import Rows
 from stream_dp.pipeline.rows.own_values import ARRIVED, CAME_WHEN, SAID, WAITING, WHOSE, OwnValues
@@ -30,6 +31,7 @@ class LotSlab:
         lot: The number of the lot.
         at: The number of the slab in it.
         n_batches: The number of batches of the lot.
+        after: The number of the last batch whose changes are made in it, see ``waiting_changes``.
         n_rows: The number of rows of the slab, see ``Slab``.
         n_slots: The number of its slots.
     """
@@ -38,12 +40,13 @@ class LotSlab:
     lot: int
     at: int
     n_batches: int
+    after: int
     n_rows: int = field(repr=False)
     n_slots: int
 
     @property
     def key(self) -> str:
-        return _written(_Key(self.period, self.lot, self.at, self.n_batches))
+        return _written(_Key(self.period, self.lot, self.at, self.n_batches, self.after))
 
 
 class WaitingLots:
@@ -115,6 +118,7 @@ class WaitingLots:
         period: int,
         n_batches: int,
         in_order: Collection[int],
+        after: int = 0,
         *,
         came: Columns | None = None,
     ) -> None:
@@ -125,13 +129,14 @@ class WaitingLots:
             period: The time under which they wait.
             n_batches: The number of their batches.
             in_order: The attributes whose codes are kept as they came, too.
+            after: The number of the last batch whose changes are made in them.
             came: In which tick each row came; None where nothing is said of that.
         """
         lot = max((key.lot for key in self._keys()), default=0) + 1
         whose = {} if rows.whose is None else rows.whose.columns
         said, ticks = columns_of(rows.texts), came or {}
         for at, slab in enumerate(slabs_of(rows, secret_order, more={**whose, **said, **ticks})):
-            one = LotSlab(period, lot, at, n_batches, slab.n_rows, slab.n_slots)
+            one = LotSlab(period, lot, at, n_batches, after, slab.n_rows, slab.n_slots)
             content, of_persons = slab.split(WHOSE_COLUMNS)
             content, texts = content.split(said)
             content, when = content.split(ticks)
@@ -142,8 +147,31 @@ class WaitingLots:
             self._slabs.append(one)
         arrived = enumerate(slabs_in_order(rows, in_order))
         await self._values.keep_slabs(
-            {ARRIVED + _written(_Key(period, lot, at, n_batches)): slab for at, slab in arrived}
+            {
+                ARRIVED + _written(_Key(period, lot, at, n_batches, after)): slab
+                for at, slab in arrived
+            }
         )
+
+    async def change(self, slab: LotSlab, changes: RowChanges, after: int) -> None:
+        """Keeps a slab after changes that came behind it, whether or not they find a row of it.
+
+        Args:
+            slab: The slab.
+            changes: The changes.
+            after: The number of the last of them.
+
+        Raises:
+            CorruptState: It is nowhere any more.
+        """
+        now, hits = replace(slab, after=after), changes.hits(await self.whose_of(slab))
+        texts = {} if changes.rows is None else columns_of(changes.rows.texts)
+        for kind in (WAITING, WHOSE, SAID):
+            if self._values.has(kind + slab.key):
+                changed = changes.of_slab(await self._slab(kind + slab.key), hits, texts)
+                self._values.discard(kind + slab.key)
+                await self._values.keep_slabs({kind + now.key: changed})
+        self._slabs[self._slabs.index(slab)] = now
 
     async def whose(self) -> list[Slots]:
         """Reads whose the rows in the slots of each slab are. Private.
@@ -223,6 +251,7 @@ class _Key(NamedTuple):
     lot: int
     at: int
     n_batches: int
+    after: int
 
 
 def _written(key: _Key) -> str:
