@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.rows.blocks import MAX_ORDERED, Block, Blocks, said_by
+from stream_dp.core.rows.encoded_rows import check_total
 from stream_dp.core.rows.person_slots import Slots
 from stream_dp.core.rows.slabs import WEIGHT as WEIGHT_COLUMN
 from stream_dp.core.rows.slabs import Slab, found_slab, merged, merges
-from stream_dp.core.rows.universe import Universe, check_total
+from stream_dp.core.rows.universe import Universe
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.rows.column_cache import ColumnCache
 from stream_dp.pipeline.rows.counting_cluster import CountingCluster
