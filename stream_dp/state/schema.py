@@ -63,7 +63,7 @@ class StateTable(enum.IntEnum):
     VERIFIED = 7
     """Query -> a verified answer that is kept for repeats."""
     WAITING = 8
-    """Number -> the place of rows that wait, see ``pipeline.rows.waiting_rows``."""
+    """Number -> the place of rows that wait, see ``pipeline.rows.waiting.waiting_rows``."""
     KEPT = 9
     """What, such as "block 12" -> the name and the place of a private value, see ``state.private_names``."""
     RUNNING = 10

@@ -73,7 +73,7 @@ from stream_dp.pipeline.intake.records import Outgoing, Record
 from stream_dp.pipeline.journal.newest import COMPACTED
 from stream_dp.pipeline.kafka.topic_log import KeyedTopic
 from stream_dp.pipeline.rows.person_allowance import CountedInPhases
-from stream_dp.pipeline.rows.waiting_ticks import WaitingTicks
+from stream_dp.pipeline.rows.waiting.waiting_ticks import WaitingTicks
 from stream_dp.pipeline.worker import Worker, WorkerTopics
 from stream_dp.profiles.builder import build, rows_of_a_phase
 from tests.driven import drained, take_all

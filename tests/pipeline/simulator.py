@@ -37,8 +37,9 @@ from stream_dp.pipeline import worker as worker_module
 from stream_dp.pipeline.datasets import draft, holdings, paid_looks
 from stream_dp.pipeline.journal import journal, redis_follower, releaser
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
-from stream_dp.pipeline.rows import private_rows, waiting_lots
+from stream_dp.pipeline.rows import private_rows
 from stream_dp.pipeline.rows.stored_blocks import StoredBlocks
+from stream_dp.pipeline.rows.waiting import waiting_lots
 from stream_dp.pipeline.worker import _Stopped
 from stream_dp.state import private_names, schema
 from tests.pipeline import scenarios

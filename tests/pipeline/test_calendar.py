@@ -14,7 +14,7 @@ from stream_dp.audit import verify
 from stream_dp.messages import Definition, PhaseSpec, QueryFields, SeriesAnswer, read_answer
 from stream_dp.pipeline.datasets.transcript import opening
 from stream_dp.pipeline.queries import compiler, query_answerer
-from stream_dp.pipeline.rows.row_times import Gathering, Period, Times, TimeSpan
+from stream_dp.pipeline.rows.waiting.row_times import Gathering, Period, Times, TimeSpan
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.noise import SeededNoise
 from tests.pipeline.flights import AA, GONE, LATE, UNMEASURED, asked, assert_said, judged, ran

@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.messages import PhaseSpec
 from stream_dp.pipeline.intake.due_closings import DueClosings
-from stream_dp.pipeline.rows.row_times import Gathering, Times
+from stream_dp.pipeline.rows.waiting.row_times import Gathering, Times
 from tests.pipeline.clocked import BY_CLOCK, CLOCKED, at, clock, columns
 from tests.pipeline.flights import judged
 from tests.pipeline.test_calendar import phases

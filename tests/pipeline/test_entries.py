@@ -33,7 +33,7 @@ from stream_dp.pipeline.journal.journal import Journal, facts_of
 from stream_dp.pipeline.journal.marks import Marks, said
 from stream_dp.pipeline.kafka import patience
 from stream_dp.pipeline.kafka.topic_log import LogEntry, entry_of
-from stream_dp.pipeline.rows.waiting_rows import Waits
+from stream_dp.pipeline.rows.waiting.waiting_rows import Waits
 from stream_dp.state.schema import Checkpoint, Commit
 from tests.local_logs import LocalLog
 

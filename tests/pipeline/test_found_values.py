@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.audit.verify import verify
 from stream_dp.messages import Definition
-from stream_dp.pipeline.rows import waiting_batches
+from stream_dp.pipeline.rows.waiting import waiting_batches
 from stream_dp.profiles.line_units import epsilon_of_person
 from tests.pipeline.flights import judged
 from tests.pipeline.people import verified

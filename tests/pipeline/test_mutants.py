@@ -34,9 +34,9 @@ from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.rows.person_allowance import UsedUnits
 from stream_dp.pipeline.rows.private_values import Keeper
-from stream_dp.pipeline.rows.row_times import Gathering, Times
 from stream_dp.pipeline.rows.sealed_blocks import SealedBlocks
 from stream_dp.pipeline.rows.stored_blocks import StoredBlocks
+from stream_dp.pipeline.rows.waiting.row_times import Gathering, Times
 from stream_dp.pipeline.spending.payers import PayingAnalysts
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.pipeline.worker import Worker

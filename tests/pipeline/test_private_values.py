@@ -19,7 +19,7 @@ from stream_dp.pipeline.kafka.topic_log import KeyedTopic, LogEntry
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS
 from stream_dp.pipeline.repair.unlock import lift
 from stream_dp.pipeline.rows.private_values import LOOKED, Keeper, Looked
-from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
+from stream_dp.pipeline.rows.waiting.waiting_batches import WaitingBatches
 from stream_dp.state.private_names import Named, name_of, new_salt, part_name, salted, unsalted
 from tests import local_logs
 from tests.local_logs import LocalLog

@@ -32,7 +32,7 @@ from stream_dp.pipeline.intake.sources import (
     row_of,
 )
 from stream_dp.pipeline.repair.unlock import lift
-from stream_dp.pipeline.rows.row_times import Times
+from stream_dp.pipeline.rows.waiting.row_times import Times
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.schema import State, StateTable
 from tests.pipeline.commands import offline

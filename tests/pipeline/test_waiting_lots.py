@@ -16,11 +16,12 @@ from stream_dp.core.kinds.correlated_vector import vector_answerer
 from stream_dp.core.rows import blocks as blocks_module
 from stream_dp.core.rows import slabs
 from stream_dp.core.rows.slabs import Slab
-from stream_dp.pipeline.rows import sealed_blocks, waiting_lots
+from stream_dp.pipeline.rows import sealed_blocks
 from stream_dp.pipeline.rows.own_values import OwnValues
 from stream_dp.pipeline.rows.secret_order import secret_order
-from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
-from stream_dp.pipeline.rows.waiting_lots import WaitingLots
+from stream_dp.pipeline.rows.waiting import waiting_lots
+from stream_dp.pipeline.rows.waiting.waiting_batches import WaitingBatches
+from stream_dp.pipeline.rows.waiting.waiting_lots import WaitingLots
 from stream_dp.profiles.builder import build
 from stream_dp.state.private_names import Named
 from tests.pipeline.conftest import Die

@@ -53,6 +53,8 @@ class Block:
         texts: What the slots of each of ``slabs`` say of keys, and whose rows they are where persons are
             protected. Slots that do not count say nothing. Empty where no values are found.
         found: The codes of the attributes whose values are found, of the slots of each of ``slabs``.
+        owners: Whose the rows in the slots of each of ``slabs`` are, and which. Empty where no row is erased or
+            corrected later.
     """
 
     n_rows: int
@@ -60,6 +62,7 @@ class Block:
     ordered: tuple[Slab, ...] = ()
     texts: tuple[Slab, ...] = ()
     found: tuple[Slab, ...] = ()
+    owners: tuple[Slab, ...] = ()
 
     @classmethod
     def seal(
@@ -70,6 +73,7 @@ class Block:
         *,
         counted: npt.NDArray[np.bool_] | None = None,
         order: SecretOrder | None = None,
+        owned: bool = False,
     ) -> Block:
         """The block of ``rows``.
 
@@ -80,8 +84,9 @@ class Block:
                 Replacing a row changes one place, but where rows are counted it shifts all that are between
                 two entries: what is answered row by row must not take such batches in.
             counted: Marks the rows that count, shape (n_entries,), where the rows say whose they are. The
-                others are in no cell. Whose the rows are is not kept.
+                others are in no cell.
             order: Draws the secret order of slots. None leaves them as they came, in memory alone.
+            owned: Whether it is kept whose the rows are. Then each row keeps its slot.
 
         Raises:
             InvalidBatch: They count more rows than a block of this universe may.
@@ -98,12 +103,17 @@ class Block:
             raise ValueError("where persons are protected no row has a place that others can see")
         more = {} if counted is None else {WEIGHT: counted.astype(np.uint8)}
         said = key_columns(rows.texts, rows.whose, counted)
-        if merges(universe, rows.n_entries):
+        owners: dict[str, Column] = {}
+        if owned:
+            assert rows.whose is not None, "rows of persons are changed later"
+            owners = {**rows.whose.owners}
+        if merges(universe, rows.n_entries) and not owned:
             slabs = [merged(universe, slabs_of(rows, more=more))]
         else:
-            slabs = [*slabs_of(rows, order, more=more | said)]
+            slabs = [*slabs_of(rows, order, more=more | said | owners)]
         kept = ordered if rows.n_rows <= MAX_ORDERED else ()
-        pairs = [slab.split(said) for slab in slabs]
+        of_owners = [slab.split(owners) for slab in slabs]
+        pairs = [slab.split(said) for slab, _ in of_owners]
         texts = [theirs for _, theirs in pairs if said]
         return cls(
             rows.n_rows,
@@ -111,12 +121,16 @@ class Block:
             tuple(slabs_in_order(rows, kept)),
             tuple(texts),
             tuple(found_slab(universe, one) for one in texts),
+            tuple(theirs for _, theirs in of_owners if owners),
         )
 
     @property
     def n_bytes(self) -> int:
         """The memory of its columns; public."""
-        return sum(slab.n_bytes for slab in (*self.slabs, *self.ordered, *self.texts, *self.found))
+        return sum(
+            slab.n_bytes
+            for slab in (*self.slabs, *self.ordered, *self.texts, *self.found, *self.owners)
+        )
 
 
 def key_columns(

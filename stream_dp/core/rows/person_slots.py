@@ -28,12 +28,16 @@ from stream_dp.errors import WrongKeyFile
 
 Digests: TypeAlias = npt.NDArray[np.uint8]
 Ranks: TypeAlias = npt.NDArray[np.uint64]
+OwnKeys: TypeAlias = npt.NDArray[np.uint64]
+"""The digest of the own key of the row in each slot, shape (n_slots,); 0 where it has none."""
 
 DIGEST_BYTES: Final = 12
 """A person shares their digest with one of n others with probability n 2^-96, which is added to delta."""
 _BLANK: Final = bytes(DIGEST_BYTES)
-WHOSE_COLUMNS: Final = (*(f"digest {at}" for at in range(DIGEST_BYTES // 4)), "rank 0", "rank 1")
-"""The columns that say whose the rows in some slots are."""
+OWNERS: Final = (*(f"digest {at}" for at in range(DIGEST_BYTES // 4)), "own 0", "own 1")
+"""The columns that say whose the rows in some slots are, and which rows. The last two may be absent."""
+WHOSE_COLUMNS: Final = (*OWNERS, "rank 0", "rank 1")
+"""The same, and which of a person's slots come first."""
 
 MAX_KEY_BYTES: Final = 64
 """Most bytes of a key as it is; a longer one is shortened to a hash."""
@@ -134,6 +138,27 @@ def digests(secret: bytes, column: Sequence[object] | npt.NDArray[Any]) -> Diges
     return np.frombuffer(found, np.uint8).reshape(-1, DIGEST_BYTES)
 
 
+def own_keys(
+    secret: bytes,
+    persons: Sequence[object] | npt.NDArray[Any],
+    rows: Sequence[object] | npt.NDArray[Any],
+) -> OwnKeys:
+    """The digest of each slot's person and of the own key of its row, shape (n_slots,).
+
+    It is 0 where one of the two is no key. Keys are read as those of persons, see ``canonical``.
+    """
+    state_of = blake2b(digest_size=8, key=secret, person=b"row")
+    found = bytearray()
+    for person, row in zip(map(canonical, persons), map(canonical, rows), strict=True):
+        if person is None or row is None:
+            found += bytes(8)
+            continue
+        owner, state = person.encode("utf-8", "surrogatepass"), state_of.copy()
+        state.update(len(owner).to_bytes(2) + owner + row.encode("utf-8", "surrogatepass"))
+        found += state.digest()
+    return np.frombuffer(bytes(found), "<u8")
+
+
 def ranks(secret: bytes, batch_id: str, n_slots: int) -> Ranks:
     """The rank of each slot of a batch, shape (n_slots,): of a person's slots those of least rank count.
 
@@ -190,28 +215,74 @@ class Slots:
     Attributes:
         digests: The digest of each slot's key, shape (n_slots, 12); all zero where the slot is blank.
         ranks: The rank of each slot, shape (n_slots,).
+        own: The own key of the row in each slot. None where rows have none.
     """
 
     digests: Digests = field(repr=False)
     ranks: Ranks = field(repr=False)
+    own: OwnKeys | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.digests)
 
     @property
     def columns(self) -> dict[str, npt.NDArray[np.uint32]]:
         """The same as columns of 32 bits, by ``WHOSE_COLUMNS``."""
-        ranks = self.ranks.view(np.uint8).reshape(-1, 8)
-        return words_of("digest", self.digests) | words_of("rank", ranks)
+        return self.owners | words_of("rank", self.ranks.view(np.uint8).reshape(-1, 8))
+
+    @property
+    def owners(self) -> dict[str, npt.NDArray[np.uint32]]:
+        """The same without the ranks, by ``OWNERS``."""
+        found = words_of("digest", self.digests)
+        return found if self.own is None else found | words_of("own", self._own_bytes)
+
+    @property
+    def _own_bytes(self) -> npt.NDArray[np.uint8]:
+        assert self.own is not None, "these rows have keys of their own"
+        return self.own.view(np.uint8).reshape(-1, 8)
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, npt.NDArray[Any]]) -> Slots:
-        """Inverse of ``columns``."""
-        ranks = bytes_of("rank", columns).view("<u8").reshape(-1)
-        return cls(bytes_of("digest", columns), ranks)
+        """Inverse of ``columns``, and of ``owners``, whose slots have no ranks."""
+        digests = bytes_of("digest", columns)
+        ranks = np.zeros(len(digests), np.uint64)
+        if "rank 0" in columns:
+            ranks = bytes_of("rank", columns).view("<u8").reshape(-1)
+        own = bytes_of("own", columns).view("<u8").reshape(-1) if "own 0" in columns else None
+        return cls(digests, ranks, own)
 
     @classmethod
     def concat(cls, parts: Iterable[Slots]) -> Slots:
-        """All slots of ``parts`` (at least one) in order."""
-        both = [(part.digests, part.ranks) for part in parts]
-        return cls(*(np.concatenate(arrays) for arrays in zip(*both, strict=True)))
+        """All slots of ``parts`` (at least one) in order. All rows have keys of their own, or none has."""
+        parts = [*parts]
+        own = [part.own for part in parts if part.own is not None]
+        assert len(own) in (0, len(parts)), "all rows have keys of their own, or none has"
+        return cls(
+            np.concatenate([part.digests for part in parts]),
+            np.concatenate([part.ranks for part in parts]),
+            np.concatenate(own) if own else None,
+        )
+
+    def of(self, part_of: slice) -> Slots:
+        """Some of these slots."""
+        own = None if self.own is None else self.own[part_of]
+        return Slots(self.digests[part_of], self.ranks[part_of], own)
+
+    def blanked(self, kept: npt.NDArray[np.bool_]) -> Slots:
+        """The same with blank slots in place of those that are not kept, shape (n_slots,)."""
+        digests = self.digests * kept[:, None].astype(np.uint8)
+        own = None if self.own is None else self.own * kept.astype(np.uint64)
+        return Slots(digests, self.ranks, own)
+
+    @property
+    def newest(self) -> npt.NDArray[np.bool_]:
+        """Marks the last slot of each row that has a key of its own, and all of others, shape (n_slots,)."""
+        if self.own is None:
+            return np.ones(len(self), dtype=np.bool_)
+        order = np.argsort(self.own, kind="stable")
+        newest = np.empty(len(self), dtype=np.bool_)
+        newest[order] = _differs(self.own[order][::-1])[::-1]
+        return newest | (self.own == 0)
 
     def counted(self, most: int | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
         """Marks the slots that count, shape (n_slots,): of each person those of least rank, blank ones never.
@@ -237,19 +308,36 @@ class Persons:
         key: The name of the column that says whose row it is.
         secret: The secret of the data set, 32 bytes.
         batch_id: The id of the batch.
+        row: The name of the column with the row's own key. None where rows have none.
     """
 
     key: str
     secret: bytes = field(repr=False)
     batch_id: str
+    row: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns that say whose row it is, and which."""
+        return (self.key,) if self.row is None else (self.key, self.row)
 
     def digests(self, column: Sequence[object] | npt.NDArray[Any]) -> Digests:
         """See ``digests``."""
         return digests(self.secret, column)
 
-    def ranks(self, n_slots: int) -> Ranks:
-        """See ``ranks``."""
-        return ranks(self.secret, self.batch_id, n_slots)
+    def slots(
+        self,
+        of_persons: Digests,
+        keys: tuple[Sequence[object] | npt.NDArray[Any], ...] = (),
+    ) -> Slots:
+        """The slots of the rows of these persons; with ``keys`` also the own key of each row.
+
+        Args:
+            of_persons: The digest of each slot's person.
+            keys: The person of each row, and its own key. Empty where rows have none.
+        """
+        own = own_keys(self.secret, *keys) if keys else None
+        return Slots(of_persons, ranks(self.secret, self.batch_id, len(of_persons)), own)
 
 
 @dataclass(frozen=True)

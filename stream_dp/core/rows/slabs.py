@@ -209,13 +209,7 @@ def slabs_of(
         order: Draws the order of the slots of each slab. None leaves them as they came.
         more: More columns, such as ``WEIGHT``, with one value for each entry.
     """
-    columns: dict[str, Column] = {
-        str(at): column for at, column in enumerate(rows.codes) if len(column) == rows.n_entries
-    }
-    if rows.counts is not None:
-        columns |= zip(_ENTRY, digits_of(rows.counts), strict=True)
-    columns |= {f"value {at}": offsets for at, offsets in rows.measures.items()}
-    columns |= more or {}
+    columns = {**row_columns(rows), **(more or {})}
     for part_of in parts_of(rows.n_entries):
         here = {name: column[part_of] for name, column in columns.items()}
         n_slots = part_of.stop - part_of.start
@@ -224,6 +218,17 @@ def slabs_of(
             here = {name: column[placed] for name, column in here.items()}
         n_rows = n_slots if rows.counts is None else exact_sum(rows.counts[part_of])
         yield Slab(n_rows, n_slots, here)
+
+
+def row_columns(rows: Rows) -> dict[str, Column]:
+    """What rows say, but for keys, by the names of columns."""
+    columns: dict[str, Column] = {
+        str(at): column for at, column in enumerate(rows.codes) if len(column) == rows.n_entries
+    }
+    if rows.counts is not None:
+        columns |= zip(_ENTRY, digits_of(rows.counts), strict=True)
+    columns |= {f"value {at}": offsets for at, offsets in rows.measures.items()}
+    return columns
 
 
 def slabs_in_order(rows: Rows, attributes: Collection[int]) -> Iterator[Slab]:

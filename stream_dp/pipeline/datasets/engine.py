@@ -19,7 +19,7 @@ from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import ChangeSchema, Definition, Proposal, ValueCount
 from stream_dp.pipeline.datasets.transcript import fold
-from stream_dp.pipeline.rows.row_times import Times
+from stream_dp.pipeline.rows.waiting.row_times import Times
 from stream_dp.profiles.builder import build, change_schema, declared_in
 from stream_dp.profiles.line_units import privacy_of
 

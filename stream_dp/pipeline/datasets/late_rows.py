@@ -15,7 +15,7 @@ from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.datasets.transcript import late_entry
 from stream_dp.pipeline.rows.private_rows import PrivateRows
-from stream_dp.pipeline.rows.row_times import TimeSpan, late_time
+from stream_dp.pipeline.rows.waiting.row_times import TimeSpan, late_time
 from stream_dp.pipeline.spending.line_accounts import LateFacts, LineAccounts
 from stream_dp.pipeline.watch.crash_points import CrashPoint, Fuse
 

@@ -20,7 +20,7 @@ from stream_dp.pipeline.datasets.ticking import Ticking
 from stream_dp.pipeline.datasets.transcript import phase_entry
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.rows.private_rows import PrivateRows
-from stream_dp.pipeline.rows.row_times import Dates, TimeSpan, late_time
+from stream_dp.pipeline.rows.waiting.row_times import Dates, TimeSpan, late_time
 from stream_dp.pipeline.spending.line_accounts import LineAccounts
 from stream_dp.pipeline.watch.crash_points import CrashPoint, Fuse
 from stream_dp.profiles.share_settings import check_opening

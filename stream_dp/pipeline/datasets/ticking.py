@@ -21,8 +21,8 @@ from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.rows.private_rows import PrivateRows
-from stream_dp.pipeline.rows.row_times import Period, TimeSpan
-from stream_dp.pipeline.rows.waiting_ticks import NO_TICK, Place
+from stream_dp.pipeline.rows.waiting.row_times import Period, TimeSpan
+from stream_dp.pipeline.rows.waiting.waiting_ticks import NO_TICK, Place
 from stream_dp.profiles.running_tiles import ticks_of
 from stream_dp.state.schema import StateTable
 

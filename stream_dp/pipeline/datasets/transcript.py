@@ -10,7 +10,7 @@ from stream_dp.core.mechanism import Mechanism, Release
 from stream_dp.errors import CorruptState
 from stream_dp.messages import ChangeSchema
 from stream_dp.pipeline.rows.lost_rows import ENTRY, given_up
-from stream_dp.pipeline.rows.row_times import TimeSpan
+from stream_dp.pipeline.rows.waiting.row_times import TimeSpan
 
 PHASE: Final = b"\x00"
 RELEASE: Final = b"\x01"

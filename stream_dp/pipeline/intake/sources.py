@@ -60,7 +60,7 @@ from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.kafka.sender import Sender
 from stream_dp.pipeline.kafka.servers import described_topics, view_of
-from stream_dp.pipeline.rows.row_times import Times
+from stream_dp.pipeline.rows.waiting.row_times import Times
 from stream_dp.profiles.builder import build
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.schema import StateTable

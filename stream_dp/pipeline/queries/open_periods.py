@@ -30,7 +30,7 @@ from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.queries.compiler import Compiled
 from stream_dp.pipeline.queries.reply import DatedPart, ReplyMaker
 from stream_dp.pipeline.queries.windows import calendar_of, parts_of, phases_between
-from stream_dp.pipeline.rows.row_times import TimeSpan
+from stream_dp.pipeline.rows.waiting.row_times import TimeSpan
 
 
 class _Open(NamedTuple):

@@ -38,7 +38,7 @@ from stream_dp.messages import (
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.records import plain
 from stream_dp.pipeline.queries.usefulness import Precision, use_fields
-from stream_dp.pipeline.rows.row_times import Dates
+from stream_dp.pipeline.rows.waiting.row_times import Dates
 from stream_dp.profiles.answer_fields import Released, fields_of_count
 
 _FELL_SHORT: Final = (

@@ -9,7 +9,7 @@ from stream_dp.core.outcome import RefusalCode
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Frame, MinusWindow, QueryFields, Series, Window
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.rows.row_times import TimeSpan
+from stream_dp.pipeline.rows.waiting.row_times import TimeSpan
 
 
 def window_of(dataset: Dataset, query: QueryFields) -> tuple[range, str | None]:

@@ -29,7 +29,7 @@ from stream_dp.pipeline.repair.offline import facts
 from stream_dp.pipeline.repair.witnesses import Said
 from stream_dp.pipeline.rows.lost_rows import ENTRY, GONE, Gone
 from stream_dp.pipeline.rows.own_values import PERSON
-from stream_dp.pipeline.rows.waiting_batches import TIMES
+from stream_dp.pipeline.rows.waiting.waiting_batches import TIMES
 from stream_dp.pipeline.spending.in_hand import IN_HAND
 from stream_dp.pipeline.spending.payers import RULES, account_of, rules_text
 from stream_dp.state import ledger as ledgers

@@ -15,7 +15,7 @@ from stream_dp.pipeline.rows.person_allowance import CountedInPhases, UsedUnits
 from stream_dp.pipeline.rows.private_values import LOOKED
 from stream_dp.pipeline.rows.sealed_blocks import SealedBlocks
 from stream_dp.pipeline.rows.secret_order import secret_order
-from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
+from stream_dp.pipeline.rows.waiting.waiting_batches import WaitingBatches
 
 
 class PrivateRows:

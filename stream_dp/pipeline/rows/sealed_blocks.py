@@ -29,7 +29,7 @@ from stream_dp.pipeline.rows.own_values import (
     OwnValues,
 )
 from stream_dp.pipeline.rows.stored_blocks import SlabKind, StoredBlocks
-from stream_dp.pipeline.rows.waiting_lots import WaitingLots
+from stream_dp.pipeline.rows.waiting.waiting_lots import WaitingLots
 from stream_dp.state.private_names import Named
 
 

@@ -28,7 +28,7 @@ from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.queries import reply
 from stream_dp.pipeline.rows.column_cache import ColumnCache, ColumnKey
 from stream_dp.pipeline.rows.private_rows import PrivateRows
-from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
+from stream_dp.pipeline.rows.waiting.waiting_batches import WaitingBatches
 from stream_dp.pipeline.watch.metrics import Metrics
 from stream_dp.state.private_names import Named
 from tests.pipeline.blindfold.compensating_noise import Differs

@@ -13,8 +13,9 @@ import pytest
 
 from stream_dp.core.rows import blocks, slabs
 from stream_dp.core.rows.slabs import TableAsked
-from stream_dp.pipeline.rows import private_rows, sealed_blocks, waiting_lots
-from stream_dp.pipeline.rows.waiting_lots import WaitingLots
+from stream_dp.pipeline.rows import private_rows, sealed_blocks
+from stream_dp.pipeline.rows.waiting import waiting_lots
+from stream_dp.pipeline.rows.waiting.waiting_lots import WaitingLots
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script
 from tests.pipeline.blindfold.lives import LIVES

@@ -9,7 +9,7 @@ import pytest
 
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.messages import Event
-from stream_dp.pipeline.rows.waiting_batches import WaitingBatches
+from stream_dp.pipeline.rows.waiting.waiting_batches import WaitingBatches
 from tests.pipeline.blindfold.lives import LIVES
 from tests.pipeline.blindfold.two_rows import THESE
 

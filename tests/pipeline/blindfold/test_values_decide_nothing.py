@@ -17,7 +17,7 @@ from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.intake import arrow
 from stream_dp.pipeline.intake.decoder import ARROW, Ingest, decode, partition_of
 from stream_dp.pipeline.intake.records import Record
-from stream_dp.pipeline.rows.waiting_rows import rows_of
+from stream_dp.pipeline.rows.waiting.waiting_rows import rows_of
 
 UNIVERSE = Universe(
     (

@@ -19,10 +19,10 @@ from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.rows.own_values import PERSON, OwnValues
-from stream_dp.pipeline.rows.row_times import EVERY_TIME, Gathering
-from stream_dp.pipeline.rows.waiting_lots import WaitingLots
-from stream_dp.pipeline.rows.waiting_rows import Waits, read_again, rows_of
-from stream_dp.pipeline.rows.waiting_ticks import (
+from stream_dp.pipeline.rows.waiting.row_times import EVERY_TIME, Gathering
+from stream_dp.pipeline.rows.waiting.waiting_lots import WaitingLots
+from stream_dp.pipeline.rows.waiting.waiting_rows import Waits, read_again, rows_of
+from stream_dp.pipeline.rows.waiting.waiting_ticks import (
     CAME,
     NO_TICK,
     Columns,

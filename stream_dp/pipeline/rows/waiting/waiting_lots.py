@@ -16,9 +16,9 @@ from stream_dp.core.rows.key_texts import columns_of
 from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Slots
 from stream_dp.core.rows.slabs import Slab, slabs_in_order, slabs_of
 from stream_dp.pipeline.rows.own_values import ARRIVED, CAME_WHEN, SAID, WAITING, WHOSE, OwnValues
-from stream_dp.pipeline.rows.row_times import EVERY_TIME
 from stream_dp.pipeline.rows.secret_order import secret_order
-from stream_dp.pipeline.rows.waiting_ticks import Columns
+from stream_dp.pipeline.rows.waiting.row_times import EVERY_TIME
+from stream_dp.pipeline.rows.waiting.waiting_ticks import Columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,195 @@
+"""What is changed of rows that came before: persons and rows that are erased, and rows that are corrected.
+
+A change acts on earlier slots of the person that it names alone, and on one row of that person if it names a
+row. It makes no slot, and moves no row to another block. Whether it finds a slot shows nowhere: everything
+here takes as long, and is as large, whether it does or not (docs/proofs, Theorem 38).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.rows.encoded_rows import Rows
+from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests, Slots
+from stream_dp.core.rows.slabs import Columns, Slab, row_columns
+
+Marks: TypeAlias = npt.NDArray[np.bool_]
+_Words: TypeAlias = npt.NDArray[np.uint64]
+
+
+class Hits(NamedTuple):
+    """What changes do to some slots. Private.
+
+    Attributes:
+        kept: Whether a slot is not erased, shape (n_slots,).
+        corrected: The place of the correction of each slot, shape (n_slots,); -1 for none.
+    """
+
+    kept: Marks
+    corrected: npt.NDArray[np.intp]
+
+    def put(
+        self, column: npt.NDArray[Any], corrections: npt.NDArray[Any] | None = None
+    ) -> npt.NDArray[Any]:
+        """A column after the changes: zeros where a slot is erased.
+
+        Args:
+            column: One value, or row of values, for each slot.
+            corrections: The same for each correction. None where these say nothing of the column.
+        """
+        along = (slice(None), *(None for _ in column.shape[1:]))
+        if corrections is not None and len(corrections):
+            new = corrections[np.maximum(self.corrected, 0)].astype(column.dtype, copy=False)
+            column = np.where((self.corrected >= 0)[along], new, column)
+        changed: npt.NDArray[Any] = column * self.kept[along].astype(column.dtype)
+        return changed
+
+
+@dataclass(frozen=True, eq=False)
+class RowChanges:
+    """Some changes, in order. Private, but for how many there are.
+
+    Attributes:
+        persons: The digests of persons to be erased, shape (n_persons, 12); zero where one is blank.
+        rows: The rows that are corrected or erased, as they are to be. None if there are none.
+        erased: Marks those that are erased, shape (n_rows,).
+    """
+
+    persons: Digests = field(repr=False)
+    rows: Rows | None = field(default=None, repr=False)
+    erased: Marks = field(default_factory=lambda: np.zeros(0, np.bool_), repr=False)
+
+    @classmethod
+    def concat(cls, parts: Sequence[RowChanges]) -> RowChanges:
+        """All changes of ``parts`` in order; none if there are no parts."""
+        rows = [part.rows for part in parts if part.rows is not None]
+        return cls(
+            np.concatenate([np.zeros((0, DIGEST_BYTES), np.uint8), *(p.persons for p in parts)]),
+            Rows.concat(rows) if rows else None,
+            np.concatenate([np.zeros(0, np.bool_), *(part.erased for part in parts)]),
+        )
+
+    @property
+    def n_persons(self) -> int:
+        """The persons to be erased, blank ones included; public."""
+        return len(self.persons)
+
+    @property
+    def n_rows(self) -> int:
+        """The rows to be changed, blank ones included; public."""
+        return len(self.erased)
+
+    def __repr__(self) -> str:
+        return f"RowChanges({self.n_persons} persons, {self.n_rows} rows)"
+
+    # ------------------------------------------------------------ which slots they find
+
+    @cached_property
+    def _by_person(self) -> tuple[_Words, npt.NDArray[np.uint32]]:
+        heads, tails = _halves(self.persons)
+        order = np.lexsort((tails, heads))
+        return heads[order], tails[order]
+
+    @cached_property
+    def _by_row(self) -> tuple[_Words, npt.NDArray[np.intp]]:
+        """The own keys of the rows to be changed in ascending order, and their places."""
+        if self.rows is None:
+            return np.zeros(0, np.uint64), np.zeros(0, np.intp)
+        order = np.argsort(self._own, kind="stable")
+        return self._own[order], order
+
+    @cached_property
+    def _erased_rows(self) -> _Words:
+        """The own keys of the rows to be erased in ascending order, and 0 for each of the others."""
+        return np.sort(self._own * self.erased.astype(np.uint64))
+
+    @property
+    def _own(self) -> _Words:
+        assert self.rows is not None, "there are rows to be changed"
+        assert self.rows.whose is not None, "rows of persons are changed"
+        assert self.rows.whose.own is not None, "their rows have keys"
+        return self.rows.whose.own
+
+    def hits(self, slots: Slots) -> Hits:
+        """Says what the changes do to slots that all came before them. Private."""
+        heads, tails = _halves(slots.digests)
+        live = slots.digests.any(axis=1)
+        known_heads, known_tails = self._by_person
+        erased = np.zeros(len(slots), np.bool_)
+        if len(known_heads):
+            at = np.minimum(np.searchsorted(known_heads, heads), len(known_heads) - 1)
+            erased = (known_heads[at] == heads) & (known_tails[at] == tails) & live
+        corrected = np.full(len(slots), -1, np.intp)
+        if self.n_rows and slots.own is not None:
+            keys, places = self._by_row
+            last = np.maximum(np.searchsorted(keys, slots.own, side="right") - 1, 0)
+            place = places[last]
+            found = (keys[last] == slots.own) & (slots.own != 0) & live
+            assert self.rows is not None, "there are rows to be changed"
+            assert self.rows.whose is not None, "rows of persons are changed"
+            found &= (self.rows.whose.digests[place] == slots.digests).all(axis=1)
+            corrected = np.where(found, place, corrected)
+            gone = np.searchsorted(self._erased_rows, slots.own)
+            gone = np.minimum(gone, len(self._erased_rows) - 1)
+            erased |= found & (self._erased_rows[gone] == slots.own)
+        return Hits(~erased, corrected)
+
+    # ------------------------------------------------------------ what they make of rows
+
+    @cached_property
+    def _columns(self) -> Columns:
+        return {} if self.rows is None else row_columns(self.rows)
+
+    def of_rows(self, rows: Rows) -> Rows:
+        """Rows that came before, after the changes. Private."""
+        assert rows.whose is not None, "rows of persons are changed"
+        return _changed(rows, rows.whose, self.hits(rows.whose), self.rows)
+
+    def of_slab(self, slab: Slab, hits: Hits, more: Mapping[str, Any] | None = None) -> Slab:
+        """A slab after the changes. Private.
+
+        Args:
+            slab: The slab.
+            hits: What the changes do to its slots.
+            more: Columns of the corrections besides those of the rows.
+        """
+        new = {**self._columns, **(more or {})}
+        columns = {name: hits.put(column, new.get(name)) for name, column in slab.columns.items()}
+        return replace(slab, columns=columns)
+
+
+def newest_rows(rows: Rows) -> Rows:
+    """The same, with blank slots in place of rows whose own key comes again later. Private."""
+    if rows.whose is None or rows.whose.own is None:
+        return rows
+    nothing = np.full(rows.n_entries, -1, np.intp)
+    return _changed(rows, rows.whose, Hits(rows.whose.newest, nothing))
+
+
+def _changed(rows: Rows, whose: Slots, hits: Hits, new: Rows | None = None) -> Rows:
+    """Rows after changes; ``new`` are the corrections."""
+    codes = {} if new is None else dict(enumerate(new.codes))
+    measures = {} if new is None else new.measures
+    texts = {} if new is None else new.texts
+    return replace(
+        rows,
+        codes=tuple(
+            hits.put(column, codes.get(at)) if len(column) else column
+            for at, column in enumerate(rows.codes)
+        ),
+        measures={at: hits.put(units, measures.get(at)) for at, units in rows.measures.items()},
+        texts={at: hits.put(said, texts.get(at)) for at, said in rows.texts.items()},
+        whose=whose.blanked(hits.kept),
+    )
+
+
+def _halves(digests: Digests) -> tuple[_Words, npt.NDArray[np.uint32]]:
+    heads = np.ascontiguousarray(digests[:, :8]).view("<u8")[:, 0]
+    tails = np.ascontiguousarray(digests[:, 8:]).view("<u4")[:, 0]
+    return heads, tails
