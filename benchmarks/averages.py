@@ -31,9 +31,10 @@ from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.core.residual.looks.table_looks import QUERY, Part, TablesLook
 from stream_dp.core.residual.plan.planner import Prices
+from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.measured_values import Measure
-from stream_dp.core.rows.universe import Category, Number, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.lab.seeded_noise import SeededNoise
 from stream_dp.lab.trial import Driven
 

@@ -14,9 +14,10 @@ from time import process_time
 
 import numpy as np
 
+from stream_dp.core.rows.attributes import Boolean, Category, Number
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.slabs import Slab, SlabIndex, slabs_of
-from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.pipeline.rows.secret_order import secret_order
 
 CARRIERS = tuple(f"{a}{b}" for a in "ADFU" for b in "ALVX")

@@ -36,8 +36,9 @@ from stream_dp.core.median.phase_looks import QueryLook, QueryRelease
 from stream_dp.core.outcome import Answered, Refused
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import PooledNoise
+from stream_dp.core.rows.attributes import Category
 from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.core.rows.universe import Universe
 
 ERROR = 0.1
 PHASES = 3

@@ -38,10 +38,11 @@ from stream_dp.core.budget.parameters import Privacy, Unit
 from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.core.residual.keys.found_values import FindSettings, FoundValues
 from stream_dp.core.residual.keys.key_look import KeyRelease
+from stream_dp.core.rows.attributes import Category
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.lifetime_slots import allowances_of_slots
 from stream_dp.core.rows.person_slots import Persons
-from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import CategoryAttribute
 from stream_dp.pipeline.rows.person_allowance import Used
 

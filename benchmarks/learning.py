@@ -39,8 +39,10 @@ from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
+from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Category, Number, Rows, Universe
+from stream_dp.core.rows.encoded_rows import Rows
+from stream_dp.core.rows.universe import Universe
 from stream_dp.lab.trial import Driven
 
 ORDERS: Final = Universe(

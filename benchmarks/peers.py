@@ -37,7 +37,9 @@ from workloads import (
 from stream_dp.core.budget.accountant import Budget
 from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.queries.query import Predicate
-from stream_dp.core.rows.universe import Number, Rows, Universe
+from stream_dp.core.rows.attributes import Number
+from stream_dp.core.rows.encoded_rows import Rows
+from stream_dp.core.rows.universe import Universe
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parent / "build" / "peers"

@@ -52,9 +52,9 @@ from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.counted_rows import CountedRows
 from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.lifetime_slots import allowances_of_slots, units_after
 from stream_dp.core.rows.person_slots import Digests, Persons
-from stream_dp.core.rows.universe import Rows
 from stream_dp.lab.trial import Driven, ExactCounts
 
 UNITS: Mapping[str, Unit | None] = {

@@ -36,8 +36,10 @@ from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.plan.planner import Terms
 from stream_dp.core.residual.plan.promise import Promise
+from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Category, Number, Rows, Universe
+from stream_dp.core.rows.encoded_rows import Rows
+from stream_dp.core.rows.universe import Universe
 from stream_dp.lab.trial import Driven
 
 ORDERS = Universe(

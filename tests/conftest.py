@@ -27,7 +27,8 @@ with warnings.catch_warnings():
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from stream_dp.core.randomness.noise_sources import NoiseSource
-from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.core.rows.attributes import Category
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import ServerUnavailable
 from tests.noise import SeededNoise
 from tests.waiting import PATIENCE_S, until

@@ -14,9 +14,11 @@ from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
-from stream_dp.core.rows import universe
+from stream_dp.core.rows import attributes
+from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Category, Number, Rows, Universe
+from stream_dp.core.rows.encoded_rows import Rows
+from stream_dp.core.rows.universe import Universe
 from stream_dp.lab.trial import Driven
 
 
@@ -64,7 +66,7 @@ class Engine:
         return self._driven.looks
 
 
-def _attribute(attribute: Attribute) -> universe.Attribute:
+def _attribute(attribute: Attribute) -> attributes.Attribute:
     if attribute.ordered:
         return Number(attribute.name, tuple(range(1, attribute.size)), integer=True)
     return Category(attribute.name, tuple(map(str, range(attribute.size))), other=False)

@@ -24,8 +24,9 @@ from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.outcome import Answered, Path
 from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.rows.attributes import Category
 from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.gated import Gated
 from stream_dp.lab.seeded_noise import SeededNoise
 from stream_dp.lab.trial import Driven

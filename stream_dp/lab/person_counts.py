@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.budget.parameters import Privacy, Unit
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import canonical
-from stream_dp.core.rows.universe import Rows
 from stream_dp.lab.trial import trial
-from stream_dp.messages.definitions import MAX_SQUARES
+from stream_dp.messages.definition.promise_specs import MAX_SQUARES
 from stream_dp.profiles.advice import SERVES, Estimate, Name, Need, Trial, certifying_rows
 
 MOST_ROWS: Final = 255

@@ -13,8 +13,9 @@ from stream_dp.core.budget.parameters import Target
 from stream_dp.core.queries.conditions import compile_total
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.plan.sum_price import value_ends
+from stream_dp.core.rows.attributes import Number
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.universe import Number, Rows
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.lab.seeded_noise import SeededNoise
 from stream_dp.lab.trial import Driven, drawn_block, promised
 from stream_dp.profiles.advice import Name, Need, made_calibrated

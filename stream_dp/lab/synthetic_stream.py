@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.rows.column_values import Codes
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.measured_values import Offsets
-from stream_dp.core.rows.universe import Codes, Rows, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.profiles.advice import RECENT, Workload
 
 Cells: TypeAlias = npt.NDArray[np.intp]

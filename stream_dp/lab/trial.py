@@ -17,7 +17,7 @@ from stream_dp.core.outcome import Answered, Difficulty, Outcome, Path, Summed, 
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Rows
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.sparse_vector.bypass import Bypass
 from stream_dp.core.sparse_vector.composition import Basic, Concentrated, composition_of
 from stream_dp.lab.seeded_noise import SeededNoise

@@ -40,25 +40,28 @@ from stream_dp.messages.bundles import (
     QuotedBundle,
     QuotedQuery,
 )
-from stream_dp.messages.definitions import (
-    LARGE_EPSILON,
-    MAX_SYNTHETIC_ROWS,
+from stream_dp.messages.definition.attribute_specs import (
     AttributeSpec,
     BooleanAttribute,
-    CalibratedSpec,
     CategoryAttribute,
     ChangeSchema,
     DateAttribute,
-    Definition,
     MeasureSpec,
-    MechanismSpec,
     NumberAttribute,
-    PhasedSpec,
-    ProfileSpec,
     Proposal,
     SchemaVersion,
-    UnitSpec,
     ValueCount,
+)
+from stream_dp.messages.definition.definition import MAX_SYNTHETIC_ROWS, Definition
+from stream_dp.messages.definition.profile_specs import (
+    CalibratedSpec,
+    MechanismSpec,
+    PhasedSpec,
+    ProfileSpec,
+)
+from stream_dp.messages.definition.promise_specs import (
+    LARGE_EPSILON,
+    UnitSpec,
     large_delta,
     large_epsilon,
 )

@@ -38,7 +38,9 @@ from stream_dp.core.randomness.noise_sources import MAX_SCALE
 from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
-from stream_dp.core.rows.universe import MAX_ROWS, Boolean, Universe, check_kept_cells
+from stream_dp.core.rows.attributes import Boolean
+from stream_dp.core.rows.encoded_rows import MAX_ROWS
+from stream_dp.core.rows.universe import Universe, check_kept_cells
 from stream_dp.core.sparse_vector.composition import (
     Basic,
     Composition,

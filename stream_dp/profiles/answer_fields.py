@@ -30,7 +30,9 @@ from stream_dp.core.outcome import (
 )
 from stream_dp.core.published.sparse_table import common_prefix, surely_some
 from stream_dp.core.queries.conditions import compile_where
-from stream_dp.core.rows.universe import Attribute, Category, Date, Number, Universe, number_text
+from stream_dp.core.rows.attributes import Attribute, Category, Date, Number
+from stream_dp.core.rows.column_values import number_text
+from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import (
     ANSWERS,
     READ_EACH,

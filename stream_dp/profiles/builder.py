@@ -9,9 +9,10 @@ from stream_dp.attribute_dates import Zone
 from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.rows.attribute_versions import Declared, Schema
+from stream_dp.core.rows.attributes import Attribute, Boolean, Category, Date, Number
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.proposed_bounds import WantedBounds
-from stream_dp.core.rows.universe import Attribute, Boolean, Category, Date, Number, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import AttributeSpec, CalibratedSpec, Definition
 from stream_dp.profiles.calibrated_profile import CALIBRATED

@@ -11,7 +11,8 @@ from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import LARGEST, CalibratedSettings
 from stream_dp.core.residual.keys.found_values import FindSettings
 from stream_dp.core.residual.plan.targets import Limits
-from stream_dp.messages.definitions import AccuracySpec, CalibratedSpec
+from stream_dp.messages.definition.profile_specs import CalibratedSpec
+from stream_dp.messages.definition.promise_specs import AccuracySpec
 from stream_dp.profiles.kinds import chosen
 from stream_dp.profiles.line_units import RhoLine, is_approximate
 from stream_dp.profiles.planned_tiles import tiles_of

@@ -17,7 +17,7 @@ from stream_dp.core.sparse_vector.bypass import Bypass
 from stream_dp.core.sparse_vector.composition import composition_of
 from stream_dp.core.sparse_vector.gated import Gated
 from stream_dp.core.sparse_vector.weights import GrowingWeights, Weights
-from stream_dp.messages.definitions import (
+from stream_dp.messages.definition.profile_specs import (
     BypassSpec,
     CountsSpec,
     GatedSpec,

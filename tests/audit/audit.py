@@ -60,8 +60,9 @@ from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Total, total_o
 from stream_dp.core.randomness.noise_sources import MIN_SCALE, PooledNoise
 from stream_dp.core.residual.keys.found_values import FoundValues
 from stream_dp.core.residual.keys.key_levels import KeyLevel, least_jump
+from stream_dp.core.rows.attributes import Number
 from stream_dp.core.rows.person_slots import Digests, Slots
-from stream_dp.core.rows.universe import Number, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.running.running_plan import RunningPlan
 from stream_dp.core.running.tick_look import TickLook
 from stream_dp.errors import InvalidDefinition, StoreUnavailable

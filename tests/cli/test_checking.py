@@ -15,8 +15,9 @@ from stream_dp.cli.checks.definition_check import checked
 from stream_dp.cli.files.reading_options import FileReading
 from stream_dp.cli.files.row_files import RowFile, pointed
 from stream_dp.cli.files.value_survey import Complaint, Survey, reading_table, tell_unread
+from stream_dp.core.rows.attributes import Boolean, Category, Date, Number
 from stream_dp.core.rows.measured_values import Measure
-from stream_dp.core.rows.universe import Boolean, Category, Date, Number, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import Definition
 from tests.pipeline import world
 

@@ -7,7 +7,8 @@ import pytest
 from stream_dp import sql
 from stream_dp.cli.text.sql_error import pointed_error, pointed_refusal
 from stream_dp.core.queries.conditions import compile_where
-from stream_dp.core.rows.universe import Category, Number, Universe
+from stream_dp.core.rows.attributes import Category, Number
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Reason
 

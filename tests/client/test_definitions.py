@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import CalibratedSpec, Definition, large_delta, large_epsilon
-from stream_dp.messages.definitions import PrivacySpec, UnitSpec
+from stream_dp.messages.definition.promise_specs import PrivacySpec, UnitSpec
 from tests.pipeline import world
 
 

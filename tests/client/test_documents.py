@@ -17,7 +17,8 @@ from stream_dp.client import Rejection, answer_frame, answers_frame
 from stream_dp.client.kafka import topic_documents
 from stream_dp.client.kafka.deployment_topics import worker_group
 from stream_dp.client.rows import frames
-from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
+from stream_dp.core.rows.attributes import Boolean, Category, Number
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidInput, StreamDPError
 from stream_dp.messages import Answer, Batched, FoundCell, Reason, Rejected, read_answer
 from stream_dp.settings import WorkerSettings

@@ -16,7 +16,7 @@ EXAMPLES = {
     },
     "stream_dp.contracts": {"schemas"},
     "stream_dp.messages.answers": {"read_answer"},
-    "stream_dp.messages.definitions": {"Definition.read"},
+    "stream_dp.messages.definition.definition": {"Definition.read"},
     "stream_dp.messages.topics": {"Topics"},
     "stream_dp.client.statements.public_tables": {"selected"},
     "stream_dp.sql.reading.attribute_names": {"example"},

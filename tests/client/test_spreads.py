@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from stream_dp import sql
+from stream_dp.core.rows.attributes import Number
 from stream_dp.core.rows.measured_values import Measure
-from stream_dp.core.rows.universe import Number
 from stream_dp.sql.plan.statement_plan import Published
 from tests.answers import table_answer, table_of
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from stream_dp.client.kafka.topic_documents import to_json
 from stream_dp.client.rows.unread_values import Sent, Unread, unread_values
-from stream_dp.core.rows.universe import Category
+from stream_dp.core.rows.attributes import Category
 from stream_dp.messages import Definition
 from stream_dp.profiles.builder import universe_of
 from tests.pipeline.world import definition

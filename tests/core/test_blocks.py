@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.core.rows import slabs
+from stream_dp.core.rows.attributes import Boolean, Category, Number
 from stream_dp.core.rows.blocks import MAX_ORDERED, Block, Blocks
+from stream_dp.core.rows.encoded_rows import MAX_ROWS, Rows
 from stream_dp.core.rows.key_texts import KeyTexts
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.person_slots import Persons, Slots
 from stream_dp.core.rows.slabs import TableAsked, slabs_of
-from stream_dp.core.rows.universe import MAX_ROWS, Boolean, Category, Number, Rows, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidBatch
 from tests.stored_slabs import block_again, block_lengths, drawn_order, slabs_again, stored_lengths
 

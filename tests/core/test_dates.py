@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from stream_dp.attribute_dates import Zone, labels_of, parts_in, parts_of, period_bounds, span_of
 from stream_dp.core.queries.conditions import compile_where
+from stream_dp.core.rows.attributes import Category, Date
+from stream_dp.core.rows.cell_shape import MAX_FLAT, Shape
 from stream_dp.core.rows.row_moments import DAY, MONTH, TIME, from_texts
-from stream_dp.core.rows.universe import MAX_FLAT, Category, Date, Shape, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidDefinition, InvalidQuery
 
 EPOCH = datetime(1970, 1, 1)

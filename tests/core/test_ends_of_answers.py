@@ -20,8 +20,9 @@ from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
+from stream_dp.core.rows.attributes import Category
 from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.core.rows.universe import Universe
 from tests.noise import FakeNoise
 
 MOST = 8

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.measured_values import MAX_MEASURED_ROWS, MAX_UNITS, Measure
-from stream_dp.core.rows.universe import Category, Number, Rows, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidBatch, InvalidDefinition
 from tests.stored_slabs import block_again, block_lengths, drawn_order
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from stream_dp.client.rows.unread_values import unread_values
+from stream_dp.core.rows.attributes import Boolean, Category, Date, Number
+from stream_dp.core.rows.column_values import Repeated
 from stream_dp.core.rows.measured_values import Measure
-from stream_dp.core.rows.universe import Boolean, Category, Date, Number, Repeated, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
 from stream_dp.profiles.builder import universe_of

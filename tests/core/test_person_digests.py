@@ -15,7 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dp.core.rows.attributes import Boolean, Category
 from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.column_values import Repeated
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import (
     DIGEST_BYTES,
     LONGEST_KEY,
@@ -26,7 +29,7 @@ from stream_dp.core.rows.person_slots import (
     digests,
     ranks,
 )
-from stream_dp.core.rows.universe import Boolean, Category, Repeated, Rows, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, WrongKeyFile
 from tests.noise import SeededNoise
 from tests.stored_slabs import block_again

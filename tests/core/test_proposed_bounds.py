@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.core.rows.attribute_versions import relation_of
+from stream_dp.core.rows.attributes import Number
 from stream_dp.core.rows.proposed_bounds import (
     ProposedBounds,
     WantedBounds,
     least_filled,
     proposed_bounds,
 )
-from stream_dp.core.rows.universe import Number
 from stream_dp.number_grid import grid_edges
 
 GRID, WHOLE = grid_edges(), grid_edges(whole=True)

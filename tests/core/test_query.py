@@ -19,7 +19,8 @@ from stream_dp.core.queries.conditions import (
     compile_where,
 )
 from stream_dp.core.queries.query import EVERYTHING, NOTHING, LinearQuery, Predicate
-from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
+from stream_dp.core.rows.attributes import Boolean, Category, Number
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidQuery
 
 FLIGHTS = Universe(

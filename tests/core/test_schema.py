@@ -13,8 +13,8 @@ import pytest
 from stream_dp.core.queries.projection import Projection
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Rank, Total, total_of
 from stream_dp.core.rows.attribute_versions import Declared, Schema, relation_of
+from stream_dp.core.rows.attributes import Attribute, Boolean, Category, Date, Number
 from stream_dp.core.rows.measured_values import Measure
-from stream_dp.core.rows.universe import Attribute, Boolean, Category, Date, Number
 from stream_dp.errors import InvalidDefinition
 
 CITY = Category("city", ("Bonn", "Graz"))

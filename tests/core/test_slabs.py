@@ -14,7 +14,9 @@ import pytest
 
 from stream_dp.core.encoding import fields, part
 from stream_dp.core.rows import slabs
+from stream_dp.core.rows.attributes import Boolean, Category, Number
 from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Persons
 from stream_dp.core.rows.slabs import (
@@ -30,7 +32,7 @@ from stream_dp.core.rows.slabs import (
     slabs_in_order,
     slabs_of,
 )
-from stream_dp.core.rows.universe import Boolean, Category, Number, Rows, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState
 from tests.stored_slabs import SALT, drawn_order, slabs_again, stored_lengths
 

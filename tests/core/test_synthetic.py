@@ -23,7 +23,8 @@ from stream_dp.core.residual.belief.residuals import ResidualMemory
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Rows, Universe
+from stream_dp.core.rows.encoded_rows import Rows
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.gated import Gated
 from stream_dp.core.sparse_vector.weights import GrowingWeights

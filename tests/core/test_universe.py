@@ -11,21 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream_dp.core.rows.attributes import Attribute, Boolean, Category, Date, Number
+from stream_dp.core.rows.column_values import MAX_SCALAR, Repeated
+from stream_dp.core.rows.encoded_rows import MAX_ROWS, Rows, exact_sum
 from stream_dp.core.rows.slabs import slabs_of
 from stream_dp.core.rows.slot_counts import from_digits
-from stream_dp.core.rows.universe import (
-    MAX_ROWS,
-    MAX_SCALAR,
-    Attribute,
-    Boolean,
-    Category,
-    Date,
-    Number,
-    Repeated,
-    Rows,
-    Universe,
-    exact_sum,
-)
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
 from tests.stored_slabs import slabs_again, stored_lengths
 

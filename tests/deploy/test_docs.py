@@ -23,7 +23,8 @@ from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.queries import conditions
 from stream_dp.core.residual.base_release.base_plan import base_plan
 from stream_dp.core.residual.plan.promise import Promise
-from stream_dp.core.rows import universe
+from stream_dp.core.rows import column_values, encoded_rows, universe
+from stream_dp.core.rows.attributes import attribute_base
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
     DATASET_PATTERN,
@@ -151,16 +152,16 @@ def test_the_page_for_contributors_leads_to_the_decisions() -> None:
         ("draws of noise for the queries of one record", in_hand.MOST_DRAWN),
         (
             "characters of one value in a row (of a nested value, its characters as JSON)",
-            universe.MAX_SCALAR,
+            column_values.MAX_SCALAR,
         ),
         ("nesting of `where`", conditions.MAX_DEPTH),
         ("conditions in `where`", conditions.MAX_NODES),
         ("cells of the attributes that one query touches", conditions.MAX_TOUCHED_CELLS),
         ("attributes of a data set", universe.MAX_ATTRIBUTES),
-        ("cells of one attribute", universe.MAX_CELLS),
-        ("name of an attribute", universe.MAX_NAME),
-        ("value of a category", universe.MAX_VALUE),
-        ("rows that wait, rows of one block", universe.MAX_ROWS),
+        ("cells of one attribute", attribute_base.MAX_CELLS),
+        ("name of an attribute", attribute_base.MAX_NAME),
+        ("value of a category", column_values.MAX_VALUE),
+        ("rows that wait, rows of one block", encoded_rows.MAX_ROWS),
         ("`synthetic_rows`", MAX_SYNTHETIC_ROWS),
         ("name of a data set", DATASET_PATTERN.strip("^$")),
         (

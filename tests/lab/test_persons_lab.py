@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from stream_dp.core.budget.parameters import Accuracy, Privacy, Unit
+from stream_dp.core.rows.attributes import Boolean, Number
 from stream_dp.core.rows.person_slots import Slots, digests, ranks
-from stream_dp.core.rows.universe import Boolean, Number, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.lab.person_counts import (
     Census,
     Counting,

@@ -11,8 +11,10 @@ from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.parameters import Accuracy, Privacy, Unit
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.base_release.expected_queries import PlannedTile
+from stream_dp.core.rows.attributes import Boolean, Category, Number
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.universe import Boolean, Category, Number, Rows, Universe
+from stream_dp.core.rows.encoded_rows import Rows
+from stream_dp.core.rows.universe import Universe
 from stream_dp.lab.seeded_noise import SeededNoise
 from stream_dp.lab.singles import singles
 from stream_dp.lab.synthetic_stream import queries, resampled_rows, synthetic_rows

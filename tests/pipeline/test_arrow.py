@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from stream_dp.attribute_dates import Zone
-from stream_dp.core.rows.universe import Category, Date, Number, Repeated, Universe
+from stream_dp.core.rows.attributes import Category, Date, Number
+from stream_dp.core.rows.column_values import Repeated
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidBatch, InvalidMessage
 from stream_dp.pipeline.intake.arrow import read_columns
 

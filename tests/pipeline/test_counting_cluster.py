@@ -19,10 +19,11 @@ import pytest
 from distributed import LocalCluster
 from distributed.security import Security
 
+from stream_dp.core.rows.attributes import Category
 from stream_dp.core.rows.blocks import ShapeAt
 from stream_dp.core.rows.slabs import Slab, TableAsked, merged
 from stream_dp.core.rows.slot_counts import Counts
-from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.rows import counting_cluster, stored_blocks

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.rows.universe import Rows
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.messages import Definition
 from stream_dp.profiles.builder import build
 from tests.pipeline.flights import AA, UNMEASURED, asked, asked_in_turn, judged, ran

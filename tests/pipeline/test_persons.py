@@ -21,8 +21,9 @@ from stream_dp.cli.files.reading_options import FileReading
 from stream_dp.cli.files.row_files import RowFile
 from stream_dp.client.kafka.topic_documents import to_json
 from stream_dp.client.rows.frames import arrow_stream, frame_columns
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Slots
-from stream_dp.core.rows.universe import Rows, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, RowsGone, WrongKeyFile
 from stream_dp.messages import Definition, SourceRange
 from stream_dp.pipeline.intake import sources

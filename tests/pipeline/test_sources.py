@@ -18,8 +18,9 @@ from aiokafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dp.core.rows.attributes import Boolean, Category, Number
 from stream_dp.core.rows.measured_values import Measure
-from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import TOPICS, Batch, PhaseSpec, SourceRange, read_json
 from stream_dp.pipeline.intake import sources

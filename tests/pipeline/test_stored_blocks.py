@@ -18,11 +18,13 @@ import pytest
 
 from stream_dp.core.rows import blocks as blocks_module
 from stream_dp.core.rows import slabs
+from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.person_slots import Persons
 from stream_dp.core.rows.slabs import WEIGHT, Slab, SlabIndex, TableAsked
-from stream_dp.core.rows.universe import Category, Number, Rows, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import Fenced, RowsGone, StoreUnavailable
 from stream_dp.pipeline.rows import stored_blocks
 from stream_dp.pipeline.rows.column_cache import ColumnCache

@@ -18,8 +18,9 @@ from stream_dp.core.queries.query import (
     Product,
     total_of,
 )
+from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.measured_values import Measure
-from stream_dp.core.rows.universe import Category, Number, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import QueryFields
 from stream_dp.pipeline.queries.usefulness import Precision, use_fields
 

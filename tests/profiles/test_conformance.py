@@ -29,8 +29,9 @@ from stream_dp.core.queries.query import (
 )
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.column_values import Codes
+from stream_dp.core.rows.encoded_rows import Counts
 from stream_dp.core.rows.slabs import TableAsked
-from stream_dp.core.rows.universe import Codes, Counts
 from stream_dp.core.synthetic import synthetic
 from stream_dp.errors import CorruptState
 from stream_dp.messages import FIELDS, Definition, KindsSpec, MechanismSpec

@@ -80,10 +80,12 @@ from stream_dp.core.residual.looks.joined_look import JoinedRelease
 from stream_dp.core.residual.looks.sum_look import SumRelease
 from stream_dp.core.residual.looks.table_looks import CountsRelease, Part, TablesRelease
 from stream_dp.core.residual.plan.sum_price import SumShape
+from stream_dp.core.rows.attributes import Boolean, Category, Number
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, PersonSecret, Slots
 from stream_dp.core.rows.slabs import WEIGHT, Slab, SlabIndex, merged, slabs_in_order, slabs_of
-from stream_dp.core.rows.universe import Boolean, Category, Number, Rows, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.running.periods_look import LastTotal, PeriodsRelease
 from stream_dp.core.running.tick_look import TickRelease
 from stream_dp.core.sparse_vector.gates import CountRelease

@@ -16,7 +16,8 @@ from stream_dp.core.budget.parameters import Aim, Target
 from stream_dp.core.outcome import Answered, Outcome, Path, Quantiles, Summed, TableAnswered
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Rank, total_of
 from stream_dp.core.residual.plan import aim_rule
-from stream_dp.core.rows.universe import Category, Number, Universe
+from stream_dp.core.rows.attributes import Category, Number
+from stream_dp.core.rows.universe import Universe
 from tests.core.residual.host import ALARM, sealed
 from tests.statistical.lives import BETA, RUNS, Lives
 

@@ -15,7 +15,8 @@ from stream_dp.core.mechanism import Look
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Product
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.looks.sum_look import SumLook
-from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.core.rows.attributes import Category
+from stream_dp.core.rows.universe import Universe
 from tests.core.residual.host import ALARM, sealed
 from tests.noise import QuickNoise
 from tests.statistical.lives import BETA, RUNS, Lives

@@ -26,8 +26,8 @@ from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.looks.counted_rows import FAILURE, CountedRows, RowsRelease
 from stream_dp.core.rows.blocks import Block
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import DIGEST_BYTES, Slots
-from stream_dp.core.rows.universe import Rows
 from tests.core.residual.host import ALARM, Host, cells, names
 from tests.noise import QuickNoise
 

@@ -13,7 +13,8 @@ from scipy.stats import binom
 
 from stream_dp.core.budget.parameters import Aim
 from stream_dp.core.queries.query import LinearQuery, Predicate
-from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.core.rows.attributes import Category
+from stream_dp.core.rows.universe import Universe
 from stream_dp.pipeline.queries.windows import framed
 from tests.core.residual.host import ALARM, sealed
 from tests.statistical.lives import BETA, RUNS, Lives

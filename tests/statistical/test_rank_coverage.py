@@ -14,7 +14,8 @@ from stream_dp.core.budget.parameters import Aim
 from stream_dp.core.outcome import Path, TableAnswered
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.residual.plan import aim_rule
-from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.core.rows.attributes import Category
+from stream_dp.core.rows.universe import Universe
 from tests.core.residual.host import ALARM, sealed
 from tests.statistical.lives import BETA, RUNS, Lives
 

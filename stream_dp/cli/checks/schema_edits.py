@@ -10,8 +10,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from stream_dp.cli.text.schema_changes import proposal_for
+from stream_dp.core.rows.attributes import Number
 from stream_dp.core.rows.measured_values import MAX_UNITS
-from stream_dp.core.rows.universe import Number
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
     AttributeSpec,

@@ -19,8 +19,8 @@ from stream_dp.cli.draft.sample_columns import MOSTLY, ColumnSample, numbers_of
 from stream_dp.cli.files.value_survey import NOT_THERE
 from stream_dp.cli.terminal import many
 from stream_dp.client.rows.unread_values import BOOLEANS
+from stream_dp.core.rows.column_values import number_text
 from stream_dp.core.rows.row_moments import DAY, TIME, from_texts
-from stream_dp.core.rows.universe import number_text
 
 _MOST_VALUES: Final = 2_000
 """The most values of a category that are listed."""

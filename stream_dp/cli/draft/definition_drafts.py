@@ -13,7 +13,8 @@ from rich.table import Table
 from stream_dp.cli.draft.column_drafts import ColumnDraft
 from stream_dp.cli.draft.phase_drafts import phases_of_a_year
 from stream_dp.cli.text.reply_text import bare_table
-from stream_dp.core.rows.universe import COUNT, MAX_ATTRIBUTES
+from stream_dp.core.rows.attributes.attribute_base import COUNT
+from stream_dp.core.rows.universe import MAX_ATTRIBUTES
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
 from stream_dp.profiles.builder import universe_of

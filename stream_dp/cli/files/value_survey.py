@@ -29,15 +29,9 @@ from stream_dp.cli.terminal import warn
 from stream_dp.cli.text.progress_bar import bar
 from stream_dp.cli.text.reply_text import bare_table, numbers
 from stream_dp.client.rows.unread_values import MOST_SHOWN, Unread
-from stream_dp.core.rows.universe import (
-    Attribute,
-    Boolean,
-    Category,
-    Date,
-    Number,
-    Universe,
-    number_text,
-)
+from stream_dp.core.rows.attributes import Attribute, Boolean, Category, Date, Number
+from stream_dp.core.rows.column_values import number_text
+from stream_dp.core.rows.universe import Universe
 
 _WORDS: Final = {
     Category: ("listed", "not listed"),

@@ -22,7 +22,9 @@ from stream_dp.cli.terminal import many, note, show, warn
 from stream_dp.cli.text.progress_bar import bar
 from stream_dp.core.budget.parameters import Accuracy, Unit
 from stream_dp.core.residual.base_release.expected_queries import PlannedTile
-from stream_dp.core.rows.universe import MAX_ROWS, Number, Rows, Universe
+from stream_dp.core.rows.attributes import Number
+from stream_dp.core.rows.encoded_rows import MAX_ROWS, Rows
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidInput
 from stream_dp.lab.person_counts import Census, Counting, choice_of, chosen, of_unit
 from stream_dp.lab.singles import singles

@@ -25,7 +25,8 @@ from stream_dp.errors import InvalidInput
 from stream_dp.messages import AttributeSpec, ChangeAnalysts, Definition, KindsSpec, large_delta
 
 if TYPE_CHECKING:
-    from stream_dp.core.rows.universe import Attribute, Universe
+    from stream_dp.core.rows.attributes import Attribute
+    from stream_dp.core.rows.universe import Universe
 
 _CHECKED_ROWS = 10_000
 _MOST_PERIODS = 40
@@ -224,7 +225,7 @@ def _type_of(spec: AttributeSpec) -> str:
 
 def _cells_of(attribute: Attribute) -> str:
     """Lists the labels of the cells. Of many periods of the calendar it lists the first and last ones."""
-    from stream_dp.core.rows.universe import Date, is_on_grid
+    from stream_dp.core.rows.attributes import Date, is_on_grid
 
     if is_on_grid(attribute):
         return (

@@ -23,7 +23,8 @@ from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import IntArray
 from stream_dp.core.rows.blocks import Blocks, tables_of
-from stream_dp.core.rows.universe import MAX_ROWS, Universe
+from stream_dp.core.rows.encoded_rows import MAX_ROWS
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 MIN_EPSILON = Fraction(1, 2**30)

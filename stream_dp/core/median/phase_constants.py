@@ -19,7 +19,8 @@ from stream_dp.core.median.consistent_set.polytope import sufficient_rows
 from stream_dp.core.median.easiness import MIN_UNITS
 from stream_dp.core.median.formulas import MAX_ERROR, MIN_ERROR, LogTau
 from stream_dp.core.randomness.noise_sources import MAX_SCALE
-from stream_dp.core.rows.universe import MAX_ROWS, Universe
+from stream_dp.core.rows.encoded_rows import MAX_ROWS
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
 Representation: TypeAlias = Literal["exhaustive", "entropic", "polytope"]

@@ -32,16 +32,9 @@ from stream_dp.core.queries.query import (
     Total,
     total_of,
 )
-from stream_dp.core.rows.universe import (
-    Attribute,
-    Boolean,
-    Category,
-    Date,
-    Number,
-    Universe,
-    number_text,
-    unknown_name,
-)
+from stream_dp.core.rows.attributes import Attribute, Boolean, Category, Date, Number
+from stream_dp.core.rows.column_values import number_text
+from stream_dp.core.rows.universe import Universe, unknown_name
 from stream_dp.errors import InvalidQuery
 
 MAX_TOUCHED_CELLS = 1_000_000

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from stream_dp.core.encoding import identity
 from stream_dp.core.queries.query import Indicator, LinearQuery, Mask, Predicate, Total, total_of
 from stream_dp.core.rows.attribute_versions import Relation, Schema, Version
-from stream_dp.core.rows.universe import Number
+from stream_dp.core.rows.attributes import Number
 
 _MOST_KEPT: Final = 256
 

@@ -16,10 +16,8 @@ import numpy.typing as npt
 
 from stream_dp.core.budget.parameters import Target
 from stream_dp.core.encoding import Reader, fields, identity, identity_from, identity_head
-from stream_dp.core.rows.universe import (
-    Number,
-    Universe,
-)
+from stream_dp.core.rows.attributes import Number
+from stream_dp.core.rows.universe import Universe
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -16,15 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.rows.universe import (
-    Attribute,
-    Boolean,
-    Category,
-    Date,
-    Number,
-    Universe,
-    is_on_grid,
-)
+from stream_dp.core.rows.attributes import Attribute, Boolean, Category, Date, Number, is_on_grid
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
 Mask = npt.NDArray[np.bool_]

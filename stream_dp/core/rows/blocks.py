@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.queries.query import Predicate
+from stream_dp.core.rows.column_values import Codes
+from stream_dp.core.rows.encoded_rows import Counts, Rows, check_total
 from stream_dp.core.rows.key_texts import KeyTexts, Texts, columns_of, units_by_text
 from stream_dp.core.rows.person_slots import Slots
 from stream_dp.core.rows.slabs import (
@@ -31,7 +33,7 @@ from stream_dp.core.rows.slabs import (
     zeros_of,
 )
 from stream_dp.core.rows.slot_counts import Column
-from stream_dp.core.rows.universe import Codes, Counts, Rows, Universe, check_total
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.running.tick_counts import TickCounts
 
 MAX_ORDERED: Final = 2**22

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests, Slots
 from stream_dp.core.rows.slabs import Columns, Slab, row_columns
-from stream_dp.core.rows.universe import Rows
 
 Marks: TypeAlias = npt.NDArray[np.bool_]
 _Words: TypeAlias = npt.NDArray[np.uint64]

@@ -26,9 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.encoding import IDENTITY_BYTES, Format, array, fields, part
+from stream_dp.core.rows.encoded_rows import Rows, exact_sum
 from stream_dp.core.rows.key_texts import KeyTexts, codes_of
 from stream_dp.core.rows.slot_counts import Column, Counts, count_slots, digits_of, from_digits
-from stream_dp.core.rows.universe import Rows, Universe, exact_sum
+from stream_dp.core.rows.universe import Universe
 
 SLOTS: Final = 2**20
 """Most slots of a slab. A column is then at most 4 MiB, as a record of the topic of blocks."""

@@ -43,7 +43,8 @@ from stream_dp.core.median.consistent_set.set_interface import block_shares
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.randomness.noise_sources import grid_index, grid_sigma
-from stream_dp.core.rows.universe import MAX_ROWS, Universe
+from stream_dp.core.rows.encoded_rows import MAX_ROWS
+from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.gates import (
     CountLook,

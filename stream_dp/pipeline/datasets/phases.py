@@ -9,7 +9,7 @@ from typing import Final
 from stream_dp.core.bisection import least
 from stream_dp.core.budget.parameters import erased_blocks
 from stream_dp.core.mechanism import Look
-from stream_dp.core.rows.universe import MAX_ROWS, Rows
+from stream_dp.core.rows.encoded_rows import MAX_ROWS, Rows
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Batch, Event
 from stream_dp.pipeline.datasets.draft import Draft

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from stream_dp.core.rows.column_values import AnyColumn, Repeated
 from stream_dp.core.rows.row_moments import DAY, TIME, DateColumn
-from stream_dp.core.rows.universe import MAX_ATTRIBUTES, AnyColumn, Repeated
+from stream_dp.core.rows.universe import MAX_ATTRIBUTES
 from stream_dp.errors import InvalidMessage
 
 _MOST_COLUMNS = MAX_ATTRIBUTES + 1  # one says whose row it is

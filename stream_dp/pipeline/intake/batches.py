@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stream_dp.core.rows.universe import Rows
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.running.tick_counts import MOST_ROWS
 from stream_dp.errors import InvalidBatch
 from stream_dp.messages import Batch, Event, Reason

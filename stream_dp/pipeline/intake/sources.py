@@ -40,8 +40,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.rows.attributes.attribute_base import COUNT
+from stream_dp.core.rows.column_values import MAX_SCALAR
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import LONGEST_KEY, canonical
-from stream_dp.core.rows.universe import COUNT, MAX_SCALAR, Rows, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import (
     TOPIC_PATTERN,

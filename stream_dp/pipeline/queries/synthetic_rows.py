@@ -10,7 +10,8 @@ import numpy as np
 
 from stream_dp.core import synthetic as core
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.rows.universe import Attribute, Boolean, Universe
+from stream_dp.core.rows.attributes import Attribute, Boolean
+from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import SyntheticColumn, SyntheticRows, TableGap, WorstGap
 
 

@@ -13,7 +13,9 @@ from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.plan.aim_rule import Mean, aims_at_mean, large_means
 from stream_dp.core.residual.plan.sum_price import value_ends
 from stream_dp.core.residual.plan.targets import percent
-from stream_dp.core.rows.universe import Number, Universe, number_text
+from stream_dp.core.rows.attributes import Number
+from stream_dp.core.rows.column_values import number_text
+from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import QueryFields
 
 _ALIKE: Final = 0.05

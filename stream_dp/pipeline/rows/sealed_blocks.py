@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.rows.blocks import MAX_ORDERED, Block, Blocks, said_by
+from stream_dp.core.rows.encoded_rows import check_total
 from stream_dp.core.rows.key_texts import columns_of
 from stream_dp.core.rows.person_slots import Slots
 from stream_dp.core.rows.row_changes import RowChanges
 from stream_dp.core.rows.slabs import WEIGHT as WEIGHT_COLUMN
 from stream_dp.core.rows.slabs import Columns, Slab, found_slab, merged, merges
-from stream_dp.core.rows.universe import Universe, check_total
+from stream_dp.core.rows.universe import Universe
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.rows.block_owners import BlockOwners, owner_slabs
 from stream_dp.pipeline.rows.column_cache import ColumnCache

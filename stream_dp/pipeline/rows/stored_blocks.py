@@ -19,10 +19,11 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import numpy as np
 
 from stream_dp.core.rows.blocks import ShapeAt
+from stream_dp.core.rows.column_values import Codes
+from stream_dp.core.rows.encoded_rows import Counts
 from stream_dp.core.rows.key_texts import KeyTexts
 from stream_dp.core.rows.slabs import Slab, SlabIndex, TableAsked, zeros_of
 from stream_dp.core.rows.slot_counts import Column
-from stream_dp.core.rows.universe import Codes, Counts
 from stream_dp.errors import RowsGone, StoreUnavailable
 from stream_dp.pipeline.rows.column_cache import ColumnCache, ColumnKey
 from stream_dp.pipeline.rows.counting_cluster import TASK_SLABS, CountingCluster, SlabStep

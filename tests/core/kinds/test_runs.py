@@ -25,8 +25,9 @@ from stream_dp.core.outcome import Answered, Outcome, Path, Placed, RefusalCode,
 from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.queries.query import KindQuery, Predicate
 from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.universe import Category, Number, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 from tests.noise import ScriptedNoise
 

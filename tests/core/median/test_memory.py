@@ -22,8 +22,9 @@ from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import Kind, NoiseSource
+from stream_dp.core.rows.attributes import Category
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 from tests.core.conftest import Drive, block_of
 from tests.noise import FakeNoise

@@ -21,8 +21,10 @@ from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.public_state import PublicState
+from stream_dp.core.rows.attributes import Category
 from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Category, Rows, Universe
+from stream_dp.core.rows.encoded_rows import Rows
+from stream_dp.core.rows.universe import Universe
 from tests.noise import RoundedNoise
 
 ALARM = 1e-6

@@ -38,7 +38,8 @@ from stream_dp.core.residual.plan.aim_rule import (
     typical,
 )
 from stream_dp.core.residual.plan.planner import Prices
-from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
+from stream_dp.core.rows.attributes import Boolean, Category, Number
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidDefinition
 from tests.core.residual.host import PRIVACY, Host, aimed, cells, sealed, where
 

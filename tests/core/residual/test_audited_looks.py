@@ -17,8 +17,8 @@ from stream_dp.core.queries.conditions import compile_group_by, compile_share, c
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.plan.planner import Prices
+from stream_dp.core.rows.attributes import Number
 from stream_dp.core.rows.measured_values import Measure
-from stream_dp.core.rows.universe import Number
 from stream_dp.messages import Definition, NumberAttribute, UnitSpec
 from stream_dp.profiles.builder import universe_of
 from tests.core.residual.host import PRIVACY, Host

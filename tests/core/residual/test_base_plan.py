@@ -46,7 +46,8 @@ from stream_dp.core.residual.belief.sums import form_of_total
 from stream_dp.core.residual.plan.promise import Promise
 from stream_dp.core.residual.plan.reserve import Reserve
 from stream_dp.core.residual.plan.residual_price import residual_price, standalone_price
-from stream_dp.core.rows.universe import Category, Number, Universe
+from stream_dp.core.rows.attributes import Category, Number
+from stream_dp.core.rows.universe import Universe
 from tests.core.residual.host import PRIVACY, Host, where
 from tests.core.residual.least_squares import Measured, belief_of, least_squares
 from tests.slow import rest_is_slow

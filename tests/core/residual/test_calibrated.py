@@ -38,8 +38,9 @@ from stream_dp.core.residual.looks.table_looks import (
 )
 from stream_dp.core.residual.plan.planner import MOST_DRAWN
 from stream_dp.core.residual.plan.sum_price import MOST_ROWS
+from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.universe import Category, Number, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import BudgetExceeded, CorruptState, InvalidDefinition
 from tests.core.residual.host import (
     SIZES,

@@ -16,7 +16,8 @@ from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.staged_look import StagedLook
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.core.residual.looks.table_looks import CountsLook
-from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.core.rows.attributes import Category
+from stream_dp.core.rows.universe import Universe
 from stream_dp.lab.seeded_noise import SeededNoise
 from tests.core.conftest import Drive
 

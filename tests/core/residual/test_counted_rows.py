@@ -24,8 +24,9 @@ from stream_dp.core.residual.looks.counted_rows import CountedRows, RowsLook, Ro
 from stream_dp.core.residual.plan.aim_rule import OPENING
 from stream_dp.core.residual.plan.planner import Prices
 from stream_dp.core.rows.blocks import Block
+from stream_dp.core.rows.cell_shape import Shape
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import DIGEST_BYTES, Slots
-from stream_dp.core.rows.universe import Rows, Shape
 from tests.core.residual.host import ALARM, PRIVACY, Host, aimed, names, where
 from tests.core.residual.least_squares import (
     Measured,

@@ -11,8 +11,9 @@ from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy, Unit
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.table_looks import TablesLook
+from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.proposed_bounds import WantedBounds
-from stream_dp.core.rows.universe import Category, Number, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.number_grid import grid_edges
 
 CITY, AGE = Category("city", ("Bonn", "Graz")), Number("age", (30.0, 45.0))

@@ -24,7 +24,8 @@ from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.belief.rank_forms import rank_forms
 from stream_dp.core.residual.looks.table_looks import GROWTH, TablesLook
 from stream_dp.core.residual.plan.planner import Prices, certifies
-from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.core.rows.attributes import Category
+from stream_dp.core.rows.universe import Universe
 from tests.core.residual.host import PRIVACY, Host, sealed
 
 SIZES = (16, 3, 6, 8, 4)

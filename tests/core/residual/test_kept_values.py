@@ -26,9 +26,11 @@ from stream_dp.core.residual.belief.sums import SumEvidence
 from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
 from stream_dp.core.residual.looks.table_looks import QUERY, Part, TablesLook
 from stream_dp.core.residual.plan.sum_price import SumShape, WholeValues
+from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.measured_values import Measure
-from stream_dp.core.rows.universe import Category, Number, Rows, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidQuery
 from tests.core.residual.host import ALARM, Host, aimed, dearest
 from tests.noise import QuickNoise

@@ -35,7 +35,9 @@ from stream_dp.core.residual.belief.residuals import ResidualMemory
 from stream_dp.core.residual.looks.table_looks import Part, TablesLook, TablesRelease
 from stream_dp.core.residual.plan.promise import Promise
 from stream_dp.core.residual.plan.residual_price import residual_price, standalone_price
-from stream_dp.core.rows.universe import Category, Number, Shape, Universe
+from stream_dp.core.rows.attributes import Category, Number
+from stream_dp.core.rows.cell_shape import Shape
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState
 from tests.core.residual.host import Host, names, sealed, where
 from tests.core.residual.least_squares import (

@@ -29,7 +29,8 @@ from stream_dp.core.residual.belief.sums import (
     ratio_bar,
     rows_query,
 )
-from stream_dp.core.rows.universe import Category, Number, Universe
+from stream_dp.core.rows.attributes import Category, Number
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidDefinition
 from tests.core.residual.host import ALARM, Host, aimed, names, sealed, where
 from tests.noise import QuickNoise

@@ -15,7 +15,8 @@ from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.table_looks import TablesLook
-from stream_dp.core.rows.universe import Category, Number, Universe
+from stream_dp.core.rows.attributes import Category, Number
+from stream_dp.core.rows.universe import Universe
 from stream_dp.lab.seeded_noise import SeededNoise
 from tests.core.conftest import Drive
 

@@ -25,7 +25,7 @@ from stream_dp.core.residual.belief.linear_forms import (
 )
 from stream_dp.core.residual.belief.local_fit import fit
 from stream_dp.core.residual.belief.residuals import ResidualMemory
-from stream_dp.core.rows.universe import Shape
+from stream_dp.core.rows.cell_shape import Shape
 from tests.core.residual.host import where
 from tests.core.residual.least_squares import (
     Counted,

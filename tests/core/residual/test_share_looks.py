@@ -26,8 +26,9 @@ from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
 from stream_dp.core.residual.plan.planner import Prices
 from stream_dp.core.residual.plan.sum_plan import SumDemand, SumPlanner
 from stream_dp.core.residual.plan.sum_price import SumShape, WholeValues
+from stream_dp.core.rows.attributes import Boolean, Category
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.universe import Boolean, Category, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidQuery
 from tests.core.residual.host import ALARM, PRIVACY, Host, aimed, dearest, sealed
 from tests.noise import QuickNoise

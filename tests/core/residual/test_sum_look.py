@@ -28,7 +28,8 @@ from stream_dp.core.residual.looks.table_looks import TablesLook
 from stream_dp.core.residual.plan.planner import Prices, Terms
 from stream_dp.core.residual.plan.sum_plan import MeasureSums, SumDemand, SumPlanner
 from stream_dp.core.residual.plan.sum_price import SumShape, WholeValues
-from stream_dp.core.rows.universe import Category, Number, Universe
+from stream_dp.core.rows.attributes import Category, Number
+from stream_dp.core.rows.universe import Universe
 from tests.core.residual.host import ALARM, PRIVACY, Host, aimed, dearest, sealed, where
 from tests.noise import QuickNoise
 

@@ -18,8 +18,8 @@ from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.looks.joined_look import JoinedLook
 from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
 from stream_dp.core.rows.attribute_versions import Declared
+from stream_dp.core.rows.attributes import Number
 from stream_dp.core.rows.measured_values import Measure
-from stream_dp.core.rows.universe import Number
 from tests.core.residual.versioned import NARROW, OLD, WIDE, Versioned
 
 CHANGE = NARROW, WIDE

@@ -16,8 +16,8 @@ from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.looks.joined_look import JoinedLook
 from stream_dp.core.rows.attribute_versions import Declared
+from stream_dp.core.rows.attributes import Number
 from stream_dp.core.rows.blocks import Block
-from stream_dp.core.rows.universe import Number
 from tests.core.residual.host import cells
 from tests.core.residual.versioned import NEW, Versioned, merging
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, total_of
 from stream_dp.core.rows.attribute_versions import Declared, Schema
+from stream_dp.core.rows.attributes import Attribute, Boolean, Category, Number
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.measured_values import Measure
-from stream_dp.core.rows.universe import Attribute, Boolean, Category, Number
 from tests.core.residual.host import Host
 
 OLD: tuple[Attribute, ...] = (Category("city", ("Bonn", "Graz")), Number("age", (30.0, 45.0)))

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream_dp.core.rows.attributes import Boolean, Category, Date, Number
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.person_slots import Persons
-from stream_dp.core.rows.universe import Boolean, Category, Date, Number, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.intake import arrow
 from stream_dp.pipeline.intake.decoder import ARROW, Ingest, decode, partition_of

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.rows.attribute_versions import Schema
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import Persons, PersonSecret
 from stream_dp.core.rows.slabs import Slab, slabs_of
-from stream_dp.core.rows.universe import Rows
 from stream_dp.messages import UnitSpec
 from tests.pipeline.held import Held, batch_name
 from tests.pipeline.referee.evidence import (

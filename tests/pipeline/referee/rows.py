@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import Persons
 from stream_dp.core.rows.slabs import Slab, SlabIndex, slabs_of
-from stream_dp.core.rows.universe import Rows, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import Definition
 from stream_dp.state import private_names
 from stream_dp.state.private_names import Named

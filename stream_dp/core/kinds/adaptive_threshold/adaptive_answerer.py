@@ -12,7 +12,7 @@ from stream_dp.core.kinds.adaptive_threshold.adaptive_law import AdaptivePlan, A
 from stream_dp.core.kinds.kind_answerer import KindTerms
 from stream_dp.core.kinds.points import PointRelease, PointRun, PointRuns, RunKey
 from stream_dp.core.outcome import Answered, Path
-from stream_dp.core.rows.universe import MAX_ROWS
+from stream_dp.core.rows.encoded_rows import MAX_ROWS
 
 
 class Adaptive(PointRuns[AdaptiveThresholds]):

@@ -22,8 +22,8 @@ from stream_dp.core.mechanism import ROWS_ERASED, Release
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused, Responses
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.attributes import Boolean
 from stream_dp.core.rows.blocks import MAX_ORDERED, Blocks
-from stream_dp.core.rows.universe import Boolean
 from stream_dp.errors import InvalidDefinition
 
 MOST_RESPONSES: Final = 2**24

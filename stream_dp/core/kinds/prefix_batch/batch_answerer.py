@@ -26,7 +26,7 @@ from stream_dp.core.outcome import BatchAnswered, Outcome, Path, RefusalCode, Re
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.universe import MAX_ROWS
+from stream_dp.core.rows.encoded_rows import MAX_ROWS
 
 LONGEST_S: Final = 1.2
 """Longest that a draw is expected to take."""

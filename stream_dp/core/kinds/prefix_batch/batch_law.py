@@ -40,7 +40,7 @@ from stream_dp.core.bisection import least
 from stream_dp.core.kinds.loss import Loss, checked_privacy
 from stream_dp.core.randomness.exact_choice import choose, exp_bounds, uniform_below
 from stream_dp.core.randomness.noise_sources import IntArray, NoiseSource
-from stream_dp.core.rows.universe import MAX_ROWS
+from stream_dp.core.rows.encoded_rows import MAX_ROWS
 
 MAX_ENUMERATED: Final = 2**20
 """Most histograms that are written down one by one."""

@@ -19,13 +19,13 @@ from stream_dp.core.residual.base_release.base_plan import BaseRelease
 from stream_dp.core.residual.looks.table_looks import BASE, TablesRelease
 from stream_dp.core.residual.plan.planner import Prices
 from stream_dp.core.rows.attribute_versions import Schema
+from stream_dp.core.rows.attributes import Number
 from stream_dp.core.rows.proposed_bounds import (
     ProposedBounds,
     WantedBounds,
     least_filled,
     proposed_bounds,
 )
-from stream_dp.core.rows.universe import Number
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.rows.universe import Shape
+from stream_dp.core.rows.cell_shape import Shape
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -14,7 +14,8 @@ from stream_dp.core.budget.accountant import UNITS, Budget
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.residual.keys.key_levels import KeyLevel, levels_of
 from stream_dp.core.residual.keys.key_look import KeyLook, KeyRelease
-from stream_dp.core.rows.universe import Category, Universe
+from stream_dp.core.rows.attributes import Category
+from stream_dp.core.rows.universe import Universe
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ import numpy as np
 
 from stream_dp.calendar_periods import LATEST_MS
 from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import Persons, PersonSecret, Slots
 from stream_dp.core.rows.row_changes import newest_rows
 from stream_dp.core.rows.slabs import fits
-from stream_dp.core.rows.universe import Rows, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import Batch, Event
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine

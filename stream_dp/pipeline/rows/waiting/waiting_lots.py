@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.key_texts import columns_of
 from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Slots
 from stream_dp.core.rows.row_changes import RowChanges
 from stream_dp.core.rows.slabs import Slab, slabs_in_order, slabs_of
-from stream_dp.core.rows.universe import Rows
 from stream_dp.pipeline.rows.own_values import ARRIVED, CAME_WHEN, SAID, WAITING, WHOSE, OwnValues
 from stream_dp.pipeline.rows.secret_order import secret_order
 from stream_dp.pipeline.rows.waiting.row_times import EVERY_TIME

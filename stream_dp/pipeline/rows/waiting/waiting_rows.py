@@ -11,10 +11,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from stream_dp.core.rows.column_values import Repeated
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import Persons
 from stream_dp.core.rows.row_changes import RowChanges
 from stream_dp.core.rows.row_moments import DateColumn
-from stream_dp.core.rows.universe import Repeated, Rows, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, InvalidBatch
 from stream_dp.messages import Batch
 from stream_dp.pipeline.intake.decoder import ingested

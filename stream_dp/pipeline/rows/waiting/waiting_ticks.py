@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import Digests, Slots
 from stream_dp.core.rows.slabs import WEIGHT, Slab, TableAsked, slabs_of
-from stream_dp.core.rows.universe import Rows
 from stream_dp.core.running.running_periods import RunningPeriods
 from stream_dp.core.running.running_plan import RunningPlan
 from stream_dp.core.running.tick_counts import TickCounts

@@ -22,8 +22,9 @@ from stream_dp.core.kinds.correlated_vector.vector_answerer import (
     ResponsesRelease,
 )
 from stream_dp.core.outcome import Path, RefusalCode, Refused, Responses
+from stream_dp.core.rows.attributes import Boolean, Category
 from stream_dp.core.rows.blocks import MAX_ORDERED
-from stream_dp.core.rows.universe import Boolean, Category, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 ALARM = 1e-6

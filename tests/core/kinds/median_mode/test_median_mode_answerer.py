@@ -24,7 +24,8 @@ from stream_dp.core.kinds.median_mode.stable_answerer import (
     _Stable,
 )
 from stream_dp.core.outcome import Found, Path, RefusalCode, Refused
-from stream_dp.core.rows.universe import Boolean, Category, Number, Universe
+from stream_dp.core.rows.attributes import Boolean, Category, Number
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 ALARM = 1e-6

@@ -23,8 +23,9 @@ from stream_dp.core.outcome import BatchAnswered, Outcome, Path, Refused
 from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.attributes import Boolean, Number
 from stream_dp.core.rows.blocks import Block, Blocks
-from stream_dp.core.rows.universe import Boolean, Number, Universe
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState
 
 UNIVERSE = Universe((Number("x", tuple(range(1, 32)), integer=True), Boolean("b")))

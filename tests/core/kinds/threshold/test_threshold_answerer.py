@@ -17,7 +17,8 @@ from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.kinds.threshold.curve_answerer import MOST_DRAWN, Thresholds
 from stream_dp.core.outcome import Path, RefusalCode, Refused, TableAnswered
 from stream_dp.core.queries.conditions import compile_where
-from stream_dp.core.rows.universe import Category, Number, Universe
+from stream_dp.core.rows.attributes import Category, Number
+from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState
 
 ALARM = 1e-6

@@ -21,10 +21,12 @@ from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.keys.found_values import FindSettings, FoundValues
 from stream_dp.core.residual.keys.key_levels import KeyLevel, least_jump
 from stream_dp.core.residual.keys.key_look import KeyLook, KeyRelease
+from stream_dp.core.rows.attributes import Boolean, Category
 from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.key_texts import texts_of
 from stream_dp.core.rows.person_slots import Slots, digests
-from stream_dp.core.rows.universe import Boolean, Category, Rows, Universe
+from stream_dp.core.rows.universe import Universe
 
 KEY = 1
 UNIVERSE = Universe((Boolean("new"), Category("key", (), spare=5, finds=True)))

@@ -1,0 +1,1 @@
+"""The definition of a data set: its attributes, its promise, its profile, and the rules between them."""
