@@ -38,6 +38,13 @@ class Event(Reply):
         next_sequence: The number of the producer's next batch.
         schema_version: The version of the schema that counts from ``phase`` on.
         values: How many values were found. The catalog has them.
+        changes: The persons that a batch or a sweep erases, and the rows that it changes. Blank ones count.
+        change_number: The number of a batch with changes, or of the last whose changes a sweep has made.
+        due: When the sweep begins that makes the changes of a batch.
+        sweep: The number of the sweep. The event is its receipt.
+        lost: The batches with changes so far that were lost before they were made.
+        at: The time of a sweep.
+        signature: The data set's signature of these facts. The first entry of its ledger has the public key.
         attribute: The number for which bounds are proposed.
         low: About its least value. Absent where nothing can be proposed.
         high: About its largest value.
@@ -62,6 +69,8 @@ class Event(Reply):
         "written_off",
         "analysts_changed",
         "schema_changed",
+        "swept",
+        "changes_lost",
         "values_found",
         "bounds_proposed",
         "alert",
@@ -88,6 +97,13 @@ class Event(Reply):
     next_sequence: int | None = None
     schema_version: int | None = None
     values: int | None = None
+    changes: int | None = None
+    change_number: int | None = None
+    due: str | None = None
+    sweep: int | None = None
+    lost: int | None = None
+    at: str | None = None
+    signature: str | None = None
     attribute: str | None = None
     low: float | None = None
     high: float | None = None

@@ -110,10 +110,10 @@ class Batch(Request):
         rows: The rows, each an object. An absent name is a missing value.
         columns: The values of every attribute.
         cells: The number of rows in each cell: objects of values with a ``count``.
-        erase: The keys of persons to be erased with all their rows. Null stands for nobody, and hides how many
-            there are.
-        correct: Rows that are to be changed: objects with ``person``, ``row``, and ``set`` with the row as it is
-            to be, or ``"erase": true``. Null stands for no row.
+        erase: The keys of persons to be erased with all their rows. Null stands for nobody, and hides how
+            many there are.
+        correct: Rows that are to be changed: objects with ``person``, ``row``, and ``set`` with the row as
+            it is to be, or ``"erase": true``. Null stands for no row.
         source: The records that a source reader packed.
         unreadable: Why a source reader stopped.
     """
@@ -147,9 +147,7 @@ class Batch(Request):
         forms = self.rows, self.columns, self.cells, self.unreadable
         n_forms = sum(form is not None for form in forms)
         if n_forms > 1 or (n_forms == 0 and not self.changes):
-            raise ValueError(
-                "write exactly one of rows, columns and cells, or erase or correct"
-            )
+            raise ValueError("write exactly one of rows, columns and cells, or erase or correct")
         if self.unreadable is not None and self.source is None:
             raise ValueError("unreadable is said of a source: write rows, columns or cells")
         return self

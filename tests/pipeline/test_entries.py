@@ -141,8 +141,10 @@ def test_what_output_and_waiting_rows_say_of_their_places_is_frozen() -> None:
     assert place.to_bytes() == b"12 1099511627776 0001020304050607"
     assert place_in([("commit", place.to_bytes())]) == place
     assert commit_of([("commit", place.to_bytes())]) == 12
-    waits = Waits("s.batches:3", 2**40, 200, -1, 86_400_000, (7, 2), "b 1\udc80")
-    assert waits.to_bytes() == b"s.batches:3 1099511627776 200 -1 86400000 7 2 b 1\xed\xb2\x80"
+    waits = Waits("s.batches:3", 2**40, 200, -1, 86_400_000, (7, 2), (3, 4), 5, "b 1\udc80")
+    assert (
+        waits.to_bytes() == b"s.batches:3 1099511627776 200 -1 86400000 7 2 3 4 5 b 1\xed\xb2\x80"
+    )
     assert Waits.from_bytes(waits.to_bytes()) == waits
 
 

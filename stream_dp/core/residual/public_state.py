@@ -243,8 +243,8 @@ class PublicState:
     def is_changed(self, window: range) -> bool:
         """Whether rows of a window may have been erased or corrected since they were sealed.
 
-        What was measured before is about the rows as they were sealed. A look from then on is about those that
-        are left, so it answers by itself and enters no memory (docs/proofs, Theorem 39).
+        What was measured before is about the rows as they were sealed. A look from then on is about those
+        that are left, so it answers by itself and enters no memory (docs/proofs, Theorem 39).
         """
         return any(block in self.changed for block in window) if self.changed else False
 
@@ -341,7 +341,9 @@ class PublicState:
             _, step, counted = release.steps[number]
             sigma = grid_sigma(counted) if release.shape.counts else None
             self._paid(
-                release.attributes, block, self.prices.of(release.shape.rho(grid_sigma(step), sigma))
+                release.attributes,
+                block,
+                self.prices.of(release.shape.rho(grid_sigma(step), sigma)),
             )
 
     def _believe_sums(self, release: SumRelease, number: int, estimate: SumEstimate) -> None:

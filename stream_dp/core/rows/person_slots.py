@@ -282,7 +282,8 @@ class Slots:
         order = np.argsort(self.own, kind="stable")
         newest = np.empty(len(self), dtype=np.bool_)
         newest[order] = _differs(self.own[order][::-1])[::-1]
-        return newest | (self.own == 0)
+        newest |= self.own == 0
+        return newest
 
     def counted(self, most: int | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
         """Marks the slots that count, shape (n_slots,): of each person those of least rank, blank ones never.

@@ -19,7 +19,7 @@ import numpy as np
 from stream_dp.core.rows.attributes import Attribute, Category, Date, Number, is_on_grid
 from stream_dp.core.rows.attributes.attribute_base import COUNT, MAX_NAME
 from stream_dp.core.rows.cell_shape import MAX_FLAT, Shape
-from stream_dp.core.rows.column_values import AnyColumn, Codes, Repeated
+from stream_dp.core.rows.column_values import AnyColumn, Codes, Column, Repeated
 from stream_dp.core.rows.encoded_rows import MAX_ROWS, NOT_IN_FORCE, Counts, Rows, check_total
 from stream_dp.core.rows.key_texts import Texts, texts_of
 from stream_dp.core.rows.measured_values import MAX_MEASURED_ROWS, Offsets
@@ -183,7 +183,7 @@ class Universe:
             )
         if len({len(c) for c in columns.values()}) > 1:
             raise InvalidBatch("columns", "lengths differ", "give every column one value a row")
-        whose = None if persons is None else _whose(persons, columns[persons.key])
+        whose = None if persons is None else _whose(persons, columns)
         n_entries = len(next(iter(columns.values()), ()))
         given = [
             next((columns[n] for n in names if n in columns), [self.before.get(i)] * n_entries)
@@ -206,7 +206,10 @@ class Universe:
         if not _all_mappings(rows):
             raise InvalidBatch("rows", "a row is not an object", "give name and value pairs")
         self._check_names("rows", set().union(*rows), persons, complete=False)
-        whose = None if persons is None else _whose(persons, [row.get(persons.key) for row in rows])
+        whose = None
+        if persons is not None:
+            keys = {name: [row.get(name) for row in rows] for name in persons.columns}
+            whose = _whose(persons, keys)
         return self._encoded(self._columns_of(rows), whose=whose)
 
     def encode_cells(self, cells: Sequence[Mapping[str, object]]) -> Rows:
@@ -268,7 +271,8 @@ class Universe:
     def _check_names(
         self, field_path: str, given: set[str], persons: Persons | None, *, complete: bool
     ) -> None:
-        names = self.names if persons is None else (*self.names, persons.key)
+        keys = () if persons is None else persons.columns
+        names = (*self.names, *keys)
         # The offending name is not repeated: in a row it is content.
         if given - {*names, *self.former, *self.ignored}:
             raise InvalidBatch(
@@ -283,10 +287,11 @@ class Universe:
                     f"there are two columns for {spellings[0]}, which had another name before",
                     "send one of them",
                 )
-        if complete and persons is not None and persons.key not in given:
-            raise InvalidBatch(
-                field_path, f"there is no column {persons.key}", "it says whose row each is"
-            )
+        for key in keys:
+            if complete and key not in given:
+                raise InvalidBatch(
+                    field_path, f"there is no column {key}", "it says whose row each is, or which"
+                )
         absent = [
             spellings[0]
             for index, spellings in self._spellings
@@ -316,13 +321,22 @@ def _texts(attribute: Category, column: AnyColumn) -> Texts:
     return texts_of(attribute.without_na(column), MAX_KEY_BYTES)
 
 
-def _whose(persons: Persons, column: AnyColumn) -> Slots:
+def _whose(persons: Persons, columns: Mapping[str, AnyColumn]) -> Slots:
+    column, keys = columns[persons.key], [columns[name] for name in persons.columns]
     assert not isinstance(column, DateColumn), "the caller refuses such keys"
     if isinstance(column, Repeated):
         digests = np.take(persons.digests(column.values), column.indices, axis=0)
     else:
         digests = persons.digests(column)
-    return Slots(digests, persons.ranks(len(digests)))
+    return persons.slots(digests, tuple(map(_plain, keys)) if persons.row is not None else ())
+
+
+def _plain(column: AnyColumn) -> Column:
+    """The values of a column one by one."""
+    assert not isinstance(column, DateColumn), "the caller refuses such keys"
+    if isinstance(column, Repeated):
+        return [column.values[index] for index in column.indices.tolist()]
+    return column
 
 
 def _measured(attribute: Number, column: AnyColumn) -> tuple[Codes, Offsets]:

@@ -22,6 +22,7 @@ from stream_dp.messages.definition.profile_specs import CalibratedSpec, Mechanis
 from stream_dp.messages.definition.promise_specs import (
     AIM,
     AccuracySpec,
+    ErasureSpec,
     PrivacySpec,
     RetentionSpec,
     as_written,
@@ -51,6 +52,7 @@ class Definition(Request):
         on_exhausted: What analysts get when no budget is left.
         synthetic_rows: The number of synthetic rows of each phase.
         retention: How long rows and answers are kept. Default: until the data set is retired; for ever.
+        erasure: How persons are erased, and rows corrected. Default: neither is possible.
         analysts: What is allowed to whom. Default: all to everybody.
         owner: What is kept for the owner. It goes with ``analysts``.
         least_cell: With 10, people read "fewer than 10" where a count surely is. Programs get the number.
@@ -72,6 +74,7 @@ class Definition(Request):
     on_exhausted: Literal["unverified", "refuse"] = "unverified"
     synthetic_rows: Annotated[int, Field(ge=0, le=MAX_SYNTHETIC_ROWS)] = 0
     retention: RetentionSpec | None = None
+    erasure: ErasureSpec | None = None
     analysts: Analysts | None = None
     owner: OwnerSpec | None = None
     least_cell: Annotated[int, Field(ge=2, le=1_000_000)] | None = None

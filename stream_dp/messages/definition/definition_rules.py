@@ -137,6 +137,28 @@ def _rows_come_late(definition: Definition) -> None:
             )
 
 
+def _persons_are_erased(definition: Definition) -> None:
+    erasure, unit = definition.erasure, definition.privacy.unit
+    if erasure is None:
+        return
+    if unit is None:
+        raise ValueError(
+            "erasure: it is persons who are erased: add privacy.unit, or remove erasure. Where each row is "
+            "by itself, name its key as privacy.unit.key"
+        )
+    if definition.running is not None or definition.phase.late is not None:
+        raise ValueError(
+            "erasure: rows of open periods with running totals, and late rows, cannot be erased: remove "
+            "running and phase.late, or erasure"
+        )
+    attributes = {name for one in definition.attributes for name in one.names}
+    if erasure.row in {"count", unit.key, *attributes}:
+        raise ValueError(
+            "erasure.row is the name of an attribute, of the key of persons, or of the count of a cell: name "
+            "another column"
+        )
+
+
 def _bounds_are_proposed(definition: Definition) -> None:
     shares = {
         f"attributes.{index}.propose": as_written(attribute.propose.share)
@@ -200,6 +222,7 @@ RULES: Final[tuple[Callable[[Definition], None], ...]] = (
     _values_are_found,
     _periods_run,
     _rows_come_late,
+    _persons_are_erased,
     _bounds_are_proposed,
     _persons_are_protected,
 )

@@ -8,7 +8,9 @@ from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints, model_validator
 
+from stream_dp.calendar_periods import Length, zone_of
 from stream_dp.messages.message_base import Request
+from stream_dp.messages.time_fields import LengthText
 
 MAX_SQUARES = 2**16 - 1
 """The most units that are kept of a person for life: each phase takes the square of the rows that count."""
@@ -116,6 +118,42 @@ class AccuracySpec(Request):
         if self.aim is None and named is not None:
             raise ValueError(f"accuracy.{named} goes with accuracy.aim: add aim, or remove {named}")
         return self
+
+
+LEAST_WITHIN: Final = "12 hours"
+MOST_WITHIN: Final = "21 days"
+
+
+class ErasureSpec(Request):
+    """Lets persons be erased, and rows be corrected by a key of their own.
+
+    Attributes:
+        within: How long it may take until a person is erased everywhere but in backups and at the source:
+            from "12 hours" to "21 days".
+        row: The column with each row's own key, for corrections: no attribute, and not ``count``. Default:
+            rows have none, so only persons can be erased.
+    """
+
+    within: LengthText
+    row: Annotated[str, StringConstraints(min_length=1, max_length=64)] | None = None
+
+    @model_validator(mode="after")
+    def _in_time(self) -> ErasureSpec:
+        utc = zone_of(None)
+        least, found, most = (
+            Length.read(text).after(0, utc) for text in (LEAST_WITHIN, self.within, MOST_WITHIN)
+        )
+        if not least <= found <= most:
+            raise ValueError(
+                f"erasure.within is not between {LEAST_WITHIN} and {MOST_WITHIN}: write a time in between, "
+                'such as "24 hours"'
+            )
+        return self
+
+    @property
+    def sweep_ms(self) -> int:
+        """How long changes wait for the next sweep, in milliseconds: a third of ``within``."""
+        return Length.read(self.within).after(0, zone_of(None)) // 3
 
 
 class AnswersRetention(Request):

@@ -31,7 +31,14 @@ from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.datasets.phases import Phases
 from stream_dp.pipeline.datasets.tools import Tools
-from stream_dp.pipeline.datasets.transcript import PHASE, late_rows, opening, schema_entry
+from stream_dp.pipeline.datasets.transcript import (
+    PHASE,
+    SWEEP,
+    late_rows,
+    opening,
+    schema_entry,
+    swept,
+)
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.queries.known_replies import KnownReplies
@@ -93,6 +100,7 @@ class Dataset:
         self.known_replies = KnownReplies()
         self.used_at = monotonic()
         self._gone = Gone.from_text(draft.facts.get(GONE, ""))
+        self._changes_lost: list[str] = []
 
     @classmethod
     async def stored(
@@ -115,7 +123,7 @@ class Dataset:
         dataset = cls(chain, definition, tools)
         if replays and not dataset.retired:
             dataset._replay()
-            lost = await dataset.rows.read(whole=inherited)
+            lost, dataset._changes_lost = await dataset.rows.read(whole=inherited)
             dataset._gone = replace(dataset._gone, batches=lost)
         return dataset
 
@@ -171,6 +179,7 @@ class Dataset:
                 window=(window.start + 1, window.stop),
                 **self.phases.dates(window),
                 **self.phases.late.facts(window),
+                **self.phases.sweeps.facts(window),
             )
         return known[name]
 
@@ -222,7 +231,11 @@ class Dataset:
         await self.rows.waiting.new_secret(self.looks.noise)
         self.draft.write_ledger(
             "dataset",
-            {"definition": json.loads(definition.to_bytes()), "line": line_of(definition)},
+            {
+                "definition": json.loads(definition.to_bytes()),
+                "line": line_of(definition),
+                **self.phases.sweeps.promised(),
+            },
         )
         self.draft.release(Outgoing("catalog", self.name, definition.to_bytes()))
         self.accepted()
@@ -255,6 +268,8 @@ class Dataset:
                 raise NOT_NEXT_SCHEMA
             first_phase = self.phase + self.phases.n_to_come + 1
             await self.phases.late.complete(self.phase)
+            while await self.phases.sweeps.take(now=True):
+                pass
             self.phases.ticking.stop()
             self.engine.put_in_force(change, first_phase)
             self.draft.publish(schema_entry(change, first_phase))
@@ -290,6 +305,7 @@ class Dataset:
         self.rows.erase_all()
         self.phases.spans.clear()
         self.phases.late.n_complete = 0
+        self.phases.sweeps.retire()
         self.accounts.changed()
         self.draft.write_ledger("retired", {})
         self.draft.release(Outgoing("catalog", self.name, b""))
@@ -331,6 +347,9 @@ class Dataset:
         self.rows.blocks.restart([n_rows for n_rows, _ in opened], erased, bare)
         for index, n_rows in enumerate(late):
             self.rows.blocks.add_rows(index, n_rows)
+        for entry in transcript:
+            if entry[:1] == SWEEP:
+                self.phases.sweeps.recall(swept(entry))
         self.looks.releases = self.engine.fold(transcript)
         self.mechanism.charged(
             tuple(Charge(block, rho, delta) for block, (rho, delta) in enumerate(spent))
@@ -346,6 +365,9 @@ class Dataset:
         Returns:
             The number of phases, and of batches that waited, whose rows are given up.
         """
+        if self._changes_lost:
+            self.phases.sweeps.say_lost(self._changes_lost)
+            self._changes_lost = []
         lost = self.looks.settle()
         given_up = self._give_up()
         ended = self.looks.end_runs()

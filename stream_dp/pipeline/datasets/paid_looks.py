@@ -163,10 +163,14 @@ class PaidLooks:
                     await asyncio.sleep(slot - (monotonic() - started) % slot)
         except RowsGone as error:
             # The next owner gives these rows up. This one ends, and its look stays charged.
-            self._draft.note(GONE, Gone(phases=error.phase).to_text())
-            await self._commit()
+            await self.say_gone(error.phase)
             raise
         return releases
+
+    async def say_gone(self, phase: int) -> None:
+        """Commits that the rows of a phase are nowhere any more."""
+        self._draft.note(GONE, Gone(phases=phase).to_text())
+        await self._commit()
 
     def _fold(self, releases: Sequence[Release]) -> None:
         for release in releases:

@@ -9,18 +9,20 @@ from typing import Final
 from stream_dp.core.bisection import least
 from stream_dp.core.budget.parameters import erased_blocks
 from stream_dp.core.mechanism import Look
-from stream_dp.core.rows.encoded_rows import MAX_ROWS, Rows
+from stream_dp.core.rows.encoded_rows import MAX_ROWS
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Batch, Event
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.late_rows import LateRows
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
+from stream_dp.pipeline.datasets.sweeps import Sweeps
 from stream_dp.pipeline.datasets.ticking import Ticking
 from stream_dp.pipeline.datasets.transcript import phase_entry
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.rows.private_rows import PrivateRows
 from stream_dp.pipeline.rows.waiting.row_times import Dates, TimeSpan, late_time
+from stream_dp.pipeline.rows.waiting.waiting_rows import Taken
 from stream_dp.pipeline.spending.line_accounts import LineAccounts
 from stream_dp.pipeline.watch.crash_points import CrashPoint, Fuse
 from stream_dp.profiles.share_settings import check_opening
@@ -38,6 +40,7 @@ class Phases:
         spans: The stretch of time that each phase covers. None for phases of which no time is known.
         ticking: The ticks of the periods that wait.
         late: The rows that come to phases late.
+        sweeps: The sweeps that change rows which came before.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Phases:
         self.ticking = Ticking(engine, draft, rows, looks)
         self.spans: list[TimeSpan | None] = []
         self.late = LateRows(engine, draft, rows, accounts, looks, fuse, self.spans)
+        self.sweeps = Sweeps(engine, draft, rows, accounts, looks, fuse)
 
     # ------------------------------------------------------------ public facts
 
@@ -75,10 +79,10 @@ class Phases:
     def due(self) -> int | None:
         """When the clock leads to the next tick, closes a period or completes a phase, in milliseconds.
 
-        None if it does none of this.
+        Or when a sweep is due. None if nothing is.
         """
         tick, periods = self.ticking.due(), self._rows.waiting.gathering.periods
-        due = [None if tick is None else tick.at_ms, self.late.due()]
+        due = [None if tick is None else tick.at_ms, self.late.due(), self.sweeps.due()]
         due += [periods[0].due] if periods else []
         return min((at for at in due if at is not None), default=None)
 
@@ -130,15 +134,16 @@ class Phases:
             await self.ticking.take(last, closes=True)
         return last is not None
 
-    async def accept(self, batch: Batch, rows: Rows, span: TimeSpan | None) -> bytes:
+    async def accept(self, batch: Batch, taken: Taken, span: TimeSpan | None) -> bytes:
         """Takes a batch in, and opens a phase when rows alone decide and are enough; returns its outcome.
 
         Args:
             batch: The batch. If it is of a source or producer, the commit sets which one is next.
-            rows: Its rows.
-            span: What it is about.
+            taken: What it brings.
+            span: What its rows are about.
         """
         counted, times, waiting = batch.counted, self._engine.times, self._rows.waiting
+        rows = taken.rows
         assert self._draft.expects(counted), "the caller refuses others"
         if counted is not None:
             self._draft.passed(counted.key, counted.next)
@@ -158,11 +163,12 @@ class Phases:
         if period > 0 and span is not None:
             self.ticking.begin(span, self._draft.dated_ms)
         came = self.ticking.place(period)
-        await waiting.join(batch, rows, self._accounts.in_hand.record, period, came)
+        await waiting.join(batch, taken, self._accounts.in_hand.record, period, came)
         opens = times.phase.calendar is None and self._may_open
         about: dict[str, object] = {}
         if times.phase.calendar is not None:
             about = {**times.dates([span]), "late": late, "late_phase": joins}
+        about |= self.sweeps.expected(taken.n_changes)
         outcome = waiting.store_outcome(
             Event(
                 dataset=self._draft.dataset,

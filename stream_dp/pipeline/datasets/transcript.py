@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from stream_dp.core.mechanism import Mechanism, Release
@@ -18,6 +18,7 @@ LOST: Final = b"\x02"
 ENDED: Final = b"\x03"
 SCHEMA: Final = b"\x05"
 LATE: Final = b"\x06"
+SWEEP: Final = b"\x07"
 
 
 def phase_entry(n_rows: int, span: TimeSpan | None) -> bytes:
@@ -40,6 +41,16 @@ def late_entry(n_rows: int) -> bytes:
 def late_rows(transcript: Sequence[bytes]) -> list[int]:
     """The number of late rows of each phase that is complete."""
     return [int(entry[1:]) for entry in transcript if entry[:1] == LATE]
+
+
+def sweep_entry(changed: Mapping[int, int]) -> bytes:
+    """The entry of a sweep: the blocks of which it may change rows, and at most how many of each."""
+    return SWEEP + json.dumps([*changed.items()]).encode()
+
+
+def swept(entry: bytes) -> dict[int, int]:
+    """Inverse of ``sweep_entry``."""
+    return dict(json.loads(entry[1:]))
 
 
 def schema_entry(change: ChangeSchema, first_phase: int) -> bytes:
@@ -79,6 +90,9 @@ def fold(
         elif kind == LATE:
             mechanism.complete(complete, *late_rows([entry]))
             complete += 1
+        elif kind == SWEEP:
+            for block, most in swept(entry).items():
+                mechanism.rows_changed(block, most)
         elif kind == RELEASE:
             releases += 1
             absorb(mechanism.release_from_bytes(body))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.running.tick_counts import MOST_ROWS
 from stream_dp.errors import InvalidBatch
 from stream_dp.messages import Batch, Event, Reason
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.records import Outgoing, plain
 from stream_dp.pipeline.journal.contents import TAKEN
+from stream_dp.pipeline.rows.waiting.waiting_rows import Taken
 
 UNREADABLE: Final = {
     "framed": (
@@ -35,7 +35,7 @@ async def ingest(dataset: Dataset, batch: Batch) -> tuple[bool, bytes | None]:
         that. And its outcome, if that is kept under the id of the batch.
     """
     try:
-        rows = _encoded(dataset, batch)
+        taken = _encoded(dataset, batch)
     except InvalidBatch as error:
         refusal = Event(
             dataset=dataset.name,
@@ -50,10 +50,14 @@ async def ingest(dataset: Dataset, batch: Batch) -> tuple[bool, bytes | None]:
             dataset.draft.announce(refusal)
             return True, None
         return True, dataset.rows.waiting.store_outcome(refusal)
-    span = dataset.engine.times.span(batch.time, dataset.draft.dated_ms)
+    span = None
+    if (
+        batch.has_rows or not batch.changes
+    ):  # changes are of rows that came before, whenever these were
+        span = dataset.engine.times.span(batch.time, dataset.draft.dated_ms)
     if await dataset.phases.close_ended(span):
         return False, None
-    return True, await dataset.phases.accept(batch, rows, span)
+    return True, await dataset.phases.accept(batch, taken, span)
 
 
 def resend(dataset: Dataset, batch: Batch, stored: bytes) -> None:
@@ -98,18 +102,18 @@ def _check_time(dataset: Dataset, batch: Batch) -> None:
         )
 
 
-def _encoded(dataset: Dataset, batch: Batch) -> Rows:
+def _encoded(dataset: Dataset, batch: Batch) -> Taken:
     if dataset.retired:
         raise InvalidBatch("dataset", "this data set was retired", "send to another data set")
     _check_time(dataset, batch)
     if batch.unreadable is not None:
         raise InvalidBatch("source", *UNREADABLE[batch.unreadable], reason="source_unreadable")
-    rows = dataset.rows.waiting.rows_of(batch)
+    taken = dataset.rows.waiting.taken_of(batch)
     most = dataset.universe.max_rows  # sums of rows stay exact in int64
     if dataset.mechanism.running is not None:
         most = min(most, MOST_ROWS)
-    if dataset.rows.waiting.n_rows + rows.n_rows > most:
+    if dataset.rows.waiting.n_rows + taken.rows.n_rows > most:
         raise InvalidBatch(
             "cells", "more rows than one phase can hold", f"stay below {most:,} rows a phase"
         )
-    return rows
+    return taken

@@ -157,6 +157,11 @@ class Decider:
                 return
             at_most = request.at_most if isinstance(request, Ask) else None
             dataset.begins(record.record_id, at_most=at_most)
+            if not (piece.suspect or dataset.quarantined or dataset.retired):
+                # No record is done in the midst of a sweep.
+                piece.finished = not await dataset.phases.sweeps.take()
+                if not piece.finished:
+                    return
             # Standing queries come before all else that a phase is asked, also when a crash cut them short.
             if not piece.suspect and not await self._repeating.answer_due(dataset, known):
                 piece.finished = False

@@ -1,9 +1,9 @@
 """Whose the rows of sealed blocks are, and which: as long as a person, or a row, can still be erased.
 
-Where persons can be erased, each slot of a block has the digest of its person next to it, and of its row's own
-key. No look reads these. They are on the private topic alone, veiled by AES-256 in counter mode with a key of
-their own for each column, which follows from the key file. So who has the topic without the file cannot tell
-which slots are of one person. That a column is the one that was kept is told by the commit, as for all others.
+Where persons can be erased, each slot of a block has the digest of its person next to it, and that of the
+key of its row. No look reads these. They are on the private topic alone, veiled by AES-256 in counter mode
+with a key of its own for each column, which follows from the key file. So somebody who has the topic without
+the file cannot tell which slots are of one person. The commit tells that a column is the one that was kept.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def veiled(secret: bytes, salt: bytes, slab: Slab) -> Slab:
     """
     columns = {}
     for name, column in slab.columns.items():
-        key = blake2b(salt + name.encode(), digest_size=_KEY_BYTES, key=secret, person=b"owner").digest()
+        key = blake2b(
+            salt + name.encode(), digest_size=_KEY_BYTES, key=secret, person=b"owner"
+        ).digest()
         # A key serves one column, so the counter may begin with the same block.
         stream = Cipher(AES(key), CTR(_BEGIN)).encryptor()
         columns[name] = np.frombuffer(stream.update(column.tobytes()), column.dtype)
@@ -76,16 +78,10 @@ class BlockOwners:
         known[at] = after
         await self._values.keep_veiled(self._key(phase, at), slab, self._veil)
 
-    async def slots(self, phase: int, at: int) -> tuple[Slots, Slab]:
-        """Reads whose the rows of a slab are.
-
-        Raises:
-            CorruptState: It is nowhere any more.
-        """
+    async def slots(self, phase: int, at: int) -> tuple[Slots, Slab] | None:
+        """Reads whose the rows of a slab are. None if it is nowhere any more."""
         found = await self._values.veiled(self._key(phase, at), self._veil)
-        if found is None:
-            raise self._values.nowhere("whose the rows of a block are is")
-        return Slots.of_columns(found.columns), found
+        return None if found is None else (Slots.of_columns(found.columns), found)
 
     def drop(self, n_blocks: int) -> None:
         """Drafts that this is erased of the first blocks."""

@@ -56,9 +56,7 @@ class OwnValues:
 
     async def veiled(self, what: str, veil: Veil) -> Slab | None:
         """Reads what ``keep_veiled`` has kept. None if it is nowhere. Private."""
-        parts = await self._keeper.whole(
-            self._draft.dataset, self._named[what], viewed=False
-        )
+        parts = await self._keeper.whole(self._draft.dataset, self._named[what], viewed=False)
         if parts is None:
             return None
         return veil(SlabIndex.from_bytes(parts[0]).salt, Slab.of_stored(parts))

@@ -79,7 +79,8 @@ class PrivateRows:
         """
         if self.waiting.lots.among(times):
             await self.waiting.keep_lot()
-            await self.waiting.change_lots(times)
+            while await self.waiting.change_a_lot(times):
+                pass
         return await self.waiting.whose(times)
 
     async def keep(

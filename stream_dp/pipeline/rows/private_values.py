@@ -129,9 +129,7 @@ class Keeper:
         self._heartbeat.beat()
         return found
 
-    async def find(
-        self, dataset: str, named: Named, *, viewed: bool = True
-    ) -> bytes | None:
+    async def find(self, dataset: str, named: Named, *, viewed: bool = True) -> bytes | None:
         """Returns the first part of a value. None if it is on the topic no more. Private.
 
         Args:
@@ -140,16 +138,12 @@ class Keeper:
             viewed: Whether Redis may have it.
         """
         for on_topic in (False, True):
-            (found,) = await self.parts(
-                dataset, [(named, 0)], on_topic=on_topic, viewed=viewed
-            )
+            (found,) = await self.parts(dataset, [(named, 0)], on_topic=on_topic, viewed=viewed)
             if found is None or name_of(found) == named.name:
                 return found
         return None
 
-    async def whole(
-        self, dataset: str, named: Named, *, viewed: bool = True
-    ) -> list[bytes] | None:
+    async def whole(self, dataset: str, named: Named, *, viewed: bool = True) -> list[bytes] | None:
         """Returns all parts of a value, see ``find``. None if one is on the topic no more. Private."""
         first = await self.find(dataset, named, viewed=viewed)
         if first is None:

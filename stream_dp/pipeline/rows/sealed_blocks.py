@@ -19,6 +19,7 @@ from stream_dp.core.rows.row_changes import RowChanges
 from stream_dp.core.rows.slabs import WEIGHT as WEIGHT_COLUMN
 from stream_dp.core.rows.slabs import Columns, Slab, found_slab, merged, merges
 from stream_dp.core.rows.universe import Universe
+from stream_dp.errors import RowsGone
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.rows.block_owners import BlockOwners, owner_slabs
 from stream_dp.pipeline.rows.column_cache import ColumnCache
@@ -188,10 +189,13 @@ class SealedBlocks:
             after: The number of the last of them.
 
         Raises:
-            CorruptState: It is nowhere any more.
+            RowsGone: It is nowhere any more.
         """
         phase, universe = index + 1, self._engine.rows_universe(index)
-        slots, owners = await self.owners.slots(phase, at)
+        found = await self.owners.slots(phase, at)
+        if found is None:
+            raise RowsGone(self._dataset, phase)
+        slots, owners = found
         hits = await asyncio.to_thread(changes.hits, slots)
         texts = {} if changes.rows is None else columns_of(changes.rows.texts)
         counted = np.zeros(len(slots), np.bool_)
@@ -200,7 +204,7 @@ class SealedBlocks:
                 continue
             slab = await self._values.slab(f"{kind}{phase} {at}")
             if slab is None:
-                raise self._values.nowhere("the rows of a block are")
+                raise RowsGone(self._dataset, phase)
             if WEIGHT_COLUMN in slab.columns:
                 counted = slab.columns[WEIGHT_COLUMN].astype(np.bool_)
             more = _found_codes(universe, changes) if kind == FOUND else texts

@@ -39,7 +39,17 @@ class LateFacts(TypedDict, total=False):
     complete_at: str
 
 
-class WindowFacts(LateFacts):
+class SweepFacts(TypedDict, total=False):
+    """What is said with answers about phases of which rows may have been changed.
+
+    Attributes:
+        changed_at_most: The most rows of the window that were erased or corrected since they were sealed.
+    """
+
+    changed_at_most: int
+
+
+class WindowFacts(LateFacts, SweepFacts):
     """The part of an answer that depends on its window alone, until something is paid or a phase opens."""
 
     n: int

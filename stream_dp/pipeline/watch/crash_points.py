@@ -21,6 +21,7 @@ class CrashPoint(StrEnum):
     IN_PHASE = "in-phase"
     BEFORE_COMMIT = "before-commit"
     AFTER_COMMIT = "after-commit"
+    IN_SWEEP = "in-sweep"
     IN_ERASURE = "in-erasure"
     BEFORE_APPEND = "before-append"
     AFTER_APPEND = "after-append"

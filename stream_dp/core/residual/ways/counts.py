@@ -77,7 +77,6 @@ class Counts(PlannedWay):
             case Unproven():
                 return unproven(state, query, evidence, decision)
 
-
     def _alone(
         self, query: LinearQuery, evidence: Evidence, terms: Terms
     ) -> MeasureCounts | Unproven | Refused:

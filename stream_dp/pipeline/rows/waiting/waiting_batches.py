@@ -16,6 +16,7 @@ from stream_dp.core.rows.person_slots import Persons, PersonSecret, Slots
 from stream_dp.core.rows.row_changes import newest_rows
 from stream_dp.core.rows.slabs import fits
 from stream_dp.core.rows.universe import Universe
+from stream_dp.errors import InvalidBatch, InvalidDefinition
 from stream_dp.messages import Batch, Event
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
@@ -118,6 +119,13 @@ class WaitingBatches:
 
     async def new_secret(self, noise: NoiseSource) -> None:
         """Draws and keeps the secret of the digests of persons, if the definition protects persons."""
+        erases = self._engine.definition.erasure is not None
+        if erases and self._tools.key_file is None:
+            raise InvalidDefinition(
+                "erasure",
+                "this deployment has no key file of persons, with which digests are kept apart from rows",
+                "set STREAM_DP_PERSON_KEY_FILE for all workers, or remove erasure",
+            )
         if self._of_persons:
             secret = PersonSecret.new(noise, self._draft.dataset, self._tools.key_file)
             self._secret = secret.value
@@ -319,11 +327,13 @@ class WaitingBatches:
             await self.lots.add(rows, period, len(some), in_order, self.n_changed, came=more)
             self._forget(some)
 
-    async def change_lots(self, times: range) -> None:
-        """Makes all changes in the lots that wait under some times."""
-        for slab in [*self.lots.among(times)]:
+    async def change_a_lot(self, times: range) -> bool:
+        """Makes all changes in the next slab of a lot that waits under some times; False if none is left."""
+        for slab in self.lots.among(times):
             if slab.after < self.n_changed:
                 await self.lots.change(slab, self.changes.after(slab.after), self.n_changed)
+                return True
+        return False
 
     # ------------------------------------------------------------ those of one block
 
@@ -370,7 +380,9 @@ class WaitingBatches:
 
     def forget_changes(self) -> None:
         """Drafts that no change waits any more: a sweep has made all of them."""
-        self._forget_changes([number for number, one in self.waits.items() if one.changes != (0, 0)])
+        self._forget_changes(
+            [number for number, one in self.waits.items() if one.changes != (0, 0)]
+        )
         self.changes.forget()
 
     def _forget(self, numbers: Iterable[int]) -> None:

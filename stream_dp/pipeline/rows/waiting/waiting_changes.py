@@ -19,7 +19,8 @@ from stream_dp.errors import InvalidBatch
 from stream_dp.messages import Batch
 
 _ENTRY: Final = (
-    'give null, or an object with "person", "row", and "set" with the row as it is to be, or "erase": true'
+    'give null, or an object with "person", "row", and "set" with the row as it is to be, or with '
+    '"erase": true'
 )
 
 
@@ -56,9 +57,7 @@ class WaitingChanges:
         self._merged.clear()
 
 
-def changes_of(
-    batch: Batch, universes: Sequence[Universe], persons: Persons
-) -> RowChanges | None:
+def changes_of(batch: Batch, universes: Sequence[Universe], persons: Persons) -> RowChanges | None:
     """What a batch changes, encoded. It follows from these arguments alone; None if it changes nothing.
 
     Args:

@@ -132,7 +132,10 @@ async def read_again(
             if request.batch.name != waiting[number].batch_id:
                 continue
             taken, one = read(request.batch), waiting[number]
-            if one.rows not in (0, taken.rows.n_rows) or one.changes not in ((0, 0), taken.n_changes):
+            if one.rows not in (0, taken.rows.n_rows) or one.changes not in (
+                (0, 0),
+                taken.n_changes,
+            ):
                 raise CorruptState(f"{dataset}: batch {request.batch.name} has other rows by now")
             found[number] = taken
     return found
