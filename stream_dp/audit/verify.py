@@ -18,6 +18,7 @@ from stream_dp.audit.numbers import UNITS, Wrong
 from stream_dp.audit.oracle import Oracle
 from stream_dp.audit.paper_charges import Papers
 from stream_dp.audit.share_check import ShareCheck
+from stream_dp.audit.sweep_check import SweepCheck
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import ChangeSchema, Definition
 
@@ -122,7 +123,7 @@ class _Verification:
         self._prices: Looks | Papers | None = None
         self._definition: Definition | None = None
         self._catalog, self._said_at = catalog, 0
-        self._shares = ShareCheck()
+        self._shares, self._sweeps = ShareCheck(), SweepCheck()
         self._until: object = None  # when the newest phase ends
         self._complete = 0  # first phases that get no more rows
         self._written_off = 0  # first phases of which nothing is left
@@ -163,6 +164,7 @@ class _Verification:
         self._definition, privacy = definition, definition.privacy
         self._said_at = seq
         self._shares.define(definition.analysts, definition.owner)
+        self._sweeps.define(entry)
         self.report.promised = privacy.epsilon, privacy.delta
         if (settings := definition.mechanism.papers) is not None:
             self._prices = Papers(definition, settings)
@@ -190,6 +192,10 @@ class _Verification:
             self._begin_running(seq, entry)
         elif kind == "late":
             self._add_late(seq, entry)
+        elif kind == "sweep":
+            fault = self._sweeps.fault(entry, self._definition, len(self.report.blocks))
+            if fault is not None:
+                self._fault(seq, fault)
         elif kind == "written_off":
             self._write_off(seq, entry)
         elif kind == "retired":

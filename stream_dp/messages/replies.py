@@ -281,7 +281,16 @@ class Rejected(Reply):
 
 
 EntryKind = Literal[
-    "dataset", "phase", "charge", "retired", "written_off", "analysts", "schema", "running", "late"
+    "dataset",
+    "phase",
+    "charge",
+    "retired",
+    "written_off",
+    "analysts",
+    "schema",
+    "running",
+    "late",
+    "sweep",
 ]
 """What an entry of a ledger says."""
 
@@ -321,7 +330,8 @@ class LedgerEntry(Reply):
         since: phase, running: when it begins, if that is known.
         until: phase, running: when it ends.
         erased: phase: the number of first phases whose rows are now erased.
-        phases: written_off: the number of first phases whose budget counts as spent.
+        phases: written_off: the number of first phases whose budget counts as spent. sweep: the first and
+            the last phase whose rows it may have changed.
         looks: charge: the looks, with everything that determines their price.
         charges: charge, written_off: [phase from 0, rho or epsilon, delta], in units of 2^-50 of the line.
         nonce: charge: random bytes, so that no two entries are equal.
@@ -336,6 +346,13 @@ class LedgerEntry(Reply):
         ticks: running: how many ticks it pays for.
         step: running: the noise of each, as a step of the grid of scales.
         tiles: running: what is counted.
+        receipts: dataset: the public key of its receipts, where rows can be erased.
+        sweep: sweep: its number, from 1. The entry is its receipt, as the event is.
+        change_number: sweep: the number of the last batch whose changes it has made.
+        changes: sweep: the persons that it erases, and the rows that it changes. Blank ones count.
+        lost: sweep: the batches with changes so far that were lost before they were made.
+        at: sweep: its time.
+        signature: sweep: the signature of these facts, see ``receipts``.
     """
 
     version: Literal[1]
@@ -350,7 +367,7 @@ class LedgerEntry(Reply):
     since: str | None = None
     until: str | None = None
     erased: Annotated[int, Field(ge=1)] | None = None
-    phases: Annotated[int, Field(ge=0)] | None = None
+    phases: Annotated[int, Field(ge=0)] | tuple[int, int] | None = None
     looks: tuple[LedgerLook, ...] | None = None
     charges: tuple[tuple[int, int, int], ...] | None = None
     nonce: Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")] | None = None
@@ -365,3 +382,10 @@ class LedgerEntry(Reply):
     ticks: Annotated[int, Field(ge=1)] | None = None
     step: int | None = None
     tiles: tuple[dict[str, Any], ...] | None = None
+    receipts: str | None = None
+    sweep: Annotated[int, Field(ge=1)] | None = None
+    change_number: Annotated[int, Field(ge=1)] | None = None
+    changes: Annotated[int, Field(ge=0)] | None = None
+    lost: Annotated[int, Field(ge=0)] | None = None
+    at: str | None = None
+    signature: str | None = None

@@ -7,7 +7,6 @@ data set is done before the sweep is. Its receipt is sent with the commit that e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -193,12 +192,11 @@ class Sweeps:
             "lost": int(self._draft.facts.get(_LOST, "0")),
             "at": written(max(self._draft.dated_ms, 0), zone_of(self._engine.times.phase.timezone)),
         }
-        signed = json.loads(json.dumps({"dataset": name, **receipt}))
-        sign = signature(waiting.secret, signed)
+        sign = signature(waiting.secret, {"dataset": name, **receipt})
         waiting.forget_changes()
         self._draft.note(_SWEEPS, str(sweep))
         self._draft.note(_UNDER_WAY, "")
-        self._draft.write_ledger("sweep", {**signed, "signature": sign})
+        self._draft.write_ledger("sweep", {**receipt, "signature": sign})
         event = Event(dataset=name, event="swept")
         self._draft.announce(event.model_copy(update={**receipt, "signature": sign}))
         self._accounts.changed()
