@@ -215,7 +215,7 @@ def _looks(intents: Iterable[bytes]) -> list[dict[str, Any]]:
 
 def _waiting(stored: bytes) -> Waiting:
     text = stored.decode("utf-8", "surrogatepass")
-    topic_partition, offset, rows, *_, batch_id = text.split(" ", 7)
+    topic_partition, offset, rows, *_, batch_id = text.split(" ", 10)
     return Waiting(topic_partition, int(offset), int(rows), batch_id)
 
 
@@ -308,7 +308,9 @@ class Held:
         zone = ZoneInfo(
             json.loads(self.definition or b"{}").get("phase", {}).get("timezone", "UTC")
         )
-        for period, lot, n_batches in sorted({(p, lot, n) for p, lot, _, n in keys}):
+        for period, lot, n_batches in sorted({(p, lot, n) for p, lot, _, n, _ in keys}):
+            if lot in self._lots:
+                continue  # a sweep has kept it again
             day = datetime.fromtimestamp(period / 1000, zone).date().isoformat() if period else ""
             day = str(period) if period < 0 else day
             of_it = [name for name in queue if self._periods[name] == day]

@@ -16,6 +16,7 @@ from tests.pipeline.referee.evidence import history
 from tests.pipeline.referee.journal import on_the_journal
 from tests.pipeline.referee.ledger import ledger_holds
 from tests.pipeline.referee.limits import limits_hold
+from tests.pipeline.referee.lives import lives_hold
 from tests.pipeline.referee.looks import looks_are_charged
 from tests.pipeline.referee.minutes import minutes_hold
 from tests.pipeline.referee.outcomes import at_rest, one_outcome, reserved_ids
@@ -35,6 +36,7 @@ _PROMISES: tuple[Callable[[World], Iterator[str]], ...] = (
     never_under_count,
     looks_are_charged,
     rows_once,
+    lives_hold,
     found_values_have_cells,
     periods_hold,
     ticks_hold,
