@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from stream_dp.core.rows.person_slots import Slots
 from tests.pipeline.flights import judged
+from tests.pipeline.referee.lives import kept_slots
 from tests.pipeline.world import definition
 
 pytestmark = judged
