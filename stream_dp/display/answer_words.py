@@ -144,8 +144,12 @@ def recorded_in_words(answers: Sequence[NoisyAnswer]) -> Iterator[str]:
         yield f"up to phase {until:,}, values of {name} count within narrower bounds than now"
 
 
-def late_in_words(answers: Sequence[NoisyAnswer]) -> Iterator[str]:
-    """Says of some answers how many late rows do not count yet; nothing where no more rows come."""
+def changes_in_words(answers: Sequence[NoisyAnswer]) -> Iterator[str]:
+    """Says of some answers how many late rows do not count yet, and how many rows were changed since."""
+    changed = max((each.changed_at_most or 0 for each in answers), default=0)
+    if changed:
+        rows = "1 row" if changed == 1 else f"{changed:,} rows"
+        yield f"at most {rows} of these phases were erased or corrected since they were sealed"
     ends = moment(max((each.complete_at or "" for each in answers), default=""))
     n_rows = max((each.late_waiting or 0 for each in answers), default=0)
     if n_rows:
@@ -177,7 +181,7 @@ def remarks(cells: AnswerCells) -> list[str]:
         )
     parts = answer.parts if isinstance(answer, SeriesAnswer) else ()
     of_parts = [part.answer for part in parts if isinstance(part.answer, NoisyAnswer)]
-    return [*found, *recorded_in_words([answer, *of_parts]), *late_in_words([answer])]
+    return [*found, *recorded_in_words([answer, *of_parts]), *changes_in_words([answer])]
 
 
 def _ranked(answer: QuantileAnswer | QuantileByGroupAnswer) -> str:

@@ -207,6 +207,8 @@ class PricedAnswer(Answer):
             ``window`` ends with the phase that is to open, and ``until`` is the newest tick.
         late_waiting: The number of late rows that wait to come to these phases. They do not count yet.
         complete_at: When no more rows come to these phases. Absent where none do.
+        changed_at_most: The most rows of these phases that were erased or corrected since they were sealed.
+            A hard answer is about the rows that are left, an easy one may be about the rows as they were.
         note: What else you should know.
     """
 
@@ -223,6 +225,7 @@ class PricedAnswer(Answer):
     running: tuple[PeriodSoFar, ...] | None = None
     late_waiting: int | None = None
     complete_at: str | None = None
+    changed_at_most: int | None = None
     note: str | None = None
 
 

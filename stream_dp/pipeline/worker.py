@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from stream_dp.pipeline.intake.decoder import partition_in
 from stream_dp.pipeline.intake.due_closings import DueClosings
 from stream_dp.pipeline.intake.ownership import AskBounds, Ownership
 from stream_dp.pipeline.intake.records import Record
+from stream_dp.pipeline.intake.swept_batches import SweptBatches
 from stream_dp.pipeline.journal.checkpoint_rounds import Often, Rounds
 from stream_dp.pipeline.journal.contents import Contents
 from stream_dp.pipeline.journal.journal import Journal
@@ -178,6 +180,7 @@ class Worker:
         self.parked: Mapping[str, Figures] = holdings.parked
         self.stopped: Mapping[str, str] = holdings.stopped
         self.rounds = Rounds(journal, releaser, rules.often, context)
+        self._swept = SweptBatches(journal, releaser, holdings, topics.rows)
         decider = Decider(contents, holdings, ownership, repeating, rules.verifier, context)
         self.closings = DueClosings(self.datasets, send)
         self.backlog = Backlog()
@@ -286,7 +289,9 @@ class Worker:
                 dataset = self.datasets.get(name)
                 if dataset is None:
                     continue
-                keeping = dataset.keep_waiting(before_ms)
+                # What waits is kept apart where its batches are to be deleted at once.
+                at_once = self._swept.keeps_apart(name)
+                keeping = dataset.keep_waiting(math.inf if at_once else before_ms)
                 await self._holdings.guarded(name, keeping)
                 if self.datasets.get(name) is not dataset:
                     continue  # it was revoked meanwhile, and is for its next owner
@@ -295,6 +300,9 @@ class Worker:
                 if idle and dataset.phases.due is None:
                     self._holdings.park(name)
                 await self.releaser.hand_over()
+        async with self._whole():
+            await self._swept.delete()
+            await self.releaser.hand_over()
 
     async def run_owner(self) -> None:
         """Takes over the data sets of partitions as they are assigned, until cancelled.

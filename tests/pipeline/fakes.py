@@ -142,6 +142,13 @@ class FakeRows:
             if record.record_id not in self._world.expired:
                 yield record
 
+    batches = "in.batches"
+
+    async def forget(self, topic_partition: str, before: int) -> None:
+        for record in self._world.log[topic_partition][:before]:
+            self._world.deleted.add(record.record_id)
+        self._world.expired |= self._world.deleted
+
     def ends_before(self, offset: int) -> None:
         """Says that not all of a reading was there."""
         raise ServerUnavailable(f"the topic has no offset {offset} yet")

@@ -895,3 +895,91 @@ FINDING = (
     _page_asks("three"),
 )
 """Values that are found: at once, by a longer window, and after they came for a while."""
+
+
+_HOUR_MS = 3_600_000
+
+
+def _erasing(world: World) -> None:
+    """Persons can be erased, and rows be corrected, whose values are kept and partly found."""
+    world.now_ms = NOV_1
+    delay = {"name": "delay", "type": "number", "edges": [0, 10, 30], "missing": True}
+    world.define(
+        "flights",
+        mechanism={"base_share": 0.001},
+        privacy={
+            "epsilon": 20.0,
+            "delta": 1e-6,
+            "unit": {"key": "user_id", "rows_per_phase": 2, "phases": 2},
+        },
+        attributes=[
+            {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+            {**delay, "measure": {"unit": 0.5, "low": -10, "high": 60}},
+        ],
+        phase={"min_rows": 40},
+        retention={"phases": 3},
+        erasure={"within": "24 hours", "row": "trip"},
+    )
+
+
+def _erasing_phase(world: World) -> None:
+    """Enough rows for a phase, some rows of which come twice, and a batch that is left for the next one."""
+    world.now_ms += _HOUR_MS
+    offset = world.next_offset("batches", "flights")
+    some: list[object] = [None, "ana", 17, "ana", "bo", "ana", []]
+    rows = [
+        {"carrier": "AA", "delay": n, "user_id": key, "trip": f"{offset}-{n % 5}"}
+        for n, key in enumerate(some)
+    ]
+    world.batch("flights", f"rows-{offset}", rows=rows)
+    columns = {
+        "carrier": ["AA", "UA"] * 20,
+        "delay": [*range(40)],
+        "user_id": [*range(20)] * 2,
+        "trip": [f"{offset}-{n}" for n in range(40)],
+    }
+    world.batch("flights", f"columns-{offset}", columns=columns)
+    world.batch("flights", f"left-{offset}", rows=rows[1:5])
+
+
+def _erasing_changes(world: World) -> None:
+    """Two batches of changes, one of which has rows, too, and one that is refused."""
+    offset = world.next_offset("batches", "flights")
+    said = [
+        {"person": "ana", "row": "1-1", "set": {"carrier": "UA", "delay": 7}},
+        {"person": 3, "row": "2-3", "erase": True},
+        {"person": 4, "row": "2-3", "erase": True},
+        None,
+    ]
+    world.batch("flights", f"changes-{offset}", erase=["bo", None, "nobody"], correct=said)
+    again = [{"carrier": "AA", "delay": 9, "user_id": "bo", "trip": f"again-{offset}"}]
+    world.batch("flights", f"both-{offset}", rows=again, erase=[5])
+    world.batch("flights", f"wrong-{offset}", correct=[{"person": "ana"}])
+
+
+def _erasing_ask(world: World) -> None:
+    offset = world.next_offset("queries", "flights")
+    world.ask("flights", f"aa-{offset}", AA, at_most=0.2, error={"value": 30})
+    world.ask("flights", f"fresh-{offset}", AA, at_most=0.2, error={"value": 60}, fresh=True)
+
+
+def _erasing_clock(world: World) -> None:
+    """A sweep is due."""
+    world.now_ms += 9 * _HOUR_MS
+    world.produce("batches", {"version": 1, "dataset": "flights", "clock": True}, key="flights")
+
+
+ERASING = (
+    _erasing,
+    _erasing_phase,
+    _erasing_changes,
+    _erasing_phase,
+    _erasing_ask,
+    _erasing_clock,
+    _erasing_ask,
+    _erasing_changes,
+    _erasing_phase,
+    _erasing_clock,
+    _erasing_phase,
+    _erasing_ask,
+)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections import Counter
 from typing import Any
 
 import numpy as np
+import pytest
 
+from stream_dp.audit.verify import verify
+from stream_dp.core.rows import slabs
 from stream_dp.core.rows.person_slots import Slots
-from tests.pipeline.flights import judged
+from stream_dp.errors import InvalidDefinition
+from stream_dp.messages import Definition
+from stream_dp.pipeline.rows import private_rows
+from stream_dp.pipeline.rows.waiting import waiting_lots
+from stream_dp.receipts import is_signed
+from tests.pipeline.flights import judged, table, within
 from tests.pipeline.referee.lives import kept_slots
 from tests.pipeline.world import definition
 
@@ -129,3 +139,262 @@ async def test_a_row_is_corrected_and_erased_by_its_key(world: Any) -> None:
     before[page] -= 1
     before[2] += 1
     assert found == before
+
+
+def released(world: Any) -> list[tuple[str, bytes | None]]:
+    """All that has left, in order."""
+    return [(one.role, one.value) for one in world.left()]
+
+
+@pytest.mark.parametrize("lots", [False, True], ids=["in memory", "kept as slabs"])
+async def test_nobody_can_tell_whether_a_person_was_there(
+    make_world: Any, monkeypatch: pytest.MonkeyPatch, lots: bool
+) -> None:
+    """What leaves is the same, and what is kept is that of the rows without the person."""
+    if lots:
+        monkeypatch.setattr(slabs, "SLOTS", 500)
+    for module in (private_rows, waiting_lots):
+        monkeypatch.setattr(module, "secret_order", np.arange)
+    outputs, kept = [], []
+    for there in (7, -1):
+        world = make_world()
+        process = await shop(world)
+        first = rows(*range(100, 1100), there, *range(1100, 1299))
+        waits = rows(*range(50, 150), there, start=5000)
+        if there < 0:  # a blank slot says nothing
+            for form, at in ((first, 1000), (waits, 100)):
+                form["page"][at], form["total"][at], form["order"][at] = "home", 0, None
+        await sent(world, process, "first", columns=first)
+        await sent(world, process, "second", columns=waits)
+        await sent(world, process, "gone", erase=["C-7"])
+        await swept(world, process)
+        await sent(world, process, "third", columns=rows(*range(200, 1200), start=7000))
+        receipts = [*world.ledger("shop")[-1:], *(one.value for one in world.left("events"))]
+        outputs.append([len(released(world)), [r for r, _ in released(world)], receipts[1:]])
+        held = world.held("shop")
+        columns = []
+        for kind in ("block 1 0", "weight 1 0", "waiting", "block 2 0", "block 2 1"):
+            for key in sorted(held.named(kind)):
+                _, *parts = held.parts(held.named(kind)[key])
+                columns.append((kind, key, parts))
+        kept.append(
+            (columns, Counter(kept_slots(world, held, 1)), Counter(kept_slots(world, held, 2)))
+        )
+    assert outputs[0] == outputs[1]
+    assert kept[0] == kept[1]
+
+
+async def test_a_receipt_is_signed_and_says_nothing_of_the_person(world: Any) -> None:
+    process = await shop(world)
+    await sent(world, process, "first", columns=rows(*range(1200)))
+    await sent(world, process, "gone", erase=["C-3"])
+    (receipt,) = await swept(world, process)
+    first, *_, last = map(json.loads, world.ledger("shop"))
+    assert first["kind"] == "dataset"
+    assert is_signed(first["receipts"], receipt, receipt["signature"])
+    assert is_signed(first["receipts"], last, last["signature"])
+    assert not is_signed(first["receipts"], {**receipt, "changes": 2}, receipt["signature"])
+    assert last["kind"] == "sweep"
+    assert receipt["at"] == "2026-09-21T23:13:20+00:00"
+    report = verify("shop", world.ledger("shop"))
+    assert report.faults == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"erasure": {"within": "1 hour"}}, "erasure.within is not between 12 hours and 21 days"),
+        (
+            {"erasure": {"within": "24 hours", "row": "page"}},
+            "erasure.row is the name of an attribute",
+        ),
+        ({"erasure": {"within": "24 hours", "row": "customer"}}, "erasure.row is the name"),
+        ({"privacy": {"epsilon": 1.0, "delta": 1e-9}}, "erasure: it is persons who are erased"),
+        (
+            {
+                "phase": {
+                    "min_rows": 1000,
+                    "every": "1 day",
+                    "close": {"after": "1 hour"},
+                    "late": {"within": "2 days"},
+                }
+            },
+            "late rows, cannot be erased",
+        ),
+    ],
+)
+def test_a_definition_that_cannot_erase_is_refused(changes: dict[str, Any], fault: str) -> None:
+    with pytest.raises(InvalidDefinition, match=fault):
+        Definition.read({**SHOP, **changes})
+
+
+async def test_without_a_key_file_nothing_can_be_erased(world: Any) -> None:
+    process = await world.owner()
+    record = world.produce("datasets", SHOP)
+    await process.run()
+    assert "set STREAM_DP_PERSON_KEY_FILE" in world.rejection(record)["reason"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("form", "fault"),
+    [
+        ({"correct": [{"person": "C-1"}]}, "correct: an entry does not say which row it is about"),
+        ({"correct": [{"person": "C-1", "row": "o-1"}]}, "what becomes of a row"),
+        ({"correct": [{"person": 1, "row": 2, "set": {}, "erase": True}]}, "what becomes of a row"),
+        (
+            {"correct": [{"person": 1, "row": 2, "set": {"colour": 1}}]},
+            "correct.set: a name is not",
+        ),
+        ({"correct": ["o-1"]}, "correct: an entry does not say which row"),
+        ({"erase": ["C-1"], "rows": [{"colour": 1}]}, "rows: a name is not an attribute"),
+    ],
+)
+async def test_a_change_that_says_nothing_clear_is_refused(
+    world: Any, form: dict[str, Any], fault: str
+) -> None:
+    process = await shop(world)
+    event = await sent(world, process, "wrong", **form)
+    assert event["event"] == "batch_refused"
+    assert fault in event["reason"]["message"]
+    assert world.held("shop").meta.get("changes", "0") == "0"
+
+
+async def test_other_data_sets_take_no_changes(world: Any) -> None:
+    process = await shop(world, erasure=None)
+    event = await sent(world, process, "wrong", erase=["C-1"])
+    assert "this data set takes no changes of rows" in event["reason"]["message"]
+    process = await shop(world, dataset="plain", erasure={"within": "24 hours"})
+    world.batch("plain", "wrong", correct=[{"person": 1, "row": 2, "erase": True}])
+    await process.run()
+    assert "the rows of this data set have no key" in world.events()[-1]["reason"]["message"]
+
+
+async def test_a_request_comes_once_and_again(world: Any) -> None:
+    process = await shop(world)
+    await sent(world, process, "first", columns=rows(*range(1200)))
+    once = await sent(world, process, "gone", erase=["C-3"])
+    assert await sent(world, process, "gone", erase=["C-3", "C-4"]) == once
+    await swept(world, process)
+    assert await sent(world, process, "gone", erase=["C-3"]) == once
+    assert len(await swept(world, process)) == 1, "nothing is left to be swept"
+    assert sum(exactly(world)) == 1199
+
+
+async def test_a_person_who_comes_back_is_not_erased_again(world: Any) -> None:
+    """A change is about slots before it, also where the next phase opens before the sweep."""
+    process = await shop(world)
+    await sent(world, process, "first", columns=rows(*range(1200)))
+    await sent(world, process, "gone", erase=["C-3"], columns=rows(3, start=3000))
+    await sent(world, process, "second", columns=rows(*range(1199), start=4000))
+    await swept(world, process)
+    assert sum(exactly(world)) == 1199
+    assert sum(exactly(world, 2)) == 1200
+
+
+async def test_a_row_that_comes_again_counts_as_it_came_last(world: Any) -> None:
+    process = await shop(world, phase={"min_rows": 1004})
+    again = rows(1, 2, 3)
+    await sent(world, process, "first", columns=rows(*range(1000)))
+    again["page"], again["customer"], again["order"] = (
+        ["paid"] * 3,
+        ["C-0", "C-0", "C-5"],
+        ["o-0", "o-1", "o-5"],
+    )
+    await sent(world, process, "again", columns=again)
+    await sent(world, process, "last", columns=rows(9999, start=9999))
+    # o-0 was "home"; the row o-1 is C-1's, not C-0's, and so is another one; o-5 was "paid".
+    assert exactly(world) == [334 - 1 + 1, 333, 333 + 1 + 1]
+
+
+async def test_what_was_answered_stays_and_a_fresh_count_is_about_what_is_left(world: Any) -> None:
+    process = await shop(world)
+    await sent(world, process, "first", columns=rows(*range(3000), page="cart"))
+    cart = {"attribute": "page", "eq": "cart"}
+    world.ask("shop", "before", cart)
+    await process.run()
+    await sent(world, process, "gone", erase=[f"C-{n}" for n in range(1500)])
+    await swept(world, process)
+    for name, more in (("after", {}), ("fresh", {"fresh": True})):
+        world.ask("shop", name, cart, **more)
+    await process.run()
+    before, after, fresh = map(world.answer, ("before", "after", "fresh"))
+    assert "changed_at_most" not in before
+    assert after["changed_at_most"] == fresh["changed_at_most"] == 3000
+    assert after["count"] == before["count"], "what is published of the rows as they were sealed"
+    assert abs(before["count"] - 3000) <= before["count_bar"]
+    assert abs(fresh["count"] - 1500) <= fresh["count_bar"]
+
+
+async def test_a_hard_answer_is_about_the_rows_that_are_left(world: Any) -> None:
+    """What was measured before is about other rows, so a look answers by itself, and a repeat is free."""
+    process = await shop(world, mechanism={"base_share": 0.0})
+    await sent(world, process, "first", columns=rows(*range(3000), page="cart"))
+    await sent(world, process, "gone", erase=[f"C-{n}" for n in range(1500)])
+    await swept(world, process)
+    cart = {"attribute": "page", "eq": "cart"}
+    for name in ("hard", "repeat"):
+        world.ask("shop", name, cart)
+        world.ask("shop", f"by-page-{name}", kind="table", group_by=["page"])
+        await process.run()
+    hard, repeat = world.answer("hard"), world.answer("repeat")
+    assert (hard["path"], repeat["path"]) == ("measured", "repeat")
+    assert hard["count"] == repeat["count"]
+    assert abs(hard["count"] - 1500) <= hard["count_bar"]
+    counts = table(world.answer("by-page-hard"), "count", "count_bar")
+    assert all(within(count, [0, 1500, 0][at], bar) for at, (count, bar) in enumerate(counts))
+
+
+async def test_changes_that_are_nowhere_any_more_are_asked_for_again(world: Any) -> None:
+    process = await shop(world)
+    await sent(world, process, "first", columns=rows(*range(1200)))
+    await sent(world, process, "lost", erase=["C-3"])
+    await sent(world, process, "kept", erase=["C-4"])
+    world.expired |= {
+        one.record_id
+        for one in world.log[f"in.batches:{world.home('shop')}"]
+        if b'"lost"' in (one.value or b"")
+    }
+    await process.kill()
+    process = await world.owner()
+    (receipt,) = await swept(world, process)
+    (event,) = world.events("changes_lost")
+    assert event["batch_id"] == "lost"
+    assert (receipt["changes"], receipt["lost"]) == (1, 1)
+    assert sum(exactly(world)) == 1199
+
+
+async def test_batches_are_deleted_once_they_are_swept(world: Any) -> None:
+    process = await shop(world)
+    await sent(world, process, "first", columns=rows(*range(1200)))
+    await sent(world, process, "waits", columns=rows(*range(100), start=5000))
+    await process.worker.tidy()
+    assert not world.deleted
+    await sent(world, process, "gone", erase=["C-3"])
+    await swept(world, process)
+    await sent(world, process, "later", columns=rows(*range(10), start=6000))
+    await process.worker.tidy()
+    await process.run()
+    gone = {record_id.rpartition(":")[2] for record_id in world.deleted}
+    assert gone == {"0", "1", "2"}, "batches, and the request, which names the person"
+    await process.worker.tidy()
+    assert len(world.deleted) == 3
+    await process.kill()
+    process = await world.owner()
+    await sent(world, process, "more", columns=rows(*range(1000), start=7000))
+    assert sum(exactly(world, 2)) == 1100, "of ten persons who came three times two rows count"
+
+
+async def test_an_older_redis_brings_no_erased_row_back(world: Any) -> None:
+    process = await shop(world)
+    await sent(world, process, "first", columns=rows(*range(1200), page="cart"))
+    older = copy.deepcopy(world.view)
+    await sent(world, process, "gone", erase=[f"C-{n}" for n in range(1100)])
+    await swept(world, process)
+    await process.kill()
+    world.view = older
+    process = await world.owner()
+    world.ask("shop", "fresh", {"attribute": "page", "eq": "cart"}, fresh=True, error=0.2)
+    await process.run()
+    fresh = world.answer("fresh")
+    assert abs(fresh["count"] - 100) <= fresh["count_bar"] < 500
+    assert sum(exactly(world)) == 100

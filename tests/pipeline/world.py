@@ -290,6 +290,7 @@ class World:
         stale_reads: The share of readings that meet a broker which does not lead any more. It does not know
             what came last.
         expired: The ids of records that are on their topics no more.
+        deleted: Those of them that workers have deleted.
     """
 
     Crash = Crash
@@ -317,6 +318,7 @@ class World:
         self.shows_outputs = True
         self.stale_reads = 0.0
         self.expired: set[str] = set()
+        self.deleted: set[str] = set()
         self.kept: dict[bytes, tuple[bytes, ...]] = {}
         self.kept_log: list[tuple[bytes, tuple[bytes, ...]]] = []
         self.kept_late: set[bytes] = set()  # by a worker after which another one has started

@@ -9,9 +9,9 @@ from typing import Final
 
 from stream_dp.client.statements.group_values import GroupValues, TableGroup
 from stream_dp.display.answer_words import (
+    changes_in_words,
     few_of,
     in_sql,
-    late_in_words,
     recorded_in_words,
     use_of_all_in_words,
 )
@@ -82,7 +82,7 @@ class TableNotes:
                 "phase with the most rows and the sum of all phases"
             )
         yield from recorded_in_words(self._values.noisy)
-        yield from late_in_words(self._answers)
+        yield from changes_in_words(self._answers)
         yield from self._of_answers()
         yield from self._among()
         yield from self._empty_groups(groups)

@@ -27,6 +27,7 @@ from stream_dp.receipts import public_key, signature
 _SWEEPS: Final = "sweeps"  # the fact that says how many there were
 _UNDER_WAY: Final = "sweeping"  # the fact that says that one is under way
 _LOST: Final = "changes lost"  # the fact that says of how many batches changes were lost
+_BATCHES: Final = "batches swept"  # the fact that says below which offset batches are to be deleted
 _MOST_CHANGES: Final = 5_000_000
 
 
@@ -88,6 +89,16 @@ class Sweeps:
             "due": written(max(due, 0), zone),
         }
 
+    @property
+    def batches_below(self) -> int:
+        """The offset of the topic of batches below which they are to be deleted; 0 where they are by now."""
+        return 0 if self.under_way else int(self._draft.facts.get(_BATCHES, "0"))
+
+    def batches_deleted(self) -> None:
+        """Commits that they are."""
+        self._draft.note(_BATCHES, "0")
+        self._draft.commit()
+
     # ------------------------------------------------------------ a sweep
 
     async def take(self, *, now: bool = False) -> bool:
@@ -112,6 +123,8 @@ class Sweeps:
     async def _begin(self) -> None:
         """Keeps the rows in memory as slabs, and says what the sweep may change."""
         waiting = self._rows.waiting
+        last = max(one.offset for one in waiting.waits.values())
+        self._draft.note(_BATCHES, str(last + 1))
         await waiting.keep_lot()
         self._draft.note(_UNDER_WAY, "1")
         changed = dict(self._to_change())

@@ -151,6 +151,19 @@ class TopicLog(Protocol):
 class InputReader(Protocol):
     """The input topics, of which single records are read again."""
 
+    @property
+    def batches(self) -> str:
+        """The name of the topic of batches."""
+        ...
+
+    async def forget(self, topic_partition: str, before: int) -> None:
+        """Deletes the records below an offset. To repeat it is harmless.
+
+        Raises:
+            ServerUnavailable: No broker answers, or it refuses.
+        """
+        ...
+
     def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
         """Yields the records at these offsets that are still there, in order.
 
@@ -267,17 +280,7 @@ class KafkaLog:
             raise
 
     async def forget(self, partition: int, before: int) -> None:
-        place = TopicPartition(self._topic, partition)
-        admin = AIOKafkaAdminClient(**self._broker.arguments())
-        try:
-            await admin.start()
-            await admin.delete_records({place: RecordsToDelete(before_offset=before)})
-        except KafkaError as error:
-            raise ServerUnavailable(
-                f"the broker deleted no records of {self._topic} ({type(error).__name__})"
-            ) from error
-        finally:
-            await admin.close()
+        await _delete(self._broker, TopicPartition(self._topic, partition), before)
 
     def _batches(self, entries: Sequence[LogEntry]) -> list[BatchBuilder]:
         """Packs entries. A batch that the broker refused would spoil all later ones, so sizes come first."""
@@ -313,6 +316,13 @@ class KafkaInputReader:
     def __init__(self, broker: Broker, names: Topics) -> None:
         self._broker = broker
         self._names = names
+
+    @property
+    def batches(self) -> str:
+        return self._names.name("batches")
+
+    async def forget(self, topic_partition: str, before: int) -> None:
+        await _delete(self._broker, place_of(topic_partition), before)
 
     async def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
         place = place_of(topic_partition)
@@ -554,6 +564,20 @@ async def _fetched(
             consumer.seek(place, first)  # deleted at its beginning
         else:
             return
+
+
+async def _delete(broker: Broker, place: TopicPartition, before: int) -> None:
+    """Deletes the records of a partition below an offset, see ``TopicLog.forget``."""
+    admin = AIOKafkaAdminClient(**broker.arguments())
+    try:
+        await admin.start()
+        await admin.delete_records({place: RecordsToDelete(before_offset=before)})
+    except KafkaError as error:
+        raise ServerUnavailable(
+            f"the broker deleted no records of {place.topic} ({type(error).__name__})"
+        ) from error
+    finally:
+        await admin.close()
 
 
 def _add(batch: BatchBuilder, entry: LogEntry) -> bool:

@@ -115,6 +115,9 @@ def lives_hold(world: World) -> Iterator[str]:
         if definition is None or definition.erasure is None or held.retired:
             continue
         yield from _receipts(world, held)
+        for _, record_id, _ in (given for one in held.said for given in one.given_up):
+            if record_id in world.deleted:
+                yield f"P20: {name} lacks a batch that a worker has deleted"
         lives, number = _lived(world, held)
         if held.meta.get("sweeping"):
             yield f"P20: {name} is in the midst of a sweep"

@@ -49,7 +49,8 @@ def one_outcome(world: World) -> Iterator[str]:
         elif record.role == "batches":
             batch = document["dataset"], batch_name(document)
             taken.add(batch)
-            said = [e["event"] for e in batches[batch] if e["event"] != "batch_known"]
+            others = "batch_known", "changes_lost"
+            said = [e["event"] for e in batches[batch] if e["event"] not in others]
             # What a producer that counts was refused, it sends again under its number. So does a source.
             in_order = "producer" in document or document.get("source") is not None
             again = in_order and said.count("batch_refused") == 1

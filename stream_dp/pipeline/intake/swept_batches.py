@@ -1,0 +1,78 @@
+"""Deletes batches from their topic once a sweep has gone through the rows that they brought.
+
+What still waits is kept apart from its batch first. A record is deleted when it is done with, which a mark on
+the journal says, and when no data set of its partition needs it any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stream_dp.errors import ServerUnavailable
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.holdings import Holdings
+from stream_dp.pipeline.journal.journal import Journal
+from stream_dp.pipeline.journal.owned_partition import Owned
+from stream_dp.pipeline.journal.releaser import Releaser
+from stream_dp.pipeline.kafka.topic_log import InputReader
+from stream_dp.pipeline.rows.waiting.waiting_rows import Waits
+from stream_dp.state.schema import StateTable
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, repr=False)
+class SweptBatches:
+    """The batches of the partitions that a worker owns."""
+
+    _journal: Journal
+    _releaser: Releaser
+    _holdings: Holdings
+    _rows: InputReader
+
+    def keeps_apart(self, name: str) -> bool:
+        """Whether a data set is to keep what waits apart: batches of its partition are to be deleted."""
+        return self._below(self._journal.partition_of(name)) > 0
+
+    def _below(self, partition: int) -> int:
+        """The offset below which batches of a partition are to be deleted; 0 for none."""
+        return max((one.phases.sweeps.batches_below for one in self._of(partition)), default=0)
+
+    def _of(self, partition: int) -> list[Dataset]:
+        datasets = self._holdings.datasets.items()
+        return [one for name, one in datasets if self._journal.partition_of(name) == partition]
+
+    async def delete(self) -> None:
+        """Deletes what is done with, where it is due."""
+        for partition, owned in self._journal.owned().items():
+            below = self._below(partition)
+            if not below:
+                continue
+            await self._releaser.settled()
+            await self._releaser.mark(owned)
+            place = f"{self._rows.batches}:{partition}"
+            needed = [one.offset for one in _waits(owned) if one.topic_partition == place]
+            there = min([below, owned.marks.watermarks.get(place, 0), *needed])
+            try:
+                await self._rows.forget(place, there)
+            except ServerUnavailable as error:
+                _log.warning("batches that a sweep has gone through stay on %s: %s", place, error)
+                continue
+            if there < below:
+                _log.warning(
+                    "%s keeps batches that a sweep has gone through: rows in them wait", place
+                )
+                continue
+            for dataset in self._of(partition):
+                if dataset.phases.sweeps.batches_below:
+                    dataset.phases.sweeps.batches_deleted()
+                    self._releaser.gathered.append(dataset.draft.collect())
+
+
+def _waits(owned: Owned) -> Iterator[Waits]:
+    """The batches that are to be read again for some data set of a partition."""
+    for chain in owned.chains.values():
+        for stored in chain.build().table(StateTable.WAITING).values():
+            yield Waits.from_bytes(stored)
