@@ -64,8 +64,13 @@ class LocalRows:
         records: ``topic:partition`` -> its records, by offset.
     """
 
+    batches = "batches"
+
     def __init__(self, records: Mapping[str, Sequence[Record]]) -> None:
         self._records = records
+
+    async def forget(self, topic_partition: str, before: int) -> None:
+        raise NotImplementedError(f"{topic_partition} keeps what is below {before}")
 
     async def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
         for offset in offsets:

@@ -193,9 +193,9 @@ class _Verification:
         elif kind == "late":
             self._add_late(seq, entry)
         elif kind == "sweep":
-            fault = self._sweeps.fault(entry, self._definition, len(self.report.blocks))
-            if fault is not None:
-                self._fault(seq, fault)
+            wrong = self._sweeps.fault(entry, self._definition, len(self.report.blocks))
+            if wrong is not None:
+                self._fault(seq, wrong)
         elif kind == "written_off":
             self._write_off(seq, entry)
         elif kind == "retired":

@@ -340,7 +340,7 @@ async def test_a_hard_answer_is_about_the_rows_that_are_left(world: Any) -> None
     assert (hard["path"], repeat["path"]) == ("measured", "repeat")
     assert hard["count"] == repeat["count"]
     assert abs(hard["count"] - 1500) <= hard["count_bar"]
-    counts = table(world.answer("by-page-hard"), "count", "count_bar")
+    counts = table(world.answer("by-page-hard"), "counts", "count_bars")
     assert all(within(count, [0, 1500, 0][at], bar) for at, (count, bar) in enumerate(counts))
 
 

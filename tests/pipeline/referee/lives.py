@@ -255,8 +255,9 @@ def kept_slots(world: World, held: Held, phase: int) -> list[Slot] | None:
             if of == phase:
                 of_slab.setdefault(at, {})[kind] = named
     for at in sorted(of_slab):
-        parts = {kind: held.parts(named) for kind, named in of_slab[at].items()}
-        if None in parts.values() or "block " not in parts or "owner " not in parts:
+        read = {kind: held.parts(named) for kind, named in of_slab[at].items()}
+        parts = {kind: one for kind, one in read.items() if one is not None}
+        if len(parts) < len(read) or not {"block ", "owner "} <= parts.keys():
             return None
         slab = Slab.of_stored(parts["block "])
         if "weight " in parts:
