@@ -13,6 +13,7 @@ from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.clocked import CLOCKED, SENT_LATE, TICKED
 from tests.pipeline.conftest import Die
+from tests.pipeline.referee.lives import kept_slots
 from tests.pipeline.referee.persons import units_of
 from tests.pipeline.scenarios import (
     CALENDAR,
@@ -152,6 +153,14 @@ def _rows_are_erased(world: World) -> None:
     assert {"refused", "answered"} == {answer["status"] for answer in world.answers().values()}
 
 
+def _persons_are_erased(world: World) -> None:
+    assert [event["changes"] for event in world.events("swept")] == [8, 8]
+    assert {event["event"] for event in world.events()} >= {"batch_refused"}
+    slots = [kept_slots(world, world.held("flights"), phase) for phase in (2, 3, 4)]
+    assert all(some and any(not slot.counts for slot in some) for some in slots)
+    assert "measured" in _paths(world)
+
+
 def _standing_queries(world: World) -> None:
     ids = {query_id for _, _, query_id in world.answers()}
     assert {"late@1", "by@1", "either@2", "mean@2", "tile-2@2", "late@3", "tile-0@1"} <= ids
@@ -204,6 +213,7 @@ HAPPENS: dict[str, Callable[[World], None]] = {
     "values are found": _values_are_found,
     "answers rotate": _answers_rotate,
     "rows are erased": _rows_are_erased,
+    "persons are erased": _persons_are_erased,
     "standing queries": _standing_queries,
     "persons": _persons,
     "persons by the calendar": _persons_by_the_calendar,
