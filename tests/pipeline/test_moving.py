@@ -122,7 +122,9 @@ async def test_it_goes_on_with_all_that_it_had(
         assert new.ledger(name)[: len(ledger)] == ledger
 
 
-@pytest.mark.parametrize("what", ["block 1 1", "weight 1 0", "waiting 0 1 0 1", "whose 0 1 0 1"])
+@pytest.mark.parametrize(
+    "what", ["block 1 1", "weight 1 0", "waiting 0 1 0 1 0", "whose 0 1 0 1 0"]
+)
 async def test_what_lacks_a_slab_does_not_leave(
     make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
 ) -> None:

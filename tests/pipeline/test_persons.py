@@ -331,7 +331,7 @@ async def read(process: Any) -> None:
         await asyncio.to_thread(dataset.rows.blocks.data.marginal, (), range(dataset.phase))
 
 
-@pytest.mark.parametrize("what", ["block 1 0", "waiting 0 1 0 1", "whose 0 1 0 1", "person"])
+@pytest.mark.parametrize("what", ["block 1 0", "waiting 0 1 0 1 0", "whose 0 1 0 1 0", "person"])
 @pytest.mark.parametrize("swapped", ["all of it", "but for its index"])
 async def test_rows_of_which_nobody_knows_whose_they_are_are_not_gone_on_from(
     world: Any, swapped: str, what: str
@@ -349,7 +349,12 @@ async def test_rows_of_which_nobody_knows_whose_they_are_are_not_gone_on_from(
     await process.drained()
     await process.kill()
     of_persons, of_rows = (world.held(name) for name in ("clicks", "rows"))
-    assert of_persons.named().keys() == {"block 1 0", "waiting 0 1 0 1", "whose 0 1 0 1", "person"}
+    assert of_persons.named().keys() == {
+        "block 1 0",
+        "waiting 0 1 0 1 0",
+        "whose 0 1 0 1 0",
+        "person",
+    }
     mine = f"clicks/{of_persons.named()[what].name.hex()}".encode()
     like = what if what in of_rows.named() else "block 1 0"
     theirs = of_rows.parts(of_rows.named()[like])

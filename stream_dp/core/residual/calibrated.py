@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from stream_dp.core.budget.accountant import Budget, Charge, Lines
@@ -146,7 +147,9 @@ class Calibrated(LinearMechanism):
         self.state = PublicState(promise, settings, self.found, self.running)
         self.spending = self.state.spending
         if settings.tiles:
-            self.state.spending.reserve = Reserve(settings.tiles, promise, self._certified)
+            self.state.spending.reserve = Reserve(
+                settings.tiles, promise, partial(_certified, self.state)
+            )
         self.openings = Openings(self.state, Schema.of([*map(Declared, universe.attributes)]))
         self._ways = _ways_of(self.state)
         self._z = Deviations.of(accuracy)
@@ -161,7 +164,7 @@ class Calibrated(LinearMechanism):
             self.running.change(running, state.promise)
         self._ways = _ways_of(self.state)
         if tiles:
-            state.spending.reserve = Reserve(tiles, state.promise, self._certified)
+            state.spending.reserve = Reserve(tiles, state.promise, partial(_certified, state))
             state.expect_tiles()
         self.openings.plan_again(schema)
 
@@ -224,16 +227,6 @@ class Calibrated(LinearMechanism):
         self.lines.charge(look_charges)
 
     # ------------------------------------------------------------ queries
-
-    def _certified(self, query: LinearQuery) -> bool:
-        """Whether what is published promises an answer, by variances alone."""
-        state = self.state
-        terms = state.terms_for(query)
-        if query.total is not None:
-            return sum_planner(state, query, terms).certified
-        return state.at_opening(query) is not None or certifies(
-            state.evidence(query), terms.error, terms.z_steered
-        )
 
     def way(self, query: LinearQuery) -> Way:
         """The way in which a query is answered."""
@@ -337,6 +330,16 @@ class Calibrated(LinearMechanism):
         if kind == JOINED:
             return JoinedRelease.from_bytes(data, self.release_from_bytes)
         return measured_from_bytes(self.state.shape, data)
+
+
+def _certified(state: PublicState, query: LinearQuery) -> bool:
+    """Whether what is published promises an answer, by variances alone."""
+    terms = state.terms_for(query)
+    if query.total is not None:
+        return sum_planner(state, query, terms).certified
+    return state.at_opening(query) is not None or certifies(
+        state.evidence(query), terms.error, terms.z_steered
+    )
 
 
 def _used(z: Deviations, query: LinearQuery, outcome: Outcome, aim: Aim) -> Outcome:

@@ -53,8 +53,8 @@ class Block:
         texts: What the slots of each of ``slabs`` say of keys, and whose rows they are where persons are
             protected. Slots that do not count say nothing. Empty where no values are found.
         found: The codes of the attributes whose values are found, of the slots of each of ``slabs``.
-        owners: Whose the rows in the slots of each of ``slabs`` are, and which. Empty where no row is erased
-            or corrected later.
+        owners: The persons and the keys of the rows in the slots of each of ``slabs``. Empty where no row is
+            erased or corrected later.
     """
 
     n_rows: int

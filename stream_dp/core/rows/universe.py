@@ -287,10 +287,10 @@ class Universe:
                     f"there are two columns for {spellings[0]}, which had another name before",
                     "send one of them",
                 )
-        for key in keys:
+        for key, says in zip(keys, ("whose", "which"), strict=False):
             if complete and key not in given:
                 raise InvalidBatch(
-                    field_path, f"there is no column {key}", "it says whose row each is, or which"
+                    field_path, f"there is no column {key}", f"it says {says} row each is"
                 )
         absent = [
             spellings[0]

@@ -51,13 +51,13 @@ class Sweeps:
 
     def due(self) -> int | None:
         """When the next sweep begins, or goes on, in milliseconds; None while no change waits."""
-        erasure, waits = self._engine.definition.erasure, self._rows.waiting.waits.values()
+        erasure, places = self._engine.definition.erasure, self._rows.waiting.places
         if erasure is None:
             return None
         if self.under_way:
             return 0
-        waiting = [one for one in waits if one.changes != (0, 0)]
-        if sum(sum(one.changes) for one in waiting) >= _MOST_CHANGES:
+        waiting = [places[number] for number in places.with_changes]
+        if sum(one.n_changes for one in waiting) >= _MOST_CHANGES:
             return 0
         first = min((one.dated_ms for one in waiting), default=None)
         return None if first is None else first + erasure.sweep_ms
@@ -123,7 +123,7 @@ class Sweeps:
     async def _begin(self) -> None:
         """Keeps the rows in memory as slabs, and says what the sweep may change."""
         waiting = self._rows.waiting
-        last = max(one.offset for one in waiting.waits.values())
+        last = max(one.offset for one in waiting.places.every)
         self._draft.note(_BATCHES, str(last + 1))
         await waiting.keep_lot()
         self._draft.note(_UNDER_WAY, "1")
@@ -136,7 +136,7 @@ class Sweeps:
 
     def _to_change(self) -> Iterator[tuple[int, int]]:
         """The blocks that the sweep changes, and the most rows of each that it may change."""
-        unit, waits = self._engine.unit, self._rows.waiting.waits.values()
+        unit, waits = self._engine.unit, self._rows.waiting.places.every
         assert unit is not None, "it is persons who are erased"
         for phase, slabs in self._rows.blocks.owners.after.items():
             first = min(slabs.values())
@@ -201,7 +201,7 @@ class Sweeps:
             "sweep": sweep,
             "phases": (phases[0], phases[-1]) if phases else None,
             "change_number": waiting.n_changed,
-            "changes": sum(sum(one.changes) for one in waiting.waits.values()),
+            "changes": sum(one.n_changes for one in waiting.places.every),
             "lost": int(self._draft.facts.get(_LOST, "0")),
             "at": written(max(self._draft.dated_ms, 0), zone_of(self._engine.times.phase.timezone)),
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
@@ -22,6 +21,7 @@ from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.rows.own_values import PERSON, OwnValues
+from stream_dp.pipeline.rows.waiting.batch_places import BatchPlaces
 from stream_dp.pipeline.rows.waiting.row_times import EVERY_TIME, Gathering
 from stream_dp.pipeline.rows.waiting.waiting_changes import WaitingChanges, changes_of
 from stream_dp.pipeline.rows.waiting.waiting_lots import WaitingLots
@@ -49,6 +49,7 @@ class WaitingBatches:
     Attributes:
         lots: Those that are kept as slabs. The others are in memory.
         changes: What is to be changed of rows that came before.
+        places: Where batches are that are to be read again.
         ticks: What they count in the ticks of periods with running totals. None without these.
     """
 
@@ -62,7 +63,7 @@ class WaitingBatches:
     ) -> None:
         self._engine, self._draft, self._values, self._tools = engine, draft, values, tools
         self._n_blocks = n_blocks
-        self._waits: dict[int, Waits] | None = None
+        self.places = BatchPlaces(draft)
         self._found: frozenset[int] = frozenset()
         self._pending: dict[int, Rows] = {}
         self._periods: dict[int, int] = {}
@@ -149,13 +150,13 @@ class WaitingBatches:
             if stored is None:
                 raise self._values.nowhere("the secret of its digests is")
             self._secret = PersonSecret.from_bytes(stored, name, self._tools.key_file).value
-        waits = self.waits
+        waits = {number: self.places[number] for number in self.places}
         found = await read_again(
             name, waits, self._tools.rows, self._tools.partitions, self.taken_of
         )
         for number in sorted(found):
             changes = found[number].changes
-            if changes is not None and waits[number].changes != (0, 0):
+            if changes is not None and waits[number].n_changes:
                 self.changes.add(waits[number].after, changes)
         self._pending = {
             number: self.changes.after(waits[number].after).of_rows(found[number].rows)
@@ -186,10 +187,10 @@ class WaitingBatches:
         Returns:
             How many batches with rows these are, and the ids of those with changes.
         """
-        lost = {number: one for number, one in self.waits.items() if number not in self._found}
+        lost = {number: self.places[number] for number in self.places if number not in self._found}
         self._forget(lost)
-        of_changes = [number for number, one in lost.items() if one.changes != (0, 0)]
-        self._forget_changes(of_changes)
+        of_changes = [number for number, one in lost.items() if one.n_changes]
+        self.places.forget_changes(of_changes)
         n_lost = sum(one.rows > 0 for one in lost.values())
         return n_lost + self.lots.forget_lost(), [lost[number].batch_id for number in of_changes]
 
@@ -229,22 +230,6 @@ class WaitingBatches:
         """What rows are encoded with: the attributes of each phase in which a batch may be."""
         return self._engine.rows_universes(self.blocks_to_come)
 
-    @property
-    def waits(self) -> dict[int, Waits]:
-        """The batches that are to be read again, by their numbers. It is public."""
-        if self._waits is None:
-            stored = self._draft.state.table(StateTable.WAITING)
-            self._waits = {int(number): Waits.from_bytes(one) for number, one in stored.items()}
-        return self._waits
-
-    def _note(self, number: int, waits: Waits | None) -> None:
-        """Drafts that a batch is to be read again; None for one that is not any more."""
-        if waits is None:
-            self.waits.pop(number, None)
-        else:
-            self.waits[number] = waits
-        self._draft.put(StateTable.WAITING, number, None if waits is None else waits.to_bytes())
-
     # ------------------------------------------------------------ waiting
 
     async def join(
@@ -270,25 +255,25 @@ class WaitingBatches:
             return
         if self._n_slots and not fits(self._n_slots + rows.n_entries):
             await self.keep_lot()
-        number = max(self.waits, default=-1) + 1
         place, _, offset = record_id.rpartition(":")
-        waits = Waits(
-            place,
-            int(offset or 0),
-            rows.n_rows,
-            self._draft.dated_ms,
-            period,
-            came,
-            taken.n_changes,
-            self.n_changed,
-            batch.name,
+        number = self.places.add(
+            Waits(
+                place,
+                int(offset or 0),
+                rows.n_rows,
+                self._draft.dated_ms,
+                period,
+                came,
+                taken.n_changes,
+                self.n_changed,
+                batch.name,
+            )
         )
         if rows.n_rows:
             self._pending[number], self._periods[number] = rows, period
         if self.ticks is not None:
             plan = plans_of(self._engine.mechanism.running).get(came.period)
             self._came[number] = self.ticks.add(plan, came, rows)
-        self._note(number, waits)
 
     @property
     def n_changed(self) -> int:
@@ -312,7 +297,7 @@ class WaitingBatches:
         Args:
             before_ms: The time, in milliseconds since 1970. Batches without a time are kept as well.
         """
-        if any(self.waits[number].dated_ms < before_ms for number in self._pending):
+        if any(self.places[number].dated_ms < before_ms for number in self._pending):
             await self.keep_lot()
 
     async def keep_lot(self) -> None:
@@ -365,7 +350,7 @@ class WaitingBatches:
 
     def forget(self, times: range) -> None:
         """Drafts that what waits under some times waits no more."""
-        self._forget([number for number, one in self.waits.items() if one.period in times])
+        self._forget(self.places.among(times))
         self.lots.discard(times)
 
     def retire(self) -> None:
@@ -380,22 +365,13 @@ class WaitingBatches:
 
     def forget_changes(self) -> None:
         """Drafts that no change waits any more: a sweep has made all of them."""
-        self._forget_changes(
-            [number for number, one in self.waits.items() if one.changes != (0, 0)]
-        )
+        self.places.forget_changes(self.places.with_changes)
         self.changes.forget()
 
     def _forget(self, numbers: Iterable[int]) -> None:
         """Drafts that the rows of some batches wait no more."""
-        for number in [*numbers]:
-            rest = replace(self.waits[number], rows=0)
-            self._note(number, rest if rest.is_needed else None)
-            self._pending.pop(number, None)
-            self._periods.pop(number, None)
-            self._came.pop(number, None)
-
-    def _forget_changes(self, numbers: Iterable[int]) -> None:
-        for number in [*numbers]:
-            if number in self.waits:
-                rest = replace(self.waits[number], changes=(0, 0))
-                self._note(number, rest if rest.is_needed else None)
+        numbers = [*numbers]
+        self.places.forget_rows(numbers)
+        for of_batches in (self._pending, self._periods, self._came):
+            for number in numbers:
+                of_batches.pop(number, None)

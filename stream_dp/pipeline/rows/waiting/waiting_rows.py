@@ -68,9 +68,9 @@ class Waits:
     batch_id: str
 
     @property
-    def is_needed(self) -> bool:
-        """Whether anything of it still waits."""
-        return self.rows > 0 or self.changes != (0, 0)
+    def n_changes(self) -> int:
+        """The number of its changes that wait for a sweep."""
+        return sum(self.changes)
 
     def to_bytes(self) -> bytes:
         of_rows = self.offset, self.rows, self.dated_ms, self.period, *self.came
