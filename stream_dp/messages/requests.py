@@ -202,11 +202,13 @@ class ClockRecord(Request):
 
     Attributes:
         clock: Always true.
+        sweep: Has the changes that wait made at once, in place of at the time that is due.
     """
 
     version: Literal[1] = 1
     dataset: DatasetName
     clock: Literal[True] = True
+    sweep: Literal[True] | None = None
 
 
 class LastPhases(Request):

@@ -160,8 +160,9 @@ def test_a_column_is_stored_as_it_is_in_the_least_unsigned_type() -> None:
     found = {name: column.dtype for name, column in slab.columns.items()}
     assert found == {
         **dict.fromkeys(("0", "1", "2", WEIGHT), np.uint8), "3": np.uint16,
-        **dict.fromkeys(("value 1", *WHOSE_COLUMNS), np.uint32),
+        **dict.fromkeys(("value 1", *rows.whose.columns), np.uint32),
     }  # fmt: skip
+    assert {*WHOSE_COLUMNS} - found.keys() == {"own 0", "own 1"}, "these rows have no key"
     for column, stored in zip(slab.columns.values(), slab.stored(SALT)[1:], strict=True):
         assert stored == column.astype(column.dtype.newbyteorder("<")).tobytes()
 

@@ -36,8 +36,8 @@ POINTS = {
     CrashPoint.BEFORE_TRUNCATION: 1,
     CrashPoint.AFTER_TRUNCATION: 1,
 }
-ELSEWHERE = {CrashPoint.IN_ERASURE}
-"""See ``test_persons_under_kills``."""
+ELSEWHERE = {CrashPoint.IN_ERASURE, CrashPoint.IN_SWEEP}
+"""See ``test_persons_under_kills`` and ``test_sweeps_under_kills``."""
 CHAINS = 2
 """Lives that are lived at once; in each, one worker after the other dies, every one at another point."""
 ROUND_BYTES = 100_000

@@ -138,6 +138,7 @@ ROW = {"carrier": "AA", "delay": 7, "cancelled": False}
 BATCHES: list[dict[str, Any]] = [
     {**SENT, "rows": [ROW, {"carrier": "UA"}], "time": "2026-11-01"},
     {**SENT, "columns": {name: [value] for name, value in ROW.items()}},
+    {**SENT, "erase": ["ana"], "correct": [{"person": "ana", "row": "t-1", "set": ROW}]},
     {**SENT, "cells": [{**ROW, "count": 3}]},
     {
         **SENT,
@@ -281,7 +282,11 @@ DEFINITIONS: list[dict[str, Any]] = [
         },
     },
     {**DEFINED, "accuracy": {**DEFINED["accuracy"], **AIM}},
-    {**DEFINED, "privacy": {**DEFINED["privacy"], "unit": UNIT}},
+    {
+        **DEFINED,
+        "privacy": {**DEFINED["privacy"], "unit": UNIT},
+        "erasure": {"within": "24 hours", "row": "trip"},
+    },
     {**DEFINED, **RULES},
     *(
         {

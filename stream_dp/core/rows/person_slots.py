@@ -145,7 +145,7 @@ def own_keys(
 ) -> OwnKeys:
     """The digest of each slot's person and of the own key of its row, shape (n_slots,).
 
-    It is 0 where one of the two is no key. Keys are read as those of persons, see ``canonical``.
+    It is 0 where one of the two keys is missing. Keys are read as those of persons, see ``canonical``.
     """
     state_of = blake2b(digest_size=8, key=secret, person=b"row")
     found = bytearray()

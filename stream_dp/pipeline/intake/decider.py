@@ -221,7 +221,8 @@ class Decider:
             await self._ingest(dataset, piece, request, known)
         elif isinstance(request, ReadClock):
             closes = not (dataset.quarantined or dataset.retired)
-            piece.finished = not (closes and await dataset.phases.close_ended())
+            sweeps = request.sweep and closes and await dataset.phases.sweeps.take(now=True)
+            piece.finished = not (sweeps or (closes and await dataset.phases.close_ended()))
         elif isinstance(request, Repeat):
             pass  # it is done: they are answered before any request
         elif isinstance(request, QuoteTogether):

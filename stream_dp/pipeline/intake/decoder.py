@@ -67,9 +67,14 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class ReadClock:
-    """A request to read the broker's time of the record."""
+    """A request to read the broker's time of the record.
+
+    Attributes:
+        sweep: Whether changes of rows are to be made at once.
+    """
 
     dataset: str
+    sweep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +212,8 @@ def _define(document: Mapping[str, Any]) -> Define | Close | Change:
 
 def _ingest(document: Mapping[str, Any]) -> Ingest | ReadClock:
     if "clock" in document:
-        return ReadClock(ClockRecord.read(document).dataset)
+        clock = ClockRecord.read(document)
+        return ReadClock(clock.dataset, clock.sweep is True)
     batch = Batch.read(document)
     return Ingest(batch.dataset, batch)
 

@@ -1,4 +1,4 @@
-"""Whose the rows of sealed blocks are, and which: as long as a person, or a row, can still be erased.
+"""The persons behind the rows of sealed blocks, as long as a person, or a row, can still be erased.
 
 Where persons can be erased, each slot of a block has the digest of its person next to it, and that of the
 key of its row. No look reads these. They are on the private topic alone, veiled by AES-256 in counter mode
@@ -46,7 +46,7 @@ def veiled(secret: bytes, salt: bytes, slab: Slab) -> Slab:
 
 
 class BlockOwners:
-    """Whose the rows of the blocks of one data set are, slab by slab. Private, but for how many there are.
+    """The persons behind the rows of the blocks of one data set, slab by slab. Private.
 
     Args:
         values: The private values of the data set.
@@ -98,7 +98,7 @@ class BlockOwners:
 
 
 def owner_slabs(whose: Slots, sizes: Sequence[int]) -> list[Slab]:
-    """Whose the rows of some slabs are, as slabs of the same numbers of slots."""
+    """The persons behind the rows of some slabs, as slabs of the same numbers of slots."""
     ends = np.cumsum(sizes).tolist()
     parts = (whose.of(slice(end - size, end)) for size, end in zip(sizes, ends, strict=True))
     return [Slab(len(part), len(part), part.owners) for part in parts]

@@ -44,7 +44,7 @@ class SealedBlocks:
     Attributes:
         data: The blocks.
         stored: Reads them in the thread of a look.
-        owners: Whose their rows are, where rows can be erased.
+        owners: The persons behind their rows, where rows can be erased.
         bare: The number of first phases that have no rows since those of the last of them were lost.
 
     Args:

@@ -138,9 +138,9 @@ def synthetic_rows_are_noted_a_true_count(patch: pytest.MonkeyPatch) -> None:
 def a_log_record_says_what_a_row_holds(patch: pytest.MonkeyPatch) -> None:
     join = WaitingBatches.join
 
-    async def logging_it(self: WaitingBatches, batch: Any, rows: Any, *place: Any) -> None:
-        logging.getLogger("stream_dp").debug("%s rows are of other carriers", _unlisted(rows))
-        await join(self, batch, rows, *place)
+    async def logging_it(self: WaitingBatches, batch: Any, taken: Any, *place: Any) -> None:
+        logging.getLogger("stream_dp").debug("%s rows are of other carriers", _unlisted(taken.rows))
+        await join(self, batch, taken, *place)
 
     patch.setattr(WaitingBatches, "join", logging_it)
 
@@ -217,10 +217,10 @@ def a_column_is_kept_in_memory_if_a_number_is_even(patch: pytest.MonkeyPatch) ->
 def a_row_of_another_cell_takes_a_step_more(patch: pytest.MonkeyPatch) -> None:
     accept = Phases.accept
 
-    async def asking(self: Phases, batch: Any, rows: Any, span: Any) -> bytes:
-        for _ in range(_unlisted(rows)):
+    async def asking(self: Phases, batch: Any, taken: Any, span: Any) -> bytes:
+        for _ in range(_unlisted(taken.rows)):
             await self._rows.values._keeper.find(self._draft.dataset, Named(bytes(16), (0,)))
-        return await accept(self, batch, rows, span)
+        return await accept(self, batch, taken, span)
 
     patch.setattr(Phases, "accept", asking)
 

@@ -253,7 +253,8 @@ class WaitingBatches:
             }
         if not rows.n_rows and changes is None:
             return
-        if self._n_slots and not fits(self._n_slots + rows.n_entries):
+        n_slots = sum(waiting.n_entries for waiting in self._pending.values())
+        if n_slots and not fits(n_slots + rows.n_entries):
             await self.keep_lot()
         place, _, offset = record_id.rpartition(":")
         number = self.places.add(
@@ -358,10 +359,6 @@ class WaitingBatches:
         self.forget(EVERY_TIME)
         self.forget_changes()
         self._secret = None
-
-    @property
-    def _n_slots(self) -> int:
-        return sum(rows.n_entries for rows in self._pending.values())
 
     def forget_changes(self) -> None:
         """Drafts that no change waits any more: a sweep has made all of them."""
