@@ -308,9 +308,10 @@ class Held:
         zone = ZoneInfo(
             json.loads(self.definition or b"{}").get("phase", {}).get("timezone", "UTC")
         )
+        there = {int(key.split(" ")[1]) for key in self.named("waiting ")}
         for period, lot, n_batches in sorted({(p, lot, n) for p, lot, _, n, _ in keys}):
-            if lot in self._lots:
-                continue  # a sweep has kept it again
+            if lot in there:
+                continue  # a sweep keeps it again
             day = datetime.fromtimestamp(period / 1000, zone).date().isoformat() if period else ""
             day = str(period) if period < 0 else day
             of_it = [name for name in queue if self._periods[name] == day]
