@@ -185,6 +185,9 @@ class FakeKept(KeyedTopic):
         self._fuse("after put")
         return offsets
 
+    async def mark(self, dataset: str) -> None:
+        await self.effect()
+
     async def fetch(self, key: bytes, number: int, offset: int) -> bytes | None:
         await self.effect()
         self.fetched.append(key)

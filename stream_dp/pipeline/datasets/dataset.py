@@ -217,6 +217,11 @@ class Dataset:
         await self.rows.waiting.keep_apart(before_ms)
         self.draft.commit()
 
+    async def let_clean(self) -> None:
+        """Lets the broker clean the private topic of rows that sweeps have erased."""
+        if self.definition.erasure is not None:
+            await self._tools.keeper.let_clean(self.name)
+
     async def drop_kept(self) -> None:
         """Erases from the private topic what commits have erased, and drafts a note of it."""
         await self.rows.values.drop(self._tools.appended, retired=self.retired)

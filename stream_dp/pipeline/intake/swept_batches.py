@@ -7,10 +7,14 @@ the journal says, and when no data set of its partition needs it any more.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
 
 from stream_dp.errors import ServerUnavailable
+from stream_dp.messages.topics import COMPACTED_MS
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.datasets.holdings import Holdings
 from stream_dp.pipeline.journal.journal import Journal
@@ -19,6 +23,8 @@ from stream_dp.pipeline.journal.releaser import Releaser
 from stream_dp.pipeline.kafka.topic_log import InputReader
 from stream_dp.pipeline.rows.waiting.waiting_rows import Waits
 from stream_dp.state.schema import StateTable
+
+_CLEAN_S: Final = COMPACTED_MS / 4_000
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +37,13 @@ class SweptBatches:
     _releaser: Releaser
     _holdings: Holdings
     _rows: InputReader
+    _cleaned_at: dict[str, float] = field(default_factory=dict, init=False)
+
+    async def let_clean(self, name: str) -> None:
+        """Lets the broker clean the private topic of what sweeps have erased, again and again."""
+        if monotonic() - self._cleaned_at.get(name, -math.inf) >= _CLEAN_S:
+            self._cleaned_at[name] = monotonic()
+            await self._holdings.datasets[name].let_clean()
 
     def keeps_apart(self, name: str) -> bool:
         """Whether a data set is to keep what waits apart: batches of its partition are to be deleted."""

@@ -425,6 +425,10 @@ class KeyedTopic:
             pass
         return offset
 
+    async def mark(self, dataset: str) -> None:
+        """Appends a record that says nothing: a broker cleans a segment only once another one begins."""
+        await self._end(self._partition_of(f"{dataset}/".encode()))
+
     async def parts(
         self, dataset: str, start: int = 0, *, beat: Callable[[], None] = lambda: None
     ) -> tuple[dict[bytes, dict[int, int]], int]:

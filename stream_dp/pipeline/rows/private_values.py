@@ -253,6 +253,10 @@ class Keeper:
         found, _ = await patiently(parts, _READING)
         self._moved |= found
 
+    async def let_clean(self, dataset: str) -> None:
+        """Lets the broker clean the topic of what was erased, also where nothing else is put on it."""
+        await patiently(partial(self._kept.mark, dataset), _KEEPING)
+
     async def drop(self, dataset: str, gone: Iterable[Named]) -> None:
         """Erases values."""
         gone = list(gone)
