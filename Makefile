@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # Compiled modules are kept: hundreds of processes start in the tests, and each would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-daily test test-all test-tools test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-keys bench-stream bench-counters bench-fairness bench-looks bench-running bench-fresh bench-state bench-start bench-peers bench-questions lock-peers soak audit clean
+.PHONY: help demo demo-daily test test-all test-tools test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-keys bench-stream bench-counters bench-fairness bench-looks bench-running bench-fresh bench-sweeps bench-state bench-start bench-peers bench-questions lock-peers soak audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -107,6 +107,9 @@ bench-running: $(VENV)/dev.stamp  ## Running totals of a period beside other way
 
 bench-fresh: $(VENV)/dev.stamp  ## Ticks, a day that the clock closes and late rows on real servers, in a quarter of an hour
 	$(BIN)/python benchmarks/fresh.py
+
+bench-sweeps: $(VENV)/dev.stamp  ## What erasing persons takes: a sweep of 1e8 rows, in files, in some minutes
+	$(PYTHON) benchmarks/sweeps.py
 
 bench-state: $(VENV)/dev.stamp  ## What rows, answers, phases and persons take in Kafka, Redis and the worker
 	$(BIN)/python benchmarks/state.py

@@ -15,8 +15,9 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
+from stream_dp.core.budget.parameters import Target
 from stream_dp.core.outcome import Path, TableAnswered
-from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Target
+from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.encoded_rows import Rows
 from tests.core.residual.host import ALARM, Host, names
