@@ -22,7 +22,7 @@ from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.key_texts import columns_of
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.person_slots import Persons, Slots, digests
-from stream_dp.core.rows.row_changes import RowChanges, newest_rows
+from stream_dp.core.rows.row_changes import RowChanges, live_rows
 from stream_dp.core.rows.slabs import Slab, row_columns
 from stream_dp.core.rows.universe import Universe
 from stream_dp.pipeline.rows.person_allowance import Used, UsedUnits
@@ -147,7 +147,7 @@ class Worker:
     def _seals(
         self, waiting: Some, before: tuple[tuple[bytes, int], ...]
     ) -> tuple[Some, tuple[tuple[bytes, int], ...]]:
-        rows, used = newest_rows(_rows(waiting)), UsedUnits(cast("Any", None))
+        rows, used = live_rows(_rows(waiting)), UsedUnits(cast("Any", None))
         used._used = {0: _used(before)}
         marks, more = used.counted(rows.whose, self.unit)
         block = Block.seal(CELLS, rows, counted=marks, owned=True)
