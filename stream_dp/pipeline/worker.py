@@ -293,7 +293,7 @@ class Worker:
                 at_once = self._swept.keeps_apart(name)
                 keeping = dataset.keep_waiting(math.inf if at_once else before_ms)
                 await self._holdings.guarded(name, keeping)
-                await self._swept.let_clean(name)
+                await self._swept.let_clean(dataset)
                 if self.datasets.get(name) is not dataset:
                     continue  # it was revoked meanwhile, and is for its next owner
                 self.releaser.gathered.append(dataset.draft.collect())

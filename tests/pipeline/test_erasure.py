@@ -409,6 +409,23 @@ async def test_batches_are_deleted_once_they_are_swept(world: Any) -> None:
     assert sum(exactly(world, 2)) == 1100, "of ten persons who came three times two rows count"
 
 
+async def test_a_data_set_may_be_handed_over_while_a_worker_tidies(make_world: Any) -> None:
+    for step in range(8):
+        world = make_world()
+        process = await shop(world)
+        await sent(world, process, "waits", columns=rows(*range(100)))
+        first = process.effects + 1
+
+        async def leave(effect: int, at: int = first + step, process: Any = process) -> None:
+            if effect == at:
+                process.revoke([0, 1])
+
+        process.interrupt = leave
+        process.datasets["shop"].used_at -= 2 * 86_400.0
+        await process.worker.tidy()
+        await process.kill()
+
+
 async def test_an_older_redis_brings_no_erased_row_back(world: Any) -> None:
     process = await shop(world)
     await sent(world, process, "first", columns=rows(*range(1200), page="cart"))
