@@ -221,8 +221,10 @@ HAPPENS: dict[str, Callable[[World], None]] = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in SWEEPS if not SWEEPS[name].changes])
+@pytest.mark.parametrize("name", [name for name in SWEEPS if ", " not in name])
 async def test_without_a_crash_the_referee_has_nothing_to_say(world: World, name: str) -> None:
+    for attribute, value in SWEEPS[name].changes.items():
+        setattr(world, attribute, value)
     assert await world.run(rounds=SWEEPS[name].rounds) == 0
     assert world.complaints() == []
     HAPPENS.get(name, lambda _: None)(world)
