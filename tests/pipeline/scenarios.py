@@ -923,20 +923,22 @@ def _erasing(world: World) -> None:
 
 
 def _erasing_phase(world: World) -> None:
-    """Enough rows for a phase, some rows of which come twice, and a batch that is left for the next one."""
+    """Enough rows for a phase, some rows of which come twice, and a batch that is left for the next one.
+
+    Rows of each phase have the same keys.
+    """
     world.now_ms += _HOUR_MS
     offset = world.next_offset("batches", "flights")
     some: list[object] = [None, "ana", 17, "ana", "bo", "ana", []]
     rows = [
-        {"carrier": "AA", "delay": n, "user_id": key, "trip": f"{offset}-{n % 5}"}
-        for n, key in enumerate(some)
+        {"carrier": "AA", "delay": n, "user_id": key, "trip": n % 5} for n, key in enumerate(some)
     ]
     world.batch("flights", f"rows-{offset}", rows=rows)
     columns = {
         "carrier": ["AA", "UA"] * 20,
         "delay": [*range(40)],
         "user_id": [*range(20)] * 2,
-        "trip": [f"{offset}-{n}" for n in range(40)],
+        "trip": [*range(40)],
     }
     world.batch("flights", f"columns-{offset}", columns=columns)
     world.batch("flights", f"left-{offset}", rows=rows[1:5])
@@ -946,9 +948,9 @@ def _erasing_changes(world: World) -> None:
     """Two batches of changes, one of which has rows, too, and one that is refused."""
     offset = world.next_offset("batches", "flights")
     said = [
-        {"person": "ana", "row": "1-1", "set": {"carrier": "UA", "delay": 7}},
-        {"person": 3, "row": "2-3", "erase": True},
-        {"person": 4, "row": "2-3", "erase": True},
+        {"person": "ana", "row": 1, "set": {"carrier": "UA", "delay": 7}},
+        {"person": 3, "row": 23, "erase": True},
+        {"person": 4, "row": 23, "erase": True},
         None,
     ]
     world.batch("flights", f"changes-{offset}", erase=["bo", None, "nobody"], correct=said)

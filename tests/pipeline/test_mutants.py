@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,15 @@ from stream_dp.core.budget.share_bounds import Bound, Shares
 from stream_dp.core.residual.plan.planner import BudgetAllocator
 from stream_dp.core.rows import lifetime_slots
 from stream_dp.core.rows.blocks import Blocks
+from stream_dp.core.rows.person_slots import Slots
+from stream_dp.core.rows.row_changes import Hits, RowChanges
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import Definition, phase_in_id
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.datasets.phases import Phases
+from stream_dp.pipeline.datasets.sweeps import Sweeps
 from stream_dp.pipeline.intake import decider
 from stream_dp.pipeline.intake.decider import Decider
 from stream_dp.pipeline.intake.decoder import partition_in
@@ -37,6 +41,8 @@ from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.pipeline.rows.sealed_blocks import SealedBlocks
 from stream_dp.pipeline.rows.stored_blocks import StoredBlocks
 from stream_dp.pipeline.rows.waiting.row_times import Gathering, Times
+from stream_dp.pipeline.rows.waiting.waiting_batches import WaitingBatches
+from stream_dp.pipeline.rows.waiting.waiting_rows import Taken
 from stream_dp.pipeline.spending.payers import PayingAnalysts
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.pipeline.worker import Worker
@@ -47,6 +53,7 @@ from tests.pipeline.clocked import CLOCKED
 from tests.pipeline.scenarios import (
     CALENDAR,
     ERASED,
+    ERASING,
     LIVES_SHARED,
     PERSONS_BY_DAY,
     ROTATED,
@@ -523,6 +530,40 @@ def a_closing_is_done_with_before_its_phase_is_sealed(
         return await close(self)
 
     patch.setattr(Phases, "close", late)
+
+
+@mutant("P20", ERASING, first=(0, None))
+def a_receipt_comes_before_the_sweep(patch: pytest.MonkeyPatch, world: Any) -> None:
+    async def nothing_left(self: Sweeps) -> bool:
+        return False
+
+    world.key_file = b"k" * 32
+    patch.setattr(Sweeps, "_step", nothing_left)
+
+
+@mutant("P20", ERASING, first=(0, None))
+def corrections_find_no_row(patch: pytest.MonkeyPatch, world: Any) -> None:
+    hits = RowChanges.hits
+
+    def of_persons_alone(self: RowChanges, slots: Slots) -> Hits:
+        return hits(replace(self, rows=None, erased=self.erased[:0]), slots)
+
+    world.key_file = b"k" * 32
+    patch.setattr(RowChanges, "hits", of_persons_alone)
+
+
+@mutant("P20", ERASING, first=(0, None))
+def changes_act_on_rows_behind_them(patch: pytest.MonkeyPatch, world: Any) -> None:
+    join = WaitingBatches.join
+
+    async def again(
+        self: WaitingBatches, batch: Any, taken: Taken, *place: Any, **more: Any
+    ) -> None:
+        every = self.changes.after(-1)
+        await join(self, batch, taken._replace(rows=every.of_rows(taken.rows)), *place, **more)
+
+    world.key_file = b"k" * 32
+    patch.setattr(WaitingBatches, "join", again)
 
 
 async def _said(world: Any, fuse: Any, rounds: Any) -> list[str]:
