@@ -20,6 +20,9 @@ There are three more copies. In one, *ticks count every row* of a person. In one
 though rows of the person have counted. One is *now and then exact*: all ticks of a period are without noise,
 which only a row shows that waits for it.
 
+Where persons can be erased, a sweep goes through all blocks before anything is asked. There are two more
+copies: one has *free looks at changed blocks*, and one *chooses anew* which rows count.
+
 The promise is of two sorts. *life*: everything that is ever published of the data set. *answer*: one noisy
 number or comparison, by the scale that the ledger publishes. It is audited where the promise for a whole life
 covers a worst case that no run comes near, as in long segments of tests and in the papers' mechanisms.
@@ -43,6 +46,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from multiprocessing import get_context
+from secrets import token_bytes
 from typing import Any, Final, NamedTuple, TypeAlias
 from unittest.mock import patch
 
@@ -62,6 +66,8 @@ from stream_dp.core.residual.keys.found_values import FoundValues
 from stream_dp.core.residual.keys.key_levels import KeyLevel, least_jump
 from stream_dp.core.rows.attributes import Number
 from stream_dp.core.rows.person_slots import Digests, Slots
+from stream_dp.core.rows.row_changes import RowChanges
+from stream_dp.core.rows.slabs import WEIGHT
 from stream_dp.core.rows.universe import Universe
 from stream_dp.core.running.running_plan import RunningPlan
 from stream_dp.core.running.tick_look import TickLook
@@ -72,9 +78,11 @@ from stream_dp.pipeline.intake.ownership import GROUP_SIZE
 from stream_dp.pipeline.intake.records import Outgoing, Record
 from stream_dp.pipeline.journal.newest import COMPACTED
 from stream_dp.pipeline.kafka.topic_log import KeyedTopic
+from stream_dp.pipeline.rows.own_values import BLOCK
 from stream_dp.pipeline.rows.person_allowance import CountedInPhases
+from stream_dp.pipeline.rows.sealed_blocks import SealedBlocks
 from stream_dp.pipeline.rows.waiting.waiting_ticks import WaitingTicks
-from stream_dp.pipeline.worker import Worker, WorkerTopics
+from stream_dp.pipeline.worker import Worker, WorkerRules, WorkerTopics
 from stream_dp.profiles.builder import build, rows_of_a_phase
 from tests.driven import drained, take_all
 from tests.local_logs import LocalLog, LocalRows
@@ -266,6 +274,47 @@ def _late_rows_count_anew() -> contextlib.AbstractContextManager[object]:
     return patch.object(CountedInPhases, "late", anew)
 
 
+@contextlib.contextmanager
+def _free_looks_at_changed_blocks() -> Iterator[None]:
+    """A look at a block that a sweep went through is not charged."""
+    take = PaidLooks.take
+
+    async def unpaid(self: PaidLooks, looks: Any, *who: Any, **more: Any) -> Any:
+        mechanism: Any = self._engine.mechanism
+        changed = mechanism.state.changed
+        free = [
+            replace(look, charges=tuple(one for one in look.charges if one.block not in changed))
+            for look in looks
+        ]
+        return await take(self, free, *who, **more)
+
+    with patch.object(PaidLooks, "take", unpaid):
+        yield
+
+
+@contextlib.contextmanager
+def _chooses_anew() -> Iterator[None]:
+    """A sweep chooses among the rows of each person which of them count, as if they were just sealed."""
+    change = SealedBlocks.change
+
+    async def anew(
+        self: SealedBlocks, index: int, at: int, changes: RowChanges, after: int
+    ) -> None:
+        await change(self, index, at, changes, after)
+        found, unit = await self.owners.slots(index + 1, at), self._engine.unit
+        slab = await self._values.slab(f"{BLOCK}{index + 1} {at}")
+        assert found is not None
+        assert slab is not None
+        assert unit is not None
+        counts = found[0].counted(unit.rows_per_phase).astype(np.uint8)
+        await self._keep(
+            BLOCK, index + 1, at, [replace(slab, columns={**slab.columns, WEIGHT: counts})]
+        )
+
+    with patch.object(SealedBlocks, "change", anew):
+        yield
+
+
 _EXACT: Final = 1 / 25
 """Probability that a period has no noise, in a copy; it is below delta."""
 
@@ -329,7 +378,13 @@ OF_CLOCKS: Final = {
 }
 """What can go wrong only where the clock closes periods."""
 
-EVERY_COPY: Final = COPIES | OF_PERSONS | OF_FOUND | OF_CLOCKS
+OF_SWEEPS: Final = {
+    "free looks at changed blocks": Copy(broken=_free_looks_at_changed_blocks, share=0.6),
+    "chooses anew": Copy(broken=_chooses_anew, all_queries=False, share=0.6),
+}
+"""What can go wrong only where persons can be erased."""
+
+EVERY_COPY: Final = COPIES | OF_PERSONS | OF_FOUND | OF_CLOCKS | OF_SWEEPS
 
 
 # ---------------------------------------------------------------- a case
@@ -772,6 +827,48 @@ def _person() -> Case:
         replaced=phases * n_own,
         copies=(*COPIES, *OF_PERSONS),
         phases=phases,
+    )
+
+
+_OTHERS: Final = 0.3
+"""The weight of a phase in which no row of a person may count any more."""
+
+
+def _erased_person() -> Case:
+    """A person who has rows in six phases, and has used up all they may for life in the first one.
+
+    Two others are erased. Then a count of each phase fills its line, and the first one is asked again.
+    """
+    n_others, n_own, phases = 40, 8, 6
+    unit = {"key": "who", "rows_per_phase": n_own // 4, "phases": 1, "lifetime": True}
+    privacy = {"epsilon": EPSILON, "delta": DELTA, "unit": unit}
+    erasure = {"erasure": {"within": "24 hours"}}
+    definition = _definition(EPSILON, DELTA, mechanism=NO_BASE, privacy=privacy, **erasure)
+    places = [*range(1, phases + 1), *[1] * N_ATTRIBUTES]
+    queries = [{**FRESH[0], "window": {"phases": [place, place]}} for place in places]
+    rows = [{"batch_id": f"b{phase}"} for phase in range(phases)]
+    gone = {"batch_id": "gone", "erase": [0, 1, None]}
+
+    def score(replies: Mapping[str, Document]) -> float:
+        """All counts, with less weight where the person is not to count."""
+        return sum(
+            (1.0 if place == 1 else _OTHERS) * float(replies[f"q{at}"].get("count", 0.0))
+            for at, place in enumerate(places)
+            if f"q{at}" in replies
+        )
+
+    return _of_a_line(
+        definition,
+        _last_of(definition, queries, n_others + n_own),
+        score,
+        _sides_of_person(n_others, n_own),
+        replaced=phases * n_own,
+        enough=phases,
+        copies=(WHOLE, "half the noise", *OF_SWEEPS),
+        rounds=(
+            Round(-1, lambda _: rows),
+            Round(-1, lambda _: [gone, {"clock": True, "sweep": True}]),
+        ),
     )
 
 
@@ -1270,6 +1367,7 @@ def _cases() -> dict[str, Callable[[], Case]]:
         "calibrated, correlations": _correlations,
         "calibrated, levels": _levels,
         "calibrated, person": _person,
+        "calibrated, erased, person": _erased_person,
         "calibrated, found values": _found_values,
         "calibrated, found values, person": _found_values_of_person,
         "calibrated, naming": lambda: _naming(13.0, 0.03, 0.1),
@@ -1334,6 +1432,7 @@ class Stream:
     def __init__(self, copy: Copy) -> None:
         self._copy = copy
         self._noise = copy.noise()
+        self._rules = WorkerRules(key_file=token_bytes(32))
         self._begin()
         self.replies: dict[str, dict[str, Document]] = defaultdict(dict)
         self.attributes: dict[str, dict[str, Document]] = {}
@@ -1378,7 +1477,7 @@ class Stream:
         if not self._copy.keeps_journal:
             self._begin()
         redis: Any = _NoRedis()
-        worker = Worker(redis, lambda: self._noise, self._send, self._topics)
+        worker = Worker(redis, lambda: self._noise, self._send, self._topics, self._rules)
         worker.following.contact.lost()
         running = (worker.run_owner, worker.releaser.run, worker.rounds.run)
         tasks = [asyncio.create_task(run()) for run in running]
@@ -1430,7 +1529,7 @@ def _groups(
     yield "queries", -1, [head | about for head in heads.values()] if asked else []
 
 
-_FILLED: Final = frozenset({"cells", "columns", "clock"})
+_FILLED: Final = frozenset({"cells", "columns", "clock", "erase"})
 """What a batch has that does not wait for the rows of a side."""
 
 
