@@ -830,16 +830,16 @@ def _person() -> Case:
     )
 
 
-_OTHERS: Final = 0.3
+_OTHERS: Final = 0.25
 """The weight of a phase in which no row of a person may count any more."""
 
 
 def _erased_person() -> Case:
-    """A person who has rows in six phases, and has used up all they may for life in the first one.
+    """A person who has rows in eight phases, and has used up all they may for life in the first one.
 
     Two others are erased. Then a count of each phase fills its line, and the first one is asked again.
     """
-    n_others, n_own, phases = 40, 8, 6
+    n_others, n_own, phases = 40, 8, 8
     unit = {"key": "who", "rows_per_phase": n_own // 4, "phases": 1, "lifetime": True}
     privacy = {"epsilon": EPSILON, "delta": DELTA, "unit": unit}
     erasure = {"erasure": {"within": "24 hours"}}
@@ -864,7 +864,7 @@ def _erased_person() -> Case:
         _sides_of_person(n_others, n_own),
         replaced=phases * n_own,
         enough=phases,
-        copies=(WHOLE, "half the noise", *OF_SWEEPS),
+        copies=(WHOLE, *OF_SWEEPS),
         rounds=(
             Round(-1, lambda _: rows),
             Round(-1, lambda _: [gone, {"clock": True, "sweep": True}]),

@@ -103,6 +103,7 @@ async def _run(
     caplog.clear()
     caplog.set_level(logging.DEBUG)
     noise.play_in(world)
+    life.prepare(world)
     for rounds in rounds_of(life, row):
         await world.run(rounds=rounds)
     return visible(world, caplog)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.pipeline.blindfold.two_rows import Row
+from tests.pipeline.blindfold.two_rows import NOBODY, OF_ANA, OF_ZOE, THESE, Row
 from tests.pipeline.clocked import HOUR_MS, clock
 from tests.pipeline.scenarios import NOV_1
 
@@ -28,6 +28,8 @@ class Life:
         changed: The attributes of the second phase, if they are others.
         ticks: Whether phases are days that the clock closes, with ticks every six hours.
         late: Whether the row comes once more after its day has closed, and its phase is then complete.
+        erases: Whether rows are those of persons, of whom some are erased between the phases. So is the one
+            whose row is compared, and another row is corrected.
     """
 
     definition: Mapping[str, Any]
@@ -41,21 +43,42 @@ class Life:
     changed: Sequence[Mapping[str, Any]] | None = None
     ticks: bool = False
     late: bool = False
+    erases: bool = False
+
+    def prepare(self, world: Any) -> None:
+        """What workers need before they start."""
+        if self.erases:
+            world.key_file = bytes(range(64))
 
     def define(self, world: Any, name: str) -> None:
-        if self.ticks:
+        if self.ticks or self.erases:
             world.now_ms = NOV_1 + HOUR_MS
         (world.define_memory if self.papers else world.define)(name, **self.definition)
 
-    def change(self, world: Any, name: str) -> None:
-        """Other attributes, if there are any."""
+    def change(self, world: Any, name: str, row: Row) -> None:
+        """Other attributes, if there are any, or changes of rows and a sweep.
+
+        Args:
+            world: The world.
+            name: The name of the data set.
+            row: The row that is compared. Another one is corrected so that it says the same.
+        """
         if self.changed is not None:
             world.change_schema(name, self.changed)
+        if self.erases:
+            said = THESE if row == NOBODY else {key: row[key] for key in THESE}
+            fixed = {**OF_ANA, "set": said}
+            world.batch(name, "fixed", correct=[{**OF_ZOE, "set": said}, fixed, None])
+            world.batch(name, "gone", erase=[None, 7, "zoe", "nobody"])
+            world.now_ms += 9 * HOUR_MS
+            clock(world, name)
 
-    def row(self, row: Row) -> Row:
-        """What its attributes have of a row."""
+    def row(self, row: Row, of: Row = OF_ZOE) -> Row:
+        """What its attributes have of a row, and whose it is if persons are erased."""
         if self.numbered:
             row = {**row, "carrier": {"AA": 1, "UA": 2}.get(row["carrier"], 3)}
+        if self.erases and row != NOBODY:
+            row = {**row, "user_id": of["person"], "trip": of["row"]}
         return {key: row[key] for key in row if not (self.papers and key == "delay")}
 
     def fill(self, world: Any, name: str, batch_id: str, row: Row) -> None:
@@ -73,6 +96,9 @@ class Life:
             for row, count in parts:
                 for key, value in row.items():
                     columns[key] += [value] * (count * self.rows // 21)
+            if self.erases:
+                n_rows = len(columns["trip"])
+                columns |= {"user_id": [*range(n_rows)], "trip": [*range(n_rows)]}
             world.batch(name, batch_id, columns=columns)
         else:
             cells = [row | {"count": count * self.rows // 21} for row, count in parts]

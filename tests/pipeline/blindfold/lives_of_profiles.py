@@ -228,6 +228,27 @@ PROFILES: Final[dict[str, Life]] = {
         [*COUNTS, {"where": SHORT, "fresh": True}, {"where": AA, "error": {"relative": 0.1}}],
         frozenset({TablesLook, CountsLook}),
     ),
+    "calibrated, persons are erased": Life(
+        {
+            **KEPT,
+            "privacy": {
+                "epsilon": 16.0,
+                "delta": 1e-9,
+                "unit": {"key": "user_id", "rows_per_phase": 2, "phases": 2},
+            },
+            "erasure": {"within": "24 hours", "row": "trip"},
+        },
+        [
+            *COUNTS,
+            {"where": {"all": [AA, LATE]}, "error": 0.01},
+            {"kind": "table", "group_by": ["carrier", "cancelled"], "error": 0.01},
+            {"where": SHORT, "fresh": True},
+            {"kind": "sum", "attribute": "delay", "where": SHORT},
+        ],
+        frozenset({TablesLook, CountsLook, SumLook}),
+        in_order=True,
+        erases=True,
+    ),
     "calibrated, levels": Life(
         {"attributes": attributes_with_levels(), "mechanism": {"base_share": 0.05}},
         [

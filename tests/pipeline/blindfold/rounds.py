@@ -8,12 +8,12 @@ from typing import Any
 
 from stream_dp.pipeline.intake import decoder
 from tests.pipeline.blindfold.life import Life
-from tests.pipeline.blindfold.two_rows import THESE, Row
+from tests.pipeline.blindfold.two_rows import OF_ANA, THESE, Row
 
 
 def rounds_of(life: Life, row: Row) -> tuple[list[Callable[[Any], None]], ...]:
     """What one worker takes and then another: rows in every form, rejected ones, and queries."""
-    row, common = life.row(row), life.row(THESE)
+    row, common = life.row(row), life.row(THESE, OF_ANA)
 
     def early(world: Any) -> None:
         world.batch("flights", "early", rows=[common, row])
@@ -63,7 +63,9 @@ def rounds_of(life: Life, row: Row) -> tuple[list[Callable[[Any], None]], ...]:
         return lambda world: life.ask(world, "flights", turn)
 
     def change(world: Any) -> None:
-        life.change(world, "flights")
+        life.change(world, "flights", row)
 
     first = [early, define, fill(0), refuse, ask("first"), ask("again")]
+    if life.erases:
+        return first, [ask("restarted"), change], [ask("changed"), fill(1), ask("second")]
     return first, [ask("restarted"), *([change, fill(1), ask("second")] if life.phases > 1 else [])]

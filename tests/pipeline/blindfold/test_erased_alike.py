@@ -1,0 +1,126 @@
+"""Who was erased and who was never there look the same, and what is measured from then on is the same."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
+from stream_dp.core.rows.row_changes import RowChanges
+from stream_dp.pipeline.datasets.sweeps import Sweeps
+from stream_dp.pipeline.rows.sealed_blocks import SealedBlocks
+from stream_dp.state.private_names import Named
+from tests.pipeline.blindfold.compensating_noise import Compensating
+from tests.pipeline.blindfold.draws import Script
+from tests.pipeline.blindfold.life import Life
+from tests.pipeline.blindfold.lives import LIVES
+from tests.pipeline.blindfold.rounds import rounds_of
+from tests.pipeline.blindfold.two_rows import NOBODY, THESE
+from tests.pipeline.blindfold.visible import Both, visible
+
+LIFE: Life = LIVES["calibrated, persons are erased"]
+
+
+@pytest.fixture
+def erased(
+    make_world: Callable[..., Any],
+    showing: Callable[[Compensating], None],
+    caplog: pytest.LogCaptureFixture,
+) -> Callable[..., Any]:
+    """``await erased()``: a run with the rows of a person who is erased, and one with blank slots.
+
+    Also which looks of the second run saw other rows than those of the first, before and after the sweep.
+    """
+
+    async def run() -> tuple[Both, list[set[type]]]:
+        script, found, told_apart = Script(), Both([], [], []), list[set[type]]()
+        for row in (THESE, NOBODY):
+            noise = Compensating(script, first=row is THESE)
+            showing(noise)
+            caplog.clear()
+            caplog.set_level(logging.DEBUG)
+            world = make_world()
+            noise.play_in(world)
+            LIFE.prepare(world)
+            before, sweep, _ = rounds_of(LIFE, row)
+            *_, after = rounds_of(LIFE, NOBODY)  # the person sends nothing more
+            for rounds in (before, sweep, after):
+                if rounds is after:
+                    told_apart.append(set(noise.told_apart))
+                    noise.told_apart.clear()
+                await world.run(rounds=rounds)
+            found.seen.append(visible(world, caplog))
+            found.worlds.append(world)
+            found.noise.append(noise)
+        return found, [told_apart[1], found.noise[1].told_apart]
+
+    return run
+
+
+async def test_who_was_erased_and_who_was_never_there_look_the_same(
+    erased: Callable[..., Any],
+) -> None:
+    runs, (before, after) = await erased()
+    for world in runs.worlds:
+        assert world.complaints() == []
+        assert [event["changes"] for event in world.events("swept")] == [7]
+        answers = [world.answer(f"changed-{at}") for at in range(len(LIFE.queries))]
+        assert all(answer["changed_at_most"] > 0 for answer in answers)
+        assert "measured" in {answer.get("path") for answer in answers}
+    assert before >= {TablesLook, CountsLook}, "as long as the rows are there they are looked at"
+    assert after == set(), "and then nobody looks at anything else"
+    for what in runs.seen[0]:
+        assert runs.seen[0][what] == runs.seen[1][what], what
+
+
+def _a_receipt_counts_who_was_found(patch: pytest.MonkeyPatch) -> None:
+    hits, end, found = RowChanges.hits, Sweeps._end, [0]
+
+    def counting(self: RowChanges, slots: Any) -> Any:
+        hit = hits(self, slots)
+        found[0] += int((~hit.kept).sum())
+        return hit
+
+    def saying(self: Sweeps) -> None:
+        self._draft.note("found", str(found[0]))
+        end(self)
+        found[0] = 0
+
+    patch.setattr(RowChanges, "hits", counting)
+    patch.setattr(Sweeps, "_end", saying)
+
+
+def _a_sweep_takes_a_step_more_for_each_row_that_it_erases(patch: pytest.MonkeyPatch) -> None:
+    change = SealedBlocks.change
+
+    async def asking(
+        self: SealedBlocks, index: int, at: int, changes: RowChanges, after: int
+    ) -> None:
+        found = await self.owners.slots(index + 1, at)
+        assert found is not None
+        for _ in range(int((~changes.hits(found[0]).kept).sum())):
+            await self._values._keeper.find(self._dataset, Named(bytes(16), (0,)))
+        await change(self, index, at, changes, after)
+
+    patch.setattr(SealedBlocks, "change", asking)
+
+
+@pytest.mark.parametrize(
+    ("where", "mutate"),
+    [
+        ("journal", _a_receipt_counts_who_was_found),
+        ("steps", _a_sweep_takes_a_step_more_for_each_row_that_it_erases),
+    ],
+)
+async def test_a_copy_that_shows_who_was_there_is_told_apart(
+    erased: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    mutate: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    mutate(monkeypatch)
+    runs, _ = await erased()
+    assert runs.seen[0][where] != runs.seen[1][where]
