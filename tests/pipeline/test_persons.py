@@ -26,9 +26,10 @@ from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Slots
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, RowsGone, WrongKeyFile
 from stream_dp.messages import Definition, SourceRange
-from stream_dp.pipeline.intake import sources
+from stream_dp.pipeline.intake import source_packing
 from stream_dp.pipeline.intake.decoder import ARROW
-from stream_dp.pipeline.intake.sources import Packing, TopicSource, document_of, row_of
+from stream_dp.pipeline.intake.source_file import TopicSource
+from stream_dp.pipeline.intake.source_packing import Packing, document_of, row_of
 from stream_dp.profiles.builder import build
 from tests.pipeline.flights import BEFORE, LAST, asked, table, within
 from tests.pipeline.scenarios import PERSONS
@@ -546,7 +547,7 @@ def test_as_many_rows_fit_whatever_key_they_have(key: bytes) -> None:
     assert n_rows > 5000
     value = b'{"page":"a","id":{"of":"%s"}}' % key
     batch = off_source([value] * n_rows)
-    assert len(batch) <= sources._MAX_BYTES
+    assert len(batch) <= source_packing.MAX_BYTES
     longer = b'{"page":"a","id":{"of":"%s%s"}}' % (key, b"z" * 5000)
     assert row_of(document_of(longer), paths, "user_id") != row_of(
         document_of(value), paths, "user_id"

@@ -20,7 +20,8 @@ from stream_dp.client.kafka.deployment_topics import dated_by_producers, describ
 from stream_dp.client.kafka.topic_reader import newest
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import Definition, Event
-from stream_dp.pipeline.intake.sources import TopicSource, document_of, is_framed, row_of
+from stream_dp.pipeline.intake.source_file import TopicSource
+from stream_dp.pipeline.intake.source_packing import document_of, is_framed, row_of
 from stream_dp.profiles.builder import universe_of
 
 _AT_ONCE: Final = 10_000

@@ -28,35 +28,29 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import blake2b
-from typing import Annotated, Literal, NamedTuple, NoReturn
+from typing import NoReturn
 
-import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from aiokafka.structs import ConsumerRecord
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import from_json, to_json
 
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.rows.attributes.attribute_base import COUNT
-from stream_dp.core.rows.column_values import MAX_SCALAR
-from stream_dp.core.rows.encoded_rows import Rows
-from stream_dp.core.rows.person_slots import LONGEST_KEY, canonical
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import (
-    TOPIC_PATTERN,
-    TOPICS,
-    AttributeName,
-    DatasetName,
     Definition,
-    SourceRange,
     Topics,
 )
-from stream_dp.messages.message_base import validated
 from stream_dp.pipeline.intake.records import Outgoing
+from stream_dp.pipeline.intake.source_file import TopicSource
+from stream_dp.pipeline.intake.source_packing import (
+    Packing,
+    SourceLog,
+    document_of,
+    is_framed,
+    row_of,
+)
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.kafka.sender import Sender
 from stream_dp.pipeline.kafka.servers import described_topics, view_of
@@ -68,7 +62,6 @@ from stream_dp.state.view import View
 
 _log = logging.getLogger(__name__)
 
-_MAX_ID = 128
 _POLL_MS = 100
 _AHEAD = 4
 _PAUSE_S = 0.005
@@ -79,256 +72,7 @@ _SAY_AGAIN_S = 600.0
 _FRAMED = ", but framed by a schema registry: they begin with a byte 0 and the id of a schema"
 _MOST_STRANGE = 100  # messages in a row that are not JSON objects
 _PAUSES_S = (0.1, 1.0, 5.0, 30.0)
-_MAX_BYTES = TOPICS["batches"].max_value_bytes
-_FEW_CELLS = 4096
-_ROWS_A_CELL = 4
-_LONGEST_NUMBER = 24  # bytes of a float in JSON
 _FIRST_DAYS_MS = 2 * 86_400_000  # of 1970: such a time is none
-_LONGEST_TIME = "2026-11-01T06:00:00.000+01:00"
-
-
-class Start(BaseModel):
-    """Where a topic begins of which the data set has counted nothing yet.
-
-    Attributes:
-        id: The broker's id of the topic. The start is not used for another topic of the same name.
-        offsets: The first offset that counts of each partition, in their order.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    id: Annotated[str, Field(min_length=1)]
-    offsets: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
-
-
-class TopicSource(BaseModel):
-    """A topic of rows, and the data set that they belong to.
-
-    Attributes:
-        fields: Attribute -> where a message has its value, a path such as ``customer.city``. Without any,
-            each attribute is the field of its name. Where persons are protected, the column that says whose
-            row it is has a path like an attribute.
-        constants: Attribute -> the value of every row.
-        start: Where the topic begins. Default: at its first record.
-        unreadable: What becomes of a topic whose messages are not JSON objects. ``stop``: the source stops
-            once many in a row are none. ``count``: each is a row without values.
-        batch_rows: Rows that make a batch at once.
-        wait_seconds: After this long fewer make one too.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    version: Literal[1]
-    dataset: DatasetName
-    topic: Annotated[str, Field(pattern=TOPIC_PATTERN)]
-    fields: dict[AttributeName, str] = {}
-    constants: dict[AttributeName, str | int | float | bool | None] = {}
-    start: Start | None = None
-    unreadable: Literal["stop", "count"] = "stop"
-    batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
-    wait_seconds: Annotated[float, Field(gt=0, le=3600)] = 1.0
-
-    @classmethod
-    def read(cls, document: object) -> TopicSource:
-        """Validates a parsed source file.
-
-        Raises:
-            InvalidInput: It names the field and the fix.
-        """
-        return validated(cls, document, InvalidInput, quoting=True)
-
-    def paths(self, universe: Universe, key: str | None = None) -> dict[str, tuple[str, ...]]:
-        """Returns the path in a message to the value of each attribute that is not a constant.
-
-        Args:
-            universe: The possible rows.
-            key: The column that says whose row it is, where persons are protected. Its path comes last.
-
-        Raises:
-            InvalidInput: A name is not an attribute of the data set, or is both a field and a constant; or
-                all rows would be those of one person.
-        """
-        names = universe.names if key is None else (*universe.names, key)
-        if key is not None and key in self.constants:
-            raise InvalidInput(
-                f"constants.{key}",
-                "it says whose row each is, and a constant makes all rows one person's",
-                "name the field that has it",
-            )
-        for section, given in (("fields", self.fields), ("constants", self.constants)):
-            for name in given:
-                if name not in names:
-                    raise InvalidInput(
-                        f"{section}.{name}",
-                        f"{self.dataset} has no such attribute",
-                        f"use {', '.join(names)}",
-                    )
-        if both := sorted(self.fields.keys() & self.constants.keys()):
-            raise InvalidInput(
-                f"constants.{both[0]}", "it is a field too", "leave one of the two out"
-            )
-        return {
-            name: tuple(self.fields.get(name, name).split("."))
-            for name in names
-            if name not in self.constants
-        }
-
-
-def document_of(value: bytes | None) -> dict[str, object] | None:
-    """The JSON object that a message is; None if it is none. Never raises."""
-    try:
-        document = from_json(value or b"")
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None
-
-
-def is_framed(value: bytes) -> bool:
-    """Returns whether a message begins as serializers of a schema registry write it: 0, and four bytes."""
-    return len(value) > 4 and value[0] == 0
-
-
-def row_of(
-    document: Mapping[str, object] | None,
-    paths: Mapping[str, Sequence[str]],
-    key: str | None = None,
-) -> list[object]:
-    """The values of a message at ``paths``, in their order; None where there is none. Never raises.
-
-    The one called ``key`` is made canonical, so that no id is too long for a batch. It is the same person as
-    in a batch of another form, and takes no secret.
-    """
-    found: list[object] = []
-    for name, path in paths.items():
-        inner: object = document
-        for step in path:
-            inner = inner.get(step) if isinstance(inner, dict) else None
-        if name == key:
-            inner = canonical(inner)
-        elif isinstance(inner, str):
-            inner = inner[:MAX_SCALAR]  # longer than any listed value all the same
-        found.append(inner if isinstance(inner, str | int | float | bool) else None)
-    return found
-
-
-class Packing:
-    """Packs rows of a source into the value of a batch. Its form and its size follow from public facts.
-
-    Each value is sent as the sample of its cell, or, where values are kept, as a number that counts for the
-    same. So no string or number of a row can make a batch too large, or one that JSON does not allow.
-
-    Args:
-        paths: The path in a message to the value of each attribute that is not a constant.
-        key: The column that says whose row it is, where persons are protected. A row has its canonical text
-            in the place of its path.
-        in_order: Whether rows are answered one by one, so that they must not be counted together.
-    """
-
-    def __init__(
-        self,
-        source: TopicSource,
-        universe: Universe,
-        paths: Mapping[str, Sequence[str]],
-        *,
-        key: str | None = None,
-        in_order: bool = False,
-    ) -> None:
-        self._source = source
-        self._universe = universe
-        self._names = tuple(paths)
-        self._key = key
-        self._in_order = in_order
-        self._samples = [attribute.samples for attribute in universe.attributes]
-        self._longest_row = sum(1 + max(len(to_json(s)) for s in each) for each in self._samples)
-        self._longest_row += len(universe.measured) * _LONGEST_NUMBER
-        self._longest_row += 0 if key is None else 1 + LONGEST_KEY
-
-    def batch(
-        self, source_range: SourceRange, rows: Sequence[Sequence[object]], about: str | None = None
-    ) -> bytes:
-        """Packs these rows: as the counts of all cells if the universe is small, or else as columns.
-
-        Args:
-            source_range: The records that the rows were read from.
-            rows: The values of each row.
-            about: The time that the rows are about, as a batch names it.
-        """
-        head = self._head(source_range) | ({} if about is None else {"time": about})
-        values: dict[str, list[object]] = {
-            name: list(column)
-            for name, column in zip(self._names, zip(*rows, strict=True), strict=True)
-        }
-        values |= {name: [value] * len(rows) for name, value in self._source.constants.items()}
-        whose = {} if self._key is None else {self._key: values.pop(self._key)}
-        encoded = self._universe.encode_columns(values)
-        if not self._listed(len(rows)):
-            return self._columns(head, encoded, whose)
-        shape = self._universe.shape
-        cells = np.ravel_multi_index(tuple(c.astype(np.int64) for c in encoded.codes), shape)
-        return self._cells(head, np.bincount(cells, minlength=self._universe.n_cells).tolist())
-
-    def nothing(self, source_range: SourceRange, why: str) -> bytes:
-        """Packs no rows of a range, and says why: see ``Batch.unreadable``."""
-        return to_json({**self._head(source_range), "unreadable": why})
-
-    def fitting(self, n_rows: int) -> int:
-        """Returns how many of these rows fit into one batch, whatever they hold."""
-        while n_rows > 1 and self._largest(n_rows) > _MAX_BYTES:
-            n_rows //= 2
-        return n_rows
-
-    def _largest(self, n_rows: int) -> int:
-        """Returns the bytes of the largest batch of this many rows."""
-        if self._listed(n_rows):
-            return len(self._cells(self._longest_head, [n_rows] * self._universe.n_cells))
-        names = [*self._universe.names, *(() if self._key is None else (self._key,))]
-        none = len(to_json({**self._longest_head, "columns": {name: [] for name in names}}))
-        return none + n_rows * self._longest_row
-
-    def _listed(self, n_rows: int) -> bool:
-        few = min(_FEW_CELLS, n_rows // _ROWS_A_CELL)
-        one_by_one = self._in_order or self._universe.measured or self._key is not None
-        return not one_by_one and self._universe.n_cells <= few
-
-    def _columns(
-        self, head: Mapping[str, object], rows: Rows, whose: Mapping[str, list[object]]
-    ) -> bytes:
-        columns: dict[str, Sequence[object]] = {
-            name: [sample[code] for code in codes.tolist()]
-            for name, sample, codes in zip(
-                self._universe.names, self._samples, rows.codes, strict=True
-            )
-        }
-        for index, attribute in self._universe.measured.items():
-            columns[attribute.name] = attribute.numbers(rows.codes[index], rows.measures[index])
-        return to_json({**head, "columns": {**columns, **whose}})
-
-    def _cells(self, head: Mapping[str, object], counts: Sequence[int]) -> bytes:
-        listed = [
-            {
-                name: sample[code]
-                for name, sample, code in zip(
-                    self._universe.names, self._samples, cell, strict=True
-                )
-            }
-            | {COUNT: count}
-            for cell, count in zip(np.ndindex(*self._universe.shape), counts, strict=True)
-        ]
-        return to_json({**head, "cells": listed})
-
-    def _head(self, source_range: SourceRange) -> dict[str, object]:
-        return {
-            "version": 1,
-            "dataset": self._source.dataset,
-            "batch_id": _batch_id(source_range),
-            "source": source_range.model_dump(exclude_none=True),
-        }
-
-    @property
-    def _longest_head(self) -> dict[str, object]:
-        log = SourceLog(TopicPartition(self._source.topic, 2**31), "x" * 64)
-        longest = log.range(2**63 - 1, 2**63 - 1, begins=True)
-        return {**self._head(longest), "batch_id": "?" * _MAX_ID, "time": _LONGEST_TIME}
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,24 +82,6 @@ class _Row:
     offset: int
     dated_ms: int
     values: list[object] = field(repr=False)
-
-
-class SourceLog(NamedTuple):
-    """A partition of the topic of this id. That of a later topic of its name is another log."""
-
-    at: TopicPartition
-    id: str
-
-    def range(self, first: int, last: int, *, begins: bool = False) -> SourceRange:
-        """The records from ``first`` to ``last``."""
-        return SourceRange(
-            topic=self.at.topic,
-            id=self.id,
-            partition=self.at.partition,
-            first=first,
-            last=last,
-            begins=begins or None,
-        )
 
 
 @dataclass
@@ -830,13 +556,6 @@ async def run_sources(
     finally:
         await sender.stop()
         await view.close()
-
-
-def _batch_id(of: SourceRange) -> str:
-    written = f"{of.topic}@{of.id[:8]}:{of.partition}:{of.first}-{of.last}"
-    if len(written) <= _MAX_ID:
-        return written
-    return blake2b(written.encode(), digest_size=16).hexdigest()
 
 
 class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
