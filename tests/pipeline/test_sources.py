@@ -679,9 +679,7 @@ async def ran(
     settings = WorkerSettings(bootstrap_servers="localhost:1")
     found: Any = owner
     reader = SourceReader(of_it, found, found, lambda _: None, settings=settings)
-    of_dataset = SimpleNamespace(
-        privacy=SimpleNamespace(unit=None), phase=PhaseSpec(min_rows=1_000)
-    )
+    of_dataset = SimpleNamespace(row_keys=(), phase=PhaseSpec(min_rows=1_000))
 
     async def built() -> Any:
         return of_dataset, EXACT, SimpleNamespace(in_order=True)

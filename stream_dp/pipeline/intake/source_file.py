@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,9 +32,10 @@ class TopicSource(BaseModel):
 
     Attributes:
         fields: Attribute -> where a message has its value, a path such as ``customer.city``. Without any,
-            each attribute is the field of its name. Where persons are protected, the column that says whose
-            row it is has a path like an attribute.
+            each attribute is the field of its name. Where persons are protected, the columns that say whose
+            row it is, and which, have paths like attributes.
         constants: Attribute -> the value of every row.
+        format: With ``debezium`` the messages are change events, and ``fields`` are those of their rows.
         start: Where the topic begins. Default: at its first record.
         unreadable: What becomes of a topic whose messages are not JSON objects. ``stop``: the source stops
             once many in a row are none. ``count``: each is a row without values.
@@ -48,6 +50,7 @@ class TopicSource(BaseModel):
     topic: Annotated[str, Field(pattern=TOPIC_PATTERN)]
     fields: dict[AttributeName, str] = {}
     constants: dict[AttributeName, str | int | float | bool | None] = {}
+    format: Literal["rows", "debezium"] = "rows"
     start: Start | None = None
     unreadable: Literal["stop", "count"] = "stop"
     batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
@@ -62,24 +65,31 @@ class TopicSource(BaseModel):
         """
         return validated(cls, document, InvalidInput, quoting=True)
 
-    def paths(self, universe: Universe, key: str | None = None) -> dict[str, tuple[str, ...]]:
+    def paths(self, universe: Universe, keys: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
         """Returns the path in a message to the value of each attribute that is not a constant.
 
         Args:
             universe: The possible rows.
-            key: The column that says whose row it is, where persons are protected. Its path comes last.
+            keys: The columns that say whose row it is, and which. Their paths come last.
 
         Raises:
             InvalidInput: A name is not an attribute of the data set, or is both a field and a constant; or
-                all rows would be those of one person.
+                all rows would be those of one person; or events are to change rows without keys of their own.
         """
-        names = universe.names if key is None else (*universe.names, key)
-        if key is not None and key in self.constants:
+        names = (*universe.names, *keys)
+        if self.format == "debezium" and len(keys) < 2:
             raise InvalidInput(
-                f"constants.{key}",
-                "it says whose row each is, and a constant makes all rows one person's",
-                "name the field that has it",
+                "format",
+                f"change events are about single rows, and those of {self.dataset} have no key of their own",
+                'define it with "erasure", and name the column with erasure.row',
             )
+        for key in keys:
+            if key in self.constants:
+                raise InvalidInput(
+                    f"constants.{key}",
+                    "it says whose row each is, and a constant makes all rows one person's",
+                    "name the field that has it",
+                )
         for section, given in (("fields", self.fields), ("constants", self.constants)):
             for name in given:
                 if name not in names:

@@ -46,11 +46,11 @@ def is_framed(value: bytes) -> bool:
 def row_of(
     document: Mapping[str, object] | None,
     paths: Mapping[str, Sequence[str]],
-    key: str | None = None,
+    keys: Sequence[str] = (),
 ) -> list[object]:
     """The values of a message at ``paths``, in their order; None where there is none. Never raises.
 
-    The one called ``key`` is made canonical, so that no id is too long for a batch. It is the same person as
+    Those called ``keys`` are made canonical, so that no id is too long for a batch. It is the same person as
     in a batch of another form, and takes no secret.
     """
     found: list[object] = []
@@ -58,7 +58,7 @@ def row_of(
         inner: object = document
         for step in path:
             inner = inner.get(step) if isinstance(inner, dict) else None
-        if name == key:
+        if name in keys:
             inner = canonical(inner)
         elif isinstance(inner, str):
             inner = inner[:MAX_SCALAR]  # longer than any listed value all the same
@@ -74,8 +74,8 @@ class Packing:
 
     Args:
         paths: The path in a message to the value of each attribute that is not a constant.
-        key: The column that says whose row it is, where persons are protected. A row has its canonical text
-            in the place of its path.
+        keys: The columns that say whose row it is, and which. A row has their canonical texts in the places
+            of their paths.
         in_order: Whether rows are answered one by one, so that they must not be counted together.
     """
 
@@ -85,18 +85,18 @@ class Packing:
         universe: Universe,
         paths: Mapping[str, Sequence[str]],
         *,
-        key: str | None = None,
+        keys: Sequence[str] = (),
         in_order: bool = False,
     ) -> None:
         self._source = source
         self._universe = universe
         self._names = tuple(paths)
-        self._key = key
+        self._keys = tuple(keys)
         self._in_order = in_order
         self._samples = [attribute.samples for attribute in universe.attributes]
         self._longest_row = sum(1 + max(len(to_json(s)) for s in each) for each in self._samples)
         self._longest_row += len(universe.measured) * _LONGEST_NUMBER
-        self._longest_row += 0 if key is None else 1 + LONGEST_KEY
+        self._longest_row += len(self._keys) * (1 + LONGEST_KEY)
 
     def batch(
         self, source_range: SourceRange, rows: Sequence[Sequence[object]], about: str | None = None
@@ -109,18 +109,25 @@ class Packing:
             about: The time that the rows are about, as a batch names it.
         """
         head = self._head(source_range) | ({} if about is None else {"time": about})
-        values: dict[str, list[object]] = {
-            name: list(column)
-            for name, column in zip(self._names, zip(*rows, strict=True), strict=True)
-        }
-        values |= {name: [value] * len(rows) for name, value in self._source.constants.items()}
-        whose = {} if self._key is None else {self._key: values.pop(self._key)}
-        encoded = self._universe.encode_columns(values)
         if not self._listed(len(rows)):
-            return self._columns(head, encoded, whose)
-        shape = self._universe.shape
+            return to_json({**head, "columns": self._packed(rows)})
+        encoded, shape = self._universe.encode_columns(self._values(rows)), self._universe.shape
         cells = np.ravel_multi_index(tuple(c.astype(np.int64) for c in encoded.codes), shape)
         return self._cells(head, np.bincount(cells, minlength=self._universe.n_cells).tolist())
+
+    def _values(self, rows: Sequence[Sequence[object]]) -> dict[str, list[object]]:
+        """The values of rows, by the names of columns."""
+        columns = zip(*rows, strict=True) if rows else [()] * len(self._names)
+        values: dict[str, list[object]] = {
+            name: list(column) for name, column in zip(self._names, columns, strict=True)
+        }
+        return values | {n: [value] * len(rows) for n, value in self._source.constants.items()}
+
+    def _packed(self, rows: Sequence[Sequence[object]]) -> dict[str, Sequence[object]]:
+        """The columns that say the same as these rows: samples of cells, numbers that are kept, and keys."""
+        values = self._values(rows)
+        keys = {key: values.pop(key) for key in self._keys}
+        return {**self._columns(self._universe.encode_columns(values)), **keys}
 
     def nothing(self, source_range: SourceRange, why: str) -> bytes:
         """Packs no rows of a range, and says why: see ``Batch.unreadable``."""
@@ -136,18 +143,16 @@ class Packing:
         """Returns the bytes of the largest batch of this many rows."""
         if self._listed(n_rows):
             return len(self._cells(self._longest_head, [n_rows] * self._universe.n_cells))
-        names = [*self._universe.names, *(() if self._key is None else (self._key,))]
+        names = [*self._universe.names, *self._keys]
         none = len(to_json({**self._longest_head, "columns": {name: [] for name in names}}))
         return none + n_rows * self._longest_row
 
     def _listed(self, n_rows: int) -> bool:
         few = min(_FEW_CELLS, n_rows // _ROWS_A_CELL)
-        one_by_one = self._in_order or self._universe.measured or self._key is not None
+        one_by_one = self._in_order or self._universe.measured or self._keys
         return not one_by_one and self._universe.n_cells <= few
 
-    def _columns(
-        self, head: Mapping[str, object], rows: Rows, whose: Mapping[str, list[object]]
-    ) -> bytes:
+    def _columns(self, rows: Rows) -> dict[str, Sequence[object]]:
         columns: dict[str, Sequence[object]] = {
             name: [sample[code] for code in codes.tolist()]
             for name, sample, codes in zip(
@@ -156,7 +161,7 @@ class Packing:
         }
         for index, attribute in self._universe.measured.items():
             columns[attribute.name] = attribute.numbers(rows.codes[index], rows.measures[index])
-        return to_json({**head, "columns": {**columns, **whose}})
+        return columns
 
     def _cells(self, head: Mapping[str, object], counts: Sequence[int]) -> bytes:
         listed = [
@@ -192,8 +197,10 @@ class SourceLog(NamedTuple):
     at: TopicPartition
     id: str
 
-    def range(self, first: int, last: int, *, begins: bool = False) -> SourceRange:
-        """The records from ``first`` to ``last``."""
+    def range(
+        self, first: int, last: int, *, begins: bool = False, position: int | None = None
+    ) -> SourceRange:
+        """The records from ``first`` to ``last``, and the position of change events behind them."""
         return SourceRange(
             topic=self.at.topic,
             id=self.id,
@@ -201,6 +208,7 @@ class SourceLog(NamedTuple):
             first=first,
             last=last,
             begins=begins or None,
+            position=position,
         )
 
 

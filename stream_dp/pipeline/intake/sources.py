@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -43,6 +43,7 @@ from stream_dp.messages import (
     Topics,
 )
 from stream_dp.pipeline.intake.records import Outgoing
+from stream_dp.pipeline.intake.source_events import EventPacking, event_of
 from stream_dp.pipeline.intake.source_file import TopicSource
 from stream_dp.pipeline.intake.source_packing import (
     Packing,
@@ -69,7 +70,12 @@ _CHECK_S = 10.0
 _ASKING = "asking Redis what was counted"
 _IDLE_S = 1.0
 _SAY_AGAIN_S = 600.0
-_FRAMED = ", but framed by a schema registry: they begin with a byte 0 and the id of a schema"
+_WHY = {
+    "no_objects": "are not JSON objects, or no change events",
+    "framed": "are not JSON objects, but framed by a schema registry: they begin with a byte 0 and the id of "
+    "a schema",
+    "no_keys": "remove rows and do not say whose they were",
+}
 _MOST_STRANGE = 100  # messages in a row that are not JSON objects
 _PAUSES_S = (0.1, 1.0, 5.0, 30.0)
 _FIRST_DAYS_MS = 2 * 86_400_000  # of 1970: such a time is none
@@ -81,7 +87,8 @@ class _Row:
 
     offset: int
     dated_ms: int
-    values: list[object] = field(repr=False)
+    values: Any = field(repr=False)  # of a message, or the event that it is
+    position: int = 0
 
 
 @dataclass
@@ -101,9 +108,11 @@ class _Partition:
         named: Whether the source file names the offset that it begins at.
         strange: The number of messages in a row that are there and are not JSON objects.
         framed: The number of these that are framed by a schema registry.
+        nameless: The number of events in a row, among those that remove rows, that do not say whose.
         looked: The time at which the expected offset was read last.
         asked: The time at which it was asked last how far the log of ``batches`` is read.
         fetched: The offset behind the last record that was fetched. Those of a topic only grow.
+        position: The position of change events behind the last record that was read.
     """
 
     log: SourceLog
@@ -117,9 +126,11 @@ class _Partition:
     named: bool = False
     strange: int = 0
     framed: int = 0
+    nameless: int = 0
     looked: float = 0.0
     asked: float = 0.0
     fetched: int = 0
+    position: int = 0
 
     @property
     def may_send(self) -> bool:
@@ -137,22 +148,21 @@ class _Partition:
         """The offset behind the last record that was read as a row."""
         return self.rows[-1].offset + 1 if self.rows else self.first
 
-    def read(
-        self, offset: int, dated_ms: int, values: list[object], *, own_time: bool = False
-    ) -> None:
+    def read(self, offset: int, dated_ms: int, values: Any, *, own_time: bool = False) -> None:
         """Adds the next record. A time to come counts as now: it would end all periods before it.
 
         Args:
             offset: The offset of the record.
             dated_ms: Its time.
-            values: Its values.
+            values: Its values, or the event that it is.
             own_time: Whether one that is older than one before it keeps its time, as where late rows count in
                 their own period.
         """
         assert offset >= self.next, "each record is one row"
         known = min(dated_ms if dated_ms > _FIRST_DAYS_MS else -1, round(1000 * time.time()))
         self.newest = max(self.newest, known)
-        self.rows.append(_Row(offset, known if own_time and known >= 0 else self.newest, values))
+        time_ms = known if own_time and known >= 0 else self.newest
+        self.rows.append(_Row(offset, time_ms, values, self.position))
 
     def notice(self, value: bytes | None, document: object) -> None:
         """Takes note of the form of a message. One without a value, such as a tombstone, has none."""
@@ -211,10 +221,10 @@ class SourceReader:
         """
         source = self._source
         definition, universe, mechanism = await self._built()
-        unit = definition.privacy.unit
-        key = None if unit is None else unit.key
-        paths = source.paths(universe, key)
-        packing = Packing(source, universe, paths, key=key, in_order=bool(mechanism.in_order))
+        keys, changes = definition.row_keys, source.format == "debezium"
+        paths = source.paths(universe, keys)
+        packs = EventPacking if changes else Packing
+        packing = packs(source, universe, paths, keys=keys, in_order=bool(mechanism.in_order))
         times, log_id = Times(definition.phase), await self._topic_id()
         consumer = AIOKafkaConsumer(
             **self._broker.arguments(),
@@ -242,7 +252,7 @@ class SourceReader:
                         break  # these records come again
                     await self._check_gap(consumer, state, records[0].offset)
                     own_time = times.phase.late is not None
-                    if not self._read(state, records, paths, key, own_time=own_time):
+                    if not self._read(state, records, paths, keys, own_time=own_time):
                         await self._stop(state, packing)
                 for state in list(self._reading.partitions.values()):
                     await self._batches(consumer, state, packing, times)
@@ -275,7 +285,7 @@ class SourceReader:
         state: _Partition,
         records: Sequence[ConsumerRecord[bytes, bytes]],
         paths: Mapping[str, Sequence[str]],
-        key: str | None,
+        keys: Sequence[str],
         *,
         own_time: bool,
     ) -> bool:
@@ -287,16 +297,23 @@ class SourceReader:
             # The broker goes back to the first record if it does not know the next offset.
             if one.offset >= state.next:
                 document = document_of(one.value)
-                values = row_of(document, paths, key)
+                values: Any = row_of(document, paths, keys)
+                if self._source.format == "debezium":
+                    found = event_of(document, paths, keys, state.position)
+                    values, state.position = found.event, found.position
+                    document = document if found.is_event else None
+                    if found.says_whose is not None:
+                        state.nameless = 0 if found.says_whose else state.nameless + 1
                 state.read(one.offset, one.timestamp, values, own_time=own_time)
                 state.notice(one.value, document)
-                if state.strange >= _MOST_STRANGE and self._source.unreadable == "stop":
+                strange = max(state.strange, state.nameless)
+                if strange >= _MOST_STRANGE and self._source.unreadable == "stop":
                     return False
         return True
 
     async def _stand(self, consumer: AIOKafkaConsumer, log: SourceLog, assignment: int) -> None:
         """Goes to where a partition is read on, unless another assignment comes before that is known."""
-        expected, _ = await self._progress(log)
+        expected, _, position = await self._progress(log)
         begun, named, fetched = expected is not None, False, 0
         if expected is None:
             expected, named = await self._start(log)
@@ -304,7 +321,13 @@ class SourceReader:
             fetched = await self._first_left(consumer, log.at, expected)
         if assignment == self._reading.assignment:
             self._reading.partitions[log.at] = _Partition(
-                log, expected, begun=begun, named=named, looked=time.monotonic(), fetched=fetched
+                log,
+                expected,
+                begun=begun,
+                named=named,
+                looked=time.monotonic(),
+                fetched=fetched,
+                position=position,
             )
             consumer.seek(log.at, expected)
 
@@ -342,23 +365,23 @@ class SourceReader:
         return 0, False
 
     async def _stop(self, state: _Partition, packing: Packing) -> NoReturn:
-        """Reads no further, because the messages are not JSON objects, and says so again and again.
+        """Reads no further, because messages are not of the form that they should be, and says so.
 
         The owner publishes it, and counts it for the metrics.
         """
         why = "framed" if state.framed == state.strange else "no_objects"
+        why = "no_keys" if state.nameless >= _MOST_STRANGE else why
         while True:
-            expected, _ = await self._progress(state.log)
+            expected, *_ = await self._progress(state.log)
             first = state.first if expected is None else expected
             last = max(first, state.next - 1)
             of = state.log.range(first, last, begins=state.named and expected is None)
             notice = Outgoing("batches", self._source.dataset, packing.nothing(of, why))
             await self._sender.send_and_locate(notice)
             _log.error(
-                "the source of %s has stopped: %d messages in a row on %s:%d are not JSON objects%s; to "
-                'count them all the same, write "unreadable": "count" in the source file',
-                *(self._source.dataset, _MOST_STRANGE, *state.log.at),
-                _FRAMED if why == "framed" else "",
+                "the source of %s has stopped: %d messages in a row on %s:%d %s; to count them all the same, "
+                'write "unreadable": "count" in the source file',
+                *(self._source.dataset, _MOST_STRANGE, *state.log.at, _WHY[why]),
             )
             await asyncio.sleep(_SAY_AGAIN_S)
 
@@ -415,7 +438,8 @@ class SourceReader:
             rows = [state.rows.popleft() for _ in range(n_rows)]
             last, dated_ms = rows[-1].offset, rows[-1].dated_ms
             begins = state.named and not state.begun
-            source_range = state.log.range(state.first, last, begins=begins)
+            position = rows[-1].position if source.format == "debezium" else None
+            source_range = state.log.range(state.first, last, begins=begins, position=position)
             period = times.period(dated_ms)
             about = None if period is None else times.written(period.since)
             value = packing.batch(source_range, [row.values for row in rows], about)
@@ -436,7 +460,7 @@ class SourceReader:
         asks = bool(state.sent) and time.monotonic() - state.asked >= _IDLE_S
         if asks:
             state.asked = time.monotonic()
-        expected, taken = await self._progress(state.log, state.sent, asks=asks)
+        expected, taken, _ = await self._progress(state.log, state.sent, asks=asks)
         if expected is None:
             return taken
         state.begun = True
@@ -464,20 +488,21 @@ class SourceReader:
 
     async def _progress(
         self, log: SourceLog, sent: Sequence[tuple[int, str, int]] = (), *, asks: bool = False
-    ) -> tuple[int | None, bool]:
+    ) -> tuple[int | None, bool, int]:
         """The offset that the data set's owner expects next, and whether all that was sent was taken.
 
-        Both are as of one instant. The offset is None while no batch was decided. A data set does not know of
-        batches that were rejected while nobody could serve it: with ``asks``, what the consumer group of the
-        workers has taken is read too.
+        And up to which position change events are counted. All are as of one instant. The offset is None
+        while no batch was decided. A data set does not know of batches that were rejected while nobody could
+        serve it: with ``asks``, what the consumer group of the workers has taken is read too.
         """
         marks = await self._taken_by_workers() if asks else {}
-        counted = log.range(0, 0).cursor_key
-        keys = [counted, *(topic_partition for _, topic_partition, _ in sent[-1:])]
+        of = log.range(0, 0)
+        places = [topic_partition for _, topic_partition, _ in sent[-1:]]
+        keys = [of.cursor_key, of.position_key, *places]
         read = partial(self._view.cursors, self._source.dataset, keys)
         found = await patiently(read, _ASKING)
         taken = any(max(found.get(at, 0), marks.get(at, 0)) > offset for _, at, offset in sent[-1:])
-        return found.get(counted), taken
+        return found.get(of.cursor_key), taken, found.get(of.position_key, 0)
 
     async def _taken_by_workers(self) -> dict[str, int]:
         """``topic:partition`` -> the offset up to which the workers have taken records."""
