@@ -56,7 +56,10 @@ async def found(
     if files is not None:
         search.in_files(files, iter)
     assert min(search.read.values()) >= 0
-    return {(place.partition(":")[0].partition(" ")[0], *rest) for place, *rest in search.traces}
+    return {
+        (place.partition(":")[0].partition(" ")[0], what, slots, state)
+        for place, what, slots, state in search.traces
+    }
 
 
 async def test_a_person_is_found_in_blocks_and_waiting_rows_and_nowhere_once_erased(

@@ -196,15 +196,15 @@ def check(connection: GivenServers, name: str, key: str) -> None:
     states = describe_topics(connection.broker, connection.topics)
     step = partial(_searched, name=name, person=person, files=files_of(settings))
     search = run(connection, step, idle=False)
-    read = ", ".join(f"{count:,} {what}" for what, count in search.read.items())
+    read = ", ".join(f"{what}: {count:,}" for what, count in search.read.items())
     if not search.traces:
-        click.echo(f"nothing of this person is kept: {read} were read")
+        click.echo(f"nothing of this person is kept; {read}")
         return
     table = bare_table("place", "what", *numbers("slots"), "what to do")
     for place, what, slots, state in search.traces:
         table.add_row(place, escape(what), f"{slots:,}", _advice(state, name, states))
     show(table)
-    click.echo(f"{read} were read")
+    click.echo(read)
     sys.exit(1)
 
 

@@ -89,7 +89,7 @@ class SoughtPerson:
     secret: bytes = field(repr=False)
 
     def among(self, keys: object) -> int:
-        """How many of some values are this person's key. None are in what is no column of keys."""
+        """How many of some values are this person's key. What is not a column of keys has none."""
         if isinstance(keys, Repeated):
             same = np.array([canonical(key) == self.key for key in keys.values], np.bool_)
             return int(np.count_nonzero(same[keys.indices]))
@@ -220,7 +220,7 @@ class PersonSearch:
                 (part,) = await view.kept(self._dataset, [part_name(name, number)])
                 slots += 0 if part is None else parts.take(name, number, part)
             self._note("Redis", name, slots, "behind")
-        self.read["parts in Redis"] = len(names)
+        self.read["parts read in Redis"] = len(names)
 
     async def on_blocks(self) -> None:
         """Looks through the topic of blocks, also through what was erased and is there still."""
@@ -245,7 +245,7 @@ class PersonSearch:
         for (name, offset), slots in found.items():
             state: TraceState = "erased" if name in dropped else "unnamed"
             self._note(f"blocks:{self._partition}:{offset}", name, slots, state)
-        self.read["records on blocks"] = count
+        self.read["records read on blocks"] = count
 
     def in_files(
         self, files: SlabFiles, progress: Callable[[Sequence[bytes]], Iterable[bytes]]
@@ -268,9 +268,7 @@ class PersonSearch:
             for number, part in zip(numbers, read(numbers), strict=True):
                 slots += 0 if part is None else parts.take(name, number, part)
             self._note(f"file {name.hex()}", name, slots, "unnamed")
-        self.read["files"] = len(names) - cut
-        if cut:
-            self.read["of these files cannot be read"] = cut
+        self.read |= {"files read": len(names) - cut, "files that cannot be read": cut}
 
     def _note(self, place: str, name: bytes, slots: int, otherwise: TraceState) -> None:
         """Notes in how many slots of a value the person is.
@@ -298,7 +296,7 @@ class PersonSearch:
                     for what, slots in self._in_batch(entry, offset):
                         if slots:
                             self.traces.append(PersonTrace(place, what, slots, "batch"))
-        self.read["records on batches"] = count
+        self.read["records read on batches"] = count
 
     def _in_batch(self, entry: LogEntry, offset: int) -> Iterator[tuple[str, int]]:
         """Yields what a record has of the person, and in how many slots."""
@@ -328,7 +326,7 @@ def sought(key: str, column: str, secret: bytes) -> SoughtPerson:
     """The person with a key.
 
     Raises:
-        InvalidInput: It is no key.
+        InvalidInput: It is not a key.
     """
     if (text := canonical(key)) is None:
         raise InvalidInput("--key", "it is empty", "pass the key of a person, as rows have it")
