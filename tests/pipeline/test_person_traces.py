@@ -135,6 +135,23 @@ async def test_columns_whose_index_has_left_the_topic_are_found_if_they_are_plai
     assert ("blocks", "rows that wait", 1, KEPT) in whole
 
 
+async def test_a_value_that_a_dying_worker_has_put_in_part_is_found_by_two_words(
+    world: Any,
+) -> None:
+    process = await shop(world)
+    await sent(world, process, "first", columns=rows(*range(1200)))
+    await process.settled()
+    blocks, parts = commands.blocks(world), [b"/1", b"/2", b"/3"]
+    for left_out, slots in ((parts[:1], 1), (parts[2:], 1), (parts[:2], 0)):
+        log = LocalLog(world.partitions)
+        log.entries = [
+            [entry for entry in entries if entry.key[-2:] not in left_out]
+            for entries in blocks.entries
+        ]
+        there = await found(world, blocks=log, inputs={"batches": LocalLog(2)})
+        assert there == ({("blocks", "rows of phase 1", 1, KEPT)} if slots else set())
+
+
 async def test_what_a_person_has_used_for_life_and_what_rows_say_are_found(world: Any) -> None:
     unit = {"key": "customer", "rows_per_phase": 2, "phases": 4, "lifetime": True}
     pages = {"name": "page", "type": "category", "find": {"windows": [1, 2], "share": 0.3}}

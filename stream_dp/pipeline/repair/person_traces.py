@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from stream_dp.core.encoding import IDENTITY_BYTES
 from stream_dp.core.rows.column_values import Repeated
 from stream_dp.core.rows.person_slots import DIGEST_BYTES, canonical, digests
 from stream_dp.core.rows.slabs import Slab, SlabIndex
+from stream_dp.core.rows.slot_counts import Column
 from stream_dp.errors import CorruptState, InvalidInput, WrongStore
 from stream_dp.messages import Batch
 from stream_dp.pipeline.intake.decoder import Ingest, decode, partition_of
@@ -97,10 +98,14 @@ class SoughtPerson:
             return 0
         return sum(canonical(key) == self.key for key in keys)
 
-    def with_digest(self, *words: Any) -> int:
-        """How many of some digests are this person's, of which each word is given, shape (n_slots,)."""
+    def with_digest(self, words: Mapping[int, Column]) -> int:
+        """How many of some digests are this person's.
+
+        Args:
+            words: Their words, or some of them, each of shape (n_slots,), by their numbers.
+        """
         wanted = digests(self.secret, [self.key]).view("<u4")[0]
-        same = [word == one for word, one in zip(words, wanted, strict=True)]
+        same = [word == wanted[at] for at, word in words.items()]
         return int(np.count_nonzero(np.logical_and.reduce(same)))
 
 
@@ -135,23 +140,34 @@ class _Parts:
                 del columns[number]
         for kind, places in every:
             if all(place in columns for place in places):
-                found += self._count(kind, index, [columns[place] for place in places])
+                whole = {at: columns[place] for at, place in enumerate(places)}
+                found += self._count(kind, index, whole)
                 if index is not None:
                     for place in places:
                         del columns[place]
         return found
 
-    def _count(self, kind: str, index: SlabIndex | None, columns: Sequence[bytes]) -> int:
-        lengths = {len(column) for column in columns}
+    def of_cut_values(self) -> Iterator[tuple[bytes, int]]:
+        """Yields values that have two words of each digest, and in how many slots these are the person's."""
+        for name, index in self._indexes.items():
+            columns = self._columns[name]
+            for kind, places in _digest_places(index):
+                there = {at: columns[place] for at, place in enumerate(places) if place in columns}
+                if len(there) == _WORDS - 1:
+                    yield name, self._count(kind, index, there)
+
+    def _count(self, kind: str, index: SlabIndex | None, columns: Mapping[int, bytes]) -> int:
+        """Counts the slots of the person, plain and unveiled, by words of digests."""
+        lengths = {len(column) for column in columns.values()}
         if len(lengths) > 1 or min(lengths) % 4:
             return 0
-        words = [np.frombuffer(column, "<u4") for column in columns]
-        found = self._person.with_digest(*words)
+        words: dict[int, Column] = {at: np.frombuffer(one, "<u4") for at, one in columns.items()}
+        found = self._person.with_digest(words)
         if found or index is None:
             return found
-        named = {f"{kind} {at}": word for at, word in enumerate(words)}
-        slab = veiled(self._person.secret, index.salt, Slab(len(words[0]), len(words[0]), named))
-        return self._person.with_digest(*slab.columns.values())
+        named, n_slots = {f"{kind} {at}": word for at, word in words.items()}, min(lengths) // 4
+        slab = veiled(self._person.secret, index.salt, Slab(n_slots, n_slots, named))
+        return self._person.with_digest({at: slab.columns[f"{kind} {at}"] for at in words})
 
 
 def _digest_places(index: SlabIndex) -> Iterator[tuple[str, Sequence[int]]]:
@@ -242,6 +258,7 @@ class PersonSearch:
                 if slots := parts.take(name, number, entry.value):
                     at = name, begins[name]
                     found[at] = found.get(at, 0) + slots
+        found |= {(name, begins[name]): slots for name, slots in parts.of_cut_values()}
         for (name, offset), slots in found.items():
             state: TraceState = "erased" if name in dropped else "unnamed"
             self._note(f"blocks:{self._partition}:{offset}", name, slots, state)
