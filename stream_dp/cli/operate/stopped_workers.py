@@ -63,12 +63,13 @@ async def deployment(connection: GivenServers, *, idle: bool = True) -> AsyncIte
             opened.push_async_callback(found.close)
             return found
 
-        context = Context()
+        context, blocks = Context(), log("blocks")
         files = await asyncio.to_thread(files_of, settings) if idle else None
         yield Offline(
             log=log("journal"),
             rows=KafkaInputReader(broker, names),
-            keeper=Keeper(KeyedTopic(log("blocks")), context, files=files),
+            blocks=blocks,
+            keeper=Keeper(KeyedTopic(blocks), context, files=files),
             context=context,
             view=redis,
             outputs={role: log(role) for role in WITNESSES},
