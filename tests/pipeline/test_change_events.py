@@ -144,7 +144,7 @@ def test_a_batch_has_its_rows_and_corrections() -> None:
         "order": ["1"],
     }
     assert document["correct"] == [
-        None,
+        {"person": "1", "row": "1", "set": {"page": "cart", "total": 10}},
         {"person": "1", "row": "9", "set": {"page": "paid", "total": 50}},
         {"person": "1", "row": "8", "erase": True},
         None,

@@ -6,7 +6,7 @@ The operation alone decides that, whatever rows there are. A connector may send 
 the position that was counted is blank.
 
 A batch's corrections are about rows of earlier batches. So an event about a row that the same batch creates
-is folded into that row.
+is done to that row, too.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class EventPacking(Packing):
 
 
 def folded(events: Sequence[ChangeEvent]) -> list[ChangeEvent]:
-    """Events of which those about a row that others among them create are done to that row."""
+    """Events; those about a row that one before them creates are done to that row, too."""
     found, created = list(events), dict[tuple[object, object], int]()
     for at, event in enumerate(events):
         known = None if None in event.row else created.get(event.row)
@@ -167,6 +167,4 @@ def folded(events: Sequence[ChangeEvent]) -> list[ChangeEvent]:
             found[known] = replace(found[known], values=[None] * len(event.values))
         if event.does == "remove":
             del created[event.row]
-        if event.does != "create":
-            found[at] = replace(event, does="nothing")
     return found
