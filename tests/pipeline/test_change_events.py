@@ -217,11 +217,11 @@ async def test_a_table_is_counted_as_it_is_whatever_comes_again(world: Any) -> N
     world.now_ms += 9 * HOUR
     await swept(world, process)
     phases = len(held.spent)
-    found = Counter[Any]()
+    kept = Counter[Any]()
     for phase in range(1, phases + 1):
         for slot in kept_slots(world, world.held("shop"), phase) or ():
             if slot.person != bytes(12):
-                found[dict(slot.says)["0"]] += 1
+                kept[dict(slot.says)["0"]] += 1
     lots = process.datasets["shop"].rows.waiting
     left = sum(slots.digests.any(axis=1).sum() for slots in await lots.lots.whose())
-    assert found.total() + left == len(live), "each row that is left is kept once"
+    assert kept.total() + left == len(live), "each row that is left is kept once"

@@ -68,7 +68,7 @@ def event_of(
     """The event that a message is; one that is none changes nothing.
 
     Args:
-        document: The message, with or without its schema. None for one that is no JSON object.
+        document: The message, with or without its schema. None where it is not a JSON object.
         paths: Where a row has the value of each attribute, and its keys last.
         keys: The columns with the person and the own key of a row.
         position: The position up to which events are counted.
@@ -104,7 +104,7 @@ def event_of(
 
 
 def image_of(document: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The row of an event after it, or else before it; None for a message that is no event."""
+    """The row of an event after it, or else before it; None where a message is not an event."""
     event = (document or {}).get("payload", document)
     images = (event.get("after"), event.get("before")) if isinstance(event, dict) else ()
     return next((image for image in images if isinstance(image, dict)), None)
