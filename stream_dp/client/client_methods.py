@@ -92,6 +92,7 @@ class ClientMethods(ABC):
     # change rows that came before
     erase = _method(sent_changes.erase)
     correct = _method(sent_changes.correct)
+    sweep = _method(sent_changes.sweep)
     receipt = _method(sent_changes.receipt)
 
     # ask queries; each client has ``ask`` itself, whose type says the class of the answer

@@ -18,7 +18,7 @@ from stream_dp.client.kafka.session import Session
 from stream_dp.client.kafka.topic_documents import to_json
 from stream_dp.client.published_records import batch_events, definition, ledger
 from stream_dp.errors import InvalidInput, RequestTimeout, StreamDPError
-from stream_dp.messages import TOPICS, Event
+from stream_dp.messages import TOPICS, ClockRecord, Event
 from stream_dp.receipts import SIGNED, is_signed
 
 _AT_ONCE: Final = 10_000
@@ -126,6 +126,24 @@ def correct(
             "erase persons, or define another data set with erasure.row",
         )
     return _changed(session, dataset, "correct", [*changes], batch_id, timeout_s, on_accepted)
+
+
+def sweep(session: Session, dataset: str, *, timeout_s: float = 30.0) -> None:
+    """Has the changes that wait made now, in place of when they are due. See ``receipt``.
+
+    Args:
+        dataset: The name of the data set. Its definition has ``erasure``.
+        timeout_s: The seconds to wait for the broker.
+
+    Raises:
+        InvalidInput: There is no such data set, or its rows cannot be changed.
+        ServerUnavailable: The broker does not reply.
+    """
+    if definition(session, dataset).erasure is None:
+        raise _no_changes(dataset)
+    now = ClockRecord(dataset=dataset, sweep=True)
+    value = to_json(now.model_dump(exclude_none=True))
+    session.put("batches", dataset, value, timeout_s=timeout_s)
 
 
 def receipt(

@@ -134,6 +134,13 @@ def test_the_receipt_is_awaited_printed_and_written(
     )
 
 
+def test_a_sweep_begins_now_if_that_is_asked(run: Run, session: WorldSession) -> None:
+    ended = run("person", "erase", "shop", "--key", "C-3", "--now")
+    assert ended.code == 0, ended.err
+    assert ended.out.splitlines()[1].startswith("receipt: sweep 1 of shop made 1 change in phase 1")
+    assert session.world.now_ms == 1_790_000_000_000, "it was not due"
+
+
 def test_a_file_of_ten_thousand_keys_is_one_request(
     run: Run, session: WorldSession, tmp_path: Path
 ) -> None:

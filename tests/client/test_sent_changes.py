@@ -152,6 +152,7 @@ def test_a_receipt_that_the_data_set_has_not_signed_is_refused(
         (lambda c: c.erase("flights", ["C-1"]), "nobody can be erased from flights"),
         (lambda c: c.correct("flights", [FIX]), "nobody can be erased from flights"),
         (lambda c: c.receipt("flights", 1), "nobody can be erased from flights"),
+        (lambda c: c.sweep("flights"), "nobody can be erased from flights"),
         (lambda c: c.receipt("shop"), "pass those of accepted batches"),
     ],
 )

@@ -64,6 +64,7 @@ def command() -> None:
     metavar="FILE",
     help="Wait for the receipt, and write it to FILE as JSON.",
 )
+@click.option("--now", is_flag=True, help="Have the sweep begin now, and wait for the receipt.")
 @json_option("Print one JSON document at the end.")
 def erase(
     connection: GivenServers,
@@ -73,6 +74,7 @@ def erase(
     column: str | None,
     wait: bool,
     to_file: IO[str] | None,
+    now: bool,
     as_json: bool,
 ) -> None:
     """Erase persons, with all rows that came before, from data set NAME.
@@ -92,7 +94,9 @@ def erase(
             click.echo(f"accepted: what there is of {whom} is erased by {by} at the latest")
         note(_STAYS)
         receipt = None
-        if wait or to_file is not None:
+        if now:
+            client.sweep(name)
+        if now or wait or to_file is not None:
             with busy("Waiting for the sweep"):
                 receipt = client.receipt(name, *accepted.change_numbers)
     document = {} if receipt is None else json.loads(receipt.to_bytes())
@@ -184,14 +188,14 @@ def check(connection: GivenServers, name: str, key: str) -> None:
 
     The command reads Redis, all records of the data set on the topics of blocks and batches, and the files of
     STREAM_DP_ROWS. It reads records that were erased and that the broker still has, and changes nothing. It
-    needs the STREAM_DP_PERSON_KEY_FILE of the workers. The exit code is 1 if it finds something.
+    needs the STREAM_DP_PERSON_KEY_FILE of the workers; it finds that of `up` by itself. The exit code is 1 if
+    it finds something.
     """
     from stream_dp.cli.operate.stopped_workers import run
     from stream_dp.client.kafka.deployment_topics import describe_topics
     from stream_dp.pipeline.rows.slab_files import files_of
-    from stream_dp.settings import worker_settings
 
-    settings = worker_settings(topic_prefix=connection.topic_prefix)
+    settings = connection.operator_settings()
     person = _sought(connection, settings, name, key)
     states = describe_topics(connection.broker, connection.topics)
     step = partial(_searched, name=name, person=person, files=files_of(settings))

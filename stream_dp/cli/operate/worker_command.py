@@ -115,13 +115,8 @@ def _settings(connection: GivenServers, given: dict[str, Any], *, serves: bool) 
         given: Settings that are options.
         serves: Whether the worker serves pages.
     """
-    from stream_dp.settings import worker_settings
-
-    settings = worker_settings(
-        bootstrap_servers=connection.bootstrap_servers,
-        redis_url=connection.redis_url,
-        topic_prefix=connection.topic_prefix,
-        **given,
+    settings = connection.operator_settings(
+        bootstrap_servers=connection.bootstrap_servers, redis_url=connection.redis_url, **given
     )
     if "://" not in settings.redis_url:
         fix = "write redis://HOST:PORT/0, rediss:// or unix://"
