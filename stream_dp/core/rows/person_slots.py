@@ -36,8 +36,9 @@ DIGEST_BYTES: Final = 12
 _BLANK: Final = bytes(DIGEST_BYTES)
 OWNERS: Final = (*(f"digest {at}" for at in range(DIGEST_BYTES // 4)), "own 0", "own 1")
 """The columns that say whose the rows in some slots are, and which rows. The last two may be absent."""
-WHOSE_COLUMNS: Final = (*OWNERS, "rank 0", "rank 1")
-"""The same, and which of a person's slots come first."""
+RANKS: Final = ("rank 0", "rank 1")
+"""The columns that say which of a person's slots come first. A blank slot has a rank, too."""
+WHOSE_COLUMNS: Final = (*OWNERS, *RANKS)
 
 MAX_KEY_BYTES: Final = 64
 """Most bytes of a key as it is; a longer one is shortened to a hash."""

@@ -10,17 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.rows.encoded_rows import Rows
-from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests, Slots
+from stream_dp.core.rows.person_slots import DIGEST_BYTES, RANKS, Digests, Slots
 from stream_dp.core.rows.slabs import Columns, Slab, row_columns
 
 Marks: TypeAlias = npt.NDArray[np.bool_]
 _Words: TypeAlias = npt.NDArray[np.uint64]
+
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class Hits(NamedTuple):
@@ -39,19 +41,23 @@ class Hits(NamedTuple):
         return self._replace(corrected=np.where(slots, self.corrected, -1))
 
     def put(
-        self, column: npt.NDArray[Any], corrections: npt.NDArray[Any] | None = None
+        self,
+        column: npt.NDArray[Any],
+        corrections: npt.NDArray[Any] | None = None,
+        blank: int = 0,
     ) -> npt.NDArray[Any]:
-        """A column after the changes: zeros where a slot is erased.
+        """A column after the changes.
 
         Args:
             column: One value, or row of values, for each slot.
             corrections: The same for each correction. None where these say nothing of the column.
+            blank: What a slot has that is erased.
         """
         along = (slice(None), *(None for _ in column.shape[1:]))
         if corrections is not None and len(corrections):
             new = corrections[np.maximum(self.corrected, 0)].astype(column.dtype, copy=False)
             column = np.where((self.corrected >= 0)[along], new, column)
-        changed: npt.NDArray[Any] = column * self.kept[along].astype(column.dtype)
+        changed: npt.NDArray[Any] = np.where(self.kept[along], column, column.dtype.type(blank))
         return changed
 
 
@@ -157,25 +163,38 @@ class RowChanges:
         assert rows.whose is not None, "rows of persons are changed"
         return _changed(rows, rows.whose, self.hits(rows.whose), self.rows)
 
-    def of_slab(self, slab: Slab, hits: Hits, more: Mapping[str, Any] | None = None) -> Slab:
+    def of_slab(
+        self,
+        slab: Slab,
+        hits: Hits,
+        more: Mapping[str, Any] = _NOTHING,
+        blank: Mapping[str, int] = _NOTHING,
+    ) -> Slab:
         """A slab after the changes. Private.
 
         Args:
             slab: The slab.
             hits: What the changes do to its slots.
             more: Columns of the corrections besides those of the rows.
+            blank: What a blank slot has in columns in which that is not 0.
         """
-        new = {**self._columns, **(more or {})}
-        columns = {name: hits.put(column, new.get(name)) for name, column in slab.columns.items()}
+        new = {**self._columns, **more}
+        columns = {
+            name: column if name in RANKS else hits.put(column, new.get(name), blank.get(name, 0))
+            for name, column in slab.columns.items()
+        }
         return replace(slab, columns=columns)
 
 
-def newest_rows(rows: Rows) -> Rows:
-    """The same, with blank slots in place of rows whose own key comes again later. Private."""
-    if rows.whose is None or rows.whose.own is None:
+def live_rows(rows: Rows) -> Rows:
+    """The same, with blank slots in place of rows whose own key comes again later. Private.
+
+    A blank slot says nothing: one that somebody has sent is like one whose row is erased.
+    """
+    if rows.whose is None:
         return rows
-    nothing = np.full(rows.n_entries, -1, np.intp)
-    return _changed(rows, rows.whose, Hits(rows.whose.newest, nothing))
+    live = rows.whose.newest & rows.whose.digests.any(axis=1)
+    return _changed(rows, rows.whose, Hits(live, np.full(rows.n_entries, -1, np.intp)))
 
 
 def _changed(rows: Rows, whose: Slots, hits: Hits, new: Rows | None = None) -> Rows:

@@ -208,9 +208,10 @@ class SealedBlocks:
             if WEIGHT_COLUMN in slab.columns:
                 counted = slab.columns[WEIGHT_COLUMN].astype(np.bool_)
             more = _found_codes(universe, changes) if kind == FOUND else texts
+            blank = _blank_codes(universe) if kind == FOUND else {}
             # A row that does not count says nothing of keys, whatever it is corrected to.
             own = hits.among(counted) if kind in (TEXT, FOUND) else hits
-            changed = await asyncio.to_thread(changes.of_slab, slab, own, more)
+            changed = await asyncio.to_thread(changes.of_slab, slab, own, more, blank)
             self.stored.erase([self._slabs[kind][phase][at].name])
             await self._keep(kind, phase, at, [changed])
         await self.owners.keep(phase, at, changes.of_slab(owners, hits), after)
@@ -280,6 +281,11 @@ def _found_codes(universe: Universe, changes: RowChanges) -> Columns:
         return {}
     texts = Slab(rows.n_rows, rows.n_entries, columns_of(rows.texts))
     return found_slab(universe, texts).columns
+
+
+def _blank_codes(universe: Universe) -> dict[str, int]:
+    """The codes of a row that says nothing, of attributes whose values are found."""
+    return {str(at): int(one.encode([None])[0]) for at, one in universe.found.items()}
 
 
 def _by_phase(values: OwnValues, kind: str) -> defaultdict[int, dict[int, Named]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -12,7 +12,7 @@ from stream_dp.calendar_periods import LATEST_MS
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import Persons, PersonSecret, Slots
-from stream_dp.core.rows.row_changes import newest_rows
+from stream_dp.core.rows.row_changes import live_rows
 from stream_dp.core.rows.slabs import fits
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidBatch, InvalidDefinition
@@ -306,7 +306,7 @@ class WaitingBatches:
         by_period = sorted(self._pending, key=lambda number: (self._periods[number], number))
         for period, numbers in groupby(by_period, self._periods.__getitem__):
             some = [*numbers]
-            rows = newest_rows(Rows.concat([self._pending[number] for number in some]))
+            rows = self._as_kept(some)
             came = [self._came[number] for number in some if number in self._came]
             more = {name: np.concatenate([one[name] for one in came]) for name in CAME if came}
             in_order = self._engine.mechanism.in_order
@@ -328,9 +328,12 @@ class WaitingBatches:
 
     def in_memory(self, times: range) -> Rows:
         """The rows in memory that wait under some times, of which there are some, as they came. Private."""
-        return newest_rows(
-            Rows.concat([self._pending[number] for number in self._in_memory(times)])
-        )
+        return self._as_kept(self._in_memory(times))
+
+    def _as_kept(self, numbers: Sequence[int]) -> Rows:
+        """The rows in memory of some batches, as slabs keep them."""
+        rows = Rows.concat([self._pending[number] for number in numbers])
+        return rows if self._engine.definition.erasure is None else live_rows(rows)
 
     async def whose(self, times: range) -> Slots | None:
         """Says whose the rows are that wait under some times, those of lots first. Private.
