@@ -81,6 +81,7 @@ def _found(deployment: Any, key: str) -> str:
     return ended.stdout if ended.returncode else ""
 
 
+@pytest.mark.timeout(1200 + 30 * RUNS)
 def test_nothing_of_an_erased_person_is_left(
     make_deployment: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
