@@ -289,16 +289,18 @@ class Worker:
                 dataset = self.datasets.get(name)
                 if dataset is None:
                     continue
-                # What waits is kept apart where its batches are to be deleted at once.
                 at_once = self._swept.keeps_apart(name)
-                keeping = dataset.keep_waiting(math.inf if at_once else before_ms)
+                idle = monotonic() - dataset.used_at > _PARKED_S and not self.behind
+                parks = idle and dataset.phases.due is None and not at_once
+                # What waits is kept apart where its batches are to be deleted at once, or where nobody looks
+                # at how old they are from now on.
+                keeping = dataset.keep_waiting(math.inf if at_once or parks else before_ms)
                 await self._holdings.guarded(name, keeping)
-                await self._swept.let_clean(name)
+                await self._swept.let_clean(dataset)
                 if self.datasets.get(name) is not dataset:
                     continue  # it was revoked meanwhile, and is for its next owner
                 self.releaser.gathered.append(dataset.draft.collect())
-                idle = monotonic() - dataset.used_at > _PARKED_S and not self.behind
-                if idle and dataset.phases.due is None:
+                if parks:
                     self._holdings.park(name)
                 await self.releaser.hand_over()
         async with self._whole():

@@ -12,9 +12,9 @@ import pytest
 
 from stream_dp.audit.verify import verify
 from stream_dp.core.rows import slabs
-from stream_dp.core.rows.person_slots import Slots
+from stream_dp.core.rows.person_slots import Slots, digests
 from stream_dp.core.rows.slabs import Slab, SlabIndex
-from stream_dp.errors import InvalidDefinition
+from stream_dp.errors import CorruptState, InvalidDefinition
 from stream_dp.messages import Definition
 from stream_dp.pipeline.rows import private_rows
 from stream_dp.pipeline.rows.block_owners import veiled
@@ -199,7 +199,10 @@ async def test_nobody_can_tell_whether_a_person_was_there(
         kept.append([kept_columns(world)])
         await sent(world, process, "third", columns=rows(*range(200, 1200), start=7000))
         receipts = [*world.ledger("shop")[-1:], *(one.value for one in world.left("events"))]
-        outputs.append([len(released(world)), [r for r, _ in released(world)], receipts[1:]])
+        lengths = [[*map(len, parts)] for _, parts in world.kept_log]
+        outputs.append(
+            [len(released(world)), [r for r, _ in released(world)], receipts[1:], lengths]
+        )
         kept[-1].append(kept_columns(world))
     assert outputs[0] == outputs[1]
     for one, blank in zip(*kept, strict=True):
@@ -218,7 +221,9 @@ async def test_a_receipt_is_signed_and_says_nothing_of_the_person(world: Any) ->
     assert first["kind"] == "dataset"
     assert is_signed(first["receipts"], receipt, receipt["signature"])
     assert is_signed(first["receipts"], last, last["signature"])
-    assert not is_signed(first["receipts"], {**receipt, "changes": 2}, receipt["signature"])
+    for name in receipt.keys() - {"version", "event", "signature"}:
+        other = {**receipt, name: "shops" if name == "dataset" else 2}
+        assert not is_signed(first["receipts"], other, receipt["signature"]), name
     assert last["kind"] == "sweep"
     assert receipt["at"] == "2026-09-21T23:13:20+00:00"
     report = verify("shop", world.ledger("shop"))
@@ -331,6 +336,112 @@ async def test_a_row_that_comes_again_counts_as_it_came_last(world: Any) -> None
     assert exactly(world) == [334 - 1 + 1, 333, 333 + 1 + 1]
 
 
+async def test_a_row_that_comes_again_in_a_later_phase_is_another_one(world: Any) -> None:
+    process = await shop(world)
+    await sent(world, process, "first", columns=rows(*range(1000), page="home"))
+    await sent(world, process, "again", columns=rows(*range(1000), page="paid"))
+    await sent(world, process, "gone", erase=["C-3"])
+    await swept(world, process)
+    assert (exactly(world), exactly(world, 2)) == ([999, 0, 0], [0, 0, 999])
+
+
+async def test_a_correction_of_a_row_that_is_not_there_makes_none(world: Any) -> None:
+    process = await shop(world)
+    await sent(world, process, "first", columns=rows(*range(1000), page="home"))
+    strange = [
+        {"person": "C-7", "row": "o-5", "set": {"page": "cart", "total": 5}},
+        {"person": "C-5000", "row": "o-5000", "set": {"page": "cart", "total": 5}},
+    ]
+    event = await sent(world, process, "strange", correct=strange)
+    assert event["waiting"] == 0
+    await swept(world, process)
+    await sent(world, process, "second", columns=rows(*range(1000), start=6000, page="home"))
+    assert (exactly(world), exactly(world, 2)) == ([1000, 0, 0], [1000, 0, 0])
+
+
+@pytest.mark.parametrize("gone", range(3))
+async def test_no_row_that_did_not_count_takes_the_place_of_one_that_is_erased(
+    world: Any, gone: int
+) -> None:
+    """Of three rows of a person two count. Which ones does not change any more."""
+    process = await shop(world)
+    three = rows(5000, 5000, 5000, start=5001)
+    three["page"] = PAGES
+    await sent(world, process, "first", columns=rows(*range(900)))
+    await sent(world, process, "three", columns=three)
+    await sent(world, process, "last", columns=rows(*range(1000, 1100), start=1000, page="home"))
+    sealed = exactly(world)
+    own = [n - of_others for n, of_others in zip(sealed, (400, 300, 300), strict=True)]
+    assert sorted(own) == [0, 1, 1]
+    erased = {"person": "C-5000", "row": f"o-{5001 + gone}", "erase": True}
+    await sent(world, process, "gone", correct=[erased])
+    await swept(world, process)
+    sealed[gone] -= own[gone]
+    assert exactly(world) == sealed
+
+
+async def test_a_row_that_does_not_count_says_no_value_whatever_it_is_corrected_to(
+    world: Any,
+) -> None:
+    process = await shop(world, **FORMS["found values"])
+    await sent(world, process, "first", columns=rows(*range(997), *[5000] * 3))
+    correct = [
+        {"person": "C-5000", "row": f"o-{n}", "set": {"page": "help", "total": 5}}
+        for n in range(997, 1000)
+    ]
+    await sent(world, process, "fixed", correct=correct)
+    await swept(world, process)
+    kept = kept_columns(world)
+    words = [column for name, column in kept["text 1 0"].items() if name.startswith("key 0 ")]
+    said = [any(of_slot) for of_slot in zip(*words, strict=True)]
+    assert said == list(map(bool, kept["block 1 0"]["weight"]))
+    assert Counter(said) == {True: 999, False: 1}
+
+
+async def test_rows_that_wait_are_read_again_with_the_changes_behind_them(world: Any) -> None:
+    process = await shop(world)
+    await sent(world, process, "waits", columns=rows(*range(500), page="home"))
+    fix = {"person": "C-0", "row": "o-0", "set": {"page": "paid", "total": 5}}
+    await sent(world, process, "gone", erase=["C-3"], correct=[fix])
+    await sent(world, process, "again", columns=rows(3, start=3000, page="home"))
+    await process.kill()
+    process = await world.owner()
+    await sent(world, process, "opens", columns=rows(*range(1000, 1500), start=4000, page="home"))
+    assert exactly(world) == [999, 0, 1]
+
+
+async def test_the_next_owner_reads_what_a_sweep_has_kept(world: Any) -> None:
+    process = await shop(world, mechanism={"base_share": 0.0})
+    await sent(world, process, "first", columns=rows(*range(3000), page="cart"))
+    await sent(world, process, "gone", erase=[f"C-{n}" for n in range(1500)])
+    await swept(world, process)
+    for name in ("same", "next"):
+        world.ask("shop", name, {"attribute": "page", "eq": "cart"}, fresh=True)
+        await process.run()
+        await process.kill()
+        process = await world.owner()
+        answer = world.answer(name)
+        assert abs(answer["count"] - 1500) <= answer["count_bar"] < 500
+    await process.run()
+
+
+async def test_whose_rows_they_are_is_veiled_on_the_private_topic(world: Any) -> None:
+    process = await shop(world)
+    await sent(world, process, "first", columns=rows(*[5000] * 500, *range(500)))
+    await process.settled()
+    held = world.held("shop")
+    (named,) = held.named("owner ").values()
+    parts = held.parts(named)
+    assert parts is not None
+    columns = Slab.of_stored(parts).columns
+    whose = digests(secret_of(world, held), ["C-5000"]).view("<u4")[0]
+    for at in range(3):
+        seen = Counter(columns[f"digest {at}"].tolist())
+        assert whose[at] not in seen
+        assert max(seen.values()) < 3, "nobody can tell that rows are of one person"
+    assert not any(key in world.view.values["shop"] for key in named.fields()), "nor is it in Redis"
+
+
 async def test_what_was_answered_stays_and_a_fresh_count_is_about_what_is_left(world: Any) -> None:
     process = await shop(world)
     await sent(world, process, "first", columns=rows(*range(3000), page="cart"))
@@ -367,6 +478,49 @@ async def test_a_hard_answer_is_about_the_rows_that_are_left(world: Any) -> None
     assert abs(hard["count"] - 1500) <= hard["count_bar"]
     counts = table(world.answer("by-page-hard"), "counts", "count_bars")
     assert all(within(count, [0, 1500, 0][at], bar) for at, (count, bar) in enumerate(counts))
+
+
+async def test_what_is_measured_of_changed_rows_answers_nothing_else(world: Any) -> None:
+    """With what was measured before it would be about no rows that ever were."""
+
+    def half(start: int) -> dict[str, list[Any]]:
+        return {**rows(*range(2000), start=start), "page": ["cart"] * 1000 + ["home"] * 1000}
+
+    process = await shop(world, mechanism={"base_share": 0.05})
+    await sent(world, process, "first", columns=half(0))
+    await sent(world, process, "gone", erase=[f"C-{n}" for n in range(750)])
+    await swept(world, process)
+    await sent(world, process, "second", columns=half(9000))
+    cart = {"attribute": "page", "eq": "cart"}
+    for name, error, phases in (("look", 0.03, 1), ("easy", 0.04, 2), ("hard", 0.032, 2)):
+        world.ask("shop", name, cart, error=error, window={"phases": [1, phases]})
+        await process.run()
+    for name, path, n_rows in (
+        ("look", "measured", 250),
+        ("easy", "certified", 2000),
+        ("hard", "measured", 1250),
+    ):
+        answer = world.answer(name)
+        assert answer["path"] == path
+        assert abs(answer["count"] - n_rows) <= answer["count_bar"] < 150
+
+
+async def test_a_look_at_changed_rows_costs_what_it_has_cost_before(world: Any) -> None:
+    process = await shop(world, mechanism={"base_share": 0.0})
+    await sent(world, process, "first", columns=rows(*range(3000), page="cart"))
+    cart = {"attribute": "page", "eq": "cart"}
+    world.ask("shop", "before", cart, fresh=True)
+    await process.run()
+    await sent(world, process, "gone", erase=[f"C-{n}" for n in range(1500)])
+    await swept(world, process)
+    for name, more in (("after", {"fresh": True}), ("hard", {})):
+        world.ask("shop", name, cart, **more)
+        await process.run()
+    entries = [json.loads(entry) for entry in world.ledger("shop")]
+    charges = [entry["charges"] for entry in entries if entry["kind"] == "charge"]
+    before, after, hard = charges[-3:]
+    assert before == after == hard
+    assert before[0][1] > 0
 
 
 async def test_changes_that_are_nowhere_any_more_are_asked_for_again(world: Any) -> None:
@@ -407,6 +561,44 @@ async def test_batches_are_deleted_once_they_are_swept(world: Any) -> None:
     process = await world.owner()
     await sent(world, process, "more", columns=rows(*range(1000), start=7000))
     assert sum(exactly(world, 2)) == 1100, "of ten persons who came three times two rows count"
+
+
+async def test_a_data_set_may_be_handed_over_while_a_worker_tidies(make_world: Any) -> None:
+    for step in range(8):
+        world = make_world()
+        process = await shop(world)
+        await sent(world, process, "waits", columns=rows(*range(100)))
+        first = process.effects + 1
+
+        async def leave(effect: int, at: int = first + step, process: Any = process) -> None:
+            if effect == at:
+                process.revoke([0, 1])
+
+        process.interrupt = leave
+        process.datasets["shop"].used_at -= 2 * 86_400.0
+        await process.worker.tidy()
+        await process.kill()
+
+
+async def test_batches_stay_while_rows_in_them_wait(
+    world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also those of a data set that nobody can serve."""
+    process = await shop(world)
+    other = next(
+        name for name in map("{}".format, "abcd") if world.home(name) == world.home("shop")
+    )
+    world.produce("datasets", {**SHOP, "dataset": other})
+    await process.run()
+    world.batch(other, "waits", columns=rows(*range(100)))
+    await sent(world, process, "first", columns=rows(*range(1200)))
+    await sent(world, process, "gone", erase=["C-3"])
+    await swept(world, process)
+    process.worker._holdings.stop(other, CorruptState("it was moved"))
+    await process.worker.tidy()
+    await process.run()
+    assert not world.deleted
+    assert "keeps batches that a sweep has gone through: rows in them wait" in caplog.text
 
 
 async def test_an_older_redis_brings_no_erased_row_back(world: Any) -> None:

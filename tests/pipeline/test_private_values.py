@@ -142,6 +142,20 @@ async def tidied(world: World, days: float = 30.0) -> list[type]:
     return [type(one) for one in world.held("flights").waits]
 
 
+async def test_a_data_set_that_is_put_away_keeps_its_rows_apart(world: World) -> None:
+    """Nobody looks from then on at how old their batches are."""
+    await waits_since(world, 1.0)
+    process = await world.owner()
+    await process.run()
+    process.datasets["flights"].used_at -= 2 * 86_400.0
+    await process.worker.tidy()
+    await process.drained()
+    await process.settled()
+    assert "flights" in process.worker.parked
+    await process.kill()
+    assert [*map(type, world.held("flights").waits)] == [Named]
+
+
 @pytest.mark.parametrize("first", [8.0, -1])
 async def test_rows_are_kept_when_one_has_waited_for_a_quarter_of_the_time_that_batches_last(
     world: World, first: float

@@ -39,11 +39,11 @@ class SweptBatches:
     _rows: InputReader
     _cleaned_at: dict[str, float] = field(default_factory=dict, init=False)
 
-    async def let_clean(self, name: str) -> None:
+    async def let_clean(self, dataset: Dataset) -> None:
         """Lets the broker clean the private topic of what sweeps have erased, again and again."""
-        if monotonic() - self._cleaned_at.get(name, -math.inf) >= _CLEAN_S:
-            self._cleaned_at[name] = monotonic()
-            await self._holdings.datasets[name].let_clean()
+        if monotonic() - self._cleaned_at.get(dataset.name, -math.inf) >= _CLEAN_S:
+            self._cleaned_at[dataset.name] = monotonic()
+            await dataset.let_clean()
 
     def keeps_apart(self, name: str) -> bool:
         """Whether a data set is to keep what waits apart: batches of its partition are to be deleted."""
