@@ -109,7 +109,7 @@ bench-fresh: $(VENV)/dev.stamp  ## Ticks, a day that the clock closes and late r
 	$(BIN)/python benchmarks/fresh.py
 
 bench-sweeps: $(VENV)/dev.stamp  ## What erasing persons takes: a sweep of 1e8 rows, in files, in some minutes
-	$(PYTHON) benchmarks/sweeps.py
+	$(BIN)/python benchmarks/sweeps.py
 
 bench-state: $(VENV)/dev.stamp  ## What rows, answers, phases and persons take in Kafka, Redis and the worker
 	$(BIN)/python benchmarks/state.py

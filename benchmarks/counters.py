@@ -1,5 +1,8 @@
 """Rows a second through the counting role: one row a message on a topic, read by one counter, and by two.
 
+Then the same rows of a table with keys, as the change events of Debezium that a counter reads: of ten events,
+eight create a row, one updates one, and one deletes one.
+
     python benchmarks/counters.py [--rows 400000]
 
 Both in one run, on one broker, and the ratio is what counts; on a machine with two cores the counters share
@@ -45,35 +48,60 @@ DEFINITION = {
 }
 
 
-def fill(system: System, topic: str, n_rows: int) -> None:
+KEYED = {
+    "privacy": {
+        "epsilon": 1.0,
+        "delta": 1e-9,
+        "unit": {"key": "person", "rows_per_phase": 4, "phases": 1},
+    },
+    "erasure": {"within": "24 hours", "row": "id"},
+}
+
+
+def event(row: dict[str, object], n: int) -> dict[str, object]:
+    """The n-th change event, about a row of this content; an earlier one created what it changes."""
+    op = "ccccccccud"[n % 10]
+    number = n - n % 10 if op in "ud" else n
+    keyed = {"id": number, "person": number % 50_000, **row}
+    before, after = {"c": (None, keyed), "u": (keyed, keyed), "d": (keyed, None)}[op]
+    source = {"connector": "postgresql", "lsn": n + 1, "table": "orders"}
+    return {"op": op, "before": before, "after": after, "source": source, "ts_ms": n}
+
+
+def fill(system: System, topic: str, n_rows: int, *, events: bool) -> None:
     admin = KafkaAdminClient(bootstrap_servers=system.addresses.bootstrap_servers)
     admin.create_topics({topic: {"num_partitions": PARTITIONS, "replication_factor": 1}})
     admin.close()
     producer = KafkaProducer(bootstrap_servers=system.addresses.bootstrap_servers, linger_ms=50)
     draw = random.Random(1)
     rows = [
-        json.dumps(
-            {
-                "order": {"id": draw.randrange(10**9), "amount": round(draw.expovariate(0.01), 2)},
-                "city": draw.choice(["Bonn", "Graz", "Lyon", "Oslo", "Rome"]),
-                "hour": draw.randrange(24),
-                "member": draw.random() < 0.3,
-            }
-        ).encode()
+        {
+            "order": {"id": draw.randrange(10**9), "amount": round(draw.expovariate(0.01), 2)},
+            "city": draw.choice(["Bonn", "Graz", "Lyon", "Oslo", "Rome"]),
+            "hour": draw.randrange(24),
+            "member": draw.random() < 0.3,
+        }
         for _ in range(5_000)
     ]
     for i in track(range(n_rows), f"filling {topic}", transient=True):
-        producer.send(topic, rows[i % len(rows)], partition=i % PARTITIONS)
+        row: dict[str, object] = rows[i % len(rows)]
+        value = json.dumps(event(row, i) if events else row).encode()
+        # a key is always on one partition, and ten events in a row are about the same ones
+        producer.send(topic, value, partition=(i // 10 if events else i) % PARTITIONS)
     producer.flush()
     producer.close()
 
 
-def rate(system: System, client: Client, name: str, n_rows: int, counters: int) -> float:
-    """Rows a second through so many counters."""
-    client.define({**DEFINITION, "dataset": name})
-    fill(system, name, n_rows)
+def rate(
+    system: System, client: Client, name: str, n_rows: int, counters: int, *, events: bool = False
+) -> float:
+    """Rows a second, or change events, through so many counters."""
+    client.define({**DEFINITION, **(KEYED if events else {}), "dataset": name})
+    fill(system, name, n_rows, events=events)
     source = system.folder / f"{name}.json"
     document = {"version": 1, "dataset": name, "topic": name, "fields": {"amount": "order.amount"}}
+    if events:
+        document["format"] = "debezium"
     source.write_text(json.dumps({**document, "batch_rows": 5_000}))
     running = [start(system, source) for _ in range(counters)]
     try:
@@ -110,9 +138,9 @@ def settled(system: System, name: str, n_rows: int) -> float:
             sys.exit(f"only {sum(rows for _, rows in accepted):,} of {n_rows:,} rows")
         for records in consumer.poll(timeout_ms=500).values():
             for record in records:
-                event = json.loads(record.value)
-                if event["dataset"] == name and event["event"] == "batch_accepted":
-                    accepted.append((record.timestamp, event["rows"]))
+                said = json.loads(record.value)
+                if said["dataset"] == name and said["event"] == "batch_accepted":
+                    accepted.append((record.timestamp, said["rows"] + said.get("changes", 0)))
     consumer.close()
     accepted.sort()
     rows = sum(rows for _, rows in accepted[1:])
@@ -125,10 +153,15 @@ def main() -> None:
     n_rows = parser.parse_args().rows
     console = Console(width=None if sys.stdout.isatty() else 120)
     with running_system(console) as system, system.client() as client:
-        rates = {n: rate(system, client, f"counted-by-{n}", n_rows, n) for n in (1, 2)}
-    table = Table("counters", "rows a second", "of one")
-    for counters, found in rates.items():
-        table.add_row(str(counters), f"{found:,.0f}", f"{found / rates[1]:.2f}")
+        rates = {
+            f"rows, by {many}": rate(system, client, f"counted-by-{n}", n_rows, n)
+            for n, many in ((1, "one counter"), (2, "two"))
+        }
+        events = rate(system, client, "changed", n_rows, 1, events=True)
+    rates["change events, by one counter"] = events
+    table = Table("what", "a second", "of rows by one")
+    for what, found in rates.items():
+        table.add_row(what, f"{found:,.0f}", f"{found / rates['rows, by one counter']:.2f}")
     console.print(table)
 
 

@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import numpy as np
 from rich.console import Console
@@ -68,7 +68,7 @@ class Swept:
     def __init__(self, folder: Path) -> None:
         self.folder, self.engine = folder, Engine(Definition.read(DEFINITION))
         files = SlabFiles.opened(SlabPlace(folder.as_uri()))
-        keeper = Keeper(None, Context(), files=files)  # type: ignore[arg-type] - all is in files
+        keeper = Keeper(cast("Any", None), Context(), files=files)  # all is in files
         self.draft = Draft(JournalChain(NAME), unarmed, dict)
         self.values = OwnValues(self.draft, keeper, unarmed)
         self.blocks = SealedBlocks(

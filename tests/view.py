@@ -98,6 +98,10 @@ class MemoryView:
         self._reached()
         return [self.values.get(dataset, {}).get(name) for name in names]
 
+    async def kept_names(self, dataset: str) -> list[bytes]:
+        self._reached()
+        return list(self.values.get(dataset, {}))
+
     async def keep(
         self, dataset: str, parts: Mapping[bytes, bytes], place: tuple[int, bytes]
     ) -> None:

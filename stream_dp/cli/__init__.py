@@ -43,6 +43,7 @@ GROUPS = {
         "gateway": "Let tools that know Postgres ask: psql, Superset, Grafana, JDBC.",
         "topics": "Create the topics.",
         "doctor": "Find faults of broker, topics, Redis and rows in files, and say how to fix them.",
+        "person": "Erase persons, and look for what is still there of one.",
         "ledger": "Show who charged what, and check every price.",
         "journal": "Go on after the journal or an input was cut.",
     },

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from stream_dp.broker import Broker
     from stream_dp.client import Client
     from stream_dp.messages import Topics
+    from stream_dp.settings import WorkerSettings
 
 DEFAULT_PREFIX = "stream-dp."
+PERSON_KEY = "STREAM_DP_PERSON_KEY_FILE"
 
 state_dir_option = click.option(
     "--state-dir",
@@ -99,6 +101,18 @@ class GivenServers:
     @property
     def redis_url(self) -> str:
         return self.given_redis_url or self._embedded("--redis-url").redis_url
+
+    def operator_settings(self, **given: Any) -> WorkerSettings:
+        """The settings of the workers, as an operator has them in the environment.
+
+        The worker that ``up`` started has a key file of persons in the state folder.
+        """
+        from stream_dp.settings import worker_settings
+
+        key_file = StateFolder(self.state_dir).person_key
+        if not self.given_bootstrap_servers and key_file.exists():
+            given = {"person_key_file": str(key_file), **given}
+        return worker_settings(topic_prefix=self.topic_prefix, **given)
 
     def client(self, analyst: str | None = None) -> Client:
         # The import is here because the broker's client takes a third of a second to load.

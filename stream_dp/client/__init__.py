@@ -6,10 +6,12 @@ from stream_dp.client.client import Client
 from stream_dp.client.kafka.exchange import Rejection
 from stream_dp.client.rows.frames import answer_frame, answers_frame
 from stream_dp.client.rows.unread_values import Sent, Unread
+from stream_dp.client.sent_changes import AcceptedChanges
 from stream_dp.client.statements.result_table import Column, Refusal, ResultTable
 from stream_dp.client.statements.written_query import Query
 
 __all__ = [
+    "AcceptedChanges",
     "AsyncClient",
     "Broker",
     "Client",

@@ -18,6 +18,7 @@ from stream_dp.client import (
     dimension_tables,
     published_records,
     sent_batches,
+    sent_changes,
     standing_requests,
 )
 from stream_dp.client.kafka.credentials import TokenSource
@@ -87,6 +88,12 @@ class ClientMethods(ABC):
     send = _method(sent_batches.send)
     next_sequence = _method(published_records.next_sequence)
     batch_events = _method(published_records.batch_events)
+
+    # change rows that came before
+    erase = _method(sent_changes.erase)
+    correct = _method(sent_changes.correct)
+    sweep = _method(sent_changes.sweep)
+    receipt = _method(sent_changes.receipt)
 
     # ask queries; each client has ``ask`` itself, whose type says the class of the answer
     quote = _method(asked_queries.quote)

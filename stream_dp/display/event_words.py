@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from stream_dp.display.answer_words import few_of, late_rows
-from stream_dp.display.phase_words import between
+from stream_dp.display.phase_words import between, moment
 from stream_dp.messages import Event, Proposal, Rejected
 
 _EVENTS: Final = {
@@ -22,6 +22,7 @@ _EVENTS: Final = {
     "written_off": "goes on; its rows up to then are written off",
     "analysts_changed": "allows other shares to its analysts",
     "bounds_proposed": "proposes no bins",
+    "changes_lost": "has lost changes before they were made; send them again under another id: batch",
 }
 
 
@@ -44,10 +45,10 @@ def event_line(event: Event) -> str:
         words = f"phase {event.phase:,} has found values, {event.values:,} in number"
     elif event.event == "bounds_proposed" and event.edges is not None:
         words = f"proposes {len(event.edges) + 1} bins for {event.attribute}, {range_words(event)}"
+    elif event.event == "swept":
+        words = f"sweep {event.sweep:,} has made {event.changes:,} changes of rows"
     elif event.event == "batch_accepted":
-        words = f"{event.rows:,} rows taken in (batch {event.batch}), {event.waiting:,} wait"
-        if event.late:
-            words += f"; they are late, {where_late(event)}"
+        words = _accepted(event)
     elif event.event == "alert":
         cells = "" if event.cells is None else f" ({few_of(event.cells)})"
         since = f"until {event.until}" if event.until else f"since phase {event.since_phase}"
@@ -57,6 +58,16 @@ def event_line(event: Event) -> str:
     elif event.note is not None:
         words += f"; {event.note}"
     return f"{words}: {event.reason.message}" if event.reason is not None else words
+
+
+def _accepted(event: Event) -> str:
+    """Says of a batch that was accepted how many rows it has, and how many it changes."""
+    words = f"{event.rows:,} rows taken in (batch {event.batch}), {event.waiting:,} wait"
+    if event.late:
+        words += f"; they are late, {where_late(event)}"
+    if event.changes:
+        words += f"; {event.changes:,} changes of rows are made by {moment(event.due or '')}"
+    return words
 
 
 def late_lines(rows: Mapping[int | None, int]) -> Iterator[str]:

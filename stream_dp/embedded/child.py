@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -31,6 +31,7 @@ class Child:
         folder: The working directory.
         grace_s: The seconds that it may take to stop before it is killed.
         hold: File descriptors, such as locks, that stay open while it runs.
+        variables: The environment that it needs besides a path and a locale.
     """
 
     def __init__(
@@ -42,10 +43,12 @@ class Child:
         folder: Path,
         grace_s: float = 10.0,
         hold: tuple[int, ...] = (),
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self.name, self.log, self.pid = name, log, 0
         self._command, self._folder = list(command), folder
         self._grace_s, self._hold = grace_s, hold
+        self._variables = dict(variables or {})
         self._log_start = 0
         self._watcher: subprocess.Popen[bytes] | None = None
 
@@ -67,7 +70,7 @@ class Child:
                 stderr=output,
                 cwd=self._folder,
                 # The caller's settings (JAVA_TOOL_OPTIONS, CLASSPATH...) must not reach our servers.
-                env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+                env={"PATH": os.defpath, "LC_ALL": "C.UTF-8", **self._variables},
                 pass_fds=self._hold,
                 # Ctrl-C in a terminal is for us: we stop the servers in order, after their users.
                 start_new_session=True,

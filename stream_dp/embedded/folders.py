@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import signal
 import time
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from stream_dp.errors import ServerUnavailable
 _LOCK_FILE: Final = "lock"
 _STARTER_FILE: Final = "starter.lock"
 _CERTAIN_S: Final = 1.0
+_KEY_BYTES: Final = 64
 _RUNNING_FILE: Final = "servers.json"
 
 
@@ -85,6 +87,23 @@ class StateFolder:
             raise ServerUnavailable(
                 f"{self.path} cannot be used for data: {error}; pass another --state-dir"
             ) from error
+
+    @property
+    def person_key(self) -> Path:
+        """The file of the key from which a worker on these servers makes the digests of persons."""
+        return self.path / "persons.key"
+
+    def made_person_key(self) -> Path:
+        """Makes that file of random bytes, which only its owner can read, unless it is there."""
+        if not self.person_key.exists():
+            begun = self.person_key.with_suffix(".new")
+            begun.touch(mode=0o600)
+            with begun.open("wb") as file:
+                file.write(secrets.token_bytes(_KEY_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            begun.replace(self.person_key)
+        return self.person_key
 
     def lock(self, *, timeout_s: float) -> int:
         """Locks the folder and returns the descriptor that the servers must inherit.

@@ -52,6 +52,7 @@ class SourceRange(Request):
         last: The last offset of the range, inclusive.
         begins: Says that an operator chose ``first``. The first range of a topic that may be a copy needs
             that.
+        position: The position of change events behind the range, in the log of their database.
     """
 
     topic: Annotated[str, Field(pattern=TOPIC_PATTERN)]
@@ -60,6 +61,7 @@ class SourceRange(Request):
     first: Annotated[int, Field(ge=0)]
     last: Annotated[int, Field(ge=0, lt=2**63)]
     begins: Literal[True] | None = None
+    position: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
     @model_validator(mode="after")
     def _in_order(self) -> SourceRange:
@@ -71,6 +73,11 @@ class SourceRange(Request):
     def cursor_key(self) -> str:
         """The name under which the data set keeps the first offset of its next range."""
         return f"{_SOURCE}{self.topic}@{self.id}:{self.partition}"
+
+    @property
+    def position_key(self) -> str:
+        """The name under which the data set keeps the position of change events."""
+        return f"position {self.topic}@{self.id}:{self.partition}"
 
     def may_be_copy(self, cursor_keys: Iterable[str]) -> bool:
         """Returns whether the topic may be a copy of another one that a data set has counted.
@@ -124,7 +131,7 @@ class Batch(Request):
     producer: Annotated[str, Field(pattern=PRODUCER_PATTERN)] | None = None
     sequence: Annotated[int, Field(ge=0, lt=2**63 - 1)] | None = None
     source: SourceRange | None = None
-    unreadable: Literal["framed", "no_objects"] | None = None
+    unreadable: Literal["framed", "no_objects", "no_keys"] | None = None
     time: TimeText | None = None
     rows: Annotated[list[Any] | None, Field(repr=False)] = None
     columns: Annotated[dict[str, Any] | None, Field(repr=False)] = None

@@ -130,6 +130,10 @@ class RedisView:
             parts += values or [None] * len(names[at : at + _ITEMS])
         return parts
 
+    async def kept_names(self, dataset: str) -> list[bytes]:
+        (names,) = await self._send([("HKEYS", self._keys(dataset).kept)])
+        return list(names or ())
+
     async def keep(
         self, dataset: str, parts: Mapping[bytes, bytes], place: tuple[int, bytes]
     ) -> None:

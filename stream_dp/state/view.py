@@ -81,6 +81,9 @@ class View(Protocol):
     async def kept(self, dataset: str, names: Sequence[bytes]) -> list[bytes | None]:
         """Parts of private values by their names, in order; None for what is not there. Unchecked."""
 
+    async def kept_names(self, dataset: str) -> list[bytes]:
+        """The names of all parts of private values that are there, whether or not a commit names them."""
+
     async def keep(
         self, dataset: str, parts: Mapping[bytes, bytes], place: tuple[int, bytes]
     ) -> None:

@@ -472,6 +472,19 @@ def test_a_file_without_the_column_of_persons_says_how_to_name_another(
         read_keys(tmp_path / name, person)
 
 
+def test_the_keys_of_rows_are_sent_beside_those_of_persons(tmp_path: Path) -> None:
+    table = Definition.read(
+        {**json.loads(OF_PERSONS.to_bytes()), "erasure": {"within": "24 hours", "row": "visit"}}
+    )
+    a = tmp_path / "a.csv"
+    a.write_bytes(HEADER.replace(b"customer", b"visit") + b"Bonn,1,no,u1, 7 \nGraz,2,no,u2,\n")
+    assert read(a, 100, table)["visit"] == ["7", None]
+    assert read(a, 100, table, column={"visit": "age"})["visit"] == ["1", "2"]
+    with pytest.raises(InvalidInput, match="no such attribute; use city, age, smoker, user_id, vi"):
+        source_of(a, described=table, column={"vist": "visit"})
+    assert rows_a_batch(table, 10**9) < rows_a_batch(OF_PERSONS, 10**9)
+
+
 @pytest.mark.parametrize("key", ["\x01" * 64, '"' * 64, "k" * 10_000, "\u20ac" * 21])
 def test_a_batch_fits_into_a_record_whatever_keys_it_has(tmp_path: Path, key: str) -> None:
     n = rows_a_batch(OF_PERSONS, 200_000)

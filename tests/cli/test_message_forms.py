@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stream_dp.cli.checks.source_check import Forms
-from stream_dp.pipeline.intake.sources import document_of
+from stream_dp.pipeline.intake.source_packing import document_of
 
 GOOD, FRAMED = b'{"city":"Bonn"}', b'\x00\x00\x00\x00\x07{"city":"Bonn"}'
 

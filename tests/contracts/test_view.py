@@ -404,6 +404,8 @@ async def test_private_values_are_kept_by_name_until_they_are_erased(view: View)
     assert await view.kept("flights", [C, C_1, A_2, C]) == [values[4], None, values[2], values[4]]
     assert await view.kept("weather", [A, B]) == [None, None]
     assert await view.kept("flights", []) == []
+    assert sorted(await view.kept_names("flights")) == sorted(names)
+    assert await view.kept_names("weather") == []
     await applied(view, [owner.change(gone=[A, b"unknown".ljust(16)])])
     assert await view.kept("flights", names) == [None, None, None, *values[3:]], "all of its parts"
     await applied(view, [owner.change(kept={A: b"in one commit", A_1: b"x"}, gone=[A])])
@@ -563,6 +565,7 @@ async def test_a_view_that_is_out_of_reach_is_unavailable_in_every_call(make_ser
             one.place(["flights"]),
             one.answers("flights", [ANSWER]),
             one.kept("flights", [A]),
+            one.kept_names("flights"),
             one.keep("flights", {A: b"value"}, owner.place),
             one.cursors("flights", ["queries:0"]),
             one.contents("flights"),

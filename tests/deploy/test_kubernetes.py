@@ -13,7 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from stream_dp import __version__
-from stream_dp.pipeline.intake.sources import TopicSource
+from stream_dp.pipeline.intake.source_file import TopicSource
 from stream_dp.settings import GatewaySettings, WorkerSettings
 from tests.deploy.broken_copies import (
     Breaks,

@@ -286,6 +286,15 @@ class TestFolders:
         StateFolder(tmp_path).prepare()
         assert _mode(tmp_path) == 0o700
 
+    def test_the_key_of_persons_is_made_once_and_read_by_its_owner_alone(
+        self, tmp_path: Path
+    ) -> None:
+        file = StateFolder(tmp_path).made_person_key()
+        key = file.read_bytes()
+        assert (_mode(file), len(key)) == (0o600, 64)
+        assert StateFolder(tmp_path).made_person_key().read_bytes() == key
+        assert [one.name for one in tmp_path.iterdir()] == [file.name]
+
     def test_a_file_left_by_a_crash_names_no_running_servers(self, tmp_path: Path) -> None:
         assert StateFolder(tmp_path / "never").running() is None
         left = {"pid": os.getpid(), "bootstrap_servers": "a", "redis_url": "b"}

@@ -71,6 +71,18 @@ def inputs(world: World) -> dict[str, LocalLog]:
     return logs
 
 
+def blocks(world: World) -> LocalLog:
+    """All that was ever kept on the topic of blocks, and what erases some of it behind that."""
+    log = LocalLog(world.partitions)
+    for key, parts in world.kept_log:
+        dataset, _, _ = key.partition(b"/")
+        entries = log.entries[partition_of(dataset, world.partitions)]
+        entries += [LogEntry(b"%b/%d" % (key, at), part) for at, part in enumerate(parts)]
+        if key not in world.kept:
+            entries += [LogEntry(b"%b/%d" % (key, at), b"") for at in range(len(parts))]
+    return log
+
+
 def offline(world: World, fuse: CountingFuse | None = None, **changes: Any) -> Offline:
     """The topics and Redis of a world, for a command."""
     fuse = fuse or CountingFuse()
@@ -86,6 +98,7 @@ def offline(world: World, fuse: CountingFuse | None = None, **changes: Any) -> O
     settings: dict[str, Any] = {
         "log": log,
         "rows": FakeRows(world),
+        "blocks": blocks(world),
         "keeper": Keeper(KeptOf(world, number, fuse), Context(fuse)),
         "view": world.view,
         "outputs": outputs(world),

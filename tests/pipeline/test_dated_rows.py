@@ -15,7 +15,8 @@ from stream_dp.client.kafka.topic_documents import to_json
 from stream_dp.client.rows.frames import ARROW, arrow_stream, frame_columns
 from stream_dp.core.queries.conditions import compile_where
 from stream_dp.messages import Definition, SourceRange
-from stream_dp.pipeline.intake.sources import Packing, TopicSource
+from stream_dp.pipeline.intake.source_file import TopicSource
+from stream_dp.pipeline.intake.source_packing import Packing
 from stream_dp.profiles.builder import build, universe_of
 from tests.pipeline.flights import UNMEASURED, asked, opened, ran
 from tests.pipeline.world import definition

@@ -26,9 +26,10 @@ from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Slots
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, RowsGone, WrongKeyFile
 from stream_dp.messages import Definition, SourceRange
-from stream_dp.pipeline.intake import sources
+from stream_dp.pipeline.intake import source_packing
 from stream_dp.pipeline.intake.decoder import ARROW
-from stream_dp.pipeline.intake.sources import Packing, TopicSource, document_of, row_of
+from stream_dp.pipeline.intake.source_file import TopicSource
+from stream_dp.pipeline.intake.source_packing import Packing, document_of, row_of
 from stream_dp.profiles.builder import build
 from tests.pipeline.flights import BEFORE, LAST, asked, table, within
 from tests.pipeline.scenarios import PERSONS
@@ -448,10 +449,12 @@ def universe_of_clicks() -> Universe:
 def off_source(values: list[bytes]) -> bytes:
     """The batch that a counter makes of these messages."""
     universe, source = universe_of_clicks(), TopicSource.read(SOURCE)
-    paths = source.paths(universe, "user_id")
+    paths = source.paths(universe, ("user_id",))
     found = SourceRange(topic="shop.clicks", id="log", partition=0, first=0, last=len(values) - 1)
-    packing = Packing(source, universe, paths, key="user_id")
-    return packing.batch(found, [row_of(document_of(value), paths, "user_id") for value in values])
+    packing = Packing(source, universe, paths, keys=("user_id",))
+    return packing.batch(
+        found, [row_of(document_of(value), paths, ("user_id",)) for value in values]
+    )
 
 
 async def test_a_count_of_one_phase_says_that_its_rows_are_persons_where_one_row_of_each_counts(
@@ -519,13 +522,13 @@ async def test_a_difference_of_windows_lies_within_what_both_allow(
 
 def test_a_source_says_where_the_key_is() -> None:
     source = TopicSource.read(SOURCE)
-    paths = source.paths(universe_of_clicks(), "user_id")
+    paths = source.paths(universe_of_clicks(), ("user_id",))
     assert paths == {"page": ("page",), "user_id": ("id", "of")}
     with pytest.raises(Exception, match=r"fields.user_id: clicks has no such attribute"):
         source.paths(universe_of_clicks())
     constant = TopicSource.read({**SOURCE, "fields": {}, "constants": {"user_id": 1}})
     with pytest.raises(Exception, match=r"constants.user_id: it says whose row each is"):
-        constant.paths(universe_of_clicks(), "user_id")
+        constant.paths(universe_of_clicks(), ("user_id",))
 
 
 def test_rows_of_persons_are_never_only_counted() -> None:
@@ -540,19 +543,23 @@ LONG = [b"x" * 100_000, b"\\u0001" * 64, b'\\"' * 64, "\u00e9".encode() * 5000, 
 @pytest.mark.parametrize("key", LONG, ids=range(len(LONG)))
 def test_as_many_rows_fit_whatever_key_they_have(key: bytes) -> None:
     universe, source = universe_of_clicks(), TopicSource.read(SOURCE)
-    paths = source.paths(universe, "user_id")
-    packing = Packing(source, universe, paths, key="user_id")
+    paths = source.paths(universe, ("user_id",))
+    packing = Packing(source, universe, paths, keys=("user_id",))
     n_rows = packing.fitting(20_000)
     assert n_rows > 5000
     value = b'{"page":"a","id":{"of":"%s"}}' % key
     batch = off_source([value] * n_rows)
-    assert len(batch) <= sources._MAX_BYTES
+    assert len(batch) <= source_packing.MAX_BYTES
     longer = b'{"page":"a","id":{"of":"%s%s"}}' % (key, b"z" * 5000)
-    assert row_of(document_of(longer), paths, "user_id") != row_of(
+    assert row_of(document_of(longer), paths, ("user_id",)) != row_of(
         document_of(value), paths, "user_id"
     )
     endings = {
-        str(row_of(document_of(b'{"id":{"of":"%s%s"}}' % (b"x" * 5000, end)), paths, "user_id")[1])
+        str(
+            row_of(document_of(b'{"id":{"of":"%s%s"}}' % (b"x" * 5000, end)), paths, ("user_id",))[
+                1
+            ]
+        )
         for end in (b"1", b"2")
     }
     assert len(endings) == 2, "or long keys would be one person"
@@ -561,9 +568,9 @@ def test_as_many_rows_fit_whatever_key_they_have(key: bytes) -> None:
 def test_whole_floats_beyond_what_a_float_tells_apart_stay_one_key() -> None:
     """What pandas has rounded is rounded; text and integers are not."""
     paths = {"user_id": ("id",)}
-    exact = row_of(document_of(b'{"id":9007199254740993}'), paths, "user_id")
+    exact = row_of(document_of(b'{"id":9007199254740993}'), paths, ("user_id",))
     assert exact == ["9007199254740993"]
-    assert row_of(document_of(b'{"id":NaN}'), paths, "user_id") == [None]
+    assert row_of(document_of(b'{"id":NaN}'), paths, ("user_id",)) == [None]
     assert math.isinf(
-        float(str(row_of(document_of(b'{"id":1e999}'), paths, "user_id")[0] or "inf"))
+        float(str(row_of(document_of(b'{"id":1e999}'), paths, ("user_id",))[0] or "inf"))
     )

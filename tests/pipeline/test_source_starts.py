@@ -12,7 +12,9 @@ from aiokafka import TopicPartition
 
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Batch, SourceRange
-from stream_dp.pipeline.intake.sources import SourceLog, SourceReader, TopicSource
+from stream_dp.pipeline.intake.source_file import TopicSource
+from stream_dp.pipeline.intake.source_packing import SourceLog
+from stream_dp.pipeline.intake.sources import SourceReader
 from stream_dp.settings import WorkerSettings
 from tests.pipeline.test_producers import move
 from tests.pipeline.test_sources import Consumer, Owner, Topic, ran

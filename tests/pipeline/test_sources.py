@@ -23,14 +23,10 @@ from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import TOPICS, Batch, PhaseSpec, SourceRange, read_json
-from stream_dp.pipeline.intake import sources
-from stream_dp.pipeline.intake.sources import (
-    Packing,
-    SourceReader,
-    TopicSource,
-    document_of,
-    row_of,
-)
+from stream_dp.pipeline.intake import source_packing, sources
+from stream_dp.pipeline.intake.source_file import TopicSource
+from stream_dp.pipeline.intake.source_packing import Packing, document_of, row_of
+from stream_dp.pipeline.intake.sources import SourceReader
 from stream_dp.pipeline.repair.unlock import lift
 from stream_dp.pipeline.rows.waiting.row_times import Times
 from stream_dp.settings import WorkerSettings
@@ -229,7 +225,7 @@ def test_as_many_rows_fit_whatever_they_hold(universe: Universe, in_order: bool)
 
 
 PLACE = TopicPartition("shop.flights", 0)
-LOG = sources.SourceLog(PLACE, "log")
+LOG = source_packing.SourceLog(PLACE, "log")
 N_ROWS = 40
 
 
@@ -516,7 +512,7 @@ def packed(world: Any, first: int, last: int, **form: Any) -> Any:
     of = ranged(first, last)
     row = {"carrier": "AA", "delay": 5, "cancelled": False}
     form = {"rows": [row] * (last - first + 1)} | form
-    return world.batch("flights", sources._batch_id(of), source=of.model_dump(), **form)
+    return world.batch("flights", source_packing.batch_id(of), source=of.model_dump(), **form)
 
 
 def accepted(world: Any) -> list[str]:
@@ -683,9 +679,7 @@ async def ran(
     settings = WorkerSettings(bootstrap_servers="localhost:1")
     found: Any = owner
     reader = SourceReader(of_it, found, found, lambda _: None, settings=settings)
-    of_dataset = SimpleNamespace(
-        privacy=SimpleNamespace(unit=None), phase=PhaseSpec(min_rows=1_000)
-    )
+    of_dataset = SimpleNamespace(row_keys=(), phase=PhaseSpec(min_rows=1_000))
 
     async def built() -> Any:
         return of_dataset, EXACT, SimpleNamespace(in_order=True)
@@ -895,7 +889,7 @@ def test_a_batch_of_a_source_says_its_time_and_stays_within_its_size() -> None:
     packing = Packing(source(), UNIVERSE, PATHS)
     value = packing.batch(spelt(1), [["AA", 3.0]], BY_DAY.written(5))
     assert Batch.read(json.loads(value)).time == "1970-01-01T00:00:00.005+00:00"
-    assert len(BY_DAY.written(5)) <= len(sources._LONGEST_TIME)
+    assert len(BY_DAY.written(5)) <= len(source_packing.LONGEST_TIME)
 
 
 async def test_days_of_a_topic_are_sent_one_after_another() -> None:

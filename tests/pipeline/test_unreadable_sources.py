@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.intake import sources
-from stream_dp.pipeline.intake.sources import is_framed
+from stream_dp.pipeline.intake.source_packing import is_framed
 from tests.pipeline.test_sources import LOG, Owner, Record, Topic, ran
 
 MANY = sources._MOST_STRANGE

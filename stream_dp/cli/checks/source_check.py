@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -20,7 +20,9 @@ from stream_dp.client.kafka.deployment_topics import dated_by_producers, describ
 from stream_dp.client.kafka.topic_reader import newest
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import Definition, Event
-from stream_dp.pipeline.intake.sources import TopicSource, document_of, is_framed, row_of
+from stream_dp.pipeline.intake.source_events import image_of
+from stream_dp.pipeline.intake.source_file import TopicSource
+from stream_dp.pipeline.intake.source_packing import document_of, is_framed, row_of
 from stream_dp.profiles.builder import universe_of
 
 _AT_ONCE: Final = 10_000
@@ -74,14 +76,16 @@ def _surveyed(
     connection: GivenServers, source: TopicSource, definition: Definition, most: int
 ) -> tuple[Survey, Forms]:
     """Examines the newest records of a topic."""
-    universe, unit = universe_of(definition), definition.privacy.unit
-    paths = source.paths(universe, None if unit is None else unit.key)
+    universe = universe_of(definition)
+    paths = source.paths(universe, definition.row_keys)
     survey, forms = Survey(universe, can_say=False), Forms()
     with bar() as progress:
         task = progress.add_task(f"Reading {source.topic}", total=most)
         values = newest(connection.broker, source.topic, most)
         while some := list(islice(values, _AT_ONCE)):
-            documents = [document_of(value) for value in some]
+            documents: list[Mapping[str, Any] | None] = [document_of(value) for value in some]
+            if source.format == "debezium":
+                documents = [*map(image_of, documents)]
             forms.take(some, documents)
             rows = zip(*(row_of(document, paths) for document in documents), strict=True)
             columns = dict(zip(paths, map(list, rows), strict=True))

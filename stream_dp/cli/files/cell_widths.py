@@ -25,7 +25,7 @@ _WIDTHS: Final = {
 def rows_a_batch(definition: Definition, wanted: int) -> int:
     """Returns how many rows go into one record: the wanted number, or fewer so that they surely fit."""
     row = sum(_width(attribute) + 1 for attribute in definition.attributes)
-    row += 0 if definition.privacy.unit is None else LONGEST_KEY + 1
+    row += (LONGEST_KEY + 1) * len(definition.row_keys)
     return max(1, min(wanted, (TOPICS["batches"].max_value_bytes - _HEAD_BYTES) // row))
 
 

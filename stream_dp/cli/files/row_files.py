@@ -91,10 +91,10 @@ class RowFile:
         self._batch_rows, self._ends_every = batch_rows, ends_every
         names = [attribute.name for attribute in self._attributes]
         wanted = {name: reading.column.get(name, name) for name in names}
-        self._key = person = None
+        self._keys, person = definition.row_keys, None
+        wanted |= {name: reading.column.get(name, name) for name in self._keys}
         if (unit := definition.privacy.unit) is not None:
-            self._key, person = unit.key, reading.person or unit.key
-            wanted[unit.key] = person
+            wanted[unit.key] = person = reading.person or wanted[unit.key]
         self.names = tuple(wanted)
         self._calendar: Calendar | None = None
         if reading.time_column is not None:
@@ -153,9 +153,7 @@ class RowFile:
             attribute.name: _scalars(self._numbers(attribute, columns[attribute.name]))
             for attribute in self._attributes
         }
-        if self._key is not None:
-            values[self._key] = _keys(columns[self._key])
-        return values
+        return values | {name: _keys(columns[name]) for name in self._keys}
 
     def batches(self, skip: int = 0) -> Iterator[FileBatch]:
         """Yields the rows from index ``skip`` on, in batches that fit into a record."""
@@ -223,7 +221,7 @@ def _check(definition: Definition, reading: FileReading) -> None:
     Raises:
         InvalidInput: An option is about persons, periods or an attribute that there are not.
     """
-    names = [attribute.name for attribute in definition.attributes]
+    names = [*(attribute.name for attribute in definition.attributes), *definition.row_keys]
     if not reading.column.keys() <= set(names):
         problem = f"{definition.dataset} has no such attribute"
         raise InvalidInput("--column", problem, f"use {', '.join(names)}")

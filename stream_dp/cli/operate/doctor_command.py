@@ -40,7 +40,7 @@ from stream_dp.messages import (
     Definition,
 )
 from stream_dp.pipeline.watch.health import MOVED
-from stream_dp.settings import WorkerSettings, worker_settings
+from stream_dp.settings import WorkerSettings
 from stream_dp.state.schema import State
 from stream_dp.state.view import View
 
@@ -103,7 +103,7 @@ def command(connection: GivenServers, as_json: bool) -> None:
 
 
 def _examine(connection: GivenServers) -> Iterator[DoctorFinding]:
-    settings = worker_settings(topic_prefix=connection.topic_prefix)
+    settings = connection.operator_settings()
     try:
         servers = connection.broker
         brokers, version = describe_broker(servers)

@@ -24,7 +24,7 @@ from stream_dp.pipeline.repair.offline import Offline
 from stream_dp.pipeline.repair.witnesses import WITNESSES
 from stream_dp.pipeline.rows.private_values import Keeper
 from stream_dp.pipeline.rows.slab_files import files_of
-from stream_dp.settings import WorkerSettings, worker_settings
+from stream_dp.settings import WorkerSettings
 
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ async def deployment(connection: GivenServers, *, idle: bool = True) -> AsyncIte
         UnsafeTopics: The settings of the journal or of blocks are wrong.
         ServerUnavailable: A server does not answer, or topics are missing or differ in their partitions.
     """
-    settings = worker_settings(redis_url=connection.redis_url, topic_prefix=connection.topic_prefix)
+    settings = connection.operator_settings(redis_url=connection.redis_url)
     broker, names = connection.broker, connection.topics
     if idle:
         await _check_idle(broker, settings)
@@ -63,12 +63,13 @@ async def deployment(connection: GivenServers, *, idle: bool = True) -> AsyncIte
             opened.push_async_callback(found.close)
             return found
 
-        context = Context()
+        context, blocks = Context(), log("blocks")
         files = await asyncio.to_thread(files_of, settings) if idle else None
         yield Offline(
             log=log("journal"),
             rows=KafkaInputReader(broker, names),
-            keeper=Keeper(KeyedTopic(log("blocks")), context, files=files),
+            blocks=blocks,
+            keeper=Keeper(KeyedTopic(blocks), context, files=files),
             context=context,
             view=redis,
             outputs={role: log(role) for role in WITNESSES},

@@ -24,7 +24,7 @@ from stream_dp.messages import Definition, read_json
 if TYPE_CHECKING:
     from stream_dp.cli.operate.worker_log import Log
     from stream_dp.pipeline.app import StreamApp
-    from stream_dp.pipeline.intake.sources import TopicSource
+    from stream_dp.pipeline.intake.source_file import TopicSource
     from stream_dp.settings import WorkerSettings
     from stream_dp.web.access import Access
 
@@ -115,13 +115,8 @@ def _settings(connection: GivenServers, given: dict[str, Any], *, serves: bool) 
         given: Settings that are options.
         serves: Whether the worker serves pages.
     """
-    from stream_dp.settings import worker_settings
-
-    settings = worker_settings(
-        bootstrap_servers=connection.bootstrap_servers,
-        redis_url=connection.redis_url,
-        topic_prefix=connection.topic_prefix,
-        **given,
+    settings = connection.operator_settings(
+        bootstrap_servers=connection.bootstrap_servers, redis_url=connection.redis_url, **given
     )
     if "://" not in settings.redis_url:
         fix = "write redis://HOST:PORT/0, rediss:// or unix://"
@@ -156,7 +151,7 @@ def source_of(path: Path) -> TopicSource:
     Raises:
         InvalidInput: The file is not valid. The error names the file, the field and the fix.
     """
-    from stream_dp.pipeline.intake.sources import TopicSource
+    from stream_dp.pipeline.intake.source_file import TopicSource
 
     try:
         return TopicSource.read(read_json(path.read_bytes(), max_bytes=_MAX_SOURCE))

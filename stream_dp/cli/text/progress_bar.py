@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Timer
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -13,6 +16,34 @@ def bar() -> Progress:
     """Draws a progress bar on a terminal and nothing elsewhere. The bar vanishes when its ``with`` ends."""
     console = Console(stderr=True)
     return Progress(console=console, transient=True, disable=not console.is_terminal)
+
+
+@contextmanager
+def late_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Draws a progress bar on a terminal as soon as the work of its ``with`` has taken two seconds.
+
+    Args:
+        what: What goes on.
+        total: How much there is to do.
+
+    Yields:
+        A function that receives how much more is done.
+    """
+    progress = bar()
+    task = progress.add_task(what, total=total)
+    timer = Timer(_LATE_S, progress.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda done: progress.advance(task, done)
+    finally:
+        timer.cancel()
+        timer.join()
+        if progress.live.is_started:
+            progress.stop()
+
+
+_LATE_S: Final = 2.0
 
 
 class StartProgress:

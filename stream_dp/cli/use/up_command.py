@@ -23,6 +23,7 @@ from rich.console import Console
 
 from stream_dp.cli.server_options import (
     DEFAULT_PREFIX,
+    PERSON_KEY,
     last_words,
     state_dir_option,
     topic_prefix_option,
@@ -129,6 +130,7 @@ def worker_child(
         [sys.executable, "-m", "stream_dp", "worker", *words],
         log=state_dir / "logs" / "worker.log",
         folder=state_dir,
+        variables={PERSON_KEY: str(StateFolder(state_dir).made_person_key())},
     )
 
 

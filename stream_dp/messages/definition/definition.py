@@ -216,6 +216,13 @@ class Definition(Request):
         return -(-n_rows // 4) if as_written(self.privacy.delta) * 100 * waiting <= 1 else n_rows
 
     @property
+    def row_keys(self) -> tuple[str, ...]:
+        """The columns that say whose row each is, and which: none, one or both of them."""
+        unit, erasure = self.privacy.unit, self.erasure
+        own = None if erasure is None else erasure.row
+        return tuple(name for name in (None if unit is None else unit.key, own) if name is not None)
+
+    @property
     def kept_phases(self) -> int | None:
         """The number of phases, the last ones, whose rows are kept; None for all."""
         return None if self.retention is None else self.retention.phases

@@ -147,6 +147,8 @@ class Phases:
         assert self._draft.expects(counted), "the caller refuses others"
         if counted is not None:
             self._draft.passed(counted.key, counted.next)
+        if batch.source is not None and batch.source.position is not None:
+            self._draft.passed(batch.source.position_key, batch.source.position)
         before, joins = waiting.gathering, self.late.phase_of(span, rows.n_rows)
         if joins is None:
             gathering, period = times.with_batch(

@@ -86,7 +86,7 @@ class Sweeps:
         return {
             "changes": sum(n_changes),
             "change_number": self._rows.waiting.n_changed,
-            "due": written(max(due, 0), zone),
+            "due": written(max(due, self._draft.dated_ms, 0), zone),
         }
 
     @property

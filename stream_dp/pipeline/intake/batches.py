@@ -17,6 +17,10 @@ UNREADABLE: Final = {
         "it has stopped: its messages are framed by a schema registry, so they are not JSON objects",
         "write plain JSON objects to a topic, and read that one",
     ),
+    "no_keys": (
+        "it has stopped: its events do not say whose rows they remove",
+        "write whole rows to before: in PostgreSQL, ALTER TABLE ... REPLICA IDENTITY FULL",
+    ),
     "no_objects": (
         "it has stopped: its messages are not JSON objects",
         "write JSON objects to a topic, and read that one",

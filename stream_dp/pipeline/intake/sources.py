@@ -28,35 +28,30 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import blake2b
-from typing import Annotated, Literal, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from aiokafka.structs import ConsumerRecord
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import from_json, to_json
 
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.rows.attributes.attribute_base import COUNT
-from stream_dp.core.rows.column_values import MAX_SCALAR
-from stream_dp.core.rows.encoded_rows import Rows
-from stream_dp.core.rows.person_slots import LONGEST_KEY, canonical
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import (
-    TOPIC_PATTERN,
-    TOPICS,
-    AttributeName,
-    DatasetName,
     Definition,
-    SourceRange,
     Topics,
 )
-from stream_dp.messages.message_base import validated
 from stream_dp.pipeline.intake.records import Outgoing
+from stream_dp.pipeline.intake.source_events import EventPacking, event_of
+from stream_dp.pipeline.intake.source_file import TopicSource
+from stream_dp.pipeline.intake.source_packing import (
+    Packing,
+    SourceLog,
+    document_of,
+    is_framed,
+    row_of,
+)
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.kafka.sender import Sender
 from stream_dp.pipeline.kafka.servers import described_topics, view_of
@@ -68,7 +63,6 @@ from stream_dp.state.view import View
 
 _log = logging.getLogger(__name__)
 
-_MAX_ID = 128
 _POLL_MS = 100
 _AHEAD = 4
 _PAUSE_S = 0.005
@@ -76,259 +70,15 @@ _CHECK_S = 10.0
 _ASKING = "asking Redis what was counted"
 _IDLE_S = 1.0
 _SAY_AGAIN_S = 600.0
-_FRAMED = ", but framed by a schema registry: they begin with a byte 0 and the id of a schema"
+_WHY = {
+    "no_objects": "are not JSON objects, or no change events",
+    "framed": "are not JSON objects, but framed by a schema registry: they begin with a byte 0 and the id of "
+    "a schema",
+    "no_keys": "remove rows and do not say whose they were",
+}
 _MOST_STRANGE = 100  # messages in a row that are not JSON objects
 _PAUSES_S = (0.1, 1.0, 5.0, 30.0)
-_MAX_BYTES = TOPICS["batches"].max_value_bytes
-_FEW_CELLS = 4096
-_ROWS_A_CELL = 4
-_LONGEST_NUMBER = 24  # bytes of a float in JSON
 _FIRST_DAYS_MS = 2 * 86_400_000  # of 1970: such a time is none
-_LONGEST_TIME = "2026-11-01T06:00:00.000+01:00"
-
-
-class Start(BaseModel):
-    """Where a topic begins of which the data set has counted nothing yet.
-
-    Attributes:
-        id: The broker's id of the topic. The start is not used for another topic of the same name.
-        offsets: The first offset that counts of each partition, in their order.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    id: Annotated[str, Field(min_length=1)]
-    offsets: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
-
-
-class TopicSource(BaseModel):
-    """A topic of rows, and the data set that they belong to.
-
-    Attributes:
-        fields: Attribute -> where a message has its value, a path such as ``customer.city``. Without any,
-            each attribute is the field of its name. Where persons are protected, the column that says whose
-            row it is has a path like an attribute.
-        constants: Attribute -> the value of every row.
-        start: Where the topic begins. Default: at its first record.
-        unreadable: What becomes of a topic whose messages are not JSON objects. ``stop``: the source stops
-            once many in a row are none. ``count``: each is a row without values.
-        batch_rows: Rows that make a batch at once.
-        wait_seconds: After this long fewer make one too.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    version: Literal[1]
-    dataset: DatasetName
-    topic: Annotated[str, Field(pattern=TOPIC_PATTERN)]
-    fields: dict[AttributeName, str] = {}
-    constants: dict[AttributeName, str | int | float | bool | None] = {}
-    start: Start | None = None
-    unreadable: Literal["stop", "count"] = "stop"
-    batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
-    wait_seconds: Annotated[float, Field(gt=0, le=3600)] = 1.0
-
-    @classmethod
-    def read(cls, document: object) -> TopicSource:
-        """Validates a parsed source file.
-
-        Raises:
-            InvalidInput: It names the field and the fix.
-        """
-        return validated(cls, document, InvalidInput, quoting=True)
-
-    def paths(self, universe: Universe, key: str | None = None) -> dict[str, tuple[str, ...]]:
-        """Returns the path in a message to the value of each attribute that is not a constant.
-
-        Args:
-            universe: The possible rows.
-            key: The column that says whose row it is, where persons are protected. Its path comes last.
-
-        Raises:
-            InvalidInput: A name is not an attribute of the data set, or is both a field and a constant; or
-                all rows would be those of one person.
-        """
-        names = universe.names if key is None else (*universe.names, key)
-        if key is not None and key in self.constants:
-            raise InvalidInput(
-                f"constants.{key}",
-                "it says whose row each is, and a constant makes all rows one person's",
-                "name the field that has it",
-            )
-        for section, given in (("fields", self.fields), ("constants", self.constants)):
-            for name in given:
-                if name not in names:
-                    raise InvalidInput(
-                        f"{section}.{name}",
-                        f"{self.dataset} has no such attribute",
-                        f"use {', '.join(names)}",
-                    )
-        if both := sorted(self.fields.keys() & self.constants.keys()):
-            raise InvalidInput(
-                f"constants.{both[0]}", "it is a field too", "leave one of the two out"
-            )
-        return {
-            name: tuple(self.fields.get(name, name).split("."))
-            for name in names
-            if name not in self.constants
-        }
-
-
-def document_of(value: bytes | None) -> dict[str, object] | None:
-    """The JSON object that a message is; None if it is none. Never raises."""
-    try:
-        document = from_json(value or b"")
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None
-
-
-def is_framed(value: bytes) -> bool:
-    """Returns whether a message begins as serializers of a schema registry write it: 0, and four bytes."""
-    return len(value) > 4 and value[0] == 0
-
-
-def row_of(
-    document: Mapping[str, object] | None,
-    paths: Mapping[str, Sequence[str]],
-    key: str | None = None,
-) -> list[object]:
-    """The values of a message at ``paths``, in their order; None where there is none. Never raises.
-
-    The one called ``key`` is made canonical, so that no id is too long for a batch. It is the same person as
-    in a batch of another form, and takes no secret.
-    """
-    found: list[object] = []
-    for name, path in paths.items():
-        inner: object = document
-        for step in path:
-            inner = inner.get(step) if isinstance(inner, dict) else None
-        if name == key:
-            inner = canonical(inner)
-        elif isinstance(inner, str):
-            inner = inner[:MAX_SCALAR]  # longer than any listed value all the same
-        found.append(inner if isinstance(inner, str | int | float | bool) else None)
-    return found
-
-
-class Packing:
-    """Packs rows of a source into the value of a batch. Its form and its size follow from public facts.
-
-    Each value is sent as the sample of its cell, or, where values are kept, as a number that counts for the
-    same. So no string or number of a row can make a batch too large, or one that JSON does not allow.
-
-    Args:
-        paths: The path in a message to the value of each attribute that is not a constant.
-        key: The column that says whose row it is, where persons are protected. A row has its canonical text
-            in the place of its path.
-        in_order: Whether rows are answered one by one, so that they must not be counted together.
-    """
-
-    def __init__(
-        self,
-        source: TopicSource,
-        universe: Universe,
-        paths: Mapping[str, Sequence[str]],
-        *,
-        key: str | None = None,
-        in_order: bool = False,
-    ) -> None:
-        self._source = source
-        self._universe = universe
-        self._names = tuple(paths)
-        self._key = key
-        self._in_order = in_order
-        self._samples = [attribute.samples for attribute in universe.attributes]
-        self._longest_row = sum(1 + max(len(to_json(s)) for s in each) for each in self._samples)
-        self._longest_row += len(universe.measured) * _LONGEST_NUMBER
-        self._longest_row += 0 if key is None else 1 + LONGEST_KEY
-
-    def batch(
-        self, source_range: SourceRange, rows: Sequence[Sequence[object]], about: str | None = None
-    ) -> bytes:
-        """Packs these rows: as the counts of all cells if the universe is small, or else as columns.
-
-        Args:
-            source_range: The records that the rows were read from.
-            rows: The values of each row.
-            about: The time that the rows are about, as a batch names it.
-        """
-        head = self._head(source_range) | ({} if about is None else {"time": about})
-        values: dict[str, list[object]] = {
-            name: list(column)
-            for name, column in zip(self._names, zip(*rows, strict=True), strict=True)
-        }
-        values |= {name: [value] * len(rows) for name, value in self._source.constants.items()}
-        whose = {} if self._key is None else {self._key: values.pop(self._key)}
-        encoded = self._universe.encode_columns(values)
-        if not self._listed(len(rows)):
-            return self._columns(head, encoded, whose)
-        shape = self._universe.shape
-        cells = np.ravel_multi_index(tuple(c.astype(np.int64) for c in encoded.codes), shape)
-        return self._cells(head, np.bincount(cells, minlength=self._universe.n_cells).tolist())
-
-    def nothing(self, source_range: SourceRange, why: str) -> bytes:
-        """Packs no rows of a range, and says why: see ``Batch.unreadable``."""
-        return to_json({**self._head(source_range), "unreadable": why})
-
-    def fitting(self, n_rows: int) -> int:
-        """Returns how many of these rows fit into one batch, whatever they hold."""
-        while n_rows > 1 and self._largest(n_rows) > _MAX_BYTES:
-            n_rows //= 2
-        return n_rows
-
-    def _largest(self, n_rows: int) -> int:
-        """Returns the bytes of the largest batch of this many rows."""
-        if self._listed(n_rows):
-            return len(self._cells(self._longest_head, [n_rows] * self._universe.n_cells))
-        names = [*self._universe.names, *(() if self._key is None else (self._key,))]
-        none = len(to_json({**self._longest_head, "columns": {name: [] for name in names}}))
-        return none + n_rows * self._longest_row
-
-    def _listed(self, n_rows: int) -> bool:
-        few = min(_FEW_CELLS, n_rows // _ROWS_A_CELL)
-        one_by_one = self._in_order or self._universe.measured or self._key is not None
-        return not one_by_one and self._universe.n_cells <= few
-
-    def _columns(
-        self, head: Mapping[str, object], rows: Rows, whose: Mapping[str, list[object]]
-    ) -> bytes:
-        columns: dict[str, Sequence[object]] = {
-            name: [sample[code] for code in codes.tolist()]
-            for name, sample, codes in zip(
-                self._universe.names, self._samples, rows.codes, strict=True
-            )
-        }
-        for index, attribute in self._universe.measured.items():
-            columns[attribute.name] = attribute.numbers(rows.codes[index], rows.measures[index])
-        return to_json({**head, "columns": {**columns, **whose}})
-
-    def _cells(self, head: Mapping[str, object], counts: Sequence[int]) -> bytes:
-        listed = [
-            {
-                name: sample[code]
-                for name, sample, code in zip(
-                    self._universe.names, self._samples, cell, strict=True
-                )
-            }
-            | {COUNT: count}
-            for cell, count in zip(np.ndindex(*self._universe.shape), counts, strict=True)
-        ]
-        return to_json({**head, "cells": listed})
-
-    def _head(self, source_range: SourceRange) -> dict[str, object]:
-        return {
-            "version": 1,
-            "dataset": self._source.dataset,
-            "batch_id": _batch_id(source_range),
-            "source": source_range.model_dump(exclude_none=True),
-        }
-
-    @property
-    def _longest_head(self) -> dict[str, object]:
-        log = SourceLog(TopicPartition(self._source.topic, 2**31), "x" * 64)
-        longest = log.range(2**63 - 1, 2**63 - 1, begins=True)
-        return {**self._head(longest), "batch_id": "?" * _MAX_ID, "time": _LONGEST_TIME}
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,25 +87,8 @@ class _Row:
 
     offset: int
     dated_ms: int
-    values: list[object] = field(repr=False)
-
-
-class SourceLog(NamedTuple):
-    """A partition of the topic of this id. That of a later topic of its name is another log."""
-
-    at: TopicPartition
-    id: str
-
-    def range(self, first: int, last: int, *, begins: bool = False) -> SourceRange:
-        """The records from ``first`` to ``last``."""
-        return SourceRange(
-            topic=self.at.topic,
-            id=self.id,
-            partition=self.at.partition,
-            first=first,
-            last=last,
-            begins=begins or None,
-        )
+    values: Any = field(repr=False)  # of a message, or the event that it is
+    position: int = 0
 
 
 @dataclass
@@ -375,9 +108,11 @@ class _Partition:
         named: Whether the source file names the offset that it begins at.
         strange: The number of messages in a row that are there and are not JSON objects.
         framed: The number of these that are framed by a schema registry.
+        nameless: The number of events in a row, among those that remove rows, that do not say whose.
         looked: The time at which the expected offset was read last.
         asked: The time at which it was asked last how far the log of ``batches`` is read.
         fetched: The offset behind the last record that was fetched. Those of a topic only grow.
+        position: The position of change events behind the last record that was read.
     """
 
     log: SourceLog
@@ -391,9 +126,11 @@ class _Partition:
     named: bool = False
     strange: int = 0
     framed: int = 0
+    nameless: int = 0
     looked: float = 0.0
     asked: float = 0.0
     fetched: int = 0
+    position: int = 0
 
     @property
     def may_send(self) -> bool:
@@ -411,22 +148,21 @@ class _Partition:
         """The offset behind the last record that was read as a row."""
         return self.rows[-1].offset + 1 if self.rows else self.first
 
-    def read(
-        self, offset: int, dated_ms: int, values: list[object], *, own_time: bool = False
-    ) -> None:
+    def read(self, offset: int, dated_ms: int, values: Any, *, own_time: bool = False) -> None:
         """Adds the next record. A time to come counts as now: it would end all periods before it.
 
         Args:
             offset: The offset of the record.
             dated_ms: Its time.
-            values: Its values.
+            values: Its values, or the event that it is.
             own_time: Whether one that is older than one before it keeps its time, as where late rows count in
                 their own period.
         """
         assert offset >= self.next, "each record is one row"
         known = min(dated_ms if dated_ms > _FIRST_DAYS_MS else -1, round(1000 * time.time()))
         self.newest = max(self.newest, known)
-        self.rows.append(_Row(offset, known if own_time and known >= 0 else self.newest, values))
+        time_ms = known if own_time and known >= 0 else self.newest
+        self.rows.append(_Row(offset, time_ms, values, self.position))
 
     def notice(self, value: bytes | None, document: object) -> None:
         """Takes note of the form of a message. One without a value, such as a tombstone, has none."""
@@ -485,10 +221,10 @@ class SourceReader:
         """
         source = self._source
         definition, universe, mechanism = await self._built()
-        unit = definition.privacy.unit
-        key = None if unit is None else unit.key
-        paths = source.paths(universe, key)
-        packing = Packing(source, universe, paths, key=key, in_order=bool(mechanism.in_order))
+        keys, changes = definition.row_keys, source.format == "debezium"
+        paths = source.paths(universe, keys)
+        packs = EventPacking if changes else Packing
+        packing = packs(source, universe, paths, keys=keys, in_order=bool(mechanism.in_order))
         times, log_id = Times(definition.phase), await self._topic_id()
         consumer = AIOKafkaConsumer(
             **self._broker.arguments(),
@@ -516,7 +252,7 @@ class SourceReader:
                         break  # these records come again
                     await self._check_gap(consumer, state, records[0].offset)
                     own_time = times.phase.late is not None
-                    if not self._read(state, records, paths, key, own_time=own_time):
+                    if not self._read(state, records, paths, keys, own_time=own_time):
                         await self._stop(state, packing)
                 for state in list(self._reading.partitions.values()):
                     await self._batches(consumer, state, packing, times)
@@ -549,7 +285,7 @@ class SourceReader:
         state: _Partition,
         records: Sequence[ConsumerRecord[bytes, bytes]],
         paths: Mapping[str, Sequence[str]],
-        key: str | None,
+        keys: Sequence[str],
         *,
         own_time: bool,
     ) -> bool:
@@ -561,16 +297,23 @@ class SourceReader:
             # The broker goes back to the first record if it does not know the next offset.
             if one.offset >= state.next:
                 document = document_of(one.value)
-                values = row_of(document, paths, key)
+                values: Any = row_of(document, paths, keys)
+                if self._source.format == "debezium":
+                    found = event_of(document, paths, keys, state.position)
+                    values, state.position = found.event, found.position
+                    document = document if found.is_event else None
+                    if found.says_whose is not None:
+                        state.nameless = 0 if found.says_whose else state.nameless + 1
                 state.read(one.offset, one.timestamp, values, own_time=own_time)
                 state.notice(one.value, document)
-                if state.strange >= _MOST_STRANGE and self._source.unreadable == "stop":
+                strange = max(state.strange, state.nameless)
+                if strange >= _MOST_STRANGE and self._source.unreadable == "stop":
                     return False
         return True
 
     async def _stand(self, consumer: AIOKafkaConsumer, log: SourceLog, assignment: int) -> None:
         """Goes to where a partition is read on, unless another assignment comes before that is known."""
-        expected, _ = await self._progress(log)
+        expected, _, position = await self._progress(log)
         begun, named, fetched = expected is not None, False, 0
         if expected is None:
             expected, named = await self._start(log)
@@ -578,7 +321,13 @@ class SourceReader:
             fetched = await self._first_left(consumer, log.at, expected)
         if assignment == self._reading.assignment:
             self._reading.partitions[log.at] = _Partition(
-                log, expected, begun=begun, named=named, looked=time.monotonic(), fetched=fetched
+                log,
+                expected,
+                begun=begun,
+                named=named,
+                looked=time.monotonic(),
+                fetched=fetched,
+                position=position,
             )
             consumer.seek(log.at, expected)
 
@@ -616,23 +365,23 @@ class SourceReader:
         return 0, False
 
     async def _stop(self, state: _Partition, packing: Packing) -> NoReturn:
-        """Reads no further, because the messages are not JSON objects, and says so again and again.
+        """Reads no further, because messages are not of the form that they should be, and says so.
 
         The owner publishes it, and counts it for the metrics.
         """
         why = "framed" if state.framed == state.strange else "no_objects"
+        why = "no_keys" if state.nameless >= _MOST_STRANGE else why
         while True:
-            expected, _ = await self._progress(state.log)
+            expected, *_ = await self._progress(state.log)
             first = state.first if expected is None else expected
             last = max(first, state.next - 1)
             of = state.log.range(first, last, begins=state.named and expected is None)
             notice = Outgoing("batches", self._source.dataset, packing.nothing(of, why))
             await self._sender.send_and_locate(notice)
             _log.error(
-                "the source of %s has stopped: %d messages in a row on %s:%d are not JSON objects%s; to "
-                'count them all the same, write "unreadable": "count" in the source file',
-                *(self._source.dataset, _MOST_STRANGE, *state.log.at),
-                _FRAMED if why == "framed" else "",
+                "the source of %s has stopped: %d messages in a row on %s:%d %s; to count them all the same, "
+                'write "unreadable": "count" in the source file',
+                *(self._source.dataset, _MOST_STRANGE, *state.log.at, _WHY[why]),
             )
             await asyncio.sleep(_SAY_AGAIN_S)
 
@@ -689,7 +438,8 @@ class SourceReader:
             rows = [state.rows.popleft() for _ in range(n_rows)]
             last, dated_ms = rows[-1].offset, rows[-1].dated_ms
             begins = state.named and not state.begun
-            source_range = state.log.range(state.first, last, begins=begins)
+            position = rows[-1].position if source.format == "debezium" else None
+            source_range = state.log.range(state.first, last, begins=begins, position=position)
             period = times.period(dated_ms)
             about = None if period is None else times.written(period.since)
             value = packing.batch(source_range, [row.values for row in rows], about)
@@ -710,7 +460,7 @@ class SourceReader:
         asks = bool(state.sent) and time.monotonic() - state.asked >= _IDLE_S
         if asks:
             state.asked = time.monotonic()
-        expected, taken = await self._progress(state.log, state.sent, asks=asks)
+        expected, taken, _ = await self._progress(state.log, state.sent, asks=asks)
         if expected is None:
             return taken
         state.begun = True
@@ -738,20 +488,21 @@ class SourceReader:
 
     async def _progress(
         self, log: SourceLog, sent: Sequence[tuple[int, str, int]] = (), *, asks: bool = False
-    ) -> tuple[int | None, bool]:
+    ) -> tuple[int | None, bool, int]:
         """The offset that the data set's owner expects next, and whether all that was sent was taken.
 
-        Both are as of one instant. The offset is None while no batch was decided. A data set does not know of
-        batches that were rejected while nobody could serve it: with ``asks``, what the consumer group of the
-        workers has taken is read too.
+        And up to which position change events are counted. All are as of one instant. The offset is None
+        while no batch was decided. A data set does not know of batches that were rejected while nobody could
+        serve it: with ``asks``, what the consumer group of the workers has taken is read too.
         """
         marks = await self._taken_by_workers() if asks else {}
-        counted = log.range(0, 0).cursor_key
-        keys = [counted, *(topic_partition for _, topic_partition, _ in sent[-1:])]
+        of = log.range(0, 0)
+        places = [topic_partition for _, topic_partition, _ in sent[-1:]]
+        keys = [of.cursor_key, of.position_key, *places]
         read = partial(self._view.cursors, self._source.dataset, keys)
         found = await patiently(read, _ASKING)
         taken = any(max(found.get(at, 0), marks.get(at, 0)) > offset for _, at, offset in sent[-1:])
-        return found.get(counted), taken
+        return found.get(of.cursor_key), taken, found.get(of.position_key, 0)
 
     async def _taken_by_workers(self) -> dict[str, int]:
         """``topic:partition`` -> the offset up to which the workers have taken records."""
@@ -830,13 +581,6 @@ async def run_sources(
     finally:
         await sender.stop()
         await view.close()
-
-
-def _batch_id(of: SourceRange) -> str:
-    written = f"{of.topic}@{of.id[:8]}:{of.partition}:{of.first}-{of.last}"
-    if len(written) <= _MAX_ID:
-        return written
-    return blake2b(written.encode(), digest_size=16).hexdigest()
 
 
 class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]

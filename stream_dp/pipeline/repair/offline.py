@@ -39,7 +39,8 @@ class Offline:
     Attributes:
         log: The journal.
         rows: The batches of rows.
-        keeper: Private values, read from their topic alone.
+        blocks: The topic of blocks.
+        keeper: Private values, read from that topic alone.
         view: Redis.
         outputs: The output topics, by role.
         inputs: The input topics, by role.
@@ -52,6 +53,7 @@ class Offline:
 
     log: TopicLog
     rows: InputReader
+    blocks: TopicLog
     keeper: Keeper
     view: View
     outputs: Mapping[str, TopicLog]

@@ -12,7 +12,9 @@ import pytest
 
 from stream_dp.messages import PhaseSpec
 from stream_dp.pipeline.intake import sources
-from stream_dp.pipeline.intake.sources import Packing, SourceReader, TopicSource
+from stream_dp.pipeline.intake.source_file import TopicSource
+from stream_dp.pipeline.intake.source_packing import Packing
+from stream_dp.pipeline.intake.sources import SourceReader
 from stream_dp.pipeline.rows.waiting.row_times import Times
 from stream_dp.settings import WorkerSettings
 from tests.pipeline.blindfold.compensating_noise import Compensating

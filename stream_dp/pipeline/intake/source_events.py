@@ -1,0 +1,170 @@
+"""Change events in the form of Debezium: which rows they create, and which they change.
+
+An event that creates a row (``c``, and ``r`` of a snapshot) is a row of a batch. One that changes a row
+(``u``) or removes it (``d``) is one of its corrections, and so is every other message, which changes nothing.
+The operation alone decides that, whatever rows there are. A connector may send events again: one at or below
+the position that was counted is blank.
+
+A batch's corrections are about rows of earlier batches. So an event about a row that the same batch creates
+is done to that row, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NamedTuple
+
+from pydantic_core import to_json
+
+from stream_dp.core.rows.person_slots import LONGEST_KEY
+from stream_dp.messages import SourceRange
+from stream_dp.pipeline.intake.source_packing import MAX_BYTES, Packing, row_of
+
+_CREATES: Final = frozenset("cr")
+_OTHERS: Final = frozenset("udtm")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEvent:
+    """What a message does.
+
+    Attributes:
+        does: It creates a row, sets it, removes it, or changes nothing.
+        values: The values of the row, and its keys last.
+    """
+
+    does: Literal["create", "set", "remove", "nothing"]
+    values: list[object] = field(repr=False)
+
+    @property
+    def row(self) -> tuple[object, object]:
+        """The person and the own key of the row."""
+        return self.values[-2], self.values[-1]
+
+
+class Read(NamedTuple):
+    """A message that was read.
+
+    Attributes:
+        event: What it does.
+        position: The position up to which events are counted with it.
+        is_event: Whether it has the form of an event.
+        says_whose: Whether it says whose row it removes. None for one that removes none.
+    """
+
+    event: ChangeEvent
+    position: int
+    is_event: bool = True
+    says_whose: bool | None = None
+
+
+def event_of(
+    document: Mapping[str, Any] | None,
+    paths: Mapping[str, Sequence[str]],
+    keys: Sequence[str],
+    position: int,
+) -> Read:
+    """The event that a message is; one that is none changes nothing.
+
+    Args:
+        document: The message, with or without its schema. None where it is not a JSON object.
+        paths: Where a row has the value of each attribute, and its keys last.
+        keys: The columns with the person and the own key of a row.
+        position: The position up to which events are counted.
+
+    Returns:
+        What was read.
+    """
+    nothing = ChangeEvent("nothing", [None] * len(paths))
+    event = (document or {}).get("payload", document)
+    op = event.get("op") if isinstance(event, dict) else None
+    if op not in _CREATES | _OTHERS:
+        return Read(nothing, position, is_event=False)
+    assert isinstance(event, dict), "it has an operation"
+    there = _position(event)
+    if there is not None and (there < position if op == "r" else there <= position):
+        blank = ChangeEvent("create", nothing.values) if op in _CREATES else nothing
+        return Read(blank, position)
+    position = position if there is None else there
+    before, after = (
+        row_of(image if isinstance(image, dict) else None, paths, keys)
+        for image in (event.get("before"), event.get("after"))
+    )
+    if op in _CREATES:
+        return Read(ChangeEvent("create", after), position)
+    if op == "u" and isinstance(event.get("before"), dict) and before[-2:] != after[-2:]:
+        # Its row stays where it is, and is another one's by now.
+        return Read(nothing if None in before[-2:] else ChangeEvent("remove", before), position)
+    if op == "u":
+        return Read(ChangeEvent("set", after), position)
+    if op != "d":
+        return Read(nothing, position)
+    return Read(ChangeEvent("remove", before), position, says_whose=before[-2] is not None)
+
+
+def image_of(document: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The row of an event after it, or else before it; None where a message is not an event."""
+    event = (document or {}).get("payload", document)
+    images = (event.get("after"), event.get("before")) if isinstance(event, dict) else ()
+    return next((image for image in images if isinstance(image, dict)), None)
+
+
+def _position(event: Mapping[str, Any]) -> int | None:
+    """The place of an event in the log of its database; None where it says none."""
+    source = event.get("source")
+    found = source.get("lsn") if isinstance(source, dict) else None
+    return found if type(found) is int and 0 <= found < 2**63 else None
+
+
+class EventPacking(Packing):
+    """Packs change events: those that create rows as columns, all others as corrections."""
+
+    def batch(
+        self, source_range: SourceRange, rows: Sequence[Any], about: str | None = None
+    ) -> bytes:
+        events = folded(rows)
+        head = self._head(source_range) | ({} if about is None else {"time": about})
+        created = [event.values for event in events if event.does == "create"]
+        others = [event for event in events if event.does != "create"]
+        whole = self._packed([event.values for event in others])
+        names = [name for name in whole if name not in self._keys]
+        correct: list[dict[str, object] | None] = []
+        for at, event in enumerate(others):
+            about_row = {"person": event.values[-2], "row": event.values[-1]}
+            if event.does == "nothing":
+                correct.append(None)
+            elif event.does == "remove":
+                correct.append({**about_row, "erase": True})
+            else:
+                correct.append({**about_row, "set": {name: whole[name][at] for name in names}})
+        return to_json({**head, "columns": self._packed(created), "correct": correct})
+
+    def _largest(self, n_rows: int) -> int:
+        names = sum(len(to_json(name)) + 2 for name in self._universe.names)
+        entry = len(to_json({"person": "", "row": "", "set": {}})) + names + 2 * LONGEST_KEY
+        none = {**self._longest_head, "columns": {name: [] for name in self._names}, "correct": []}
+        return len(to_json(none)) + n_rows * (entry + self._longest_row)
+
+    def fitting(self, n_rows: int) -> int:
+        while n_rows > 1 and self._largest(n_rows) > MAX_BYTES:
+            n_rows //= 2
+        return n_rows
+
+
+def folded(events: Sequence[ChangeEvent]) -> list[ChangeEvent]:
+    """Events; those about a row that one before them creates are done to that row, too."""
+    found, created = list(events), dict[tuple[object, object], int]()
+    for at, event in enumerate(events):
+        known = None if None in event.row else created.get(event.row)
+        if event.does == "create":
+            created[event.row] = at
+        if known is None or event.does == "nothing":
+            continue
+        if event.does == "set":
+            found[known] = replace(found[known], values=event.values)
+        else:  # it is removed, or comes again
+            found[known] = replace(found[known], values=[None] * len(event.values))
+        if event.does == "remove":
+            del created[event.row]
+    return found
