@@ -112,8 +112,8 @@ class WorkerSettings(ServerSettings):
             price.
         person_key_file: A file of at least 32 random bytes, the same for all workers, from which the digests
             of persons are made. The topics alone then undo no digest. It applies to data sets that are
-            defined with it; losing it ends them. Default: each data set has a secret of its own on the topic
-            of blocks.
+            defined with it; losing it ends them. The worker of ``up`` has one in the state folder. Default:
+            each data set has a secret of its own on the topic of blocks.
         rows: A folder or a bucket for sealed rows: ``file:///folder``, which all workers see, or
             ``s3://bucket/prefix``, with ``?region=`` and ``endpoint_override=`` where needed. It needs
             ``stream-dp[arrow]``. Default: the topic of blocks, and Redis.

@@ -142,7 +142,14 @@ BATCHES: list[dict[str, Any]] = [
     {**SENT, "cells": [{**ROW, "count": 3}]},
     {
         **SENT,
-        "source": {"topic": "shop.rows", "id": "AAAA", "partition": 0, "first": 0, "last": 1},
+        "source": {
+            "topic": "shop.rows",
+            "id": "AAAA",
+            "partition": 0,
+            "first": 0,
+            "last": 1,
+            "position": 7,
+        },
         "rows": [ROW, ROW],
     },
     {
