@@ -70,7 +70,9 @@ class Lives:
         ]
         rows = _of_live(rows, slots, live)
         marks = counted_row_by_row(rows, self.unit, self.used).tolist()
-        records = _slots(folded_row_by_row(rows, self.universe))
+        records = slots  # where rows are folded, none is corrected
+        if self.universe.folded:
+            records = _slots(folded_row_by_row(rows, self.universe))
         self.sealed.append(
             [
                 replace(slot, says=record.says if live[at] else slot.says, counts=int(marks[at]))
