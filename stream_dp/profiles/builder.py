@@ -144,6 +144,7 @@ def _attribute(index: int, spec: AttributeSpec) -> Attribute:
                 representatives=spec.representatives,
                 measure=None if said is None else Measure(said.unit, said.low, said.high),
                 wanted=None if wanted is None else WantedBounds(wanted.bins, wanted.share),
+                fold=spec.fold,
                 **absent,
             )
         if spec.type == "date":
@@ -151,7 +152,7 @@ def _attribute(index: int, spec: AttributeSpec) -> Attribute:
             return Date(
                 name, spec.by, spec.first, spec.until, zone=zone, epoch=spec.epoch, **absent
             )
-        return Boolean(name, **absent)
+        return Boolean(name, fold=spec.fold, **absent)
     except InvalidDefinition as fault:
         field = f"attributes.{index}.{fault.field}"
         raise InvalidDefinition(field, fault.problem, fault.fix) from None

@@ -22,7 +22,7 @@ from stream_dp.cli.files.cell_widths import fitted, rows_a_batch
 from stream_dp.cli.files.file_columns import Columns
 from stream_dp.cli.files.reading_options import FileReading
 from stream_dp.cli.files.row_files import RowFile
-from stream_dp.cli.files.value_survey import Survey
+from stream_dp.cli.files.value_survey import Survey, surveyed
 from stream_dp.client.kafka.topic_documents import to_json
 from stream_dp.core.rows.person_slots import canonical
 from stream_dp.errors import InvalidInput
@@ -483,6 +483,19 @@ def test_the_keys_of_rows_are_sent_beside_those_of_persons(tmp_path: Path) -> No
     with pytest.raises(InvalidInput, match="no such attribute; use city, age, smoker, user_id, vi"):
         source_of(a, described=table, column={"vist": "visit"})
     assert rows_a_batch(table, 10**9) < rows_a_batch(OF_PERSONS, 10**9)
+
+
+def test_how_many_rows_a_person_has_is_in_no_file(tmp_path: Path) -> None:
+    visits = {"name": "visits", "type": "number", "edges": [2], "fold": "count"}
+    unit = {"key": "user_id", "rows_per_phase": 1, "phases": 12}
+    table, a = definition(visits, SMOKER, unit=unit), tmp_path / "a.csv"
+    a.write_bytes(b"smoker,user_id,visits\nno,u1,7\nno,u1,x\n")
+    assert read(a, 100, table) == {"smoker": ["no", "no"], "user_id": ["u1", "u1"]}
+    survey = surveyed(source_of(a, described=table), universe_of(table))
+    assert (survey.rows, [*survey.readings], survey.complaints()) == (2, ["smoker"], [])
+    alone = definition(visits, unit=unit)
+    assert read(a, 100, alone) == {"user_id": ["u1", "u1"]}
+    assert surveyed(source_of(a, described=alone), universe_of(alone)).rows == 2
 
 
 @pytest.mark.parametrize("key", ["\x01" * 64, '"' * 64, "k" * 10_000, "\u20ac" * 21])

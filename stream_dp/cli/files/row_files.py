@@ -87,7 +87,8 @@ class RowFile:
     ) -> None:
         _check(definition, reading)
         self.path, self.reading, self.periods = file, reading, Counter[int]()
-        self._attributes = definition.attributes
+        folds = definition.folds  # how many rows a person has is in no file
+        self._attributes = [one for one in definition.attributes if folds.get(one.name) != "count"]
         self._batch_rows, self._ends_every = batch_rows, ends_every
         names = [attribute.name for attribute in self._attributes]
         wanted = {name: reading.column.get(name, name) for name in names}

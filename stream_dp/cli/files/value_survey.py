@@ -417,15 +417,13 @@ class Survey:
         self.readings = {
             attribute.name: ColumnReading(attribute, decimal, can_say=can_say)
             for attribute in universe.attributes
+            if attribute.fold != "count"  # how many rows a person has is in no file
         }
-
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return next(iter(self.readings.values())).rows
+        self.rows = 0
 
     def take(self, columns: Columns, values: Columns) -> None:
         """Examines some rows: the values as the file holds them, and as the worker reads them."""
+        self.rows += len(next(iter(values.values())))
         for name, reading in self.readings.items():
             reading.take(columns[name], values[name])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.markup import escape
@@ -207,7 +207,21 @@ def _attributes_table(definition: Definition, universe: Universe) -> Table:
     return table
 
 
+_FOLDS: Final = {
+    "count": "how many rows a person has",
+    "sum": "the sum of a person's values",
+    "min": "a person's least value",
+    "max": "a person's largest value",
+    "any": "whether any row of a person says so",
+}
+
+
 def _type_of(spec: AttributeSpec) -> str:
+    fold = spec.fold if spec.type == "number" or spec.type == "boolean" else None
+    return _value_type(spec) + ("" if fold is None else f": {_FOLDS[fold]}")
+
+
+def _value_type(spec: AttributeSpec) -> str:
     match spec.type:
         case "number":
             kind, kept = "whole number" if spec.integer else "number", spec.measure

@@ -358,6 +358,10 @@ def _check_change(at: int, old: Attribute, new: Attribute) -> None:
         raise InvalidDefinition(
             f"{field_path}.missing", "missing values have a cell", "leave it as it is"
         )
+    if old.fold != new.fold:
+        raise InvalidDefinition(
+            f"{field_path}.fold", "rows are folded otherwise", "add an attribute with another name"
+        )
     match old, new:
         case Category(), Category():
             _check_values(field_path, old, new)

@@ -44,6 +44,11 @@ SecretOrder: TypeAlias = Callable[[int], npt.NDArray[np.intp]]
 """Draws an order of some slots, all as likely as far as anyone can tell."""
 
 
+def value_column(attribute: int) -> str:
+    """The name of the column with the values of a measured attribute, see above."""
+    return f"value {attribute}"
+
+
 @dataclass(frozen=True, eq=False)
 class Slab:
     """Some slots by column.
@@ -73,6 +78,10 @@ class Slab:
         """The number of slots that are in no cell, since they do not count. Private."""
         weight = self.columns.get(WEIGHT)
         return 0 if weight is None else self.n_slots - int(np.count_nonzero(weight))
+
+    def with_columns(self, columns: Columns) -> Self:
+        """The same with these columns, in place of those of the same name."""
+        return replace(self, columns={**self.columns, **columns})
 
     def split(self, names: Collection[str]) -> tuple[Self, Self]:
         """Returns it without some columns, and these alone."""
@@ -227,7 +236,7 @@ def row_columns(rows: Rows) -> dict[str, Column]:
     }
     if rows.counts is not None:
         columns |= zip(_ENTRY, digits_of(rows.counts), strict=True)
-    columns |= {f"value {at}": offsets for at, offsets in rows.measures.items()}
+    columns |= {value_column(at): offsets for at, offsets in rows.measures.items()}
     return columns
 
 
@@ -315,7 +324,7 @@ class TableAsked(NamedTuple):
         if _ROW[0] in names:
             return list(self.merged_names)
         wanted = [str(attribute) for attribute in self.attributes]
-        wanted += [] if self.measured is None else [f"value {self.measured}"]
+        wanted += [] if self.measured is None else [value_column(self.measured)]
         return wanted + [name for name in (*_ENTRY, WEIGHT) if name in names]
 
     def table(self, shape: Sequence[int], slab: Slab) -> Counts:
@@ -336,7 +345,7 @@ class TableAsked(NamedTuple):
             cells = from_digits(*map(columns.__getitem__, self.merged_names))
             cells = cells.reshape([shape[a] for a in axes])
             return np.asarray(cells.sum(axis=others), dtype=np.int64)
-        if self.measured is not None and f"value {self.measured}" not in columns:
+        if self.measured is not None and value_column(self.measured) not in columns:
             raise ValueError("the values of this attribute are not kept")
         return count_slots(
             [columns[str(a)] for a in self.attributes],
@@ -351,7 +360,7 @@ class TableAsked(NamedTuple):
         entries = [columns[name] for name in _ENTRY if name in columns]
         if self.measured is None:
             return entries
-        values = columns[f"value {self.measured}"]
+        values = columns[value_column(self.measured)]
         if not entries:
             return (values,)
         return digits_of(from_digits(*entries) * values.astype(np.int64))

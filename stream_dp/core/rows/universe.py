@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stream_dp.core.rows.attributes import Attribute, Category, Date, Number, is_on_grid
+from stream_dp.core.rows.attributes import Attribute, Boolean, Category, Date, Number, is_on_grid
 from stream_dp.core.rows.attributes.attribute_base import COUNT, MAX_NAME
 from stream_dp.core.rows.cell_shape import MAX_FLAT, Shape
 from stream_dp.core.rows.column_values import AnyColumn, Codes, Column, Repeated
@@ -121,6 +121,21 @@ class Universe:
         """The attributes in force of which the values of rows are kept, by their index, ascending."""
         numbers = ((i, self.attributes[i]) for i in sorted(self.in_force))
         return {i: a for i, a in numbers if isinstance(a, Number) and a.measure is not None}
+
+    @cached_property
+    def folded(self) -> Mapping[int, Boolean | Number]:
+        """The attributes in force that say of a person what all rows of theirs say together."""
+        return {
+            index: one
+            for index in self.in_force
+            if isinstance(one := self.attributes[index], Boolean | Number) and one.fold is not None
+        }
+
+    @cached_property
+    def may_be_absent(self) -> frozenset[int]:
+        """The attributes in force whose column may be absent: numbers of rows are in no row."""
+        counts = (index for index, one in self.folded.items() if one.fold == "count")
+        return self.optional.union(counts)
 
     @cached_property
     def found(self) -> Mapping[int, Category]:
@@ -295,7 +310,7 @@ class Universe:
         absent = [
             spellings[0]
             for index, spellings in self._spellings
-            if index not in self.optional and given.isdisjoint(spellings)
+            if index not in self.may_be_absent and given.isdisjoint(spellings)
         ]
         if complete and absent:
             raise InvalidBatch(

@@ -170,6 +170,8 @@ class NumberAttribute(_Attribute):
         representatives: The value of each bin in sums. Default: the middle, and the edge of an outer bin.
         measure: The values to keep, for sums. Default: none.
         na: Values that count as missing too, such as "?" or -999. They need ``missing``.
+        fold: What it says of a person who has several rows in a phase: how many rows, or the sum, the least
+            or the largest value of them. Default: what the row says that counts.
         was: Names that the attribute had before. Columns and conditions may still use them.
         before: What rows say that do not have the attribute yet. Default: nothing.
         deprecated: Whether rows need not have the attribute any more.
@@ -185,6 +187,7 @@ class NumberAttribute(_Attribute):
     representatives: Annotated[tuple[Finite, ...], BeforeValidator(tupled)] | None = None
     measure: MeasureSpec | None = None
     na: MissingTexts | None = None
+    fold: Literal["count", "sum", "min", "max"] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -219,6 +222,8 @@ class BooleanAttribute(_Attribute):
         name: The name of the column.
         missing: Whether missing values have a cell. Without it they count in the first cell.
         na: Values that count as missing too, such as "?". They need ``missing``.
+        fold: Whether it is true of a person if any of their rows in a phase says so. Default: it is what the
+            row says that counts.
         was: Names that the attribute had before. Columns and conditions may still use them.
         before: What rows say that do not have the attribute yet. Default: nothing.
         deprecated: Whether rows need not have the attribute any more.
@@ -227,6 +232,7 @@ class BooleanAttribute(_Attribute):
     type: Literal["boolean"]
     missing: bool = False
     na: MissingTexts | None = None
+    fold: Literal["any"] | None = None
 
 
 class DateAttribute(_Attribute):

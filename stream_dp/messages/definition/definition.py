@@ -178,11 +178,22 @@ class Definition(Request):
 
     @property
     def optional(self) -> frozenset[str]:
-        """The attributes that rows need not have: those of later versions, and deprecated ones."""
+        """The attributes that rows need not have: of later versions, deprecated ones, and numbers of rows."""
         always = {one.name for one in self.schema_versions[0].attributes}
         return frozenset(
-            one.name for one in self.attributes if one.deprecated or always.isdisjoint(one.names)
+            one.name
+            for one in self.attributes
+            if one.deprecated or self.folds.get(one.name) == "count" or always.isdisjoint(one.names)
         )
+
+    @property
+    def folds(self) -> dict[str, str]:
+        """How attributes say of a person what all rows of theirs in a phase say together, by name."""
+        return {
+            one.name: one.fold
+            for one in self.attributes
+            if (one.type == "number" or one.type == "boolean") and one.fold is not None
+        }
 
     def changed(self, change: ChangeSchema, first_phase: int) -> Definition:
         """Returns the definition with other attributes in force.

@@ -159,6 +159,34 @@ def _persons_are_erased(definition: Definition) -> None:
         )
 
 
+def _rows_are_folded(definition: Definition) -> None:
+    unit, erasure = definition.privacy.unit, definition.erasure
+    at = next(
+        (at for at, one in enumerate(definition.attributes) if one.name in definition.folds), None
+    )
+    if at is None:
+        return
+    field = f"attributes.{at}.fold"
+    if unit is None or unit.rows_per_phase != 1:
+        raise ValueError(
+            f"{field}: rows of a person are folded into one: add privacy.unit with rows_per_phase 1, or "
+            "remove fold"
+        )
+    if definition.running is not None or definition.phase.late is not None:
+        raise ValueError(
+            f"{field}: rows are folded as a phase opens: remove running and phase.late, or fold"
+        )
+    if erasure is not None and erasure.row is not None:
+        raise ValueError(
+            f"{field}: a row that was folded cannot be corrected by itself: remove erasure.row, or fold"
+        )
+    for at, one in enumerate(definition.attributes):
+        if one.type == "number" and one.fold == "sum" and one.measure is None:
+            raise ValueError(
+                f"attributes.{at}.fold: a sum is of values that are kept: add measure, or use max"
+            )
+
+
 def _bounds_are_proposed(definition: Definition) -> None:
     shares = {
         f"attributes.{index}.propose": as_written(attribute.propose.share)
@@ -223,6 +251,7 @@ RULES: Final[tuple[Callable[[Definition], None], ...]] = (
     _periods_run,
     _rows_come_late,
     _persons_are_erased,
+    _rows_are_folded,
     _bounds_are_proposed,
     _persons_are_protected,
 )

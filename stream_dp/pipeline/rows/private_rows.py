@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.rows.blocks import Block
+from stream_dp.core.rows.person_records import folded_rows
 from stream_dp.core.rows.person_slots import Slots
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
@@ -102,7 +103,7 @@ class PrivateRows:
             )
             return
         universe = self._engine.rows_universe(index)
-        rows = waiting.in_memory(times).within(universe)
+        rows = folded_rows(universe, waiting.in_memory(times).within(universe))
         block = Block.seal(
             universe,
             rows,

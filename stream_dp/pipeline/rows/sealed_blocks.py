@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from stream_dp.core.rows.blocks import MAX_ORDERED, Block, Blocks, said_by
 from stream_dp.core.rows.encoded_rows import check_total
 from stream_dp.core.rows.key_texts import columns_of
+from stream_dp.core.rows.person_records import folded_columns, names_of_folded
 from stream_dp.core.rows.person_slots import Slots
 from stream_dp.core.rows.row_changes import RowChanges
 from stream_dp.core.rows.slabs import WEIGHT as WEIGHT_COLUMN
@@ -155,14 +155,19 @@ class SealedBlocks:
             parts = np.split(marks.astype(np.uint8), ends[:-1])
             weights = [Slab(len(part), len(part), {WEIGHT_COLUMN: part}) for part in parts]
         kept, owned = self._slabs, self._engine.definition.erasure is not None
+        folded = await self._folded(universe, lots, whose)
         if merges(universe, lots.n_slots) and not owned:
-            whole = await self._merged(universe, lots, weights)
+            whole = await self._merged(universe, lots, weights, folded)
             await self._keep(BLOCK, phase, first, [whole])
         else:
             await self._keep(WEIGHT, phase, first, weights)
-            for at, slab in enumerate(lots, first):
-                named = self._values.rename(WAITING + slab.key, f"{BLOCK}{phase} {at}")
-                kept[BLOCK][phase][at] = named
+            for at, slab in enumerate(lots):
+                if folded:
+                    rows = (await lots.rows(slab)).with_columns(folded[at])
+                    await self._keep(BLOCK, phase, first + at, [rows])
+                else:
+                    named = self._values.rename(WAITING + slab.key, f"{BLOCK}{phase} {first + at}")
+                    kept[BLOCK][phase][first + at] = named
         if universe.found:
             for at, (slab, end) in enumerate(zip(lots, ends.tolist(), strict=True), first):
                 part_of = slice(end - slab.n_slots, end)
@@ -236,15 +241,38 @@ class SealedBlocks:
         """Drafts that what the rows of the first blocks say is erased: no look needs it any more."""
         self._drop(TEXT, n_blocks)
 
-    async def _merged(self, universe: Universe, lots: WaitingLots, weights: Sequence[Slab]) -> Slab:
+    async def _merged(
+        self,
+        universe: Universe,
+        lots: WaitingLots,
+        weights: Sequence[Slab],
+        folded: Sequence[Columns],
+    ) -> Slab:
         """The slab of all cells, in the memory of one slab more."""
         found = merged(universe, ())
         for at, slab in enumerate(lots):
             rows = await lots.rows(slab)
             if weights:
-                rows = replace(rows, columns={**rows.columns, **weights[at].columns})
+                rows = rows.with_columns(weights[at].columns)
+            if folded:
+                rows = rows.with_columns(folded[at])
             found = merged(universe, (found, rows))
         return found
+
+    async def _folded(
+        self, universe: Universe, lots: WaitingLots, whose: Slots | None
+    ) -> list[Columns]:
+        """What all slots of a person say together, for each slab. None where nothing is folded."""
+        names = names_of_folded(universe)
+        if not names:
+            return []
+        assert whose is not None, "it is the rows of persons that are folded"
+        parts = [(await lots.rows(slab)).split(names)[1].columns for slab in lots]
+        whole = {name: np.concatenate([part[name] for part in parts]) for name in names}
+        found = await asyncio.to_thread(folded_columns, universe, whose, whole)
+        ends = np.cumsum([slab.n_slots for slab in lots])[:-1]
+        split = {name: np.split(column, ends) for name, column in found.items()}
+        return [{name: of[at] for name, of in split.items()} for at in range(len(parts))]
 
     def append(self, n_rows: int) -> None:
         """Adds the next block, which is kept by now."""

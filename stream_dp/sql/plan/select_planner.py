@@ -230,6 +230,7 @@ class _SelectPlanner:
         self._dataset = dataset
         self._impossible = impossible
         self._shows_none = False
+        self._folds = any(one.get("fold") for one in attributes)
         self._has_ends = False
         self._work = Work()
         self._rows = list_of_rows(select, attributes)
@@ -410,7 +411,8 @@ class _SelectPlanner:
         counted = [atom for call in calls for atom in atoms_in(call)]
         narrowed = any(one.where != "null" or one.share_of for one in counted)
         if counted and (self._groups.axes or narrowed):
-            yield "persons go by the one row of each that counts in a phase; their other rows are left out"
+            rest = "a fold is of all their rows" if self._folds else "their other rows are left out"
+            yield f"persons go by the one row of each that counts in a phase; {rest}"
 
     def _order(self, item: Any, outputs: Sequence[tuple[str, Any]], values: TableValues) -> Order:
         subject = item.this.unnest()

@@ -14,14 +14,14 @@ from typing import Any
 from stream_dp.core.rows.attribute_versions import Schema
 from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import Persons
-from stream_dp.core.rows.slabs import Slab, SlabIndex, slabs_of
+from stream_dp.core.rows.slabs import Slab, SlabIndex, row_columns
 from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import UnitSpec
 from stream_dp.pipeline.rows.block_owners import veiled
 from stream_dp.state.private_names import Named
 from tests.pipeline.held import Held, batch_name
 from tests.pipeline.referee.evidence import definition_of, first_batches, schema_of
-from tests.pipeline.referee.persons import counted_row_by_row, secret_of
+from tests.pipeline.referee.persons import counted_row_by_row, folded_row_by_row, secret_of
 from tests.pipeline.world import World
 
 _NOBODY = bytes(12)
@@ -68,11 +68,17 @@ class Lives:
         live = [
             slot.person != _NOBODY and last.get(slot.own, at) == at for at, slot in enumerate(slots)
         ]
-        marks = _counted(rows, slots, live, self.unit, self.used)
-        found = []
-        for at, slot in enumerate(slots):
-            found.append(replace(slot, counts=int(marks[at])))
-        self.sealed.append(found)
+        rows = _of_live(rows, slots, live)
+        marks = counted_row_by_row(rows, self.unit, self.used).tolist()
+        records = slots  # where rows are folded, none is corrected
+        if self.universe.folded:
+            records = _slots(folded_row_by_row(rows, self.universe))
+        self.sealed.append(
+            [
+                replace(slot, says=record.says if live[at] else slot.says, counts=int(marks[at]))
+                for at, (slot, record) in enumerate(zip(slots, records, strict=True))
+            ]
+        )
         self.waiting.clear()
 
     def change(self, erased: set[bytes], corrected: Mapping[int, Slot | None]) -> None:
@@ -92,10 +98,8 @@ class Lives:
         self.waiting = [(rows, [*map(changed, some)]) for rows, some in self.waiting]
 
 
-def _counted(
-    rows: Rows, slots: list[Slot], live: list[bool], unit: UnitSpec, used: Counter[bytes]
-) -> list[bool]:
-    """The slots that count, of those that are live."""
+def _of_live(rows: Rows, slots: list[Slot], live: list[bool]) -> Rows:
+    """The rows, with nobody in those slots that are not live."""
     assert rows.whose is not None, "persons are protected"
     digests = rows.whose.digests.copy()
     for at, slot in enumerate(slots):
@@ -103,9 +107,7 @@ def _counted(
             digests[at] = 0
         else:
             assert bytes(digests[at]) == slot.person, "a change gives no row to another person"
-    return counted_row_by_row(
-        replace(rows, whose=replace(rows.whose, digests=digests)), unit, used
-    ).tolist()
+    return replace(rows, whose=replace(rows.whose, digests=digests))
 
 
 def lives_hold(world: World) -> Iterator[str]:
@@ -224,7 +226,7 @@ def _rows(universe: Universe, document: Mapping[str, Any], persons: Persons) -> 
 
 def _slots(rows: Rows) -> list[Slot]:
     assert rows.whose is not None, "persons are protected"
-    (slab,) = slabs_of(rows) if rows.n_rows else (Slab(0, 0, {}),)
+    slab = Slab(rows.n_rows, rows.n_entries, row_columns(rows) if rows.n_rows else {})
     return _of_slab(
         slab, [bytes(one) for one in rows.whose.digests], _numbers(rows.whose.own, rows)
     )

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.rows.attribute_versions import Schema
+from stream_dp.core.rows.attributes import Boolean, Number
 from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import Persons, PersonSecret
 from stream_dp.core.rows.slabs import Slab, slabs_of
+from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import UnitSpec
 from tests.pipeline.held import Held, batch_name
 from tests.pipeline.referee.evidence import (
@@ -66,6 +69,7 @@ def rows_of_persons_once(
         for some in (batches, late.get(phase + 1, ())):
             if some:
                 rows = Rows.concat(rows_of(some, phase))
+                rows = folded_row_by_row(rows, schema.rows_universe(phase))
                 weight = counted_row_by_row(rows, unit, used, so_far).astype(np.uint8)
                 blocks[-1] += slabs_of(rows, more={"weight": weight})
     kept = every_block(world, name)
@@ -89,6 +93,47 @@ def rows_of_persons_once(
             yield f"P15: {name} has forgotten what {len(used - units)} persons have used for life"
         if max(units.values(), default=0) > unit.phases * unit.rows_per_phase**2:
             yield f"P15: a person has used more of {name} than is allowed for life"
+
+
+def folded_row_by_row(rows: Rows, universe: Universe) -> Rows:
+    """The rows of each person as one record: worked out person by person, in Python's own numbers."""
+    assert rows.whose is not None, "the rows are those of persons"
+    slots: defaultdict[bytes, list[int]] = defaultdict(list)
+    for slot, digest in enumerate(rows.whose.digests):
+        if digest.any():
+            slots[digest.tobytes()].append(slot)
+    codes = [column.copy() for column in rows.codes]
+    measures = {at: units.copy() for at, units in rows.measures.items()}
+    for at, attribute in universe.folded.items():
+        units = measures.get(at, np.zeros(rows.n_entries, np.uint32))
+        for some in slots.values():
+            said = [(int(codes[at][slot]), int(units[slot])) for slot in some]
+            known = [one for one in said if one[0] != attribute.missing_cell]
+            one = _folded(attribute, known, len(some))
+            codes[at][some], units[some] = one or (attribute.missing_cell or 0, 0)
+    return replace(rows, codes=tuple(codes), measures=measures)
+
+
+def _folded(
+    attribute: Boolean | Number, known: list[tuple[int, int]], n_rows: int
+) -> tuple[int, int] | None:
+    """What the rows of a person say together: a cell, and units above the lower end of what is measured."""
+    if isinstance(attribute, Boolean) or attribute.fold == "max":
+        return max(known, default=None)
+    if attribute.fold == "min":
+        return min(known, default=None)
+    number, measure = float(n_rows), attribute.measure
+    if attribute.fold == "sum":
+        if not known:
+            return None
+        assert measure is not None, "sums are of kept values"
+        low, high = measure.ends
+        total = min(max(sum(low + units for _, units in known), low), high)
+        number = float(total * measure.exact_unit)
+    if measure is None:
+        return int(attribute.encode([number])[0]), 0
+    codes, units = attribute.encode_measured([number])
+    return int(codes[0]), int(units[0])
 
 
 def secret_of(world: World, held: Held) -> bytes:

@@ -27,6 +27,8 @@ class AttributeBase:
     name: str
     missing: bool
     na: tuple[str, ...]
+    fold: str | None = None
+    """How rows of a person are folded; None where one of them speaks for all."""
 
     @property
     def labels(self) -> tuple[str, ...]:

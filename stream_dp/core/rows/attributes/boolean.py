@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product, repeat
+from typing import Literal
 
 import numpy as np
 
@@ -26,11 +27,13 @@ class Boolean(AttributeBase):
     Attributes:
         missing: Whether missing values have a cell.
         na: Texts of values that count as missing.
+        fold: "any": of a person it is true if it is true of any of their rows.
     """
 
     name: str
     missing: bool = False
     na: tuple[str, ...] = ()
+    fold: Literal["any"] | None = None
 
     def __post_init__(self) -> None:
         self._check()

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,8 @@ from stream_dp.core.rows.column_values import (
 from stream_dp.core.rows.measured_values import Measure, Offsets
 from stream_dp.core.rows.proposed_bounds import WantedBounds
 from stream_dp.errors import InvalidDefinition
+
+NumberFold: TypeAlias = Literal["count", "sum", "min", "max"]
 
 _LARGEST_EDGE = 1e300
 _EXACT = 2**53  # integers up to here are floats without rounding
@@ -45,6 +48,7 @@ class Number(AttributeBase):
         measure: How the values of rows are kept for sums; None keeps their bins only.
         na: Texts of values that count as missing. The text of a number is its shortest one.
         wanted: What is to be proposed for it; None where its edges are known.
+        fold: What it says of a person: how many rows they have, or the sum, the least or the largest value.
 
     Raises:
         InvalidDefinition: Edges that do not increase, are not finite, or not whole where ``integer``;
@@ -60,6 +64,7 @@ class Number(AttributeBase):
     measure: Measure | None = None
     na: tuple[str, ...] = ()
     wanted: WantedBounds | None = None
+    fold: NumberFold | None = None
 
     def __post_init__(self) -> None:
         self._check()
