@@ -72,9 +72,10 @@ def _dead_links(page: Path) -> list[str]:
 
 def test_what_the_page_for_persons_says_follows_from_its_definition() -> None:
     page = (ROOT / "docs/persons.md").read_text()
-    (written,) = re.findall(r"^```json definition\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    definition = Definition.read(json.loads(written))
+    written = re.findall(r"^```json definition\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    definition, folds = (Definition.read(json.loads(text)) for text in written)
     definition.check_new()
+    assert {*folds.folds.values()} <= {*re.findall(r"`(\w+)`", page)}
     privacy = definition.privacy
     assert privacy.unit is not None
     said = f"promised to {privacy.promised_to}"
