@@ -167,6 +167,7 @@ BATCHES: list[dict[str, Any]] = [
     {"version": 1, "dataset": NAME, "producer": "till-7", "sequence": 1, "rows": [ROW]},
 ]
 
+TRIPS: dict[str, Any] = {"name": "trips", "type": "number", "edges": [2, 4], "fold": "count"}
 ATTRIBUTES: list[dict[str, Any]] = [
     {
         "name": "carrier",
@@ -294,6 +295,11 @@ DEFINITIONS: list[dict[str, Any]] = [
         "privacy": {**DEFINED["privacy"], "unit": UNIT},
         "erasure": {"within": "24 hours", "row": "trip"},
     },
+    {
+        **DEFINED,
+        "attributes": [*ATTRIBUTES, TRIPS],
+        "privacy": {**DEFINED["privacy"], "unit": {**UNIT, "rows_per_phase": 1}},
+    },
     {**DEFINED, **RULES},
     *(
         {
@@ -328,7 +334,7 @@ SCHEMAS: list[dict[str, Any]] = [
         "dataset": "flights",
         "change": "schema",
         "schema_version": 2,
-        "attributes": NEWER,
+        "attributes": [*NEWER, TRIPS],
     }
 ]
 UNKNOWN: list[dict[str, Any]] = [
