@@ -239,9 +239,12 @@ def _runs_ask(world: World) -> None:
 RUNS = (_runs, _runs_phase, _runs_ask, _runs_phase, _runs_ask)
 
 
-def _persons(world: World, *, lifetime: bool = False) -> None:
+def _persons(world: World, *, lifetime: bool = False, folded: bool = False) -> None:
     delay = {"name": "delay", "type": "number", "edges": [0, 10, 30], "missing": True}
+    trips = {"name": "trips", "type": "number", "edges": [2, 3], "fold": "count"}
     unit = {"key": "user_id", "rows_per_phase": 2, "phases": 2, "lifetime": lifetime}
+    if folded:
+        unit["rows_per_phase"], delay["fold"] = 1, "sum"
     world.define(
         "flights",
         mechanism={"base_share": 0.001},
@@ -249,6 +252,7 @@ def _persons(world: World, *, lifetime: bool = False) -> None:
         attributes=[
             {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
             {**delay, "measure": {"unit": 0.5, "low": -10, "high": 60}},
+            *([trips] if folded else []),
         ],
         phase={"min_rows": 40},
     )
@@ -282,6 +286,14 @@ def _lives(world: World) -> None:
 
 
 LIVES = (_lives, *PERSONS[1:])
+
+
+def _records(world: World) -> None:
+    """All rows of a person in a phase count together, as one."""
+    _persons(world, folded=True)
+
+
+RECORDS = (_records, *PERSONS[1:])
 
 
 def _erased(world: World) -> None:
