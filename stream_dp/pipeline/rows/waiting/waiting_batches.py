@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Final
 
@@ -306,7 +306,7 @@ class WaitingBatches:
         by_period = sorted(self._pending, key=lambda number: (self._periods[number], number))
         for period, numbers in groupby(by_period, self._periods.__getitem__):
             some = [*numbers]
-            rows = self._as_kept(some)
+            rows = self.in_memory(range(period, period + 1))
             came = [self._came[number] for number in some if number in self._came]
             more = {name: np.concatenate([one[name] for one in came]) for name in CAME if came}
             in_order = self._engine.mechanism.in_order
@@ -327,12 +327,11 @@ class WaitingBatches:
         return [number for number in self._pending if self._periods[number] in times]
 
     def in_memory(self, times: range) -> Rows:
-        """The rows in memory that wait under some times, of which there are some, as they came. Private."""
-        return self._as_kept(self._in_memory(times))
+        """The rows in memory that wait under some times, of which there are some, as they came. Private.
 
-    def _as_kept(self, numbers: Sequence[int]) -> Rows:
-        """The rows in memory of some batches, as slabs keep them."""
-        rows = Rows.concat([self._pending[number] for number in numbers])
+        Where persons can be erased, a row that came again is a blank slot.
+        """
+        rows = Rows.concat([self._pending[number] for number in self._in_memory(times)])
         return rows if self._engine.definition.erasure is None else live_rows(rows)
 
     async def whose(self, times: range) -> Slots | None:
