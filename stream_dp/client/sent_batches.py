@@ -138,12 +138,12 @@ def _sent(
 def _columns(session: Session, dataset: str, given: Sequence[str]) -> list[str]:
     """Returns the names of the columns that a batch needs, by those that are there."""
     found = definition(session, dataset)
-    unit, names = found.privacy.unit, list[str]()
+    names = list[str]()
     for attribute in found.attributes:
         name = next((name for name in attribute.names if name in given), attribute.name)
         if name in given or name not in found.optional:
             names.append(name)
-    return names if unit is None else [*names, unit.key]
+    return [*names, *found.row_keys]
 
 
 def time_of_batch(at: str | date | datetime, *, field: str = "at") -> str:

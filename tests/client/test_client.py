@@ -277,13 +277,14 @@ def test_a_batch_has_one_form_one_name_and_one_record(
 
 
 @pytest.mark.parametrize("form", ["frame", "arrow"])
-def test_where_persons_are_protected_the_column_of_their_keys_goes_along(
+def test_where_persons_are_protected_the_columns_of_keys_go_along(
     silent: QuietSession, definition: Words, form: str
 ) -> None:
     definition["privacy"] |= {"unit": {"key": "id", "rows_per_phase": 1, "phases": 12}}
+    definition["erasure"] = {"within": "24 hours", "row": "visit"}
     read = Definition.read({"version": 1, **definition})
     silent.definitions[read.dataset] = read
-    frame = pd.DataFrame({"x": 1, "id": ["a", "b"], **columns(2)})
+    frame = pd.DataFrame({"x": 1, "visit": [7, 8], "id": ["a", "b"], **columns(2)})
     given = {"frame": frame, "arrow": pa.Table.from_pandas(frame)}
     with pytest.raises(RequestTimeout):
         SessionClient(silent).send(read.dataset, **{form: given[form]}, timeout_s=0.01)
@@ -294,8 +295,8 @@ def test_where_persons_are_protected_the_column_of_their_keys_goes_along(
     else:
         assert headers["content-type"] == b"application/vnd.apache.arrow.stream"
         sent = pa.ipc.open_stream(value).read_all().to_pydict()
-    assert list(sent) == ["city", "age", "smoker", "id"]
-    assert sent["id"] == ["a", "b"]
+    assert list(sent) == ["city", "age", "smoker", "id", "visit"]
+    assert (sent["id"], sent["visit"]) == (["a", "b"], [7, 8])
 
 
 # ---------------------------------------------------------------- queries

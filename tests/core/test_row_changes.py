@@ -6,6 +6,7 @@ docs/proofs, Theorem 38. Nothing here is drawn at random but the examples of pro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product, zip_longest
 from typing import Any, Final, NamedTuple, TypeAlias, cast
@@ -623,11 +624,29 @@ def test_what_is_made_of_rows_has_the_same_form_whether_changes_find_any(
     assert columns(vain.of_rows(before)) == columns(before)
 
 
+def alike(rows: Rows) -> Rows:
+    """The same, where the own keys of all rows have one digest."""
+    whose = _whose(rows)
+    return replace(rows, whose=replace(whose, own=np.full(len(whose), 7, np.uint64)))
+
+
 def test_a_change_of_a_row_is_about_the_row_of_that_person() -> None:
-    """The digests of their own keys may even be equal."""
-    rows = encoded([{"who": who, "row": "a", "color": "red"} for who in "uv"])
-    blue = {"who": "u", "row": "a", "color": "blue"}
-    made = Asked([], [blue], [False]).changes
-    alike = Slots(_whose(rows).digests, _whose(rows).ranks, _whose(rows).own[[0, 0]])  # type: ignore[index]
-    for whose in (_whose(rows), alike):
-        assert made.hits(whose).corrected.tolist() == [0, -1]
+    """Also where the own keys of two persons have one digest, and both are changed."""
+    rows = encoded([{"who": who, "row": "a", "color": "red"} for who in "uvw"])
+    blue = [{"who": who, "row": "a", "color": "blue"} for who in "uvu"]
+    for gone, kept in (([False] * 3, [1, 1, 1]), ([False, True, False], [1, 0, 1])):
+        made = Asked([], list(blue), gone).changes
+        assert made.rows is not None
+        chance = replace(made, rows=alike(made.rows))
+        for one, whose in ((made, _whose(rows)), (chance, _whose(alike(rows)))):
+            hits = one.hits(whose)
+            assert (hits.corrected.tolist(), hits.kept.tolist()) == ([2, 1, -1], kept)
+
+
+def test_a_row_that_comes_again_hides_no_row_of_somebody_else() -> None:
+    """Also where their own keys have one digest."""
+    rows = [{"who": who, "row": "a"} for who in "uvuwv"] + [{"who": "u"}, {"row": "a"}]
+    whose = _whose(encoded(rows))
+    assert whose.newest.tolist() == [0, 0, 1, 1, 1, 1, 1]
+    chance = Slots(whose.digests, whose.ranks, np.where(whose.own == 0, 0, np.uint64(7)))
+    assert chance.newest.tolist() == whose.newest.tolist()

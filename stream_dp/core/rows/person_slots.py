@@ -196,13 +196,18 @@ def by_person(
     Returns:
         The slots in the new order, and whether another person begins there, each of shape (n_slots,).
     """
-    heads = np.ascontiguousarray(digests[:, :8]).view("<u8")[:, 0]
+    heads = heads_of(digests)
     tails = np.ascontiguousarray(digests[:, 8:]).view("<u4")[:, 0]
     order = order[np.lexsort((tails[order], heads[order]))]
-    return order, _differs(heads[order]) | _differs(tails[order])
+    return order, differs(heads[order]) | differs(tails[order])
 
 
-def _differs(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def heads_of(digests: Digests) -> npt.NDArray[np.uint64]:
+    """The first 64 bits of some digests."""
+    return np.ascontiguousarray(digests[:, :8]).view("<u8")[:, 0]
+
+
+def differs(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Whether each value is another one than that before it; the first one is."""
     found = np.ones(len(values), dtype=np.bool_)
     found[1:] = values[1:] != values[:-1]
@@ -280,9 +285,11 @@ class Slots:
         """Marks the last slot of each row that has a key of its own, and all of others, shape (n_slots,)."""
         if self.own is None:
             return np.ones(len(self), dtype=np.bool_)
-        order = np.argsort(self.own, kind="stable")
+        # Two persons may have keys with one digest, and the row of one is not to hide that of the other.
+        heads = heads_of(self.digests)
+        order = np.lexsort((heads, self.own))[::-1]  # from the last one to the first
         newest = np.empty(len(self), dtype=np.bool_)
-        newest[order] = _differs(self.own[order][::-1])[::-1]
+        newest[order] = differs(self.own[order]) | differs(heads[order])
         newest |= self.own == 0
         return newest
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.rows.encoded_rows import Rows
-from stream_dp.core.rows.person_slots import DIGEST_BYTES, RANKS, Digests, Slots
+from stream_dp.core.rows.person_slots import DIGEST_BYTES, RANKS, Digests, Slots, differs, heads_of
 from stream_dp.core.rows.slabs import Columns, Slab, row_columns
 
 Marks: TypeAlias = npt.NDArray[np.bool_]
@@ -59,6 +59,22 @@ class Hits(NamedTuple):
             column = np.where((self.corrected >= 0)[along], new, column)
         changed: npt.NDArray[Any] = np.where(self.kept[along], column, column.dtype.type(blank))
         return changed
+
+
+class _Changed(NamedTuple):
+    """The rows that some changes name, each once, in ascending order of their own keys. Private.
+
+    Attributes:
+        keys: Their own keys, shape (n,).
+        places: The place of the last change of each, shape (n,).
+        erased: Whether any change erases it, shape (n,).
+        most_alike: The most persons who have own keys with one digest. It is 1 but by chance.
+    """
+
+    keys: _Words
+    places: npt.NDArray[np.intp]
+    erased: Marks
+    most_alike: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,24 +123,31 @@ class RowChanges:
         return heads[order], tails[order]
 
     @cached_property
-    def _by_row(self) -> tuple[_Words, npt.NDArray[np.intp]]:
-        """The own keys of the rows to be changed in ascending order, and their places."""
-        if self.rows is None:
-            return np.zeros(0, np.uint64), np.zeros(0, np.intp)
-        order = np.argsort(self._own, kind="stable")
-        return self._own[order], order
+    def _by_row(self) -> _Changed:
+        # All that name no row come together, so that how many do shows nowhere.
+        own, heads = self._own, heads_of(self._whose.digests) * (self._own != 0)
+        order = np.lexsort((heads, own))
+        starts = np.flatnonzero(differs(own[order]) | differs(heads[order]))
+        ends = np.append(starts[1:], len(order))
+        keys = own[order[starts]]
+        runs = np.flatnonzero(np.append(differs(keys), True))
+        return _Changed(
+            keys,
+            order[ends - 1],
+            np.logical_or.reduceat(self.erased[order], starts),
+            int(np.diff(runs).max()),
+        )
 
-    @cached_property
-    def _erased_rows(self) -> _Words:
-        """The own keys of the rows to be erased in ascending order, and 0 for each of the others."""
-        return np.sort(self._own * self.erased.astype(np.uint64))
+    @property
+    def _whose(self) -> Slots:
+        assert self.rows is not None, "there are rows to be changed"
+        assert self.rows.whose is not None, "rows of persons are changed"
+        return self.rows.whose
 
     @property
     def _own(self) -> _Words:
-        assert self.rows is not None, "there are rows to be changed"
-        assert self.rows.whose is not None, "rows of persons are changed"
-        assert self.rows.whose.own is not None, "their rows have keys"
-        return self.rows.whose.own
+        assert self._whose.own is not None, "their rows have keys"
+        return self._whose.own
 
     def hits(self, slots: Slots) -> Hits:
         """Says what the changes do to slots that all came before them. Private."""
@@ -137,17 +160,15 @@ class RowChanges:
             erased = (known_heads[at] == heads) & (known_tails[at] == tails) & live
         corrected = np.full(len(slots), -1, np.intp)
         if self.n_rows and slots.own is not None:
-            keys, places = self._by_row
-            last = np.maximum(np.searchsorted(keys, slots.own, side="right") - 1, 0)
-            place = places[last]
-            found = (keys[last] == slots.own) & (slots.own != 0) & live
-            assert self.rows is not None, "there are rows to be changed"
-            assert self.rows.whose is not None, "rows of persons are changed"
-            found &= (self.rows.whose.digests[place] == slots.digests).all(axis=1)
-            corrected = np.where(found, place, corrected)
-            gone = np.searchsorted(self._erased_rows, slots.own)
-            gone = np.minimum(gone, len(self._erased_rows) - 1)
-            erased |= found & (self._erased_rows[gone] == slots.own)
+            rows, persons = self._by_row, self._whose.digests
+            first = np.searchsorted(rows.keys, slots.own)
+            for step in range(rows.most_alike):
+                at = np.minimum(first + step, len(rows.keys) - 1)
+                place = rows.places[at]
+                found = (rows.keys[at] == slots.own) & (slots.own != 0) & live
+                found &= (persons[place] == slots.digests).all(axis=1)
+                corrected = np.where(found, place, corrected)
+                erased |= found & rows.erased[at]
         return Hits(~erased, corrected)
 
     # ------------------------------------------------------------ what they make of rows
@@ -215,6 +236,4 @@ def _changed(rows: Rows, whose: Slots, hits: Hits, new: Rows | None = None) -> R
 
 
 def _halves(digests: Digests) -> tuple[_Words, npt.NDArray[np.uint32]]:
-    heads = np.ascontiguousarray(digests[:, :8]).view("<u8")[:, 0]
-    tails = np.ascontiguousarray(digests[:, 8:]).view("<u4")[:, 0]
-    return heads, tails
+    return heads_of(digests), np.ascontiguousarray(digests[:, 8:]).view("<u4")[:, 0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Final
 
@@ -306,7 +306,7 @@ class WaitingBatches:
         by_period = sorted(self._pending, key=lambda number: (self._periods[number], number))
         for period, numbers in groupby(by_period, self._periods.__getitem__):
             some = [*numbers]
-            rows = _as_kept([self._pending[number] for number in some], self._engine)
+            rows = self.in_memory(range(period, period + 1))
             came = [self._came[number] for number in some if number in self._came]
             more = {name: np.concatenate([one[name] for one in came]) for name in CAME if came}
             in_order = self._engine.mechanism.in_order
@@ -327,9 +327,12 @@ class WaitingBatches:
         return [number for number in self._pending if self._periods[number] in times]
 
     def in_memory(self, times: range) -> Rows:
-        """The rows in memory that wait under some times, of which there are some, as they came. Private."""
-        pending = [self._pending[number] for number in self._in_memory(times)]
-        return _as_kept(pending, self._engine)
+        """The rows in memory that wait under some times, of which there are some, as they came. Private.
+
+        Where persons can be erased, a row that came again is a blank slot.
+        """
+        rows = Rows.concat([self._pending[number] for number in self._in_memory(times)])
+        return rows if self._engine.definition.erasure is None else live_rows(rows)
 
     async def whose(self, times: range) -> Slots | None:
         """Says whose the rows are that wait under some times, those of lots first. Private.
@@ -371,9 +374,3 @@ class WaitingBatches:
         for of_batches in (self._pending, self._periods, self._came):
             for number in numbers:
                 of_batches.pop(number, None)
-
-
-def _as_kept(batches: Sequence[Rows], engine: Engine) -> Rows:
-    """The rows of some batches, as slabs keep them. Private."""
-    rows = Rows.concat(batches)
-    return rows if engine.definition.erasure is None else live_rows(rows)
