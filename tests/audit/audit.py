@@ -830,7 +830,7 @@ def _person() -> Case:
     )
 
 
-_OTHERS: Final = 0.25
+_OTHERS: Final = 0.5
 """The weight of a phase in which no row of a person may count any more."""
 
 
