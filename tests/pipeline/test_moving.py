@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream_dp.core.rows import slabs
-from stream_dp.core.rows.slabs import SLOTS
+from stream_dp.core.rows.slabs import SLOTS, Slab
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken, RowsGone
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.repair.move import bring_in, take_out
@@ -25,6 +25,7 @@ from tests.pipeline.crash import CountingFuse
 from tests.pipeline.scenarios import (
     AA,
     ERASED,
+    ERASING,
     EVERY,
 )
 from tests.pipeline.world import World
@@ -120,6 +121,36 @@ async def test_it_goes_on_with_all_that_it_had(
         assert also[-1].value == listed[-1].value, "with its versions, and all that was found"
         ledger = here.ledger(name)
         assert new.ledger(name)[: len(ledger)] == ledger
+
+
+async def test_changes_are_made_before_it_leaves_and_others_once_it_is_there(
+    make_world: Callable[..., Any], tmp_path: Path
+) -> None:
+    here, new = make_world(), make_world(seed=2)
+    here.key_file = new.key_file = b"k" * 32
+    await served(here, ERASING[:3])
+    with pytest.raises(
+        InvalidInput, match="changes of rows of flights wait for a sweep"
+    ) as refused:
+        await out(here, tmp_path / "refused")
+    assert "Client().sweep('flights')" in str(refused.value)
+    await served(here, [lambda w: _clock(w, sweep=True)])
+    await out(here, tmp_path / "flights")
+    assert await into(new, tmp_path / "flights") == "flights"
+    counted = []
+    for changes in ([], [lambda w: w.batch("flights", "gone", erase=[7])]):
+        state = states(await served(new, [*changes, lambda w: _clock(w, sweep=True)]))["flights"]
+        there = (StateTable.FACT, b"batches swept") in state.pairs
+        assert there == bool(changes), "what was noted before is an offset of another topic"
+        slab = Slab.of_stored(private(new, state)[b"block 1 0"])
+        counted.append(int(slab.columns["weight"].sum()))
+    assert counted[0] - counted[1] == 2
+
+
+def _clock(world: World, **more: bool) -> object:
+    """A record that has the clock read."""
+    record = {"version": 1, "dataset": "flights", "clock": True, **more}
+    return world.produce("batches", record, key="flights")
 
 
 @pytest.mark.parametrize(

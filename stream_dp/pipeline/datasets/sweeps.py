@@ -25,9 +25,11 @@ from stream_dp.pipeline.watch.crash_points import CrashPoint, Fuse
 from stream_dp.receipts import public_key, signature
 
 _SWEEPS: Final = "sweeps"  # the fact that says how many there were
-_UNDER_WAY: Final = "sweeping"  # the fact that says that one is under way
+UNDER_WAY: Final = "sweeping"
+"""The fact that says that a sweep is under way."""
+BATCHES: Final = "batches swept"
+"""The fact that says below which offset batches are to be deleted."""
 _LOST: Final = "changes lost"  # the fact that says of how many batches changes were lost
-_BATCHES: Final = "batches swept"  # the fact that says below which offset batches are to be deleted
 _MOST_CHANGES: Final = 5_000_000
 
 
@@ -65,7 +67,7 @@ class Sweeps:
     @property
     def under_way(self) -> bool:
         """Whether a sweep has begun and not ended."""
-        return bool(self._draft.facts.get(_UNDER_WAY))
+        return bool(self._draft.facts.get(UNDER_WAY))
 
     def facts(self, window: range) -> SweepFacts:
         """What is said with answers about some phases. Nothing where their rows are as they were sealed."""
@@ -92,11 +94,11 @@ class Sweeps:
     @property
     def batches_below(self) -> int:
         """The offset of the topic of batches below which they are to be deleted; 0 where they are by now."""
-        return 0 if self.under_way else int(self._draft.facts.get(_BATCHES, "0"))
+        return 0 if self.under_way else int(self._draft.facts.get(BATCHES, "0"))
 
     def batches_deleted(self) -> None:
         """Commits that they are."""
-        self._draft.note(_BATCHES, "0")
+        self._draft.note(BATCHES, "0")
         self._draft.commit()
 
     # ------------------------------------------------------------ a sweep
@@ -124,9 +126,9 @@ class Sweeps:
         """Keeps the rows in memory as slabs, and says what the sweep may change."""
         waiting = self._rows.waiting
         last = max(one.offset for one in waiting.places.every)
-        self._draft.note(_BATCHES, str(last + 1))
+        self._draft.note(BATCHES, str(last + 1))
         await waiting.keep_lot()
-        self._draft.note(_UNDER_WAY, "1")
+        self._draft.note(UNDER_WAY, "1")
         changed = dict(self._to_change())
         self.recall(changed)
         for block, most in changed.items():
@@ -158,7 +160,7 @@ class Sweeps:
     def retire(self) -> None:
         """Forgets all: no row is kept any more."""
         self.changed.clear()
-        self._draft.note(_UNDER_WAY, "")
+        self._draft.note(UNDER_WAY, "")
 
     async def _step(self) -> bool:
         """Keeps the next slab again; returns whether there was one left."""
@@ -208,7 +210,7 @@ class Sweeps:
         sign = signature(waiting.secret, {"dataset": name, **receipt})
         waiting.forget_changes()
         self._draft.note(_SWEEPS, str(sweep))
-        self._draft.note(_UNDER_WAY, "")
+        self._draft.note(UNDER_WAY, "")
         self._draft.write_ledger("sweep", {**receipt, "signature": sign})
         event = Event(dataset=name, event="swept")
         self._draft.announce(event.model_copy(update={**receipt, "signature": sign}))

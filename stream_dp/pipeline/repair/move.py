@@ -24,6 +24,7 @@ from stream_dp.messages import Definition
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.datasets.draft import LEDGER
 from stream_dp.pipeline.datasets.engine import Engine
+from stream_dp.pipeline.datasets.sweeps import BATCHES, UNDER_WAY
 from stream_dp.pipeline.datasets.tools import Tools
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import Releasable
@@ -43,6 +44,7 @@ from stream_dp.pipeline.repair.witnesses import Witnesses
 from stream_dp.pipeline.repair.write_off import lacking, leads_to, unlike
 from stream_dp.pipeline.rows.lost_rows import GONE
 from stream_dp.pipeline.rows.private_values import LOOKED
+from stream_dp.pipeline.rows.waiting.waiting_rows import Waits
 from stream_dp.pipeline.spending.in_hand import IN_HAND
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.moved import MovedFolder, MovingFolder
@@ -52,7 +54,7 @@ from stream_dp.state.schema import ERASED, Checkpoint, Pair, State, StateTable, 
 _MOVED: Final = "moved"
 _COUNTED: Final = (b"source ", b"producer ")
 """How the names of sources and producers begin in a cursor. Others are those of this deployment's topics."""
-_LEFT_BEHIND: Final = frozenset(name.encode() for name in (_MOVED, LOOKED, *IN_HAND))
+_LEFT_BEHIND: Final = frozenset(name.encode() for name in (_MOVED, LOOKED, BATCHES, *IN_HAND))
 """The facts that mean something in one deployment alone."""
 
 _AGAIN: Final = "start a worker, stop it again, and export then"
@@ -247,6 +249,14 @@ def _check(state: State) -> None:
         raise _not_given_up(name)
     if state.table(StateTable.INTENT):
         raise InvalidInput("NAME", f"a look of {name} was announced and not taken", _AGAIN)
+    waits = map(Waits.from_bytes, state.table(StateTable.WAITING).values())
+    if state.fact(UNDER_WAY) or any(one.n_changes for one in waits):
+        raise InvalidInput(
+            "NAME",
+            f"changes of rows of {name} wait for a sweep, and the other deployment has other batches",
+            f"start a worker, have it begin with Client().sweep({name!r}), wait for the receipt, stop the "
+            "worker, and export then",
+        )
 
 
 def _not_given_up(name: str) -> InvalidInput:
