@@ -837,14 +837,14 @@ _OTHERS: Final = 0.5
 def _erased_person() -> Case:
     """A person who has rows in eight phases, and has used up all they may for life in the first one.
 
-    Two others are erased. Then a count of each phase fills its line, and the first one is asked again.
+    Two others are erased. Then a count of each phase fills its line, and the first one is asked again and again.
     """
     n_others, n_own, phases = 40, 8, 8
     unit = {"key": "who", "rows_per_phase": n_own // 4, "phases": 1, "lifetime": True}
     privacy = {"epsilon": EPSILON, "delta": DELTA, "unit": unit}
     erasure = {"erasure": {"within": "24 hours"}}
     definition = _definition(EPSILON, DELTA, mechanism=NO_BASE, privacy=privacy, **erasure)
-    places = [*range(1, phases + 1), *[1] * N_ATTRIBUTES]
+    places = [*range(1, phases + 1), *[1] * 2 * N_ATTRIBUTES]
     queries = [{**FRESH[0], "window": {"phases": [place, place]}} for place in places]
     rows = [{"batch_id": f"b{phase}"} for phase in range(phases)]
     gone = {"batch_id": "gone", "erase": [0, 1, None]}
