@@ -837,7 +837,7 @@ _OTHERS: Final = 0.5
 def _erased_person() -> Case:
     """A person who has rows in eight phases, and has used up all they may for life in the first one.
 
-    Two others are erased. Then a count of each phase fills its line, and the first one is asked again and again.
+    Two others are erased. Then a count of each phase fills its line, and the first one comes again and again.
     """
     n_others, n_own, phases = 40, 8, 8
     unit = {"key": "who", "rows_per_phase": n_own // 4, "phases": 1, "lifetime": True}
