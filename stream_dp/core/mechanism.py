@@ -301,6 +301,11 @@ class Remembering(ABC):
         """Takes note that at most this many rows of a block were erased or corrected since it was sealed."""
         raise NotImplementedError(f"the rows of {self!r} stay as they are")
 
+    def changed_at_most(self, window: range) -> int:
+        """The most rows of a window that were erased or corrected since they were sealed."""
+        del window
+        return 0
+
     def end_runs(self, secrets: Sequence[str]) -> None:
         """Ends the runs whose secrets, by their names in the vault, are gone. Their charges stay."""
         del secrets

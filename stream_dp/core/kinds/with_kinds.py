@@ -235,9 +235,6 @@ class WithKinds(Mechanism):
             answerer.bare = n_blocks
         self._counts.rows_gone(n_blocks)
 
-    def rows_changed(self, block: int, most: int) -> None:
-        self._counts.rows_changed(block, most)
-
     def end_runs(self, secrets: Sequence[str]) -> None:
         for answerer in self._answerers:
             answerer.end_runs(secrets)

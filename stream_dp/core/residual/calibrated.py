@@ -243,7 +243,7 @@ class Calibrated(LinearMechanism):
         step = way.answer(query)
         if isinstance(step, Look) and not way.stands_alone:
             step = ROWS_CHANGED if self.state.is_changed(query.window) else step
-        return self._counted(query, step)
+        return _counted(self.state, self._z, query, step)
 
     def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         part = self.state.versions.as_one_part(query)
@@ -251,17 +251,8 @@ class Calibrated(LinearMechanism):
             return self.state.versions.placed(
                 query, part, self._conclude(part.query, look, release)
             )
-        return self._counted(query, self.way(query).conclude(query, look, release))
-
-    def _counted(self, query: LinearQuery, step: Outcome | Look) -> Outcome | Look:
-        """The same, with what is known of the rows that count where their number is private."""
-        state, aim = self.state, self.state.settings.aim
-        if isinstance(step, Look):
-            return step
-        if state.counted is not None:
-            wider = self._z.wider if state.spending.is_aimed(query) else None
-            step = with_rows_that_count(state, query, step, wider)
-        return step if aim is None else _used(self._z, query, step, aim)
+        step = self.way(query).conclude(query, look, release)
+        return _counted(self.state, self._z, query, step)
 
     def _quote(self, query: LinearQuery) -> Quote:
         part = self.state.versions.as_one_part(query)
@@ -307,6 +298,9 @@ class Calibrated(LinearMechanism):
     def rows_changed(self, block: int, most: int) -> None:
         self.state.changed[block] = self.state.changed.get(block, 0) + most
 
+    def changed_at_most(self, window: range) -> int:
+        return self.state.changed_at_most(window)
+
     def rows_gone(self, n_blocks: int) -> None:
         self.state.spending.allocator.bare = n_blocks
 
@@ -340,6 +334,19 @@ def _certified(state: PublicState, query: LinearQuery) -> bool:
     return state.at_opening(query) is not None or certifies(
         state.evidence(query), terms.error, terms.z_steered
     )
+
+
+def _counted(
+    state: PublicState, z: Deviations, query: LinearQuery, step: Outcome | Look
+) -> Outcome | Look:
+    """The same, with what is known of the rows that count where their number is private."""
+    if isinstance(step, Look):
+        return step
+    if state.counted is not None:
+        wider = z.wider if state.spending.is_aimed(query) else None
+        step = with_rows_that_count(state, query, step, wider)
+    aim = state.settings.aim
+    return step if aim is None else _used(z, query, step, aim)
 
 
 def _used(z: Deviations, query: LinearQuery, outcome: Outcome, aim: Aim) -> Outcome:

@@ -31,14 +31,7 @@ from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.datasets.phases import Phases
 from stream_dp.pipeline.datasets.tools import Tools
-from stream_dp.pipeline.datasets.transcript import (
-    PHASE,
-    SWEEP,
-    late_rows,
-    opening,
-    schema_entry,
-    swept,
-)
+from stream_dp.pipeline.datasets.transcript import PHASE, late_rows, opening, schema_entry
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.queries.known_replies import KnownReplies
@@ -352,9 +345,6 @@ class Dataset:
         self.rows.blocks.restart([n_rows for n_rows, _ in opened], erased, bare)
         for index, n_rows in enumerate(late):
             self.rows.blocks.add_rows(index, n_rows)
-        for entry in transcript:
-            if entry[:1] == SWEEP:
-                self.phases.sweeps.recall(swept(entry))
         self.looks.releases = self.engine.fold(transcript)
         self.mechanism.charged(
             tuple(Charge(block, rho, delta) for block, (rho, delta) in enumerate(spent))

@@ -7,8 +7,8 @@ data set is done before the sweep is. Its receipt is sent with the commit that e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from stream_dp.calendar_periods import written, zone_of
@@ -35,11 +35,7 @@ _MOST_CHANGES: Final = 5_000_000
 
 @dataclass(eq=False)
 class Sweeps:
-    """The sweeps of one data set.
-
-    Attributes:
-        changed: Block -> the most of its rows that were erased or corrected since it was sealed.
-    """
+    """The sweeps of one data set."""
 
     _engine: Engine
     _draft: Draft
@@ -47,7 +43,6 @@ class Sweeps:
     _accounts: LineAccounts
     _looks: PaidLooks
     _fuse: Fuse
-    changed: dict[int, int] = field(default_factory=dict, init=False)
 
     # ------------------------------------------------------------ public facts
 
@@ -71,12 +66,7 @@ class Sweeps:
 
     def facts(self, window: range) -> SweepFacts:
         """What is said with answers about some phases. Nothing where their rows are as they were sealed."""
-        blocks = self._rows.blocks
-        most = sum(
-            min(n, blocks.n_rows(range(block, block + 1)))
-            for block, n in self.changed.items()
-            if block in window
-        )
+        most = self._engine.mechanism.changed_at_most(window)
         return SweepFacts(changed_at_most=most) if most else SweepFacts()
 
     def expected(self, n_changes: tuple[int, int]) -> dict[str, object]:
@@ -130,7 +120,6 @@ class Sweeps:
         await waiting.keep_lot()
         self._draft.note(UNDER_WAY, "1")
         changed = dict(self._to_change())
-        self.recall(changed)
         for block, most in changed.items():
             self._engine.mechanism.rows_changed(block, most)
         self._draft.publish(sweep_entry(changed))
@@ -147,11 +136,6 @@ class Sweeps:
             if most:
                 yield phase - 1, most
 
-    def recall(self, changed: Mapping[int, int]) -> None:
-        """Takes note of what a sweep may have changed."""
-        for block, most in changed.items():
-            self.changed[block] = self.changed.get(block, 0) + most
-
     def promised(self) -> dict[str, str]:
         """What the first entry of the ledger says of sweeps: the public key of their receipts."""
         erases = self._engine.definition.erasure is not None
@@ -159,7 +143,6 @@ class Sweeps:
 
     def retire(self) -> None:
         """Forgets all: no row is kept any more."""
-        self.changed.clear()
         self._draft.note(UNDER_WAY, "")
 
     async def _step(self) -> bool:
