@@ -19,10 +19,11 @@ from stream_dp.client.kafka.topic_documents import to_json
 from stream_dp.client.published_records import batch_events, definition, ledger
 from stream_dp.errors import InvalidInput, RequestTimeout, StreamDPError
 from stream_dp.messages import TOPICS, ClockRecord, Event
+from stream_dp.messages.definition.promise_specs import ErasureSpec
 from stream_dp.receipts import SIGNED, is_signed
 
 _AT_ONCE: Final = 10_000
-"""The most entries of a batch. The names of its other fields and of its id are small beside these."""
+"""The most entries of a batch."""
 _PAUSE_S: Final = 0.5
 
 
@@ -82,8 +83,7 @@ def erase(
         Rejection: A batch was refused. Those before it were accepted.
         RequestTimeout: No worker replied.
     """
-    if definition(session, dataset).erasure is None:
-        raise _no_changes(dataset)
+    _erasure(session, dataset)
     return _changed(session, dataset, "erase", [*persons], batch_id, timeout_s, on_accepted)
 
 
@@ -116,10 +116,7 @@ def correct(
         Rejection: A batch was refused, for example because of its form. Those before it were accepted.
         RequestTimeout: No worker replied.
     """
-    erasure = definition(session, dataset).erasure
-    if erasure is None:
-        raise _no_changes(dataset)
-    if erasure.row is None:
+    if _erasure(session, dataset).row is None:
         raise InvalidInput(
             "dataset",
             f"the rows of {dataset} have no keys of their own",
@@ -139,8 +136,7 @@ def sweep(session: Session, dataset: str, *, timeout_s: float = 30.0) -> None:
         InvalidInput: There is no such data set, or its rows cannot be changed.
         ServerUnavailable: The broker does not reply.
     """
-    if definition(session, dataset).erasure is None:
-        raise _no_changes(dataset)
+    _erasure(session, dataset)
     now = ClockRecord(dataset=dataset, sweep=True)
     value = to_json(now.model_dump(exclude_none=True))
     session.put("batches", dataset, value, timeout_s=timeout_s)
@@ -167,8 +163,7 @@ def receipt(
         RequestTimeout: No sweep has made the changes in this time.
         StreamDPError: Changes were lost before they were made, or the signature is not the data set's own.
     """
-    if definition(session, dataset).erasure is None:
-        raise _no_changes(dataset)
+    _erasure(session, dataset)
     if not change_numbers:
         raise InvalidInput("change_numbers", "there is none", "pass those of accepted batches")
     end = None if timeout_s is None else time.monotonic() + timeout_s
@@ -285,12 +280,20 @@ def _signed(dataset: str, public: str, entry: Mapping[str, Any]) -> Event:
     return found
 
 
-def _no_changes(dataset: str) -> InvalidInput:
-    return InvalidInput(
-        "dataset",
-        f"nobody can be erased from {dataset}: its definition has no erasure",
-        'define another data set with "erasure": {"within": "24 hours"}, or retire this one',
-    )
+def _erasure(session: Session, dataset: str) -> ErasureSpec:
+    """How persons are erased from a data set.
+
+    Raises:
+        InvalidInput: There is no such data set, or nobody can be erased from it.
+    """
+    found = definition(session, dataset).erasure
+    if found is None:
+        raise InvalidInput(
+            "dataset",
+            f"nobody can be erased from {dataset}: its definition has no erasure",
+            'define another data set with "erasure": {"within": "24 hours"}, or retire this one',
+        )
+    return found
 
 
 def _lost(dataset: str) -> StreamDPError:

@@ -302,7 +302,7 @@ class Neighbours(NamedTuple):
 
     Attributes:
         person: Whose slots.
-        blocks: In which blocks they are blank.
+        blocks: The blocks in which they are blank.
         changes: Whether the person's changes are blank, too.
     """
 

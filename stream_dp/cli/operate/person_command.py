@@ -14,7 +14,7 @@ import click
 from rich.markup import escape
 
 from stream_dp.calendar_periods import span_of, zone_of
-from stream_dp.cli.server_options import GivenServers, connected
+from stream_dp.cli.server_options import PERSON_KEY, GivenServers, connected
 from stream_dp.cli.shared_options import FILE, json_option
 from stream_dp.cli.terminal import many, note, show, show_json
 from stream_dp.cli.text.progress_bar import bar, late_bar
@@ -238,7 +238,7 @@ def _sought(
     key_file = settings.person_key()
     if key_file is None:
         raise InvalidInput(
-            "STREAM_DP_PERSON_KEY_FILE",
+            PERSON_KEY,
             "it is not set, and only with this file a person can be told from others",
             "set it to the file that the workers have",
         )

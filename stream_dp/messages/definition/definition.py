@@ -179,11 +179,11 @@ class Definition(Request):
     @property
     def optional(self) -> frozenset[str]:
         """The attributes that rows need not have: of later versions, deprecated ones, and numbers of rows."""
-        always = {one.name for one in self.schema_versions[0].attributes}
+        always, folds = {one.name for one in self.schema_versions[0].attributes}, self.folds
         return frozenset(
             one.name
             for one in self.attributes
-            if one.deprecated or self.folds.get(one.name) == "count" or always.isdisjoint(one.names)
+            if one.deprecated or folds.get(one.name) == "count" or always.isdisjoint(one.names)
         )
 
     @property

@@ -161,11 +161,10 @@ def _persons_are_erased(definition: Definition) -> None:
 
 def _rows_are_folded(definition: Definition) -> None:
     unit, erasure = definition.privacy.unit, definition.erasure
-    at = next(
-        (at for at, one in enumerate(definition.attributes) if one.name in definition.folds), None
-    )
-    if at is None:
+    first = next(iter(definition.folds), None)
+    if first is None:
         return
+    at = [one.name for one in definition.attributes].index(first)
     field = f"attributes.{at}.fold"
     if unit is None or unit.rows_per_phase != 1:
         raise ValueError(

@@ -55,9 +55,7 @@ async def ingest(dataset: Dataset, batch: Batch) -> tuple[bool, bytes | None]:
             return True, None
         return True, dataset.rows.waiting.store_outcome(refusal)
     span = None
-    if (
-        batch.has_rows or not batch.changes
-    ):  # changes are of rows that came before, whenever these were
+    if batch.has_rows or not batch.changes:  # a change is of rows that came before, whenever it was
         span = dataset.engine.times.span(batch.time, dataset.draft.dated_ms)
     if await dataset.phases.close_ended(span):
         return False, None

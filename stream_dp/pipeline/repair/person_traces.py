@@ -65,7 +65,7 @@ class PersonTrace(NamedTuple):
     Attributes:
         place: Where it is.
         what: What it is, in words.
-        slots: In how many slots or entries the person is.
+        slots: The number of slots or entries that are about the person.
         state: What is to become of it.
     """
 
