@@ -7,8 +7,9 @@ what its own row says, which is one of the rows of the person by a secret choice
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,38 +23,36 @@ from stream_dp.core.rows.slabs import Columns, value_column
 from stream_dp.core.rows.universe import Universe
 
 _Column: TypeAlias = npt.NDArray[Any]
-_NONE: Final = -1
-"""Stands for a missing value: it is below all others."""
-
-
-class _Folded(NamedTuple):
-    codes: Codes
-    units: Offsets | None
+_EXTREMES: Final[Mapping[str | None, tuple[np.ufunc, int]]] = {
+    "any": (np.maximum, -1),
+    "max": (np.maximum, -1),
+    "min": (np.minimum, np.iinfo(np.int64).max),
+}
+"""Folds to one of the values -> how, and the number that stands for a missing one meanwhile."""
 
 
 class _Together:
-    """Puts the slots of each person together, once for all attributes."""
+    """Puts the slots of each person together, once for all attributes.
+
+    Attributes:
+        sizes: The number of slots of each person.
+    """
 
     def __init__(self, whose: Slots) -> None:
         n_slots = len(whose.digests)
         self._order, begins = by_person(whose.digests, np.arange(n_slots))
         self._starts = np.flatnonzero(begins)
-        self._sizes = np.diff(np.append(self._starts, n_slots))
+        self.sizes = np.diff(np.append(self._starts, n_slots))
         self._live = whose.digests.any(axis=1)
 
     def each(self, values: _Column, how: np.ufunc) -> _Column:
         """One number for each person."""
         return np.asarray(how.reduceat(values[self._order], self._starts))
 
-    @property
-    def sizes(self) -> _Column:
-        """How many slots each person has."""
-        return self._sizes
-
     def spread(self, of_persons: _Column, blank: _Column) -> _Column:
         """The same for each slot of each person, and what blank slots have as it is."""
         found = np.empty(len(self._order), of_persons.dtype)
-        found[self._order] = np.repeat(of_persons, self._sizes)
+        found[self._order] = np.repeat(of_persons, self.sizes)
         return np.where(self._live, found, blank).astype(blank.dtype)
 
 
@@ -77,10 +76,9 @@ def folded_columns(universe: Universe, whose: Slots, columns: Columns) -> Column
     together, found = _Together(whose), dict[str, _Column]()
     for at, attribute in universe.folded.items():
         code, value = str(at), value_column(at)
-        one = _folded(attribute, together, columns[code], columns.get(value))
-        found[code] = one.codes
-        if one.units is not None:
-            found[value] = one.units
+        found[code], units = _folded(attribute, together, columns[code], columns.get(value))
+        if units is not None:
+            found[value] = units
     return found
 
 
@@ -94,70 +92,51 @@ def names_of_folded(universe: Universe) -> frozenset[str]:
 
 def _folded(
     attribute: Boolean | Number, together: _Together, codes: Codes, units: Offsets | None
-) -> _Folded:
+) -> tuple[Codes, Offsets | None]:
+    """The code of each slot, and its units where values are kept."""
     missing = attribute.missing_cell
-    said = codes.astype(np.int64)
-    if missing is not None:
-        said[codes == missing] = _NONE
-    if isinstance(attribute, Boolean) or attribute.fold == "max":
-        most = together.each(said, np.maximum)
-        return _spread(together, _codes(most, missing), codes, _most(together, said, units), units)
-    if attribute.fold == "min":
-        none = np.iinfo(np.int64).max
-        least = together.each(np.where(said == _NONE, none, said), np.minimum)
-        low = None if units is None else _least(together, said, units)
-        return _spread(
-            together, _codes(np.where(least == none, _NONE, least), missing), codes, low, units
-        )
-    if attribute.fold == "count":
-        numbers = together.sizes.astype(np.float64)
+    known = np.ones(len(codes), np.bool_) if missing is None else codes != missing
+    offsets: _Column | None = None
+    if attribute.fold in _EXTREMES:
+        new = _extreme(attribute, together, known, codes, missing or 0)
+        if units is not None:
+            offsets = _extreme(attribute, together, known, units, 0)
     else:
-        assert units is not None, "sums are of kept values"
-        numbers = _sums(attribute, together, said, units)
-    if units is None:
-        return _spread(together, attribute.encode(numbers), codes, None, None)
-    new, offsets = attribute.encode_measured(numbers)
-    return _spread(together, new, codes, offsets, units)
+        assert isinstance(attribute, Number), "numbers of rows, and sums, are numbers"
+        if attribute.fold == "count":
+            numbers = together.sizes.astype(np.float64)
+        else:
+            assert units is not None, "sums are of kept values"
+            numbers = _sums(attribute, together, known, units)
+        if units is None:
+            new = attribute.encode(numbers)
+        else:
+            new, offsets = attribute.encode_measured(numbers)
+    if units is not None and offsets is not None:
+        units = together.spread(offsets, units)
+    return together.spread(new, codes), units
 
 
-def _spread(
+def _extreme(
+    attribute: Boolean | Number,
     together: _Together,
-    new: _Column,
-    codes: Codes,
-    offsets: _Column | None,
-    units: Offsets | None,
-) -> _Folded:
-    spread = None if offsets is None or units is None else together.spread(offsets, units)
-    return _Folded(together.spread(new, codes), spread)
-
-
-def _codes(said: _Column, missing: int | None) -> _Column:
-    """The codes of numbers among which ``_NONE`` stands for a missing one."""
-    return said if missing is None else np.where(said == _NONE, missing, said)
-
-
-def _most(together: _Together, said: _Column, units: Offsets | None) -> _Column | None:
-    """The largest value of each person, in units."""
-    if units is None:
-        return None
-    return together.each(np.where(said == _NONE, 0, units.astype(np.int64)), np.maximum)
-
-
-def _least(together: _Together, said: _Column, units: Offsets) -> _Column:
-    """The least value of each person, in units."""
-    none = np.iinfo(np.int64).max
-    least = together.each(np.where(said == _NONE, none, units.astype(np.int64)), np.minimum)
-    return np.where(least == none, 0, least)
+    known: npt.NDArray[np.bool_],
+    values: _Column,
+    missing: int,
+) -> _Column:
+    """The least or the largest value of each person, or ``missing`` where none is known."""
+    how, none = _EXTREMES[attribute.fold]
+    found = together.each(np.where(known, values.astype(np.int64), none), how)
+    return np.where(found == none, missing, found)
 
 
 def _sums(
-    attribute: Number, together: _Together, said: _Column, units: Offsets
+    attribute: Number, together: _Together, known: npt.NDArray[np.bool_], units: Offsets
 ) -> npt.NDArray[np.float64]:
     """The sum of each person's values, as far as it lies between the ends; NaN where all are missing."""
     measure = attribute.measure
     assert measure is not None, "sums are of kept values"
     low, high = measure.ends
-    known = said != _NONE
     above = together.each(np.where(known, units.astype(np.int64), 0), np.add)
     n_known = together.each(known.astype(np.int64), np.add)
     # Floats are exact between the ends: up to 2^50 units, and the sum of what is above them is below 2^53.
