@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from stream_dp.core.budget.accountant import Charge, summed
 from stream_dp.core.budget.share_bounds import Payers, Room
+from stream_dp.core.changed_rows import ChangedRows
 from stream_dp.core.encoding import pack_window
 from stream_dp.core.outcome import Outcome, Recorded, RefusalCode, Refused, widest_bar
 from stream_dp.core.queries.query import AnyQuery, LinearQuery
@@ -297,14 +298,10 @@ class Remembering(ABC):
         """Takes note that the rows of the first ``n_blocks`` blocks are lost: it asks for no look at them."""
         del n_blocks
 
-    def rows_changed(self, block: int, most: int) -> None:
-        """Takes note that at most this many rows of a block were erased or corrected since it was sealed."""
+    @property
+    def changed_rows(self) -> ChangedRows:
+        """Of which blocks rows were erased or corrected since they were sealed."""
         raise NotImplementedError(f"the rows of {self!r} stay as they are")
-
-    def changed_at_most(self, window: range) -> int:
-        """The most rows of a window that were erased or corrected since they were sealed."""
-        del window
-        return 0
 
     def end_runs(self, secrets: Sequence[str]) -> None:
         """Ends the runs whose secrets, by their names in the vault, are gone. Their charges stay."""

@@ -73,7 +73,7 @@ def misses(factor: float = 1.0, *, mixes: bool = False) -> Counter[str]:
         left[worst] -= N_ROWS // 100 // len(worst)
         host.data = Blocks(names(CELLS), [a_block(left)])
         if not mixes:
-            host.mechanism.rows_changed(0, N_ROWS // 100)
+            host.mechanism.changed_rows.add(0, N_ROWS // 100)
         again = host.mechanism.state.evidence_at_opening(table)
         assert (again.values == before).all(), "what was measured as the phase opened stays"
         answer = host.ask(LinearQuery(EVERYTHING, range(1), (0,), target=Target(share=SHARP)))

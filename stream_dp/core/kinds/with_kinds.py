@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stream_dp.core.budget.accountant import UNITS, Charge
+from stream_dp.core.changed_rows import ChangedRows
 from stream_dp.core.encoding import Format, fields
 from stream_dp.core.kinds.kind_answerer import Answerer, KindLook
 from stream_dp.core.mechanism import (
@@ -234,6 +235,10 @@ class WithKinds(Mechanism):
         for answerer in self._answerers:
             answerer.bare = n_blocks
         self._counts.rows_gone(n_blocks)
+
+    @property
+    def changed_rows(self) -> ChangedRows:
+        return self._counts.changed_rows
 
     def end_runs(self, secrets: Sequence[str]) -> None:
         for answerer in self._answerers:

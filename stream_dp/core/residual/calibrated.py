@@ -26,6 +26,7 @@ from typing import Final
 
 from stream_dp.core.budget.accountant import Budget, Charge, Lines
 from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy
+from stream_dp.core.changed_rows import ChangedRows
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Release
 from stream_dp.core.outcome import (
     Answered,
@@ -295,11 +296,9 @@ class Calibrated(LinearMechanism):
         self.state.absorb(release)
         self.openings.absorb(release)
 
-    def rows_changed(self, block: int, most: int) -> None:
-        self.state.changed[block] = self.state.changed.get(block, 0) + most
-
-    def changed_at_most(self, window: range) -> int:
-        return self.state.changed_at_most(window)
+    @property
+    def changed_rows(self) -> ChangedRows:
+        return self.state.changed
 
     def rows_gone(self, n_blocks: int) -> None:
         self.state.spending.allocator.bare = n_blocks

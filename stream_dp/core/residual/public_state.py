@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from stream_dp.core.budget.accountant import UNITS
+from stream_dp.core.changed_rows import ChangedRows
 from stream_dp.core.mechanism import Release
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.randomness.noise_sources import grid_sigma
@@ -80,7 +81,7 @@ class PublicState:
         running: The periods that have running totals. None without them.
         learns: Whether what opens a later phase depends on what was asked before.
         filled: The blocks that have got late rows, in order.
-        changed: Blocks of which rows were erased or corrected -> at most how many since they were sealed.
+        changed: The blocks of which rows were erased or corrected since they were sealed.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class PublicState:
         known = promise.total_known
         self.learns = settings.learns
         self.filled: list[int] = []
-        self.changed: dict[int, int] = {}
+        self.changed = ChangedRows(self.rows)
         self.spending = LineRules(settings)
         self.bought = Bought(self.prices)
         self.counted = None if known else CountedRows(promise.accuracy)
@@ -246,15 +247,7 @@ class PublicState:
         What was measured before is about the rows as they were sealed. A look from then on is about those
         that are left, so it answers by itself and enters no memory (docs/proofs, Theorem 39).
         """
-        return any(block in self.changed for block in window) if self.changed else False
-
-    def changed_at_most(self, window: range) -> int:
-        """The most rows of a window that were erased or corrected since they were sealed."""
-        return sum(
-            min(most, self.rows(range(block, block + 1)))
-            for block, most in self.changed.items()
-            if block in window
-        )
+        return self.changed.any_of(window)
 
     def expect_tiles(self) -> None:
         """Keeps a part of the lines for the declared tiles again, once the rows of a new phase are known."""

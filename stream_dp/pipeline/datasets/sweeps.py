@@ -66,7 +66,9 @@ class Sweeps:
 
     def facts(self, window: range) -> SweepFacts:
         """What is said with answers about some phases. Nothing where their rows are as they were sealed."""
-        most = self._engine.mechanism.changed_at_most(window)
+        if self._engine.definition.erasure is None:
+            return SweepFacts()
+        most = self._engine.mechanism.changed_rows.at_most(window)
         return SweepFacts(changed_at_most=most) if most else SweepFacts()
 
     def expected(self, n_changes: tuple[int, int]) -> dict[str, object]:
@@ -121,7 +123,7 @@ class Sweeps:
         self._draft.note(UNDER_WAY, "1")
         changed = dict(self._to_change())
         for block, most in changed.items():
-            self._engine.mechanism.rows_changed(block, most)
+            self._engine.mechanism.changed_rows.add(block, most)
         self._draft.publish(sweep_entry(changed))
         self._accounts.changed()
 

@@ -92,7 +92,7 @@ def fold(
             complete += 1
         elif kind == SWEEP:
             for block, most in swept(entry).items():
-                mechanism.rows_changed(block, most)
+                mechanism.changed_rows.add(block, most)
         elif kind == RELEASE:
             releases += 1
             absorb(mechanism.release_from_bytes(body))
