@@ -1,4 +1,4 @@
-"""Of which blocks rows were erased or corrected since they were sealed. All of it is public."""
+"""The blocks of which rows were erased or corrected since they were sealed. All of it is public."""
 
 from __future__ import annotations
 

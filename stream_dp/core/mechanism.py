@@ -300,7 +300,7 @@ class Remembering(ABC):
 
     @property
     def changed_rows(self) -> ChangedRows:
-        """Of which blocks rows were erased or corrected since they were sealed."""
+        """The blocks of which rows were erased or corrected since they were sealed."""
         raise NotImplementedError(f"the rows of {self!r} stay as they are")
 
     def end_runs(self, secrets: Sequence[str]) -> None:
