@@ -83,12 +83,14 @@ class Line:
         delta: The limit of the second sum.
         linear: Whether epsilons are added up as they are.
         unit: The person who is protected; None for a row.
+        squares: How many times the line all rows of who is protected can lose.
     """
 
     whole: Fraction
     delta: Fraction
     linear: bool
     unit: UnitSpec | None = None
+    squares: int = 1
 
     @property
     def blank(self) -> bool:
@@ -104,11 +106,6 @@ class Line:
     def rows(self) -> int:
         """The most rows of who is protected in one block."""
         return 1 if self.unit is None else self.unit.rows_per_phase
-
-    @property
-    def squares(self) -> int:
-        """How many times a line all of these rows can lose."""
-        return _squares(self.unit)
 
     @property
     def failures(self) -> int:
@@ -129,7 +126,7 @@ class Line:
         """
         epsilon, delta = Fraction(definition.privacy.epsilon), Fraction(definition.privacy.delta)
         unit = definition.privacy.unit
-        squares = _squares(unit)
+        squares = _squares(definition)
         if definition.mechanism.papers is not None:
             return cls(as_written(definition.privacy.epsilon), delta, linear=True)
         if delta == 0:
@@ -150,7 +147,7 @@ class Line:
                 held += f", of which a person can lose {squares:,} times as much"
             promised = f"epsilon {float(epsilon):g} at delta {float(delta - found * failures):g}"
             raise Wrong(f"{held}, and that does not imply {promised}")
-        return cls(rho, found, linear=False, unit=unit)
+        return cls(rho, found, linear=False, unit=unit, squares=squares)
 
     def gaussian(self, sigma: Fraction, *, squared_sensitivity: int) -> LookLoss:
         """Integer counts with discrete Gaussian noise: ``squared_sensitivity / (2 sigma^2)``-zCDP."""
@@ -182,9 +179,20 @@ class Line:
         return Span(units, units)
 
 
-def _squares(unit: UnitSpec | None) -> int:
-    """The sum of the squares of the rows of a person that count in each phase: Theorem 20."""
-    return 1 if unit is None else unit.phases * unit.rows_per_phase**2
+def _squares(definition: Definition) -> int:
+    """The sum of the squares of the rows of a person that count in each phase: Theorem 20.
+
+    A row that what is said in other phases moves from one cell to another counts twice: Theorem 41.
+    """
+    unit = definition.privacy.unit
+    if unit is None:
+        return 1
+    moved = [
+        one
+        for one in definition.schema_versions[0].attributes
+        if one.type == "number" and one.fold == "since"
+    ]
+    return (unit.phases + 2 * len(moved)) * unit.rows_per_phase**2
 
 
 def _failures(unit: UnitSpec | None) -> int:

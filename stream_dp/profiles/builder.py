@@ -145,6 +145,7 @@ def _attribute(index: int, spec: AttributeSpec) -> Attribute:
                 measure=None if said is None else Measure(said.unit, said.low, said.high),
                 wanted=None if wanted is None else WantedBounds(wanted.bins, wanted.share),
                 fold=spec.fold,
+                of=spec.of,
                 **absent,
             )
         if spec.type == "date":

@@ -60,7 +60,9 @@ def privacy_of(definition: Definition) -> Privacy:
     """Returns the promise of a data set."""
     said = definition.privacy
     unit = said.unit
-    person = None if unit is None else Unit(unit.rows_per_phase, unit.phases, unit.lifetime)
+    if unit is None:
+        return Privacy(said.epsilon, said.delta)
+    person = Unit(unit.rows_per_phase, unit.phases, unit.lifetime, definition.n_moved)
     return Privacy(said.epsilon, said.delta, person)
 
 

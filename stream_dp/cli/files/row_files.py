@@ -87,8 +87,8 @@ class RowFile:
     ) -> None:
         _check(definition, reading)
         self.path, self.reading, self.periods = file, reading, Counter[int]()
-        folds = definition.folds  # how many rows a person has is in no file
-        self._attributes = [one for one in definition.attributes if folds.get(one.name) != "count"]
+        absent = definition.in_no_row
+        self._attributes = [one for one in definition.attributes if one.name not in absent]
         self._batch_rows, self._ends_every = batch_rows, ends_every
         names = [attribute.name for attribute in self._attributes]
         wanted = {name: reading.column.get(name, name) for name in names}

@@ -155,7 +155,8 @@ class Budget:
         """The budget that ``privacy`` allows.
 
         A person of whom k rows count in each of P phases moves every count by k in each, which costs P k^2
-        times as much as one row (docs/proofs, Theorem 20).
+        times as much as one row (docs/proofs, Theorem 20). A row that is moved in another phase costs two
+        (Theorem 41).
 
         Args:
             privacy: The guarantee.

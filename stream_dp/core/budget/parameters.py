@@ -27,16 +27,21 @@ class Unit:
         phases: The phases of a person that the promise is about; 1 to 10,000.
         lifetime: Whether these are all phases in which the person ever counts, so that a person who has used
             up ``squares`` counts no more. Otherwise they are any consecutive ones.
+        moved: The most rows of the person in later phases that say otherwise where these rows are blank.
     """
 
     rows_per_phase: int
     phases: int
     lifetime: bool = False
+    moved: int = 0
 
     @property
     def squares(self) -> int:
-        """The largest sum, over the phases, of the square of the rows of a person that count in each."""
-        return self.phases * self.rows_per_phase**2
+        """The largest sum, over the phases, of the square of the rows of a person that count in each.
+
+        A row that moves in another phase counts twice: it leaves a cell, and enters another.
+        """
+        return (self.phases + 2 * self.moved) * self.rows_per_phase**2
 
     @property
     def failures(self) -> int:

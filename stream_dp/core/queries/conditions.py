@@ -26,6 +26,7 @@ from stream_dp.core.queries.query import (
     EVERYTHING,
     Indicator,
     Mask,
+    Once,
     Predicate,
     Product,
     Rank,
@@ -241,6 +242,23 @@ def _up_to(attribute: Number, total: Total, up_to: float) -> Total:
             reason=_CUTS_BIN,
         )
     return total.up_to(up_to)
+
+
+def compile_once(universe: Universe, name: str) -> Once:
+    """Compiles the name of the attribute by which persons are counted once.
+
+    Raises:
+        InvalidQuery: It is unknown, or does not say how many phases ago somebody was there before.
+    """
+    index = universe.index(name, "once")
+    attribute = universe.attributes[index]
+    if not isinstance(attribute, Number) or attribute.fold != "since":
+        raise InvalidQuery(
+            "once",
+            "it does not say how many phases ago persons were there before",
+            'name an attribute with "fold": "since", or leave once out',
+        )
+    return Once(index, int(attribute.edges[-1]), attribute.size)
 
 
 def compile_rank(

@@ -378,6 +378,27 @@ class Rank:
 
 
 @dataclass(frozen=True)
+class Once:
+    """Counts each person once in a window: in the first phase of it in which they are there.
+
+    Attributes:
+        attribute: The index of the attribute that says how many phases ago they were there before.
+        phases: The number of phases ago that is not told apart from larger ones. No window is longer.
+        size: The cells of the attribute; one more where somebody may not be meant at all.
+    """
+
+    attribute: int
+    phases: int
+    size: int
+
+    def in_phase(self, place: int) -> Predicate:
+        """Holds for persons of a phase, by its place in the window from 0, who are in none before it."""
+        cells = np.zeros(self.size, np.bool_)
+        cells[place : self.phases] = True
+        return Predicate.conjunction({self.attribute: cells})
+
+
+@dataclass(frozen=True)
 class LinearQuery:
     """A query for a predicate, or for its table over some attributes, on a window of phases.
 
@@ -393,6 +414,7 @@ class LinearQuery:
         difference: Two windows, the second of which is taken away from the first: a difference of shares is
             asked. ``window`` covers both. None asks about one window.
         rank: The row whose value is asked, a quantile, in each cell of the table. None asks for no quantile.
+        once: Counts each person once. None counts them in each phase in which they are there.
         attributes: All attributes that the query depends on, ascending.
         key: 16 bytes that identify the query, whatever the window and the target: what is known about it
             serves every target. A fresh query has the key of the same query without.
@@ -407,6 +429,7 @@ class LinearQuery:
     fresh: bool = False
     difference: tuple[range, range] | None = None
     rank: Rank | None = None
+    once: Once | None = None
     attributes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     key: bytes = field(init=False)
 
@@ -417,6 +440,8 @@ class LinearQuery:
             raise ValueError("a difference is one of counts, and no look of its own answers it")
         if self.rank is not None and (self.fresh or self.total or self.rows or self.difference):
             raise ValueError("a quantile is asked alone, and no look of its own answers it")
+        if self.once is not None and (self.total or self.rank or self.difference):
+            raise ValueError("it is counts that are of persons")
         if not self.window or self.window.step != 1 or self.window.start < 0:
             raise ValueError("a window is a non-empty range of consecutive blocks")
         if len(set(self.group_by)) != len(self.group_by):
@@ -429,6 +454,8 @@ class LinearQuery:
         if self.rank is not None:
             rank = self.rank
             key = identity("quantile", key, self.group_by, rank.attribute, rank.share)
+        if self.once is not None:
+            key = identity("persons once", key, self.once.attribute)
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "attributes", self._all_attributes())
 
@@ -438,8 +465,9 @@ class LinearQuery:
         added = () if self.total is None else self.total.attributes
         counted = () if self.rows is None else self.rows.attributes
         ranked = () if self.rank is None else (self.rank.attribute,)
+        once = () if self.once is None else (self.once.attribute,)
         return tuple(
-            sorted({*self.predicate.attributes, *self.group_by, *added, *counted, *ranked})
+            sorted({*self.predicate.attributes, *self.group_by, *added, *counted, *ranked, *once})
         )
 
     @property
@@ -461,7 +489,35 @@ class LinearQuery:
 
         The number of rows is public, so the count of either says the count of the other.
         """
-        return self.predicate.complement_key if self.kind == "predicate" else None
+        alone = self.kind == "predicate" and self.once is None
+        return self.predicate.complement_key if alone else None
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether all rows that count in the window are asked about."""
+        return self.predicate.constant is True and self.once is None
+
+    @property
+    def as_planned(self) -> LinearQuery:
+        """The same with one condition in all phases: what is planned for. Of persons that of the last one."""
+        if self.once is None:
+            return self
+        last = self.once.in_phase(len(self.window) - 1)
+        return replace(self, predicate=self.predicate.and_also(last), once=None)
+
+    @property
+    def by_phase(self) -> tuple[LinearQuery, ...]:
+        """The queries for each phase that add up to one that counts persons once: docs/proofs, Theorem 41."""
+        assert self.once is not None, "persons are counted once"
+        return tuple(
+            replace(
+                self,
+                predicate=self.predicate.and_also(self.once.in_phase(place)),
+                window=range(block, block + 1),
+                once=None,
+            )
+            for place, block in enumerate(self.window)
+        )
 
     @property
     def table(self) -> LinearQuery:

@@ -1,6 +1,7 @@
 """What is known of queries over several versions of the attributes (docs/proofs, Theorem 33).
 
-A query is taken apart by versions (``projection``). What is known of its parts adds up.
+A query is taken apart by versions (``projection``), and by phases where it counts persons once (Theorem 41).
+What is known of its parts adds up.
 """
 
 from __future__ import annotations
@@ -60,8 +61,12 @@ class AcrossVersions:
         self._joints.clear()
 
     def parts(self, query: LinearQuery) -> tuple[QueryPart, ...] | None:
-        """The parts of a query by version. None if all its blocks have its attributes."""
-        return None if self.projection is None else self.projection.parts(query)
+        """The parts of a query by version, or by phase. None if one estimate is about all of its blocks."""
+        if query.once is None:
+            return None if self.projection is None else self.projection.parts(query)
+        return tuple(
+            part for one in query.by_phase for part in self.parts(one) or (QueryPart(one),)
+        )
 
     def evidence(self, query: LinearQuery, *, at_opening: bool = False) -> Evidence | None:
         """What is known of a query for counts; None if all its blocks have its attributes.

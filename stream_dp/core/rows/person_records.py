@@ -7,22 +7,28 @@ what its own row says, which is one of the rows of the person by a secret choice
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.rows.attributes import Boolean, Number
+from stream_dp.core.rows.attributes.attribute_base import first_of
+from stream_dp.core.rows.attributes.boolean import TRUE
 from stream_dp.core.rows.column_values import Codes
 from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.measured_values import Offsets
-from stream_dp.core.rows.person_slots import Slots, by_person
+from stream_dp.core.rows.person_slots import Digests, Slots, by_person, is_among
 from stream_dp.core.rows.slabs import Columns, value_column
 from stream_dp.core.rows.universe import Universe
 
 _Column: TypeAlias = npt.NDArray[Any]
+Since: TypeAlias = Mapping[int, npt.NDArray[np.int64]]
+"""How many phases ago the person of each slot was there before, by the attribute that says it."""
+_NOTHING: Final[Since] = MappingProxyType({})
 _EXTREMES: Final[Mapping[str | None, tuple[np.ufunc, int]]] = {
     "any": (np.maximum, -1),
     "max": (np.maximum, -1),
@@ -53,32 +59,80 @@ class _Together:
         """The same for each slot of each person, and what blank slots have as it is."""
         found = np.empty(len(self._order), of_persons.dtype)
         found[self._order] = np.repeat(of_persons, self.sizes)
-        return np.where(self._live, found, blank).astype(blank.dtype)
+        return self.only(found, blank)
+
+    def only(self, of_slots: _Column, blank: _Column) -> _Column:
+        """What slots of persons have, and what blank slots have as it is."""
+        return np.where(self._live, of_slots, blank).astype(blank.dtype)
 
 
-def folded_rows(universe: Universe, rows: Rows) -> Rows:
+def folded_rows(universe: Universe, rows: Rows, since: Since = _NOTHING) -> Rows:
     """Rows in which each slot of a person says what all of that person's say together. Private."""
     if not universe.folded or not rows.n_entries:
         return rows
     assert rows.whose is not None, "it is the rows of persons that are folded"
-    together, codes, measures = _Together(rows.whose), [*rows.codes], dict(rows.measures)
-    for at, attribute in universe.folded.items():
-        codes[at], units = _folded(attribute, together, codes[at], measures.get(at))
-        if units is not None:
-            measures[at] = units
-    return replace(rows, codes=tuple(codes), measures=measures)
+    said = {str(at): codes for at, codes in enumerate(rows.codes)}
+    said |= {value_column(at): units for at, units in rows.measures.items()}
+    said |= folded_columns(universe, rows.whose, said, since)
+    return replace(
+        rows,
+        codes=tuple(said[str(at)] for at in range(len(rows.codes))),
+        measures={at: said[value_column(at)] for at in rows.measures},
+    )
 
 
-def folded_columns(universe: Universe, whose: Slots, columns: Columns) -> Columns:
-    """The same for the columns of slabs: those of ``names_of_folded``, of all slots of a phase. Private."""
+def folded_columns(
+    universe: Universe, whose: Slots, columns: Columns, since: Since = _NOTHING
+) -> Columns:
+    """The same for the columns of slabs: those of ``names_of_folded``, of all slots of a phase. Private.
+
+    Args:
+        universe: The attributes.
+        whose: Says whose the slots are.
+        columns: The columns.
+        since: How many phases ago persons were there before, for each attribute that says it.
+    """
     if not len(whose.digests):
         return columns
     together, found = _Together(whose), dict[str, _Column]()
     for at, attribute in universe.folded.items():
         code, value = str(at), value_column(at)
+        if attribute.fold == "since":
+            continue  # another attribute may have to be folded before
         found[code], units = _folded(attribute, together, columns[code], columns.get(value))
         if units is not None:
             found[value] = units
+    for at, numbers in since.items():
+        number = universe.attributes[at]
+        assert isinstance(number, Number), "phases ago are a number"
+        codes, of = number.encode(numbers), of_boolean(universe, number)
+        if of is not None:
+            codes = np.where(found[str(of)] == TRUE, codes, first_of(number.missing_cell))
+        found[str(at)] = together.only(codes, columns[str(at)])
+    return found
+
+
+def of_boolean(universe: Universe, attribute: Number) -> int | None:
+    """The index of the boolean that is to be true of persons who count for phases ago; None where all do."""
+    return None if attribute.of is None else universe.positions[attribute.of]
+
+
+def phases_since(
+    attribute: Number, whose: Slots, before: Sequence[Digests]
+) -> npt.NDArray[np.int64]:
+    """How many phases ago the person of each slot was there before, shape (n_slots,). Private.
+
+    Args:
+        attribute: The attribute that says it.
+        whose: Says whose the slots are.
+        before: The persons of the phases before, the last one first, shape (n_persons, 12) each.
+
+    Returns:
+        1 for the phase before, and the number of phases that is not told apart where none has the person.
+    """
+    found = np.full(len(whose), int(attribute.edges[-1]), np.int64)
+    for ago in range(len(before), 0, -1):
+        found[is_among(whose.digests, before[ago - 1])] = ago
     return found
 
 

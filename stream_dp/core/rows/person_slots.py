@@ -207,6 +207,13 @@ def heads_of(digests: Digests) -> npt.NDArray[np.uint64]:
     return np.ascontiguousarray(digests[:, :8]).view("<u8")[:, 0]
 
 
+def is_among(digests: Digests, known: Digests) -> npt.NDArray[np.bool_]:
+    """Whether each slot is of one of these persons, of whom nobody is blank, shape (n_slots,). Private."""
+    whole = np.dtype((np.void, DIGEST_BYTES))
+    some, all_known = (np.ascontiguousarray(each).view(whole)[:, 0] for each in (digests, known))
+    return np.isin(some, all_known)
+
+
 def differs(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Whether each value is another one than that before it; the first one is."""
     found = np.ones(len(values), dtype=np.bool_)

@@ -157,6 +157,11 @@ class ProposeSpec(Request):
     unit: Annotated[Finite, Field(gt=0)] | None = None
 
 
+def _each_phase(phases: int) -> tuple[float, ...]:
+    """The edges between numbers of phases that are told apart, up to one."""
+    return tuple(map(float, range(2, phases + 1)))
+
+
 class NumberAttribute(_Attribute):
     """A number in declared, left-closed bins. The outer bins are open.
 
@@ -170,8 +175,13 @@ class NumberAttribute(_Attribute):
         representatives: The value of each bin in sums. Default: the middle, and the edge of an outer bin.
         measure: The values to keep, for sums. Default: none.
         na: Values that count as missing too, such as "?" or -999. They need ``missing``.
-        fold: What it says of a person who has several rows in a phase: how many rows, or the sum, the least
-            or the largest value of them. Default: what the row says that counts.
+        fold: What it says of a person who has several rows in a phase: how many rows, the sum, the least or
+            the largest value of them, or how many phases ago the person was there before. Default: what the
+            row says that counts.
+        phases: With "since": the number from which on phases ago are not told apart. So long a window may
+            count each person once.
+        of: With "since": a boolean with "any" that is to be true of the person, then and now. It needs
+            ``missing``, for those of whom it is not true now. Default: all count.
         was: Names that the attribute had before. Columns and conditions may still use them.
         before: What rows say that do not have the attribute yet. Default: nothing.
         deprecated: Whether rows need not have the attribute any more.
@@ -187,15 +197,39 @@ class NumberAttribute(_Attribute):
     representatives: Annotated[tuple[Finite, ...], BeforeValidator(tupled)] | None = None
     measure: MeasureSpec | None = None
     na: MissingTexts | None = None
-    fold: Literal["count", "sum", "min", "max"] | None = None
+    fold: Literal["count", "sum", "min", "max", "since"] | None = None
+    phases: Annotated[int, Field(ge=2, le=256)] | None = None
+    of: AttributeName | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _has_the_grid(cls, fields: Any) -> Any:
-        """Writes the edges of the grid down where edges are to be proposed."""
-        if not isinstance(fields, dict) or fields.get("propose") is None or "edges" in fields:
+    def _has_edges(cls, fields: Any) -> Any:
+        """Writes edges down that nobody has to: those of the grid, or one for each number of phases."""
+        if not isinstance(fields, dict) or "edges" in fields:
+            return fields
+        if fields.get("fold") == "since" and type(fields.get("phases")) is int:
+            return {**fields, "edges": _each_phase(fields["phases"]), "integer": True}
+        if fields.get("propose") is None:
             return fields
         return {**fields, "edges": grid_edges(whole=fields.get("integer") is True)}
+
+    @model_validator(mode="after")
+    def _counts_phases(self) -> NumberAttribute:
+        if self.fold != "since":
+            if self.phases is not None or self.of is not None:
+                raise ValueError('phases and of go with "fold": "since": add it, or remove them')
+            return self
+        if self.phases is None:
+            raise ValueError('"since" counts phases up to a number: add phases, such as 12')
+        if self.edges != _each_phase(self.phases) or not self.integer:
+            raise ValueError('"since" tells phases apart one by one: leave out edges and integer')
+        if self.measure is not None or self.representatives is not None:
+            raise ValueError('"since" says a number of phases: remove measure and representatives')
+        if self.missing != (self.of is not None):
+            raise ValueError(
+                'of goes with "missing": true, for persons of whom it is not true now: add or remove both'
+            )
+        return self
 
     @model_validator(mode="after")
     def _proposes_alone(self) -> NumberAttribute:

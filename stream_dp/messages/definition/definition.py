@@ -178,13 +178,17 @@ class Definition(Request):
 
     @property
     def optional(self) -> frozenset[str]:
-        """The attributes that rows need not have: of later versions, deprecated ones, and numbers of rows."""
-        always, folds = {one.name for one in self.schema_versions[0].attributes}, self.folds
-        return frozenset(
-            one.name
-            for one in self.attributes
-            if one.deprecated or folds.get(one.name) == "count" or always.isdisjoint(one.names)
+        """The attributes that rows need not have: of later versions, deprecated ones, and some folds."""
+        always = {one.name for one in self.schema_versions[0].attributes}
+        later = (
+            one.name for one in self.attributes if one.deprecated or always.isdisjoint(one.names)
         )
+        return self.in_no_row.union(later)
+
+    @property
+    def in_no_row(self) -> frozenset[str]:
+        """The attributes of which rows say nothing themselves: they are about all rows of a person."""
+        return frozenset(name for name, fold in self.folds.items() if fold in ("count", "since"))
 
     @property
     def folds(self) -> dict[str, str]:
@@ -194,6 +198,16 @@ class Definition(Request):
             for one in self.attributes
             if (one.type == "number" or one.type == "boolean") and one.fold is not None
         }
+
+    @property
+    def n_moved(self) -> int:
+        """How many rows of a person in other phases what they send in some may move: Theorem 41.
+
+        It is one for each attribute that says how many phases ago somebody was there before, and no version
+        adds one.
+        """
+        first = self.schema_versions[0].attributes
+        return sum(one.type == "number" and one.fold == "since" for one in first)
 
     def changed(self, change: ChangeSchema, first_phase: int) -> Definition:
         """Returns the definition with other attributes in force.

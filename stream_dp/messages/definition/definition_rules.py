@@ -186,6 +186,38 @@ def _rows_are_folded(definition: Definition) -> None:
             )
 
 
+def _phases_are_counted(definition: Definition) -> None:
+    """Checks the attributes that say how many phases ago a person was there before."""
+    first = {one.names for one in definition.schema_versions[0].attributes}
+    for at, one in enumerate(definition.attributes):
+        if one.type != "number" or one.fold != "since" or one.phases is None:
+            continue
+        field, unit = f"attributes.{at}.fold", definition.privacy.unit
+        if definition.erasure is None:
+            raise ValueError(
+                f"{field}: it is kept who was there in earlier phases, so persons must be able to be erased: "
+                'add erasure, such as {"within": "24 hours"}, or remove it'
+            )
+        if unit is not None and unit.lifetime:
+            raise ValueError(
+                f"{field}: a person counts in few phases of a life: remove privacy.unit.lifetime, or it"
+            )
+        kept = definition.kept_phases
+        if kept is not None and kept < one.phases - 1:
+            raise ValueError(
+                f"{field}: it is about {one.phases - 1:,} phases before, and rows are kept for {kept:,}: use "
+                "a larger retention.phases, or a smaller phases"
+            )
+        if not any(set(one.names) & set(names) for names in first):
+            raise ValueError(
+                f"{field}: the budget of each phase follows from it, so that it is there from the first "
+                "phase on: remove it, or define another data set"
+            )
+        of = next((each for each in definition.attributes if each.name == one.of), None)
+        if one.of is not None and (of is None or of.type != "boolean" or of.fold != "any"):
+            raise ValueError(f'attributes.{at}.of: it is no boolean with "fold": "any": name one')
+
+
 def _bounds_are_proposed(definition: Definition) -> None:
     shares = {
         f"attributes.{index}.propose": as_written(attribute.propose.share)
@@ -251,6 +283,7 @@ RULES: Final[tuple[Callable[[Definition], None], ...]] = (
     _rows_come_late,
     _persons_are_erased,
     _rows_are_folded,
+    _phases_are_counted,
     _bounds_are_proposed,
     _persons_are_protected,
 )

@@ -30,8 +30,10 @@ class TableAnswer(CellsAnswer):
 
 COUNTS = KindMessages(
     queries={
-        "predicate": QueryShape(may_have=("where", "error", "at_most", "fresh")),
-        "table": QueryShape(needs=("group_by",), may_have=("where", "error", "at_most", "fresh")),
+        "predicate": QueryShape(may_have=("where", "error", "at_most", "fresh", "once")),
+        "table": QueryShape(
+            needs=("group_by",), may_have=("where", "error", "at_most", "fresh", "once")
+        ),
     },
     answers={"predicate": PredicateAnswer, "table": TableAnswer},
 )

@@ -13,6 +13,7 @@ from stream_dp.core.budget.parameters import Target
 from stream_dp.core.outcome import RefusalCode
 from stream_dp.core.queries.conditions import (
     compile_group_by,
+    compile_once,
     compile_product,
     compile_rank,
     compile_share,
@@ -64,7 +65,13 @@ class Compiled:
 def as_sent(query: QueryFields) -> tuple[object, ...]:
     """Returns the fields that identify a request that cannot be compiled."""
     if query.kind in _COUNTS:
-        return query.where, query.group_by, *_identity(_target(query)), *_fresh(query)
+        return (
+            query.where,
+            query.group_by,
+            *_identity(_target(query)),
+            *_fresh(query),
+            *_once(query),
+        )
     counted = ("count_rows",) if query.count_rows else ()
     part: tuple[object, ...] = () if query.share_of is None else ("share_of", query.share_of)
     part += () if query.minus_window is None else _minus(query.minus_window)
@@ -208,15 +215,30 @@ def _count(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled
             "a relative error takes several looks, and a fresh answer is one",
             "ask for a share of the rows asked, or for a number of rows",
         )
+    once = None if query.once is None else compile_once(universe, query.once)
+
+    def on(window: range) -> LinearQuery:
+        if once is not None and len(window) > once.phases:
+            raise InvalidQuery(
+                "window",
+                f"{query.once} tells persons apart over {once.phases:,} phases, and it has {len(window):,}",
+                f'ask about fewer, such as {{"last_phases": {once.phases}}}',
+            )
+        return LinearQuery(predicate, window, group_by, target=target, fresh=fresh, once=once)
+
     return Compiled(
-        (predicate.key, group_by, *_identity(target), *_fresh(query)),
-        lambda window: LinearQuery(predicate, window, group_by, target=target, fresh=fresh),
+        (predicate.key, group_by, *_identity(target), *_fresh(query), *_once(query)), on
     )
 
 
 def _fresh(query: QueryFields) -> tuple[str, ...]:
     """Returns what tells a query for a fresh answer apart. It changes no other identity."""
     return ("fresh",) if query.fresh else ()
+
+
+def _once(query: QueryFields) -> tuple[str, ...]:
+    """The same for one that counts persons once."""
+    return () if query.once is None else ("once", query.once)
 
 
 def most_cells(query: QueryFields) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.rows.attributes import Number
 from stream_dp.core.rows.blocks import Block
-from stream_dp.core.rows.person_records import folded_rows
+from stream_dp.core.rows.person_records import Since, folded_rows, of_boolean, phases_since
 from stream_dp.core.rows.person_slots import Slots
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
@@ -96,14 +97,14 @@ class PrivateRows:
             marks: Marks those that count, shape (n_slots,). None where rows are protected.
         """
         waiting, in_order = self.waiting, self._engine.mechanism.in_order
-        after = waiting.n_changed
+        after, since = waiting.n_changed, await self._since(index, whose)
         if lots := waiting.lots.among(times):
             await self.blocks.keep_lots(
-                index, lots, marks, whose, in_order=bool(in_order), after=after
+                index, lots, marks, whose, since, in_order=bool(in_order), after=after
             )
             return
         universe = self._engine.rows_universe(index)
-        rows = folded_rows(universe, waiting.in_memory(times).within(universe))
+        rows = folded_rows(universe, waiting.in_memory(times).within(universe), since)
         block = Block.seal(
             universe,
             rows,
@@ -113,6 +114,25 @@ class PrivateRows:
             owned=self._engine.definition.erasure is not None,
         )
         await self.blocks.keep(index, block, after)
+
+    async def _since(self, index: int, whose: Slots | None) -> Since:
+        """How many phases ago the persons of a new block were there before, for attributes that say it.
+
+        Who is erased by a change that waits was not there.
+        """
+        found: dict[int, npt.NDArray[np.int64]] = {}
+        universe = self._engine.rows_universe(index)
+        for at, attribute in universe.folded.items():
+            if attribute.fold != "since" or not isinstance(attribute, Number):
+                continue
+            assert whose is not None, "it is about the rows of persons"
+            of = of_boolean(universe, attribute)
+            before = [
+                await self.blocks.persons(block, of, self.waiting.changes)
+                for block in range(index - 1, max(-1, index - len(attribute.edges) - 1), -1)
+            ]
+            found[at] = phases_since(attribute, whose, before)
+        return found
 
     async def keep_secrets(self, secrets: dict[str, bytes]) -> None:
         """Keeps the secrets of runs that a look begins."""

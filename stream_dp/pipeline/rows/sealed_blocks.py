@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.rows.attributes.boolean import TRUE
 from stream_dp.core.rows.blocks import MAX_ORDERED, Block, Blocks, said_by
 from stream_dp.core.rows.encoded_rows import check_total
 from stream_dp.core.rows.key_texts import columns_of
-from stream_dp.core.rows.person_records import folded_columns, names_of_folded
-from stream_dp.core.rows.person_slots import Slots
+from stream_dp.core.rows.person_records import Since, folded_columns, names_of_folded
+from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests, Slots
 from stream_dp.core.rows.row_changes import RowChanges
 from stream_dp.core.rows.slabs import WEIGHT as WEIGHT_COLUMN
 from stream_dp.core.rows.slabs import Columns, Slab, found_slab, merged, merges
@@ -34,6 +35,7 @@ from stream_dp.pipeline.rows.own_values import (
     OwnValues,
 )
 from stream_dp.pipeline.rows.stored_blocks import SlabKind, StoredBlocks
+from stream_dp.pipeline.rows.waiting.waiting_changes import WaitingChanges
 from stream_dp.pipeline.rows.waiting.waiting_lots import WaitingLots
 from stream_dp.state.private_names import Named
 
@@ -129,6 +131,7 @@ class SealedBlocks:
         lots: WaitingLots,
         marks: npt.NDArray[np.bool_] | None,
         whose: Slots | None,
+        since: Since,
         *,
         in_order: bool,
         after: int = 0,
@@ -140,6 +143,7 @@ class SealedBlocks:
             lots: The rows.
             marks: Marks those that count, shape (n_slots,). None if all do.
             whose: The persons of the rows, shape (n_slots,). None where rows are protected.
+            since: How many phases ago they were there before, for attributes that say it.
             in_order: Whether codes as they came go with the block.
             after: The number of the last batch whose changes are made in them.
 
@@ -155,7 +159,7 @@ class SealedBlocks:
             parts = np.split(marks.astype(np.uint8), ends[:-1])
             weights = [Slab(len(part), len(part), {WEIGHT_COLUMN: part}) for part in parts]
         kept, owned = self._slabs, self._engine.definition.erasure is not None
-        folded = await self._folded(universe, lots, whose)
+        folded = await self._folded(universe, lots, whose, since)
         if merges(universe, lots.n_slots) and not owned:
             whole = await self._merged(universe, lots, weights, folded)
             await self._keep(BLOCK, phase, first, [whole])
@@ -221,6 +225,38 @@ class SealedBlocks:
             await self._keep(kind, phase, at, [changed])
         await self.owners.keep(phase, at, changes.of_slab(owners, hits), after)
 
+    async def persons(self, index: int, of: int | None, changes: WaitingChanges) -> Digests:
+        """The persons of whom a row of a block counts, shape (n_persons, 12). Private.
+
+        There are none where the rows of the block are erased, or lost.
+
+        Args:
+            index: The index of the block.
+            of: The index of a boolean that is to be true of them. None for all persons.
+            changes: The changes that wait. Who is erased by one is left out.
+        """
+        schema, phase = self._engine.schema, index + 1
+        true = None if of is None else str(schema.index_at(of, schema.at(index)))
+        found = [np.zeros((0, DIGEST_BYTES), np.uint8)]
+        for at, after in self.owners.after.get(phase, {}).items():
+            owned, columns = await self.owners.slots(phase, at), dict[str, npt.NDArray[Any]]()
+            for kind in (WEIGHT, BLOCK):
+                if at in self._slabs[kind][phase]:
+                    slab = await self._values.slab(f"{kind}{phase} {at}")
+                    columns |= {} if slab is None else slab.columns
+            if (
+                owned is None
+                or WEIGHT_COLUMN not in columns
+                or (true or WEIGHT_COLUMN) not in columns
+            ):
+                continue  # they are nowhere any more
+            counted = columns[WEIGHT_COLUMN].astype(np.bool_)
+            counted &= changes.after(after).hits(owned[0]).kept
+            if true is not None:
+                counted &= columns[true] == TRUE
+            found.append(owned[0].digests[counted])
+        return np.concatenate(found)
+
     async def find_again(self, index: int) -> None:
         """Puts the rows of a block into the cells of the values that are known by now."""
         phase, universe = index + 1, self._engine.rows_universe(index)
@@ -260,7 +296,7 @@ class SealedBlocks:
         return found
 
     async def _folded(
-        self, universe: Universe, lots: WaitingLots, whose: Slots | None
+        self, universe: Universe, lots: WaitingLots, whose: Slots | None, since: Since
     ) -> list[Columns]:
         """What all slots of a person say together, for each slab. None where nothing is folded."""
         names = names_of_folded(universe)
@@ -269,7 +305,7 @@ class SealedBlocks:
         assert whose is not None, "it is the rows of persons that are folded"
         parts = [(await lots.rows(slab)).split(names)[1].columns for slab in lots]
         whole = {name: np.concatenate([part[name] for part in parts]) for name in names}
-        found = await asyncio.to_thread(folded_columns, universe, whose, whole)
+        found = await asyncio.to_thread(folded_columns, universe, whose, whole, since)
         ends = np.cumsum([slab.n_slots for slab in lots])[:-1]
         split = {name: np.split(column, ends) for name, column in found.items()}
         return [{name: of[at] for name, of in split.items()} for at in range(len(parts))]

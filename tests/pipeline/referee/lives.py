@@ -48,6 +48,7 @@ class Lives:
     Attributes:
         sealed: The slots of each phase.
         waiting: The batches that wait, and their slots.
+        there: The persons who were there in each phase, and are not erased, with what their records say.
     """
 
     unit: UnitSpec
@@ -55,6 +56,7 @@ class Lives:
     sealed: list[list[Slot]] = field(default_factory=list)
     waiting: list[tuple[Rows, list[Slot]]] = field(default_factory=list)
     used: Counter[bytes] = field(default_factory=Counter)
+    there: list[dict[bytes, tuple[int, ...]]] = field(default_factory=list)
 
     @property
     def universe(self) -> Universe:
@@ -72,7 +74,7 @@ class Lives:
         marks = counted_row_by_row(rows, self.unit, self.used).tolist()
         records = slots  # where rows are folded, none is corrected
         if self.universe.folded:
-            records = _slots(folded_row_by_row(rows, self.universe))
+            records = _slots(self._with_phases_since(folded_row_by_row(rows, self.universe)))
         self.sealed.append(
             [
                 replace(slot, says=record.says if live[at] else slot.says, counts=int(marks[at]))
@@ -80,6 +82,35 @@ class Lives:
             ]
         )
         self.waiting.clear()
+
+    def _with_phases_since(self, rows: Rows) -> Rows:
+        """The records with how many phases ago persons were there before, person by person."""
+        assert rows.whose is not None, "persons are protected"
+        persons = [one.tobytes() for one in rows.whose.digests]
+        codes = [column.copy() for column in rows.codes]
+        for at, attribute in self.universe.folded.items():
+            if attribute.fold != "since":
+                continue
+            of = None if attribute.of is None else self.universe.positions[attribute.of]
+            for slot, person in enumerate(persons):
+                if person == _NOBODY:
+                    continue
+                ago = (
+                    back
+                    for back, those in enumerate(reversed(self.there), 1)
+                    if person in those and (of is None or those[person][of] == 1)
+                )
+                code = min(next(ago, attribute.size), len(attribute.edges) + 1) - 1
+                is_meant = of is None or codes[of][slot] == 1
+                codes[at][slot] = code if is_meant else attribute.missing_cell
+        self.there.append(
+            {
+                person: tuple(int(column[slot]) if len(column) else 0 for column in codes)
+                for slot, person in enumerate(persons)
+                if person != _NOBODY
+            }
+        )
+        return replace(rows, codes=tuple(codes))
 
     def change(self, erased: set[bytes], corrected: Mapping[int, Slot | None]) -> None:
         """What a batch with changes does to all slots that came before it."""
@@ -94,6 +125,9 @@ class Lives:
                 return slot.blank
             return replace(slot, says=new.says) if new.person == slot.person else slot
 
+        for those in self.there:
+            for person in erased:
+                those.pop(person, None)
         self.sealed = [[*map(changed, some)] for some in self.sealed]
         self.waiting = [(rows, [*map(changed, some)]) for rows, some in self.waiting]
 

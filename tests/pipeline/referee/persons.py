@@ -105,6 +105,8 @@ def folded_row_by_row(rows: Rows, universe: Universe) -> Rows:
     codes = [column.copy() for column in rows.codes]
     measures = {at: units.copy() for at, units in rows.measures.items()}
     for at, attribute in universe.folded.items():
+        if attribute.fold == "since":
+            continue  # see ``lives``
         units = measures.get(at, np.zeros(rows.n_entries, np.uint32))
         for some in slots.values():
             said = [(int(codes[at][slot]), int(units[slot])) for slot in some]

@@ -67,7 +67,7 @@ def with_rows_that_count(
         case _:
             return outcome
     target = Target() if isinstance(outcome, Summed) else query.target
-    counts = LinearQuery(query.predicate, query.window, query.group_by, target=target)
+    counts = replace(query, total=None, rows=None, difference=None, target=target, fresh=False)
     if wider is not None:
         found = among_apart(state, query.window, [_count(cell) for cell in cells], wider)
     else:

@@ -74,6 +74,7 @@ class LearnedPlan:
         """Takes note of a query and of what it has paid; returns the looks that follow from it."""
         if not self._state.learns:
             return []
+        query = query.as_planned
         looks = self.growth_after(query, charges, paid=True)
         if not isinstance(query.total, Product):  # no table of a phase answers a correlation
             self.demand.note(query, len(self._state.belief), self._ease(query))
@@ -91,6 +92,7 @@ class LearnedPlan:
         """
         if not (charges or self.is_growth_due) or not self._grows or query.fresh:
             return []
+        query = query.as_planned
         bought, n_phases, looks = self._state.bought, len(self._state.belief), []
         open_ = {c.block: 0 if paid else c.rho for c in charges}
         rents = {c.block: bought.rent(c.block) + open_[c.block] for c in charges}

@@ -289,7 +289,7 @@ class Aimed(Way):
 
     def _together(self, query: LinearQuery, counts: Floats) -> Floats:
         """Counts of groups that have as many rows together as count, where that is known."""
-        if self.state.counted is None or query.predicate.constant is not True:
+        if self.state.counted is None or not query.counts_all:
             return counts
         counted = max(0.0, self.state.counted.estimate(query.window)[0])
         return np.asarray(counts + (counted - counts.sum()) / len(counts))
@@ -313,7 +313,7 @@ class AimedCounts(Aimed):
         opening = state.evidence_at_opening(query)
         first = state.answers.by_opening(query, opening, self._z.opening)
         counted = state.counted
-        if counted is not None and query.predicate.constant is True and not query.group_by:
+        if counted is not None and query.counts_all and not query.group_by:
             is_known = all(map(counted.known, query.window))
             if is_known and counted.estimate(query.window)[1] < float(opening.variances.max()):
                 first = state.answers.by_rows_that_count(query, counted, self._z.opening)
@@ -388,11 +388,7 @@ class AimedCounts(Aimed):
         if measure is None:
             return None
         look = look_of(self.state, query, measure)
-        if (
-            not isinstance(look, CountsLook)
-            or not query.group_by
-            or query.predicate.constant is not True
-        ):
+        if not isinstance(look, CountsLook) or not query.group_by or not query.counts_all:
             return look
         # A table of all rows enters the memory as such, and so serves every query about it.
         shape = tuple(self.state.shape[a] for a in query.attributes)

@@ -18,6 +18,10 @@ COUNT = "count"
 """Key of the count in the ``cells`` form of a batch; no attribute may have this name."""
 
 
+IN_NO_ROW = frozenset({"count", "since"})
+"""Folds of attributes of which rows say nothing themselves."""
+
+
 class AttributeBase:
     """The base of the four kinds of attribute: cells with labels, and codes of the smallest width.
 

@@ -13,6 +13,9 @@ import numpy as np
 from stream_dp.core.rows.attributes.attribute_base import AttributeBase
 from stream_dp.core.rows.column_values import Codes, Column, Scalar, scalars_of
 
+TRUE = 1
+"""The cell of rows of which it is true."""
+
 _BOOLEAN_WORDS = (("false", "no", "off", "f", "n"), ("true", "yes", "on", "t", "y"))
 
 

@@ -26,7 +26,7 @@ from stream_dp.core.rows.measured_values import Measure, Offsets
 from stream_dp.core.rows.proposed_bounds import WantedBounds
 from stream_dp.errors import InvalidDefinition
 
-NumberFold: TypeAlias = Literal["count", "sum", "min", "max"]
+NumberFold: TypeAlias = Literal["count", "sum", "min", "max", "since"]
 
 _LARGEST_EDGE = 1e300
 _EXACT = 2**53  # integers up to here are floats without rounding
@@ -48,7 +48,9 @@ class Number(AttributeBase):
         measure: How the values of rows are kept for sums; None keeps their bins only.
         na: Texts of values that count as missing. The text of a number is its shortest one.
         wanted: What is to be proposed for it; None where its edges are known.
-        fold: What it says of a person: how many rows they have, or the sum, the least or the largest value.
+        fold: What it says of a person: how many rows they have, the sum, the least or the largest value, or
+            how many phases ago they were there before.
+        of: Which boolean is to be true of the person for that, by its name; None where all count.
 
     Raises:
         InvalidDefinition: Edges that do not increase, are not finite, or not whole where ``integer``;
@@ -65,6 +67,7 @@ class Number(AttributeBase):
     na: tuple[str, ...] = ()
     wanted: WantedBounds | None = None
     fold: NumberFold | None = None
+    of: str | None = None
 
     def __post_init__(self) -> None:
         self._check()

@@ -1,0 +1,139 @@
+"""How many phases ago persons were there before, and persons who are counted once in several phases."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from stream_dp.core.rows import slabs
+from stream_dp.errors import InvalidDefinition
+from stream_dp.messages import Definition
+from tests.pipeline.flights import asked, judged, within
+from tests.pipeline.world import definition
+
+pytestmark = judged
+
+SHOP: Final = definition(
+    "shop",
+    attributes=[
+        {"name": "page", "type": "category", "values": ["home", "cart"]},
+        {"name": "bought", "type": "boolean", "fold": "any"},
+        {"name": "away", "type": "number", "fold": "since", "phases": 3},
+        {
+            "name": "bought_before",
+            "type": "number",
+            "fold": "since",
+            "phases": 3,
+            "of": "bought",
+            "missing": True,
+        },
+    ],
+    privacy={
+        "epsilon": 8.0,
+        "delta": 1e-9,
+        "unit": {"key": "customer", "rows_per_phase": 1, "phases": 2},
+    },
+    erasure={"within": "24 hours"},
+    phase={"min_rows": 2000},
+    accuracy={"error": 0.05, "failure_probability": 1e-6},
+)
+PHASES: Final = (range(1000), range(600, 1600), range(1000), range(1200, 2200))
+"""Who comes in each phase, twice each."""
+BUYS: Final = (lambda who: who % 2 == 0, lambda who: who % 3 == 0, lambda _: False, lambda _: True)
+"""Who of them buys something, at the first visit of two."""
+
+
+async def shop(world: Any, phases: int = 4) -> Any:
+    world.key_file = bytes(range(64))
+    process = await world.owner()
+    world.produce("datasets", SHOP)
+    for phase in range(phases):
+        visit(world, phase)
+        await process.run()
+    assert not world.released("rejected"), world.released("rejected")
+    assert [event["phase"] for event in world.events("phase_opened")] == [*range(1, phases + 1)]
+    return process
+
+
+def visit(world: Any, phase: int) -> None:
+    persons = [who for who in PHASES[phase] for _ in range(2)]
+    bought = [BUYS[phase](who) and at % 2 == 0 for at, who in enumerate(persons)]
+    columns = {
+        "customer": [f"C-{who}" for who in persons],
+        "page": ["home", "cart"] * (len(persons) // 2),
+        "bought": bought,
+    }
+    world.batch("shop", f"b-{phase}", columns=columns)
+
+
+def ago(phase: int, who: int, *, bought: bool = False) -> int:
+    """How many phases ago somebody was there before; 3 for at least so many."""
+    for before in range(phase - 1, max(-1, phase - 3), -1):
+        if who in PHASES[before] and (not bought or BUYS[before](who)):
+            return phase - before
+    return 3
+
+
+@pytest.mark.parametrize("lots", [False, True], ids=["in memory", "kept as slabs"])
+async def test_persons_are_told_apart_by_how_long_they_were_away(
+    world: Any, monkeypatch: pytest.MonkeyPatch, lots: bool
+) -> None:
+    if lots:
+        monkeypatch.setattr(slabs, "SLOTS", 500)
+    await shop(world)
+    for phase in range(4):
+        of_phase = {"phases": [phase + 1, phase + 1]}
+        away, bought = await asked(
+            world,
+            {"kind": "table", "group_by": ["away"], "window": of_phase},
+            {"kind": "table", "group_by": ["bought_before"], "window": of_phase},
+            dataset="shop",
+        )
+        truth = [0, 0, 0]
+        buyers = [0, 0, 0, 0]
+        for who in PHASES[phase]:
+            truth[ago(phase, who) - 1] += 1
+            buyers[ago(phase, who, bought=True) - 1 if BUYS[phase](who) else 3] += 1
+        for answer, exact in ((away, truth), (bought, buyers)):
+            assert len(answer["table"]["counts"]) == len(exact)
+            for count, bar, wanted in zip(
+                *(answer["table"][name] for name in ("counts", "count_bars")), exact, strict=True
+            ):
+                assert within(count, wanted, bar), (phase, answer["table"], exact)
+
+
+def first_of(window: range, who: int, *, bought: bool = False) -> int | None:
+    """The first phase of a window in which somebody is there."""
+    those = (at for at in window if who in PHASES[at] and (not bought or BUYS[at](who)))
+    return next(those, None)
+
+
+async def test_each_person_is_counted_once_in_several_phases(world: Any) -> None:
+    await shop(world)
+    window = {"last_phases": 3}
+    every, buyers, by_page, one = await asked(
+        world,
+        {"once": "away", "window": window},
+        {"once": "bought_before", "window": window},
+        {"kind": "table", "group_by": ["away"], "once": "away", "window": window},
+        {"once": "away", "window": {"last_phases": 1}},
+        dataset="shop",
+    )
+    phases = range(1, 4)
+    truth = sum(first_of(phases, who) is not None for who in range(2200))
+    assert truth == 2200, "some are there in all of them"
+    assert within(every["count"], truth, every["count_bar"]), every
+    assert every["count_bar"] < 0.1 * truth
+    wanted = sum(first_of(phases, who, bought=True) is not None for who in range(2200))
+    assert within(buyers["count"], wanted, buyers["count_bar"]), (buyers, wanted)
+    cells = [0, 0, 0]
+    for who in range(2200):
+        first = first_of(phases, who)
+        if first is not None:
+            cells[ago(first, who) - 1] += 1
+    for count, bar, exact in zip(
+        *(by_page["table"][name] for name in ("counts", "count_bars")), cells, strict=True
+    ):
+        assert within(count, exact, bar), (by_page["table"], cells)
+    assert within(one["count"], 1000, one["count_bar"])
