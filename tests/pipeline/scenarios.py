@@ -242,6 +242,8 @@ RUNS = (_runs, _runs_phase, _runs_ask, _runs_phase, _runs_ask)
 def _persons(world: World, *, lifetime: bool = False, folded: bool = False) -> None:
     delay = {"name": "delay", "type": "number", "edges": [0, 10, 30], "missing": True}
     trips = {"name": "trips", "type": "number", "edges": [2, 3], "fold": "count"}
+    away = {"name": "away", "type": "number", "fold": "since", "phases": 3}
+    erasure: dict[str, Any] = {"erasure": {"within": "24 hours"}} if folded else {}
     unit = {"key": "user_id", "rows_per_phase": 2, "phases": 2, "lifetime": lifetime}
     if folded:
         unit["rows_per_phase"], delay["fold"] = 1, "sum"
@@ -252,9 +254,10 @@ def _persons(world: World, *, lifetime: bool = False, folded: bool = False) -> N
         attributes=[
             {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
             {**delay, "measure": {"unit": 0.5, "low": -10, "high": 60}},
-            *([trips] if folded else []),
+            *([trips, away] if folded else []),
         ],
         phase={"min_rows": 40},
+        **erasure,
     )
     world.define("trains", privacy={"epsilon": 1.0, "delta": 1e-9, "unit": unit})
 
@@ -289,11 +292,48 @@ LIVES = (_lives, *PERSONS[1:])
 
 
 def _records(world: World) -> None:
-    """All rows of a person in a phase count together, as one."""
+    """All rows of a person in a phase count together, as one, which says how long they were away."""
+    world.now_ms = NOV_1
     _persons(world, folded=True)
 
 
-RECORDS = (_records, *PERSONS[1:])
+def _records_erase(world: World) -> None:
+    """A person is erased who comes again before the sweep. In the same phase others come again as well."""
+    offset = world.next_offset("batches", "flights")
+    world.batch("flights", f"gone-{offset}", erase=["ana", 3])
+
+
+def _records_ask(world: World) -> None:
+    """Persons are counted once, by what was measured, and by a look at rows that are left."""
+    _persons_ask(world)
+    offset = world.next_offset("queries", "flights")
+    for name, more in (("once", {}), ("left", {"fresh": True})):
+        world.ask(
+            "flights",
+            f"{name}-{offset}",
+            once="away",
+            at_most=0.2,
+            error={"value": 120},
+            window={"last_phases": 2},
+            **more,
+        )
+
+
+def _records_swept(world: World) -> None:
+    world.now_ms += 9 * 3_600_000
+    world.produce("batches", {"version": 1, "dataset": "flights", "clock": True}, key="flights")
+
+
+RECORDS = (
+    _records,
+    _persons_phase,
+    _persons_ask,
+    _records_erase,
+    _persons_phase,
+    _records_swept,
+    _persons_phase,
+    _records_ask,
+)
 
 
 def _erased(world: World) -> None:

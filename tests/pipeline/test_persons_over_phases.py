@@ -14,6 +14,7 @@ from tests.pipeline.world import definition
 
 pytestmark = judged
 
+UNIT: Final = {"key": "customer", "rows_per_phase": 1, "phases": 2}
 SHOP: Final = definition(
     "shop",
     attributes=[
@@ -29,11 +30,7 @@ SHOP: Final = definition(
             "missing": True,
         },
     ],
-    privacy={
-        "epsilon": 8.0,
-        "delta": 1e-9,
-        "unit": {"key": "customer", "rows_per_phase": 1, "phases": 2},
-    },
+    privacy={"epsilon": 8.0, "delta": 1e-9, "unit": UNIT},
     erasure={"within": "24 hours"},
     phase={"min_rows": 2000},
     accuracy={"error": 0.05, "failure_probability": 1e-6},
@@ -137,3 +134,78 @@ async def test_each_person_is_counted_once_in_several_phases(world: Any) -> None
     ):
         assert within(count, exact, bar), (by_page["table"], cells)
     assert within(one["count"], 1000, one["count_bar"])
+
+
+async def test_who_is_erased_and_comes_again_is_new(world: Any) -> None:
+    process = await shop(world, phases=1)
+    world.batch("shop", "gone", erase=[f"C-{who}" for who in range(600, 700)])
+    await process.run()
+    visit(world, 1)
+    await process.run()
+    (away,) = await asked(
+        world,
+        {"kind": "table", "group_by": ["away"], "window": {"last_phases": 1}},
+        dataset="shop",
+    )
+    for count, bar, exact in zip(
+        *(away["table"][name] for name in ("counts", "count_bars")), (300, 0, 700), strict=True
+    ):
+        assert within(count, exact, bar), away["table"]
+
+
+async def test_a_window_that_is_too_long_and_another_attribute_are_rejected(world: Any) -> None:
+    await shop(world)
+    too_long, other, sums = await asked(
+        world,
+        {"once": "away"},
+        {"once": "bought", "window": {"last_phases": 1}},
+        {"kind": "share", "share_of": {"attribute": "bought", "eq": True}, "once": "away"},
+        dataset="shop",
+    )
+    said = [one["reason"]["message"] for one in (too_long, other, sums)]
+    assert "away tells persons apart over 3 phases, and it has 4" in said[0]
+    assert "it does not say how many phases ago persons were there before" in said[1]
+    assert 'kind "share" has no once: remove it' in said[2]
+
+
+AWAY: Final = SHOP["attributes"][2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"erasure": None}, "attributes.2.fold: it is kept who was there in earlier phases"),
+        ({"retention": {"phases": 1}}, "it is about 2 phases before, and rows are kept for 1"),
+        ({"attributes": [{**AWAY, "phases": None}]}, "add phases, such as 12"),
+        ({"attributes": [{**AWAY, "edges": [2, 5]}]}, "leave out edges and integer"),
+        (
+            {"attributes": [{**AWAY, "of": "x", "missing": True}]},
+            "attributes.0.of: it is no boolean",
+        ),
+        ({"attributes": [{**AWAY, "missing": True}]}, 'of goes with "missing": true'),
+        ({"attributes": [{**AWAY, "fold": "max", "edges": [2]}]}, 'phases and of go with "fold"'),
+        (
+            {"privacy": {**SHOP["privacy"], "unit": {**UNIT, "lifetime": True}}},
+            "a person counts in few phases of a life",
+        ),
+    ],
+)
+def test_a_definition_that_cannot_count_phases_is_refused(
+    changes: dict[str, Any], fault: str
+) -> None:
+    document = {**SHOP, **changes}
+    with pytest.raises(InvalidDefinition, match=fault):
+        Definition.read({name: of for name, of in document.items() if of is not None})
+
+
+async def test_such_an_attribute_stays_as_it_is(world: Any) -> None:
+    process = await shop(world, phases=1)
+    attributes = [{**one} for one in SHOP["attributes"]]
+    for changed, fault in (
+        ([*attributes, {**AWAY, "name": "more"}], "it is there from the first phase on"),
+        ([*attributes[:2], {**AWAY, "phases": 4}, attributes[3]], "rows are folded otherwise"),
+    ):
+        change = {"version": 1, "dataset": "shop", "change": "schema", "schema_version": 2}
+        record = world.produce("datasets", {**change, "attributes": changed})
+        await process.run()
+        assert fault in world.rejection(record)["reason"]["message"]

@@ -207,7 +207,9 @@ class NumberAttribute(_Attribute):
         """Writes edges down that nobody has to: those of the grid, or one for each number of phases."""
         if not isinstance(fields, dict) or "edges" in fields:
             return fields
-        if fields.get("fold") == "since" and type(fields.get("phases")) is int:
+        if fields.get("fold") == "since":
+            if type(fields.get("phases")) is not int:
+                raise ValueError('"since" counts phases up to a number: add phases, such as 12')
             return {**fields, "edges": _each_phase(fields["phases"]), "integer": True}
         if fields.get("propose") is None:
             return fields
@@ -219,9 +221,7 @@ class NumberAttribute(_Attribute):
             if self.phases is not None or self.of is not None:
                 raise ValueError('phases and of go with "fold": "since": add it, or remove them')
             return self
-        if self.phases is None:
-            raise ValueError('"since" counts phases up to a number: add phases, such as 12')
-        if self.edges != _each_phase(self.phases) or not self.integer:
+        if self.phases is None or self.edges != _each_phase(self.phases) or not self.integer:
             raise ValueError('"since" tells phases apart one by one: leave out edges and integer')
         if self.measure is not None or self.representatives is not None:
             raise ValueError('"since" says a number of phases: remove measure and representatives')

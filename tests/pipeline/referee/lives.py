@@ -102,7 +102,7 @@ class Lives:
                 )
                 code = min(next(ago, attribute.size), len(attribute.edges) + 1) - 1
                 is_meant = of is None or codes[of][slot] == 1
-                codes[at][slot] = code if is_meant else attribute.missing_cell
+                codes[at][slot] = code if is_meant else attribute.size - 1
         self.there.append(
             {
                 person: tuple(int(column[slot]) if len(column) else 0 for column in codes)
