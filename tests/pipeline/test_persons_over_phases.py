@@ -176,7 +176,7 @@ AWAY: Final = SHOP["attributes"][2]
     [
         ({"erasure": None}, "attributes.2.fold: it is kept who was there in earlier phases"),
         ({"retention": {"phases": 1}}, "it is about 2 phases before, and rows are kept for 1"),
-        ({"attributes": [{**AWAY, "phases": None}]}, "add phases, such as 12"),
+        ({"attributes": [{**AWAY, "phases": None}]}, "add phases, from 2 to 256"),
         ({"attributes": [{**AWAY, "edges": [2, 5]}]}, "leave out edges and integer"),
         (
             {"attributes": [{**AWAY, "of": "x", "missing": True}]},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -157,6 +157,9 @@ class ProposeSpec(Request):
     unit: Annotated[Finite, Field(gt=0)] | None = None
 
 
+_MOST_PHASES: Final = 256
+
+
 def _each_phase(phases: int) -> tuple[float, ...]:
     """The edges between numbers of phases that are told apart, up to one."""
     return tuple(map(float, range(2, phases + 1)))
@@ -198,7 +201,7 @@ class NumberAttribute(_Attribute):
     measure: MeasureSpec | None = None
     na: MissingTexts | None = None
     fold: Literal["count", "sum", "min", "max", "since"] | None = None
-    phases: Annotated[int, Field(ge=2, le=256)] | None = None
+    phases: Annotated[int, Field(ge=2, le=_MOST_PHASES)] | None = None
     of: AttributeName | None = None
 
     @model_validator(mode="before")
@@ -208,9 +211,12 @@ class NumberAttribute(_Attribute):
         if not isinstance(fields, dict) or "edges" in fields:
             return fields
         if fields.get("fold") == "since":
-            if type(fields.get("phases")) is not int:
-                raise ValueError('"since" counts phases up to a number: add phases, such as 12')
-            return {**fields, "edges": _each_phase(fields["phases"]), "integer": True}
+            phases = fields.get("phases")
+            if type(phases) is not int or not 2 <= phases <= _MOST_PHASES:
+                raise ValueError(
+                    f'"since" counts phases up to a number: add phases, from 2 to {_MOST_PHASES}'
+                )
+            return {**fields, "edges": _each_phase(phases), "integer": True}
         if fields.get("propose") is None:
             return fields
         return {**fields, "edges": grid_edges(whole=fields.get("integer") is True)}
