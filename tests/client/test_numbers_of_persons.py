@@ -146,3 +146,53 @@ def test_a_note_says_how_many_rows_count_of_how_many_and_whose_they_are() -> Non
     assert f"{of}: at most 1 row of each plane in a phase" in notes
     assert "a count among all rows may be larger by up to 24,454" in notes
     assert of in evaluate(sql.plan("SELECT COUNT(*) AS n FROM t", SCHEMA), "t", [exact]).notes
+
+
+BUYERS: list[dict[str, Any]] = [
+    *SCHEMA,
+    {"name": "bought", "type": "boolean", "fold": "any"},
+    {
+        "name": "away",
+        "type": "number",
+        "edges": [2, 3],
+        "integer": True,
+        "fold": "since",
+        "phases": 3,
+    },
+    {
+        "name": "bought_before",
+        "type": "number",
+        "edges": [2, 3],
+        "integer": True,
+        "missing": True,
+        "fold": "since",
+        "phases": 3,
+        "of": "bought",
+    },
+]
+
+
+@pytest.mark.parametrize(
+    ("statement", "once"),
+    [
+        ("SELECT COUNT(DISTINCT user_id) FROM t", ["away"]),
+        ("SELECT COUNT(DISTINCT user_id) FROM t WHERE phase = 2", ["away"]),
+        ("SELECT COUNT(DISTINCT user_id) FROM t WHERE bought", ["bought_before"]),
+        ("SELECT COUNT(DISTINCT user_id) FILTER (WHERE bought = TRUE) FROM t", ["bought_before"]),
+        ("SELECT ward, COUNT(DISTINCT user_id) FROM t GROUP BY ward", ["away"]),
+        (
+            "SELECT month, COUNT(DISTINCT user_id) FROM t WHERE bought GROUP BY month",
+            ["bought_before"],
+        ),
+        ("SELECT COUNT(DISTINCT user_id) FROM t WHERE ward = 'a'", [None, None]),
+        ("SELECT COUNT(DISTINCT user_id) FROM t WHERE NOT bought", [None, None]),
+        ("SELECT COUNT(*), COUNT(DISTINCT user_id) FROM t", [None, "away"]),
+    ],
+)
+def test_where_an_attribute_says_how_long_they_were_away_each_counts_once(
+    statement: str, once: list[str | None]
+) -> None:
+    plan = sql.plan(statement, BUYERS, dataset="t", unit=UNIT)
+    assert [query.get("once") for query in plan.queries] == once
+    first = "in the group of the first row of theirs in the window"
+    assert any(first in note for note in plan.notes) == ("GROUP BY ward" in statement)

@@ -141,6 +141,8 @@ class Queries:
             return self._sum_fields(summed, where), "rows"
         if atom.share_of:
             where = conjunction([where, json.loads(atom.share_of)])
+        if atom.once:
+            return {"kind": "predicate", "where": where, "once": atom.once}, "count"
         if atom.part == "spread":
             return {"kind": "predicate", "where": where, "spread": atom.attribute}, "spread"
         return {"kind": "predicate", "where": where}, "count"

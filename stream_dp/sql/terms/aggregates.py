@@ -73,6 +73,7 @@ class Atom:
         up_to: For a sum or a mean: the number that no row counts for more than. None for no such number.
         frame: How many parts of a series it is of: the last ones, or ``running`` for all. None for one. Or
             ``EACH_PHASE``.
+        once: For a count of persons: the attribute by which each counts once.
     """
 
     part: str
@@ -84,6 +85,7 @@ class Atom:
     spread: tuple[bool, bool] = (False, False)
     up_to: float | None = None
     frame: int | str | None = None
+    once: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +180,9 @@ class Aggregates:
     def _persons(self, node: Any, distinct: Sequence[Any], filters: _Conditions) -> Any:
         """Translates a number of persons, of whom one row a phase counts.
 
-        It is at least the count of any one phase, and at most the sum of the counts of all. The phase with
-        the most rows is taken, which is public.
+        Where an attribute says how long they were away, each counts once. Otherwise it is at least the count
+        of any one phase, and at most the sum of the counts of all. The phase with the most rows is taken,
+        which is public.
         """
         unit = self.conditions.columns.unit
         if unit is None:
@@ -200,11 +203,28 @@ class Aggregates:
         if problem:
             raise Fault(node, problem, "use COUNT(*) for the rows that count")
         counted: Any = self._counted(filters)
+        once = self._once(filters)
+        if once is not None:
+            return replace(counted, once=once)
         if self.in_phases is None:
             return Call("persons", (counted, replace(counted, frame=EACH_PHASE)))
         if self.in_phases != "phase":
             raise Fault(node, "persons are counted in each phase by itself", "GROUP BY phase")
         return counted
+
+    def _once(self, filters: _Conditions) -> str | None:
+        """Returns the attribute that counts persons once under a condition. None if none does.
+
+        Of persons of whom something else is true, somebody may come whose first row does not say so.
+        """
+        trees = [] if self.where is None else [self.where]
+        condition = conjunction([*trees, *map(self.conditions.true, filters)])
+        for name, attribute in self.conditions.columns.schema.items():
+            of = attribute.get("of")
+            meant = None if of is None else {"attribute": of, "eq": True}
+            if attribute.get("fold") == "since" and condition == meant:
+                return name
+        return None
 
     # ------------------------------------------------------------ sums and means
 
