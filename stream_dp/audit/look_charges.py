@@ -192,6 +192,11 @@ class Looks:
         yield from self._added_up(look, rests=False)
 
     def _added_up(self, look: Look, *, rests: bool) -> Owed:
+        fixed = {*look["attributes"]} - {*look["group_by"]}
+        if look["kind"] == "sums":
+            fixed &= {look.get("attribute"), *look.get("product", ())}
+        if any(_counts_phases(self._data.attributes[index]) for index in fixed):
+            raise Wrong("it adds up numbers that rows in other phases change")
         (low, high), centre = look["range"], look["centre"]
         if any(type(number) is not int for number in (low, high, centre)) or low > high:
             raise Wrong("its range and its centre are not those of whole numbers")
@@ -388,3 +393,8 @@ def _ends_of_bins(attribute: NumberAttribute) -> tuple[set[int], set[int]]:
     ]
     lows = {units(as_written(measure.low)), *map(units, edges)}
     return lows, {*map(units, below), units(as_written(measure.high))}
+
+
+def _counts_phases(attribute: AttributeSpec) -> bool:
+    """Whether what an attribute says of a person in a phase may change with rows in other phases."""
+    return isinstance(attribute, NumberAttribute) and attribute.fold == "since"

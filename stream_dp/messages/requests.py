@@ -254,8 +254,8 @@ class QueryFields(Request):
         at_most: The largest share of any line (a block's privacy budget) that the answer may take.
         fresh: Whether a count rests on a new look alone. Its bar holds however the query was chosen, and
             each id is charged.
-        once: Counts each person once in the window, by this attribute that says how many phases ago they were
-            there before: in the first phase in which they are there, and by what their row says in it.
+        once: The attribute by which each person counts once in the window: in the first phase of it in which
+            they are there, by what their row says there.
         window: The phases asked. Default: all of them.
         across: With ``since`` the window begins where rows say all that is asked, if the schema changed.
         series: Asks about each of these by itself.

@@ -71,8 +71,8 @@ REPLIES: dict[str, Callable[[Any], BaseModel]] = {
 }
 
 
-def examples(kind: str) -> Iterator[dict[str, Any]]:
-    for text in re.findall(rf"^```json {kind}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
+def examples(kind: str, page: str = PAGE) -> Iterator[dict[str, Any]]:
+    for text in re.findall(rf"^```json {kind}\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         yield read_json(text.encode(), max_bytes=100_000)
 
 
@@ -140,7 +140,9 @@ def test_batches_fit_the_definition_beside_them() -> None:
 
 
 def test_queries_fit_the_definition_beside_them() -> None:
-    universes = {d["dataset"]: build(Definition.read(d))[0] for d in examples("definition")}
+    persons = (ROOT / "docs/persons.md").read_text()
+    definitions = [*examples("definition"), *examples("definition", persons)]
+    universes = {d["dataset"]: build(Definition.read(d))[0] for d in definitions}
     for example in examples("query"):
         universe = universes[example["dataset"]]
         for query in queries_of(example):

@@ -194,5 +194,16 @@ def test_where_an_attribute_says_how_long_they_were_away_each_counts_once(
 ) -> None:
     plan = sql.plan(statement, BUYERS, dataset="t", unit=UNIT)
     assert [query.get("once") for query in plan.queries] == once
-    first = "in the group of the first row of theirs in the window"
-    assert any(first in note for note in plan.notes) == ("GROUP BY ward" in statement)
+
+
+def test_a_note_says_in_which_group_a_person_counts_once() -> None:
+    def notes(statement: str, phases: int = 3) -> list[str]:
+        plan = sql.plan(statement, BUYERS, dataset="t", unit=UNIT)
+        answers = [answered(query, 10.0, phases) for query in plan.queries]
+        return [*evaluate(plan, "t", answers).notes]
+
+    first = "each person counts once, in the group of their first row in these phases"
+    assert first in notes("SELECT ward, COUNT(DISTINCT user_id) FROM t GROUP BY ward")
+    assert first not in notes("SELECT ward, COUNT(DISTINCT user_id) FROM t GROUP BY ward", 1)
+    alone = notes("SELECT COUNT(DISTINCT user_id) FROM t")
+    assert not any("rows that count" in note or note == first for note in alone)

@@ -155,17 +155,32 @@ async def test_who_is_erased_and_comes_again_is_new(world: Any) -> None:
 
 async def test_a_window_that_is_too_long_and_another_attribute_are_rejected(world: Any) -> None:
     await shop(world)
-    too_long, other, sums = await asked(
-        world,
-        {"once": "away"},
-        {"once": "bought", "window": {"last_phases": 1}},
-        {"kind": "share", "share_of": {"attribute": "bought", "eq": True}, "once": "away"},
-        dataset="shop",
-    )
-    said = [one["reason"]["message"] for one in (too_long, other, sums)]
+    last, of_away = {"window": {"last_phases": 1}}, {"attribute": "away", "ge": 2}
+    bought = {"attribute": "bought", "eq": True}
+    said = [
+        one["reason"]["message"]
+        for one in await asked(
+            world,
+            {"once": "away"},
+            {"once": "bought", **last},
+            {"kind": "share", "share_of": bought, "once": "away"},
+            {"kind": "sum", "attribute": "away"},
+            {"kind": "share", "share_of": of_away},
+            {"kind": "share", "share_of": bought, "where": of_away},
+            {"kind": "correlation", "attribute": "away", "other": "bought_before"},
+            dataset="shop",
+        )
+    ]
     assert "away tells persons apart over 3 phases, and it has 4" in said[0]
     assert "it does not say how many phases ago persons were there before" in said[1]
     assert 'kind "share" has no once: remove it' in said[2]
+    for problem in said[3:]:
+        assert "away counts phases" in problem
+        assert "group by it, or ask for counts" in problem
+    (by_away,) = await asked(
+        world, {"kind": "share", "share_of": bought, "group_by": ["away"], **last}, dataset="shop"
+    )
+    assert by_away["status"] == "answered"
 
 
 AWAY: Final = SHOP["attributes"][2]

@@ -417,7 +417,7 @@ class Survey:
         self.readings = {
             attribute.name: ColumnReading(attribute, decimal, can_say=can_say)
             for attribute in universe.attributes
-            if attribute.fold != "count"  # how many rows a person has is in no file
+            if not attribute.in_no_row
         }
         self.rows = 0
 

@@ -76,7 +76,11 @@ class TableNotes:
                 yield _COVERED if any(low < high for low, _, high in each.bins) else _LEFT_OUT
         phases = phases_of(self._answers)
         persons = any(_counts_persons(output.expression) for output in plan.outputs)
-        if persons and phases is not None and phases[0] < phases[1]:
+        over_several = phases is not None and phases[0] < phases[1]
+        in_groups = any(not group.period for group in plan.groups)
+        if over_several and in_groups and any(query.get("once") for query in plan.queries):
+            yield "each person counts once, in the group of their first row in these phases"
+        if persons and over_several:
             yield (
                 "nobody knows who comes in several phases: the number of persons lies between that of the "
                 "phase with the most rows and the sum of all phases"
@@ -150,7 +154,7 @@ class TableNotes:
     def _among(self) -> Iterator[str]:
         """Yields which rows count, how many these are, and how much larger a count of all rows may be."""
         known = [answer for answer in self._values.noisy if answer.counted is not None]
-        if not known:
+        if not known or all(query.get("once") for query in self._plan.queries):
             return
         unit, of = self._plan.unit, "the rows that count"
         best = min(known, key=lambda one: (-one.n, one.counted_bar or 0.0))

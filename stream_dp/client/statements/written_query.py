@@ -85,7 +85,7 @@ class _SumByGroup(_OfSum):
 
 _AS_IT_IS: Final = (
     *("attribute", "other", "up_to", "rank", "low", "high"),
-    *("count_rows", "mean", "minus_window", "fresh", "across"),
+    *("count_rows", "mean", "minus_window", "fresh", "once", "across"),
 )
 """The fields of a query that its message has under the same names."""
 
@@ -121,6 +121,7 @@ class Query(Generic[AnswerT_co]):
         at_most: The largest share of any phase's budget that the answer may take. None for no limit.
         fresh: Whether a count rests on a look of its own alone. Its error bar then holds however the query
             was chosen, and it is charged under every new id.
+        once: The attribute by which each person counts once in the window. None counts persons in each phase.
         share_of: The condition whose share among the rows of ``condition`` is asked, in SQL or as a tree.
         minus_window: The window whose share is taken away from that of the ``last_phases``:
             ``{"previous_phases": 7}`` or ``{"previous": "7 days"}`` right before them, or
@@ -158,6 +159,7 @@ class Query(Generic[AnswerT_co]):
     error: ErrorOf | None = None
     at_most: float | None = None
     fresh: bool = False
+    once: str | None = None
     share_of: Condition | None = None
     minus_window: Mapping[str, Any] | None = None
     window: Mapping[str, Any] | None = None

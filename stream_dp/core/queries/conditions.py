@@ -42,6 +42,8 @@ MAX_TOUCHED_CELLS = 1_000_000
 MAX_NODES = 128
 MAX_DEPTH = 16
 
+_BY_GROUP: Final = "group by it, or ask for counts, which come with their shares"
+
 _CUTS_BIN: Final = "cuts_bin"
 _MOST_SAID: Final = 400
 """Where the text of a refusal has more characters, no other bin that the condition cuts is added to it."""
@@ -164,7 +166,7 @@ def compile_total(
             f"{attribute.name} has no numbers to add up",
             "name an attribute of type number whose representatives are not all 0",
         )
-    _check_bounded("attribute", attribute)
+    _check_added_up("attribute", attribute)
     if name in group_by:
         raise InvalidQuery("group_by", f"{attribute.name} is added up", "group by other attributes")
     every = predicate = compile_where(universe, where)
@@ -199,7 +201,7 @@ def compile_product(
         attribute = universe.attributes[index]
         if not isinstance(attribute, Number):
             raise InvalidQuery(field, f"{name} has no numbers", "name an attribute of type number")
-        _check_bounded(field, attribute)
+        _check_added_up(field, attribute)
         middles = attribute.values if attribute.measure is None else attribute.values_within_ends
         values[index] = middles
         where = _where_present(attribute, where)
@@ -208,8 +210,14 @@ def compile_product(
     return product, compile_where(universe, where)
 
 
-def _check_bounded(field: str, attribute: Number) -> None:
-    """Raises InvalidQuery if a number has the bins of a fixed grid, whose ends are too far apart."""
+def _check_added_up(field: str, attribute: Number) -> None:
+    """Raises InvalidQuery if numbers are not added up.
+
+    The ends of a fixed grid are too far apart. How long ago somebody was there may change with rows in other
+    phases, and looks at sums are not priced for a number that changes (docs/proofs, Theorem 41).
+    """
+    if attribute.fold == "since":
+        raise InvalidQuery(field, f"{attribute.name} counts phases", _BY_GROUP)
     if attribute.wanted is not None:
         raise InvalidQuery(
             field,
@@ -340,6 +348,10 @@ def compile_share(
         raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
     _check_cells(universe, {*whole.attributes, *alone.attributes}, MAX_TOUCHED_CELLS, "share_of")
     part = whole.and_also(alone)
+    for index in part.attributes:
+        if universe.attributes[index].fold == "since":
+            problem = f"{universe.attributes[index].name} counts phases, and shares have no such condition"
+            raise InvalidQuery("share_of", problem, _BY_GROUP)
     if part.constant is False:
         problem = "no row can satisfy both where and share_of, so the share is 0"
     elif part == whole:

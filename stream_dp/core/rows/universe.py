@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from stream_dp.core.rows.attributes import Attribute, Boolean, Category, Date, Number, is_on_grid
-from stream_dp.core.rows.attributes.attribute_base import COUNT, IN_NO_ROW, MAX_NAME
+from stream_dp.core.rows.attributes.attribute_base import COUNT, MAX_NAME
 from stream_dp.core.rows.cell_shape import MAX_FLAT, Shape
 from stream_dp.core.rows.column_values import AnyColumn, Codes, Column, Repeated
 from stream_dp.core.rows.encoded_rows import MAX_ROWS, NOT_IN_FORCE, Counts, Rows, check_total
@@ -134,7 +134,7 @@ class Universe:
     @cached_property
     def may_be_absent(self) -> frozenset[int]:
         """The attributes in force whose column may be absent: some folds are in no row."""
-        absent = (index for index, one in self.folded.items() if one.fold in IN_NO_ROW)
+        absent = (index for index, one in self.folded.items() if one.in_no_row)
         return self.optional.union(absent)
 
     @cached_property

@@ -406,10 +406,7 @@ class _SelectPlanner:
         yield from self._groups.notes
         if self._has_ends:
             yield ENDS_NOTE
-        parts = [*itertools.chain.from_iterable(map(parts_in, expressions))]
-        grouped = self._groups.tabled or self._groups.cased
-        if grouped and any(isinstance(part, Atom) and part.once for part in parts):
-            yield "each person counts once, in the group of the first row of theirs in the window"
+        parts = itertools.chain.from_iterable(map(parts_in, expressions))
         calls = [part for part in parts if isinstance(part, Call) and part.name == "persons"]
         counted = [atom for call in calls for atom in atoms_in(call)]
         narrowed = any(one.where != "null" or one.share_of for one in counted)

@@ -41,7 +41,7 @@ def _short(words: str) -> str:
 
 def sql_of(query: QueryFields) -> str | None:
     """Writes a query as SQL, without its window. None for a kind that SQL here does not have."""
-    if query.fresh or query.error is not None or query.at_most is not None:
+    if query.fresh or query.once or query.error is not None or query.at_most is not None:
         return None
     return _select(query)
 
@@ -97,6 +97,8 @@ def words_of(query: QueryFields) -> str:
     words = _select(query) or _of_other_kind(query) or "every row"
     if query.fresh:
         words = f"FRESH {words}"
+    if query.once is not None:
+        words = f"{words}, each person once"
     if query.window is not None:
         so_far = ", with the rows so far" if query.window.running else ""
         words = f"{words}, {_window(query.window)}{so_far}"

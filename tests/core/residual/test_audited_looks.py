@@ -32,7 +32,7 @@ KEPT = {**PLAIN, "measure": {"unit": 0.01, "low": 0, "high": 500}}
 STATUS = {"name": "status", "type": "category", "values": list("abcde"), "other": False}
 
 
-def defined(*attributes: Any) -> Definition:
+def defined(*attributes: Any, **more: Any) -> Definition:
     return Definition.read(
         {
             "version": 1,
@@ -41,6 +41,7 @@ def defined(*attributes: Any) -> Definition:
             "accuracy": {"error": 0.02},
             "phase": {"min_rows": 100},
             "attributes": attributes,
+            **more,
         }
     )
 
@@ -199,3 +200,30 @@ def test_the_auditor_works_the_ends_of_bins_out_by_itself(
     assert isinstance(read, NumberAttribute)
     lows, highs = zip(*core.measured_ends, strict=True)
     assert _ends_of_bins(read) == (set(lows), set(highs))
+
+
+def test_no_look_adds_up_what_rows_in_other_phases_change() -> None:
+    """Theorem 41 (a): a number that may change costs up to four times what a row costs that becomes blank."""
+    away = {"name": "away", "type": "number", "fold": "since", "phases": 3}
+    privacy = {"epsilon": 1.0, "delta": 1e-9, "unit": A_PERSON.model_dump()}
+    definition = defined(away, STATUS, PLAIN, privacy=privacy, erasure={"within": "1 day"})
+    looks, by_away = (
+        auditor(definition, A_PERSON),
+        {"attributes": [0, 2], "group_by": [0], "answers": 3},
+    )
+    for sound in ({**SUM, "attribute": 2, **by_away}, {**SHARE, **by_away}):
+        assert owed(looks, sound)
+    for broken in (
+        {**SUM, "attributes": [0, 1]},
+        {**SHARE, "attributes": [0, 1], "group_by": [1]},
+        {**SHARE, "attributes": [0], "group_by": [], "answers": 1},
+        {
+            **{name: of for name, of in SUM.items() if name != "attribute"},
+            "product": [0, 2],
+            "attributes": [0, 2],
+            "group_by": [],
+            "answers": 1,
+        },
+    ):
+        with pytest.raises(Wrong, match="it adds up numbers that rows in other phases change"):
+            owed(looks, broken)

@@ -18,10 +18,6 @@ COUNT = "count"
 """Key of the count in the ``cells`` form of a batch; no attribute may have this name."""
 
 
-IN_NO_ROW = frozenset({"count", "since"})
-"""Folds of attributes of which rows say nothing themselves."""
-
-
 class AttributeBase:
     """The base of the four kinds of attribute: cells with labels, and codes of the smallest width.
 
@@ -33,6 +29,11 @@ class AttributeBase:
     na: tuple[str, ...]
     fold: str | None = None
     """How rows of a person are folded; None where one of them speaks for all."""
+
+    @property
+    def in_no_row(self) -> bool:
+        """Whether rows say nothing of it themselves, because it is about all rows of a person."""
+        return self.fold in ("count", "since")
 
     @property
     def labels(self) -> tuple[str, ...]:
