@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from stream_dp.attribute_dates import Zone
 from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.rows.attribute_versions import Declared, Schema
 from stream_dp.core.rows.attributes import Attribute, Boolean, Category, Date, Number
+from stream_dp.core.rows.attributes.boolean import RowCondition
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.proposed_bounds import WantedBounds
 from stream_dp.core.rows.universe import Universe
-from stream_dp.errors import InvalidDefinition
+from stream_dp.errors import InvalidDefinition, InvalidQuery
 from stream_dp.messages import AttributeSpec, CalibratedSpec, Definition
 from stream_dp.profiles.calibrated_profile import CALIBRATED
 from stream_dp.profiles.line_units import privacy_of
@@ -52,9 +56,7 @@ def universe_of(definition: Definition) -> Universe:
     Raises:
         InvalidDefinition: An attribute is not what it must be; names the field and the fix.
     """
-    return Universe(
-        tuple(_attribute(index, spec) for index, spec in enumerate(definition.attributes))
-    )
+    return Universe(tuple(_attributes(definition)))
 
 
 def declared_in(definition: Definition) -> list[Declared]:
@@ -64,10 +66,8 @@ def declared_in(definition: Definition) -> list[Declared]:
         InvalidDefinition: An attribute is not what it must be; names the field and the fix.
     """
     return [
-        Declared(
-            _attribute(index, spec), spec.was or (), spec.before, deprecated=spec.deprecated is True
-        )
-        for index, spec in enumerate(definition.attributes)
+        Declared(attribute, spec.was or (), spec.before, deprecated=spec.deprecated is True)
+        for attribute, spec in zip(_attributes(definition), definition.attributes, strict=True)
     ]
 
 
@@ -119,6 +119,40 @@ def rows_that_open(mechanism: Mechanism, definition: Definition) -> int:
     return max(definition.phase.min_rows, mechanism.rows_to_open)
 
 
+def _attributes(definition: Definition) -> list[Attribute]:
+    """The attributes, of which some follow from others."""
+    found = [_attribute(index, spec) for index, spec in enumerate(definition.attributes)]
+    plain = Universe(tuple(found))
+    for index, spec in enumerate(definition.attributes):
+        boolean = found[index]
+        if isinstance(boolean, Boolean) and spec.type == "boolean" and spec.where is not None:
+            condition = _condition(plain, spec.where, f"attributes.{index}.where")
+            found[index] = replace(boolean, where=condition)
+    return found
+
+
+def _condition(universe: Universe, tree: dict[str, Any], field: str) -> RowCondition:
+    """The condition of a boolean on other attributes of the same row."""
+    try:
+        predicate = compile_where(universe, tree)
+    except InvalidQuery as fault:
+        raise InvalidDefinition(
+            fault.field.replace("where", field, 1), fault.problem, fault.fix
+        ) from None
+    if predicate.constant is not None:
+        raise InvalidDefinition(field, "it holds for all rows, or for none", "write another one")
+    attributes = [universe.attributes[index] for index in predicate.attributes]
+    for one in attributes:
+        if one.fold is not None or (isinstance(one, Category) and one.finds):
+            raise InvalidDefinition(
+                field,
+                f"it is about {one.name}, which is not known of each row by itself",
+                "name attributes without fold and without find",
+            )
+    names = tuple(one.name for one in attributes)
+    return RowCondition(json.dumps(tree, sort_keys=True), names, predicate.mask)
+
+
 def _attribute(index: int, spec: AttributeSpec) -> Attribute:
     name = spec.name
     absent: dict[str, Any] = {"missing": spec.missing, "na": spec.na or ()}
@@ -131,6 +165,7 @@ def _attribute(index: int, spec: AttributeSpec) -> Attribute:
                 other=spec.other,
                 ordered=spec.ordered,
                 also=also,
+                fold=spec.fold,
                 spare=0 if spec.find is None else spec.find.most - len(spec.values),
                 finds=spec.find is not None,
                 **absent,
@@ -151,7 +186,14 @@ def _attribute(index: int, spec: AttributeSpec) -> Attribute:
         if spec.type == "date":
             zone = Zone(spec.timezone or "UTC")
             return Date(
-                name, spec.by, spec.first, spec.until, zone=zone, epoch=spec.epoch, **absent
+                name,
+                spec.by,
+                spec.first,
+                spec.until,
+                zone=zone,
+                epoch=spec.epoch,
+                fold=spec.fold,
+                **absent,
             )
         return Boolean(name, fold=spec.fold, **absent)
     except InvalidDefinition as fault:

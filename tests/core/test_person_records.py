@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from stream_dp.core.rows import person_records
-from stream_dp.core.rows.attributes import Boolean, Category, Number
+from stream_dp.core.rows.attributes import Boolean, Category, Date, Number
+from stream_dp.core.rows.attributes.boolean import RowCondition
 from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.person_records import folded_columns, folded_rows, names_of_folded
@@ -87,6 +88,54 @@ def test_a_record_has_the_sum_the_least_and_the_largest_value_of_those_that_are_
     assert cells(found, "most") == [
         *[">= 5"] * 3, "< 0", "missing", *[">= 5"] * 2, *["< 0"] * 2
     ]  # fmt: skip
+
+
+PLACES: Final = Universe(
+    (
+        Category("page", ("home", "cart"), other=False, missing=True),
+        Category("first", ("a", "b"), other=False, missing=True, fold="first"),
+        Date("last", "month", "2026-01-01", "2026-04-01", missing=True, fold="last"),
+        Number("paid", (5.0,), missing=True, measure=TOTAL, fold="last"),
+        Boolean("new", fold="first"),
+        Boolean(
+            "in_cart", fold="any", where=RowCondition("", ("page",), np.array([0, 1, 0], bool))
+        ),
+    )
+)
+
+
+def test_a_record_has_the_first_and_the_last_value_that_are_there() -> None:
+    columns: dict[str, list[Any]] = {
+        "page": ["home", "cart", None, "home", "cart", "home"],
+        "first": [None, "b", "a", None, "a", None],
+        "last": ["2026-02", "2026-01", None, "2026-03", None, "2026-01"],
+        "paid": [1.0, 2.5, None, 7.0, None, -4.0],
+        "new": [True, False, True, False, True, True],
+    }
+    encoded = PLACES.encode_columns(columns)
+    whose = slots("aaabc-")
+    found = folded_rows(PLACES, Rows(encoded.codes, None, encoded.measures, whose))
+    said = {
+        attribute.name: [attribute.labels[code] for code in found.codes[at]]
+        for at, attribute in enumerate(PLACES.attributes)
+    }
+    assert said["first"] == ["b", "b", "b", "missing", "a", "missing"]
+    assert said["last"] == ["2026-01"] * 3 + ["2026-03", "missing", "2026-01"]
+    assert said["new"] == ["true"] * 3 + ["false", "true", "true"]
+    assert said["paid"] == ["< 5"] * 3 + [">= 5", "missing", "< 5"]
+    at = PLACES.positions["paid"]
+    units = [int(each) + TOTAL.ends[0] for each in found.measures[at]]
+    assert [float(TOTAL.value(np.array(one))) for one in units[:4]] == [2.5, 2.5, 2.5, 7.0]
+
+
+def test_a_condition_on_rows_is_true_of_a_person_if_it_is_of_one_row() -> None:
+    pages = ["home", "cart", None, "home", "cart", "cart"]
+    columns = {name: [None] * 6 for name in ("first", "last", "paid", "new")}
+    encoded = PLACES.encode_columns({"page": pages, **columns})  # rows have no column in_cart
+    found = folded_rows(PLACES, Rows(encoded.codes, None, encoded.measures, slots("aaabc-")))
+    assert found.codes[PLACES.positions["in_cart"]].tolist() == [1, 1, 1, 0, 1, 0]
+    assert found.codes[0].tolist() == encoded.codes[0].tolist(), "what it is about stays"
+    assert {"0", "5"} < names_of_folded(PLACES)
 
 
 def test_what_is_not_folded_and_what_blank_slots_say_stays() -> None:

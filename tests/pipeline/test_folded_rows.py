@@ -31,12 +31,27 @@ SHOP = definition(
             "fold": "sum",
         },
         {"name": "page", "type": "category", "values": ["home", "cart"]},
+        {
+            "name": "in_cart",
+            "type": "boolean",
+            "fold": "any",
+            "where": {"all": [{"attribute": "page", "eq": "cart"}, {"attribute": "till", "eq": 2}]},
+        },
+        {"name": "till", "type": "number", "edges": [2, 3], "integer": True, "missing": True},
+        {
+            "name": "plan",
+            "type": "category",
+            "values": ["free", "paid"],
+            "missing": True,
+            "other": False,
+            "fold": "last",
+        },
     ],
     privacy=PRIVACY,
     phase={"min_rows": 3000},
     accuracy={"error": 0.05, "failure_probability": 1e-6},
 )
-ONE, FEW, MANY = 0, 1, 2
+EARLY = {"attribute": "till", "lt": 2}
 
 
 def visits() -> dict[str, list[Any]]:
@@ -48,6 +63,11 @@ def visits() -> dict[str, list[Any]]:
         "page": ["home", "cart"] * (len(persons) // 2),
         "bought": [new and int(one[2:]) % 4 > 0 for one, new in zip(persons, first, strict=True)],
         "spent": [5] * len(persons),
+        "till": [int(one[2:]) % 3 + 1 for one in persons],
+        "plan": [
+            None if new else ("free", "paid")[int(one[2:]) % 5 == 0]
+            for one, new in zip(persons, first, strict=True)
+        ],
     }
 
 
@@ -81,13 +101,31 @@ async def test_persons_are_counted_by_what_all_their_rows_say(
     if lots:
         monkeypatch.setattr(slabs, "SLOTS", 500)
     await shop(world, **FORMS[form])
-    by_visits, bought, spent = await asked(
+    by_visits, bought, spent, in_cart, by_plan = await asked(
         world,
         {"kind": "table", "group_by": ["visits"]},
         {"where": {"attribute": "bought", "eq": True}},
         {"kind": "sum", "attribute": "spent"},
+        {"where": {"attribute": "in_cart", "eq": True}},
+        {"kind": "table", "group_by": ["plan"]},
         dataset="shop",
     )
+    every = visits()
+    carts = {
+        person
+        for person, page, till in zip(
+            *(every[name] for name in ("customer", "page", "till")), strict=True
+        )
+        if page == "cart" and till == 2
+    }
+    assert within(in_cart["count"], len(carts), in_cart["count_bar"]), (in_cart, len(carts))
+    plans = [0, 0, 200]  # who comes once has none
+    for person in range(200, 1000):
+        plans[person % 5 == 0] += 1
+    for count, bar, truth in zip(
+        *(by_plan["table"][name] for name in ("counts", "count_bars")), plans, strict=True
+    ):
+        assert within(count, truth, bar), (by_plan, plans)
     for count, bar, truth in zip(
         *(by_visits["table"][name] for name in ("counts", "count_bars")),
         (200, 400, 400),
@@ -150,6 +188,27 @@ async def test_a_person_who_is_erased_takes_the_record_away(world: Any) -> None:
             {"attributes": [{"name": "x", "type": "boolean", "fold": "count"}]},
             "attributes.0.fold",
         ),
+        (
+            {
+                "attributes": [
+                    {"name": "x", "type": "boolean", "where": {"attribute": "x", "eq": True}}
+                ]
+            },
+            'attributes.0: where goes with "fold": "any"',
+        ),
+        (
+            {
+                "attributes": [
+                    {
+                        "name": "x",
+                        "type": "category",
+                        "find": {},
+                        "fold": "first",
+                    }
+                ]
+            },
+            "attributes.0: fold: values are found of the row that counts",
+        ),
     ],
 )
 def test_a_definition_whose_rows_cannot_be_folded_is_refused(
@@ -168,3 +227,27 @@ async def test_a_fold_is_for_ever(world: Any) -> None:
     await process.run()
     reason = world.rejection(record)["reason"]["message"]
     assert "attributes.1.fold: rows are folded otherwise" in reason
+
+
+@pytest.mark.parametrize(
+    ("where", "fault"),
+    [
+        ({"attribute": "visits", "ge": 2}, "it is about visits, which is not known of each row"),
+        ({"attribute": "nobody", "eq": 1}, "attributes.4.where"),
+        ({"attribute": "page", "in": ["home", "cart"]}, None),
+        ({"any": [EARLY, {"not": EARLY}]}, "it holds for all rows"),
+    ],
+)
+async def test_a_condition_must_be_known_of_each_row(
+    world: Any, where: dict[str, Any], fault: str | None
+) -> None:
+    world.key_file = bytes(range(64))
+    process = await world.owner()
+    attributes = [{**one} for one in SHOP["attributes"]]
+    attributes[4]["where"] = where
+    record = world.produce("datasets", {**SHOP, "attributes": attributes})
+    await process.run()
+    if fault is None:
+        assert not world.released("rejected")
+    else:
+        assert fault in world.rejection(record)["reason"]["message"]

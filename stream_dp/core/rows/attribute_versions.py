@@ -358,7 +358,10 @@ def _check_change(at: int, old: Attribute, new: Attribute) -> None:
         raise InvalidDefinition(
             f"{field_path}.missing", "missing values have a cell", "leave it as it is"
         )
-    if old.fold != new.fold or (old.fold == "since" and replace(old, name=new.name) != new):
+    is_other = old.fold == "since" and replace(old, name=new.name) != new
+    if isinstance(old, Boolean) and isinstance(new, Boolean):
+        is_other = old.where != new.where
+    if old.fold != new.fold or is_other:
         raise InvalidDefinition(
             f"{field_path}.fold", "rows are folded otherwise", "add an attribute with another name"
         )

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.rows.attributes import Boolean, Number
+from stream_dp.core.rows.attributes import Attribute, Boolean, Number
 from stream_dp.core.rows.attributes.attribute_base import first_of
 from stream_dp.core.rows.attributes.boolean import TRUE
 from stream_dp.core.rows.column_values import Codes
@@ -29,10 +29,12 @@ _Column: TypeAlias = npt.NDArray[Any]
 Since: TypeAlias = Mapping[int, npt.NDArray[np.int64]]
 """How many phases ago the person of each slot was there before, by the attribute that says it."""
 _NOTHING: Final[Since] = MappingProxyType({})
-_EXTREMES: Final[Mapping[str | None, tuple[np.ufunc, int]]] = {
+_ORDERED: Final[Mapping[str | None, tuple[np.ufunc, int]]] = {
     "any": (np.maximum, -1),
     "max": (np.maximum, -1),
+    "last": (np.maximum, -1),
     "min": (np.minimum, np.iinfo(np.int64).max),
+    "first": (np.minimum, np.iinfo(np.int64).max),
 }
 """Folds to one of the values -> how, and the number that stands for a missing one meanwhile."""
 
@@ -94,12 +96,16 @@ def folded_columns(
     """
     if not len(whose.digests):
         return columns
-    together, found = _Together(whose), dict[str, _Column]()
+    together, found, conditions = _Together(whose), dict[str, _Column](), _conditions(universe)
     for at, attribute in universe.folded.items():
         code, value = str(at), value_column(at)
         if attribute.fold == "since":
             continue  # another attribute may have to be folded before
-        found[code], units = _folded(attribute, together, columns[code], columns.get(value))
+        said = columns[code]
+        if isinstance(attribute, Boolean) and attribute.where is not None:
+            cells = tuple(columns[str(one)] for one in conditions[at])
+            said = together.only(attribute.where.mask[cells], said)
+        found[code], units = _folded(attribute, together, said, columns.get(value))
         if units is not None:
             found[value] = units
     for at, numbers in since.items():
@@ -137,24 +143,34 @@ def phases_since(
 
 
 def names_of_folded(universe: Universe) -> frozenset[str]:
-    """The columns of slabs that folds change; public."""
+    """The columns of slabs that folds change, or read; public."""
+    read = {str(at) for one in _conditions(universe).values() for at in one}
     codes = {str(at) for at in universe.folded}
     return frozenset(
-        codes | {value_column(at) for at in universe.folded if at in universe.measured}
+        read | codes | {value_column(at) for at in universe.folded if at in universe.measured}
     )
 
 
+def _conditions(universe: Universe) -> dict[int, list[int]]:
+    """The attributes that the condition of each boolean depends on."""
+    return {
+        at: [universe.positions[name] for name in one.where.names]
+        for at, one in universe.folded.items()
+        if isinstance(one, Boolean) and one.where is not None
+    }
+
+
 def _folded(
-    attribute: Boolean | Number, together: _Together, codes: Codes, units: Offsets | None
+    attribute: Attribute, together: _Together, codes: Codes, units: Offsets | None
 ) -> tuple[Codes, Offsets | None]:
     """The code of each slot, and its units where values are kept."""
     missing = attribute.missing_cell
     known = np.ones(len(codes), np.bool_) if missing is None else codes != missing
     offsets: _Column | None = None
-    if attribute.fold in _EXTREMES:
-        new = _extreme(attribute, together, known, codes, missing or 0)
+    if attribute.fold in _ORDERED:
+        new = _one_of(attribute, together, known, codes, missing or 0)
         if units is not None:
-            offsets = _extreme(attribute, together, known, units, 0)
+            offsets = _one_of(attribute, together, known, units, 0)
     else:
         assert isinstance(attribute, Number), "numbers of rows, and sums, are numbers"
         if attribute.fold == "count":
@@ -171,16 +187,23 @@ def _folded(
     return together.spread(new, codes), units
 
 
-def _extreme(
-    attribute: Boolean | Number,
+def _one_of(
+    attribute: Attribute,
     together: _Together,
     known: npt.NDArray[np.bool_],
     values: _Column,
     missing: int,
 ) -> _Column:
-    """The least or the largest value of each person, or ``missing`` where none is known."""
-    how, none = _EXTREMES[attribute.fold]
-    found = together.each(np.where(known, values.astype(np.int64), none), how)
+    """One of the values of each person: the least, the largest, the first or the last.
+
+    It is ``missing`` where none is known.
+    """
+    how, none = _ORDERED[attribute.fold]
+    by_place = attribute.fold in ("first", "last")
+    ranks = np.arange(len(values)) if by_place else values.astype(np.int64)
+    found = together.each(np.where(known, ranks, none), how)
+    if by_place:
+        return np.where(found == none, missing, values[np.where(found == none, 0, found)])
     return np.where(found == none, missing, found)
 
 

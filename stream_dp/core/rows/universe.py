@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stream_dp.core.rows.attributes import Attribute, Boolean, Category, Date, Number, is_on_grid
+from stream_dp.core.rows.attributes import Attribute, Category, Date, Number, is_on_grid
 from stream_dp.core.rows.attributes.attribute_base import COUNT, MAX_NAME
 from stream_dp.core.rows.cell_shape import MAX_FLAT, Shape
 from stream_dp.core.rows.column_values import AnyColumn, Codes, Column, Repeated
@@ -123,12 +123,12 @@ class Universe:
         return {i: a for i, a in numbers if isinstance(a, Number) and a.measure is not None}
 
     @cached_property
-    def folded(self) -> Mapping[int, Boolean | Number]:
+    def folded(self) -> Mapping[int, Attribute]:
         """The attributes in force that say of a person what all rows of theirs say together."""
         return {
-            index: one
+            index: self.attributes[index]
             for index in self.in_force
-            if isinstance(one := self.attributes[index], Boolean | Number) and one.fold is not None
+            if self.attributes[index].fold is not None
         }
 
     @cached_property

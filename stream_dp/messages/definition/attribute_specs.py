@@ -100,6 +100,8 @@ class CategoryAttribute(_Attribute):
         ordered: Whether the values have the order of the list.
         na: Values that count as missing too, such as "?" or -999. They need ``missing``.
         also: Other spellings, such as former ones, each with the value that it counts as.
+        fold: Whether the first or the last row of a person in a phase that has a value says it. Default: the
+            row that counts.
         was: Names that the attribute had before. Columns and conditions may still use them.
         before: What rows say that do not have the attribute yet. Default: nothing.
         deprecated: Whether rows need not have the attribute any more.
@@ -113,6 +115,7 @@ class CategoryAttribute(_Attribute):
     ordered: bool = False
     na: MissingTexts | None = None
     also: Annotated[dict[CategoryValue, CategoryValue], AfterValidator(Unchanging)] | None = None
+    fold: Literal["first", "last"] | None = None
 
     @model_validator(mode="after")
     def _has_values(self) -> CategoryAttribute:
@@ -120,6 +123,8 @@ class CategoryAttribute(_Attribute):
         if find is None:
             if not self.values:
                 raise ValueError('values: it is empty: list values, or add "find": {}')
+        elif self.fold is not None:
+            raise ValueError("fold: values are found of the row that counts: remove fold, or find")
         elif not self.other or self.ordered:
             raise ValueError(
                 "find: what is found later has no order, and is in other before: leave out ordered and other"
@@ -178,9 +183,9 @@ class NumberAttribute(_Attribute):
         representatives: The value of each bin in sums. Default: the middle, and the edge of an outer bin.
         measure: The values to keep, for sums. Default: none.
         na: Values that count as missing too, such as "?" or -999. They need ``missing``.
-        fold: What it says of a person who has several rows in a phase: how many rows, the sum, the least or
-            the largest value of them, or how many phases ago the person was there before. Default: what the
-            row says that counts.
+        fold: What it says of a person who has several rows in a phase: how many rows, the sum, the least,
+            the largest, the first or the last value of them, or how many phases ago the person was there
+            before. Default: what the row says that counts.
         phases: With "since": the number from which on phases ago are not told apart. So long a window may
             count each person once.
         of: With "since": a boolean with "any" that is to be true of the person, then and now. It needs
@@ -200,7 +205,7 @@ class NumberAttribute(_Attribute):
     representatives: Annotated[tuple[Finite, ...], BeforeValidator(tupled)] | None = None
     measure: MeasureSpec | None = None
     na: MissingTexts | None = None
-    fold: Literal["count", "sum", "min", "max", "since"] | None = None
+    fold: Literal["count", "sum", "min", "max", "first", "last", "since"] | None = None
     phases: Annotated[int, Field(ge=2, le=_MOST_PHASES)] | None = None
     of: AttributeName | None = None
 
@@ -262,8 +267,10 @@ class BooleanAttribute(_Attribute):
         name: The name of the column.
         missing: Whether missing values have a cell. Without it they count in the first cell.
         na: Values that count as missing too, such as "?". They need ``missing``.
-        fold: Whether it is true of a person if any of their rows in a phase says so. Default: it is what the
-            row says that counts.
+        fold: Whether it is true of a person if any of their rows in a phase says so, or what the first or the
+            last of them says. Default: it is what the row says that counts.
+        where: With "any": a condition on other attributes that a row satisfies for it to be true. Rows then
+            have no such column. Default: they say it.
         was: Names that the attribute had before. Columns and conditions may still use them.
         before: What rows say that do not have the attribute yet. Default: nothing.
         deprecated: Whether rows need not have the attribute any more.
@@ -272,7 +279,16 @@ class BooleanAttribute(_Attribute):
     type: Literal["boolean"]
     missing: bool = False
     na: MissingTexts | None = None
-    fold: Literal["any"] | None = None
+    fold: Literal["any", "first", "last"] | None = None
+    where: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _follows_from_rows(self) -> BooleanAttribute:
+        if self.where is not None and (self.fold != "any" or self.missing):
+            raise ValueError(
+                'where goes with "fold": "any", and is true or false: add fold, and remove missing'
+            )
+        return self
 
 
 class DateAttribute(_Attribute):
@@ -287,6 +303,8 @@ class DateAttribute(_Attribute):
         epoch: The unit of numbers that count from 1970-01-01T00:00Z. Default: no number is a date.
         missing: Whether what is missing or no date has a cell. Without it this counts in the first cell.
         na: Values that count as missing too, such as "0000-00-00". They need ``missing``.
+        fold: Whether the first or the last row of a person in a phase that has a value says it. Default: the
+            row that counts.
         was: Names that the attribute had before. Columns and conditions may still use them.
         before: What rows say that do not have the attribute yet. Default: nothing.
         deprecated: Whether rows need not have the attribute any more.
@@ -312,6 +330,7 @@ class DateAttribute(_Attribute):
     epoch: Literal["s", "ms"] | None = None
     missing: bool = False
     na: MissingTexts | None = None
+    fold: Literal["first", "last"] | None = None
 
 
 AttributeSpec = Annotated[

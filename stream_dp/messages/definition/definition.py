@@ -188,16 +188,16 @@ class Definition(Request):
     @property
     def in_no_row(self) -> frozenset[str]:
         """The attributes of which rows say nothing themselves: they are about all rows of a person."""
-        return frozenset(name for name, fold in self.folds.items() if fold in ("count", "since"))
+        return frozenset(
+            one.name
+            for one in self.attributes
+            if one.fold in ("count", "since") or (one.type == "boolean" and one.where is not None)
+        )
 
     @property
     def folds(self) -> dict[str, str]:
         """How attributes say of a person what all rows of theirs in a phase say together, by name."""
-        return {
-            one.name: one.fold
-            for one in self.attributes
-            if (one.type == "number" or one.type == "boolean") and one.fold is not None
-        }
+        return {one.name: one.fold for one in self.attributes if one.fold is not None}
 
     @property
     def n_moved(self) -> int:

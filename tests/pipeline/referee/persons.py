@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.rows.attribute_versions import Schema
-from stream_dp.core.rows.attributes import Boolean, Number
+from stream_dp.core.rows.attributes import Attribute, Boolean, Number
 from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import Persons, PersonSecret
 from stream_dp.core.rows.slabs import Slab, slabs_of
@@ -109,21 +109,33 @@ def folded_row_by_row(rows: Rows, universe: Universe) -> Rows:
             continue  # see ``lives``
         units = measures.get(at, np.zeros(rows.n_entries, np.uint32))
         for some in slots.values():
-            said = [(int(codes[at][slot]), int(units[slot])) for slot in some]
+            said = [(int(_said(universe, rows, at, slot)), int(units[slot])) for slot in some]
             known = [one for one in said if one[0] != attribute.missing_cell]
             one = _folded(attribute, known, len(some))
             codes[at][some], units[some] = one or (attribute.missing_cell or 0, 0)
     return replace(rows, codes=tuple(codes), measures=measures)
 
 
+def _said(universe: Universe, rows: Rows, at: int, slot: int) -> int:
+    """What one row says of an attribute, or what a condition on the row says."""
+    attribute = universe.attributes[at]
+    if not isinstance(attribute, Boolean) or attribute.where is None:
+        return int(rows.codes[at][slot])
+    cells = [int(rows.codes[universe.positions[name]][slot]) for name in attribute.where.names]
+    return int(attribute.where.mask[tuple(cells)])
+
+
 def _folded(
-    attribute: Boolean | Number, known: list[tuple[int, int]], n_rows: int
+    attribute: Attribute, known: list[tuple[int, int]], n_rows: int
 ) -> tuple[int, int] | None:
     """What the rows of a person say together: a cell, and units above the lower end of what is measured."""
+    if attribute.fold in ("first", "last"):
+        return known[0 if attribute.fold == "first" else -1] if known else None
     if isinstance(attribute, Boolean) or attribute.fold == "max":
         return max(known, default=None)
     if attribute.fold == "min":
         return min(known, default=None)
+    assert isinstance(attribute, Number), "other folds are of numbers"
     number, measure = float(n_rows), attribute.measure
     if attribute.fold == "sum":
         if not known:

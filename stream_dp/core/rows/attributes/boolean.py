@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product, repeat
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from stream_dp.core.rows.attributes.attribute_base import AttributeBase
 from stream_dp.core.rows.column_values import Codes, Column, Scalar, scalars_of
@@ -17,6 +18,21 @@ TRUE = 1
 """The cell of rows of which it is true."""
 
 _BOOLEAN_WORDS = (("false", "no", "off", "f", "n"), ("true", "yes", "on", "t", "y"))
+
+
+@dataclass(frozen=True)
+class RowCondition:
+    """A condition on other attributes of a row.
+
+    Attributes:
+        tree: The condition as JSON.
+        names: The attributes that it depends on.
+        mask: The cells of these for which it holds, in their order.
+    """
+
+    tree: str
+    names: tuple[str, ...]
+    mask: npt.NDArray[np.bool_] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -30,17 +46,24 @@ class Boolean(AttributeBase):
     Attributes:
         missing: Whether missing values have a cell.
         na: Texts of values that count as missing.
-        fold: "any": of a person it is true if it is true of any of their rows.
+        fold: "any": of a person it is true if it is true of any of their rows. "first" or "last": it is what
+            that row says.
+        where: What makes it true of a row; None where rows say it.
     """
 
     name: str
     missing: bool = False
     na: tuple[str, ...] = ()
-    fold: Literal["any"] | None = None
+    fold: Literal["any", "first", "last"] | None = None
+    where: RowCondition | None = None
 
     def __post_init__(self) -> None:
         self._check()
         self._check_na()
+
+    @property
+    def in_no_row(self) -> bool:
+        return self.where is not None
 
     @cached_property
     def labels(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
+from typing import Literal
 
 import numpy as np
 
@@ -40,6 +41,7 @@ class Category(AttributeBase):
         also: Other spellings of listed values, such as former ones, and the value that each counts as.
         spare: The number of cells for values that are found later.
         finds: Whether values are found. Rows then keep what they say until their block is sealed.
+        fold: Whether the first or the last row of a person that has a value says it.
 
     Raises:
         InvalidDefinition: No values, a repeated or an overlong one, too many cells, or a spelling that is
@@ -55,6 +57,7 @@ class Category(AttributeBase):
     also: tuple[tuple[str, str], ...] = ()
     spare: int = 0
     finds: bool = False
+    fold: Literal["first", "last"] | None = None
 
     @property
     def has_order(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -42,6 +43,7 @@ class Date(AttributeBase):
         epoch: What numbers count, from 1970-01-01T00:00Z: "s" or "ms"; None understands none.
         missing: Whether missing values have a cell.
         na: Texts of values that count as missing.
+        fold: Whether the first or the last row of a person that has a value says it.
 
     Raises:
         InvalidDefinition: A bound does not begin a period, or there are too many periods or none.
@@ -55,6 +57,7 @@ class Date(AttributeBase):
     epoch: str | None = None
     missing: bool = False
     na: tuple[str, ...] = ()
+    fold: Literal["first", "last"] | None = None
 
     def __post_init__(self) -> None:
         self._check()

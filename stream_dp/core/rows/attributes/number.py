@@ -26,7 +26,7 @@ from stream_dp.core.rows.measured_values import Measure, Offsets
 from stream_dp.core.rows.proposed_bounds import WantedBounds
 from stream_dp.errors import InvalidDefinition
 
-NumberFold: TypeAlias = Literal["count", "sum", "min", "max", "since"]
+NumberFold: TypeAlias = Literal["count", "sum", "min", "max", "first", "last", "since"]
 
 _LARGEST_EDGE = 1e300
 _EXACT = 2**53  # integers up to here are floats without rounding
@@ -48,8 +48,8 @@ class Number(AttributeBase):
         measure: How the values of rows are kept for sums; None keeps their bins only.
         na: Texts of values that count as missing. The text of a number is its shortest one.
         wanted: What is to be proposed for it; None where its edges are known.
-        fold: What it says of a person: how many rows they have, the sum, the least or the largest value, or
-            how many phases ago they were there before.
+        fold: What it says of a person: how many rows they have, the sum, the least, the largest, the first or
+            the last value, or how many phases ago they were there before.
         of: Which boolean is to be true of the person for that, by its name; None where all count.
 
     Raises:
