@@ -93,6 +93,7 @@ VALUES: dict[str, Any] = {
     "error": 0.05,
     "at_most": 0.5,
     "fresh": True,
+    "once": "away",
     "share_of": LATE,
     "minus_window": {"previous_phases": 1},
 }
@@ -167,7 +168,18 @@ BATCHES: list[dict[str, Any]] = [
     {"version": 1, "dataset": NAME, "producer": "till-7", "sequence": 1, "rows": [ROW]},
 ]
 
-TRIPS: dict[str, Any] = {"name": "trips", "type": "number", "edges": [2, 4], "fold": "count"}
+FOLDED: list[dict[str, Any]] = [
+    {"name": "trips", "type": "number", "edges": [2, 4], "fold": "count"},
+    {"name": "flew_aa", "type": "boolean", "fold": "any", "where": CARRIER},
+    {
+        "name": "away",
+        "type": "number",
+        "fold": "since",
+        "phases": 3,
+        "of": "flew_aa",
+        "missing": True,
+    },
+]
 ATTRIBUTES: list[dict[str, Any]] = [
     {
         "name": "carrier",
@@ -297,7 +309,8 @@ DEFINITIONS: list[dict[str, Any]] = [
     },
     {
         **DEFINED,
-        "attributes": [*ATTRIBUTES, TRIPS],
+        "attributes": [*ATTRIBUTES, *FOLDED],
+        "erasure": {"within": "24 hours"},
         "privacy": {**DEFINED["privacy"], "unit": {**UNIT, "rows_per_phase": 1}},
     },
     {**DEFINED, **RULES},
@@ -334,7 +347,7 @@ SCHEMAS: list[dict[str, Any]] = [
         "dataset": "flights",
         "change": "schema",
         "schema_version": 2,
-        "attributes": [*NEWER, TRIPS],
+        "attributes": [*NEWER, *FOLDED],
     }
 ]
 UNKNOWN: list[dict[str, Any]] = [

@@ -195,7 +195,7 @@ AWAY: Final = SHOP["attributes"][2]
         ({"attributes": [{**AWAY, "edges": [2, 5]}]}, "leave out edges and integer"),
         (
             {"attributes": [{**AWAY, "of": "x", "missing": True}]},
-            "attributes.0.of: it is no boolean",
+            "attributes.0.of: name a boolean",
         ),
         ({"attributes": [{**AWAY, "missing": True}]}, 'of goes with "missing": true'),
         ({"attributes": [{**AWAY, "fold": "max", "edges": [2]}]}, 'phases and of go with "fold"'),

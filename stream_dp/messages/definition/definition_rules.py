@@ -215,7 +215,9 @@ def _phases_are_counted(definition: Definition) -> None:
             )
         of = next((each for each in definition.attributes if each.name == one.of), None)
         if one.of is not None and (of is None or of.type != "boolean" or of.fold != "any"):
-            raise ValueError(f'attributes.{at}.of: it is no boolean with "fold": "any": name one')
+            raise ValueError(
+                f'attributes.{at}.of: name a boolean with "fold": "any", which this is not'
+            )
 
 
 def _bounds_are_proposed(definition: Definition) -> None:

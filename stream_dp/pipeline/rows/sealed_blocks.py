@@ -36,7 +36,7 @@ from stream_dp.pipeline.rows.own_values import (
 )
 from stream_dp.pipeline.rows.stored_blocks import SlabKind, StoredBlocks
 from stream_dp.pipeline.rows.waiting.waiting_changes import WaitingChanges
-from stream_dp.pipeline.rows.waiting.waiting_lots import WaitingLots
+from stream_dp.pipeline.rows.waiting.waiting_lots import LotSlab, WaitingLots
 from stream_dp.state.private_names import Named
 
 
@@ -166,12 +166,7 @@ class SealedBlocks:
         else:
             await self._keep(WEIGHT, phase, first, weights)
             for at, slab in enumerate(lots):
-                if folded:
-                    rows = (await lots.rows(slab)).with_columns(folded[at])
-                    await self._keep(BLOCK, phase, first + at, [rows])
-                else:
-                    named = self._values.rename(WAITING + slab.key, f"{BLOCK}{phase} {first + at}")
-                    kept[BLOCK][phase][first + at] = named
+                await self._keep_lot(phase, first + at, lots, slab, folded[at] if folded else None)
         if universe.found:
             for at, (slab, end) in enumerate(zip(lots, ends.tolist(), strict=True), first):
                 part_of = slice(end - slab.n_slots, end)
@@ -187,6 +182,17 @@ class SealedBlocks:
             for at, what in enumerate(lots.arrived(), first):
                 named = self._values.rename(what, f"{ORDERED}{phase} {at}")
                 kept[ORDERED][phase][at] = named
+
+    async def _keep_lot(
+        self, phase: int, at: int, lots: WaitingLots, slab: LotSlab, folded: Columns | None
+    ) -> None:
+        """Keeps a slab of rows that wait as a slab of a phase: as it is, or with what is folded."""
+        if folded is not None:
+            rows = (await lots.rows(slab)).with_columns(folded)
+            await self._keep(BLOCK, phase, at, [rows])
+        else:
+            named = self._values.rename(WAITING + slab.key, f"{BLOCK}{phase} {at}")
+            self._slabs[BLOCK][phase][at] = named
 
     async def change(self, index: int, at: int, changes: RowChanges, after: int) -> None:
         """Keeps a slab of a block after changes that came behind it, whether or not they find a row of it.

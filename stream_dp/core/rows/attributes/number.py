@@ -50,7 +50,7 @@ class Number(AttributeBase):
         wanted: What is to be proposed for it; None where its edges are known.
         fold: What it says of a person: how many rows they have, the sum, the least, the largest, the first or
             the last value, or how many phases ago they were there before.
-        of: Which boolean is to be true of the person for that, by its name; None where all count.
+        of: The name of the boolean that is to be true of the person for that; None where all count.
 
     Raises:
         InvalidDefinition: Edges that do not increase, are not finite, or not whole where ``integer``;
