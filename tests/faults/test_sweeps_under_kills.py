@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,16 +110,12 @@ def test_nothing_of_an_erased_person_is_left(
             receipt = client.receipt(NAME, *told.change_numbers, timeout_s=PATIENCE_S)
             assert (receipt.changes, receipt.lost) == (1, 0)
 
-        there = {f"gone-{number}": "" for number in range(RUNS)}
-
-        def nobody_is_there() -> bool:
-            """Looks again for those who were. A broker compacts what a later record closes."""
+        def is_gone(key: str) -> bool:
+            """Looks for somebody again. A broker compacts what a later record closes."""
             client.send(NAME, columns={"city": ["Bonn"], "user_id": ["u1"], "visit": ["more"]})
-            for key in tuple(there):
-                there[key] = _found(deployment, key)
-                if not there[key]:
-                    del there[key]
-            return not there
+            return not _found(deployment, key)
 
-        until(nobody_is_there, lambda: "\n".join(there.values()), every_s=2)
+        for number in range(RUNS):
+            key = f"gone-{number}"
+            until(partial(is_gone, key), partial(_found, deployment, key), every_s=2)
     assert _found(deployment, "u7"), "others are still there"

@@ -136,6 +136,41 @@ async def test_each_person_is_counted_once_in_several_phases(world: Any) -> None
     assert within(one["count"], 1000, one["count_bar"])
 
 
+async def test_series_prices_and_errors_are_those_of_counts(world: Any) -> None:
+    await shop(world)
+    last = {"window": {"last_phases": 3}}
+    series, price, relative = await asked(
+        world,
+        {"once": "away", "series": "phase", "frame": 2},
+        {"once": "away", "quote": True, "error": 0.001, **last},
+        {"once": "away", "error": {"relative": 0.2}, **last},
+        dataset="shop",
+    )
+    for phase, part in enumerate(series["parts"]):
+        window, answer = range(max(0, phase - 1), phase + 1), part["answer"]
+        truth = sum(first_of(window, who) is not None for who in range(2200))
+        assert within(answer["count"], truth, answer["count_bar"]), (phase, part)
+    assert price["status"] == "quoted"
+    assert relative["status"] == "answered"
+    assert within(relative["count"], 2200, relative["count_bar"])
+    assert relative["count_bar"] < 0.2 * 2200
+
+
+async def test_looks_at_changed_rows_count_persons_who_are_left_once(world: Any) -> None:
+    process = await shop(world)
+    world.batch("shop", "gone", erase=[f"C-{who}" for who in range(700)])
+    clock = {"version": 1, "dataset": "shop", "clock": True, "sweep": True}
+    world.produce("batches", clock, key="shop")
+    await process.run()
+    (left,) = await asked(
+        world,
+        {"once": "away", "window": {"last_phases": 3}, "fresh": True, "error": 0.1},
+        dataset="shop",
+    )
+    assert left["changed_at_most"] > 0
+    assert within(left["count"], 1500, left["count_bar"]), left
+
+
 async def test_who_is_erased_and_comes_again_is_new(world: Any) -> None:
     process = await shop(world, phases=1)
     world.batch("shop", "gone", erase=[f"C-{who}" for who in range(600, 700)])
