@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # Compiled modules are kept: hundreds of processes start in the tests, and each would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-daily test test-all test-tools test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-keys bench-stream bench-counters bench-fairness bench-looks bench-running bench-fresh bench-sweeps bench-state bench-start bench-peers bench-questions lock-peers soak audit clean
+.PHONY: help demo demo-daily test test-all test-tools test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-keys bench-stream bench-counters bench-changes bench-fairness bench-looks bench-running bench-fresh bench-sweeps bench-state bench-start bench-peers bench-questions lock-peers soak audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -85,6 +85,9 @@ bench-stream: $(VENV)/dev.stamp  ## Throughput and latency beside echoes with Fa
 
 bench-gateway: $(VENV)/dev.stamp  ## The Postgres port beside the client, and 50 busy connections beside 1,000 idle ones
 	$(BIN)/python benchmarks/gateway.py
+
+bench-changes: $(VENV)/dev.stamp  ## Change events of a table for an hour, while workers are killed: is the data set the table?
+	$(BIN)/python benchmarks/changes.py
 
 bench-fairness: $(VENV)/dev.stamp  ## How long one data set's long records keep another one waiting
 	$(BIN)/python benchmarks/fairness.py
