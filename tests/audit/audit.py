@@ -21,7 +21,8 @@ though rows of the person have counted. One is *now and then exact*: all ticks o
 which only a row shows that waits for it.
 
 Where persons can be erased, a sweep goes through all blocks before anything is asked. There are two more
-copies: one has *free looks at changed blocks*, and one *chooses anew* which rows count.
+copies: one has *free looks at changed blocks*, and one *chooses anew* which rows count. Where records say how
+long somebody was away, in one *later rows are free*.
 
 The promise is of two sorts. *life*: everything that is ever published of the data set. *answer*: one noisy
 number or comparison, by the scale that the ledger publishes. It is audited where the promise for a whole life
@@ -225,6 +226,11 @@ def _whole_lines() -> contextlib.AbstractContextManager[object]:
     return patch.object(Unit, "squares", property(lambda unit: 1))
 
 
+def _later_rows_are_free() -> contextlib.AbstractContextManager[object]:
+    """Lines leave nothing for records that say how long ago somebody was there."""
+    return patch.object(Unit, "squares", property(lambda unit: unit.phases))
+
+
 @contextlib.contextmanager
 def _thresholds(broken: Callable[[KeyLevel, Privacy], int]) -> Iterator[None]:
     """Values are named from another noisy count on."""
@@ -384,7 +390,10 @@ OF_SWEEPS: Final = {
 }
 """What can go wrong only where persons can be erased."""
 
-EVERY_COPY: Final = COPIES | OF_PERSONS | OF_FOUND | OF_CLOCKS | OF_SWEEPS
+OF_RETURNS: Final = {"later rows are free": Copy(broken=_later_rows_are_free)}
+"""What can go wrong only where records say how long somebody was away."""
+
+EVERY_COPY: Final = COPIES | OF_PERSONS | OF_FOUND | OF_CLOCKS | OF_SWEEPS | OF_RETURNS
 
 
 # ---------------------------------------------------------------- a case
@@ -869,6 +878,70 @@ def _erased_person() -> Case:
             Round(-1, lambda _: rows),
             Round(-1, lambda _: [gone, {"clock": True, "sweep": True}]),
         ),
+    )
+
+
+_RETURNS: Final = 5
+"""How often the person comes again."""
+
+_AGAIN: Final = 6
+"""How often all is asked again, in case that lines are not full."""
+
+
+def _returning_person() -> Case:
+    """A person whose rows in the first phase are blank on one side, and who comes again in later ones.
+
+    In the first phase all booleans are true, and in each later one another one. So a record of each of these
+    says how long ago it was true before, and is in one cell or in another.
+    """
+    n_others = 40
+    unit = {"key": "who", "rows_per_phase": 1, "phases": 1}
+    privacy = {"epsilon": EPSILON, "delta": DELTA, "unit": unit}
+    names = [f"b{place}" for place in range(_RETURNS)]
+    since = {"type": "number", "fold": "since", "phases": _RETURNS + 1, "missing": True}
+    definition = _definition(EPSILON, DELTA, mechanism=NO_BASE, privacy=privacy) | {
+        "attributes": [
+            _number(NAMES[0]),
+            *({"name": name, "type": "boolean", "fold": "any"} for name in names),
+            *({"name": f"since {name}", **since, "of": name} for name in names),
+        ],
+        "erasure": {"within": "1 day"},
+    }
+
+    def batch(batch_id: str, own: object, *true: str, first: bool = False) -> Document:
+        """Rows of others, half of whom come again as the person does, or as one who was not there."""
+        others = [who < n_others // 2 or not first for who in range(n_others)]
+        said: Document = {
+            name: [each and name in true for each in (*others, True)] for name in names
+        }
+        said |= {NAMES[0]: [*(who % 2 for who in range(n_others)), 1]}
+        return {"batch_id": batch_id, "columns": said | {"who": [*range(n_others), own]}}
+
+    tables = [{"kind": "table", "group_by": [f"since {name}"], "fresh": True} for name in names]
+    asked = [
+        {**query, "window": {"phases": [place, place]}}
+        for place, query in enumerate([FRESH[0], *tables], 1)
+    ]
+
+    def score(replies: Mapping[str, Document]) -> float:
+        """The rows of the first phase and those that follow it, less those that follow none."""
+        found = 0.0
+        for name, reply in replies.items():
+            place = int(name[1:]) % len(asked) - 1
+            if reply["status"] == "answered":
+                counts = [reply["count"], 0] if place < 0 else reply["table"]["counts"]
+                found += float(counts[max(0, place)]) - float(counts[_RETURNS if place >= 0 else 1])
+        return found
+
+    later = [batch(f"b{place}", "u", name) for place, name in enumerate(names)]
+    return _of_a_line(
+        definition,
+        _last_of(definition, asked * _AGAIN, n_others + 1),
+        score,
+        _pair(lambda own: batch("first", "u" if own else None, *names, first=True)),
+        enough=len(asked),
+        copies=(WHOLE, *OF_RETURNS),
+        rounds=(Round(-1, lambda _: [{"batch_id": "first"}]), Round(-1, lambda _: later)),
     )
 
 
@@ -1368,6 +1441,7 @@ def _cases() -> dict[str, Callable[[], Case]]:
         "calibrated, levels": _levels,
         "calibrated, person": _person,
         "calibrated, erased, person": _erased_person,
+        "calibrated, returning person": _returning_person,
         "calibrated, found values": _found_values,
         "calibrated, found values, person": _found_values_of_person,
         "calibrated, naming": lambda: _naming(13.0, 0.03, 0.1),

@@ -67,8 +67,9 @@ class Life:
             world.change_schema(name, self.changed)
         if self.erases:
             said = THESE if row == NOBODY else {key: row[key] for key in THESE}
-            fixed = {**OF_ANA, "set": said}
-            world.batch(name, "fixed", correct=[{**OF_ZOE, "set": said}, fixed, None])
+            if self.has_row_keys:
+                fixed = {**OF_ANA, "set": said}
+                world.batch(name, "fixed", correct=[{**OF_ZOE, "set": said}, fixed, None])
             world.batch(name, "gone", erase=[None, 7, "zoe", "nobody"])
             world.now_ms += 9 * HOUR_MS
             clock(world, name)
@@ -79,7 +80,13 @@ class Life:
             row = {**row, "carrier": {"AA": 1, "UA": 2}.get(row["carrier"], 3)}
         if self.erases and row != NOBODY:
             row = {**row, "user_id": of["person"], "trip": of["row"]}
-        return {key: row[key] for key in row if not (self.papers and key == "delay")}
+        left_out = {"delay"} if self.papers else set() if self.has_row_keys else {"trip"}
+        return {key: row[key] for key in row if key not in left_out}
+
+    @property
+    def has_row_keys(self) -> bool:
+        """Whether rows can be corrected by keys of their own."""
+        return "row" in self.definition.get("erasure", {})
 
     def fill(self, world: Any, name: str, batch_id: str, row: Row) -> None:
         """Rows for one phase, and the row that is compared if it comes late."""
@@ -97,8 +104,8 @@ class Life:
                 for key, value in row.items():
                     columns[key] += [value] * (count * self.rows // 21)
             if self.erases:
-                n_rows = len(columns["trip"])
-                columns |= {"user_id": [*range(n_rows)], "trip": [*range(n_rows)]}
+                keys = [*range(len(columns["user_id"]))]
+                columns |= {"user_id": keys} | ({"trip": keys} if self.has_row_keys else {})
             world.batch(name, batch_id, columns=columns)
         else:
             cells = [row | {"count": count * self.rows // 21} for row, count in parts]

@@ -249,6 +249,30 @@ PROFILES: Final[dict[str, Life]] = {
         in_order=True,
         erases=True,
     ),
+    "calibrated, records are erased": Life(
+        {
+            "attributes": [
+                *KEPT["attributes"],
+                {"name": "away", "type": "number", "fold": "since", "phases": 2},
+                {"name": "trips", "type": "number", "edges": [2], "fold": "count"},
+            ],
+            "privacy": {
+                "epsilon": 16.0,
+                "delta": 1e-9,
+                "unit": {"key": "user_id", "rows_per_phase": 1, "phases": 1},
+            },
+            "erasure": {"within": "24 hours"},
+        },
+        [
+            *COUNTS,
+            {"once": "away"},
+            {"kind": "table", "group_by": ["away", "trips"], "error": 0.02},
+            {"where": SHORT, "once": "away", "fresh": True},
+        ],
+        frozenset({TablesLook, CountsLook, JoinedLook}),
+        in_order=True,
+        erases=True,
+    ),
     "calibrated, levels": Life(
         {"attributes": attributes_with_levels(), "mechanism": {"base_share": 0.05}},
         [
