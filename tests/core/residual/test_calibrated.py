@@ -660,6 +660,19 @@ def test_a_lost_base_release_is_taken_again_when_the_next_phase_opens() -> None:
     assert spent[0] == 2 * spent[2]
 
 
+def test_a_lost_base_release_of_rows_that_were_changed_is_not_taken_again() -> None:
+    """It would be about other rows than those that were sealed, and enter no memory."""
+    it = opened(0)
+    it.data.append(rows(0))
+    (look,) = it.mechanism.open_phase(20_000)
+    it.mechanism.charged(look.charges)
+    it.mechanism.lost(json.loads(json.dumps(look.description)))
+    it.mechanism.changed_rows.add(0, 5)
+    it.data.append(rows(1))
+    looks = it.mechanism.open_phase(20_000)
+    assert [[c.block for c in look.charges] for look in looks] == [[1]]
+
+
 def test_remembered_answers_are_handed_over_once() -> None:
     it = opened(base_share=0.5)
     query = LinearQuery(where(SIZES, {0: (0, 1)}), range(1))

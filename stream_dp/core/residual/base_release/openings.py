@@ -225,10 +225,12 @@ class Openings:
         return RowsLook.at(block, self._state.prices)
 
     def _base_looks(self) -> list[TablesLook]:
-        """The base releases that are due, of blocks that have rows."""
+        """The base releases that are due, of blocks that have the rows that were sealed."""
         blocks, self._due = self._due, []
-        erased = self._state.spending.allocator.erased
-        looks = [self._base_look(block) for block in blocks if block >= erased]
+        erased, changed = self._state.spending.allocator.erased, self._state.changed
+        looks = [
+            self._base_look(block) for block in blocks if block >= erased and block not in changed
+        ]
         return self._affordable([look for look in looks if look.parts])
 
     def _base_look(self, block: int) -> TablesLook:
