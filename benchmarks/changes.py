@@ -3,8 +3,8 @@
     python benchmarks/changes.py [--minutes 60] [--rate 10000]
 
 Events in the Debezium format come at an even rate: of ten, eight create a row, one updates one of these, and
-one deletes another. Every two minutes the counter that reads them is killed, and in between the worker that
-owns the data set. In the end a sweep makes all changes, and each cell of a table is compared with what the
+one deletes another. Every two minutes either the counter that reads them is killed, or the worker that owns
+the data set. In the end a sweep makes all changes, and each cell of a table is compared with what the
 events say. Noise is far below one row in a thousand, so an event that is lost or counts twice shows in the
 sum of many. It also says how far the counter was behind.
 """
@@ -50,7 +50,7 @@ DEFINITION = {
     "accuracy": {"error": 0.001},
     "erasure": {"within": "24 hours", "row": "id"},
 }
-KILL_EVERY_S = 60.0
+KILL_EVERY_S = 120.0
 KINDS = 5_000
 """Rows of different content, which come again and again."""
 
@@ -161,7 +161,7 @@ def run(system: System, client: Client, minutes: float, rate: int, console: Cons
                 next_kill += KILL_EVERY_S
                 if sum(kills.values()) % 2:
                     system.worker.kill()
-                    system.start_worker()
+                    system.worker.start()
                     kills["worker"] += 1
                 else:
                     counter = again(counter, system, source)
