@@ -242,7 +242,7 @@ class SealedBlocks:
             changes: The changes that wait. Who is erased by one is left out.
         """
         schema, phase = self._engine.schema, index + 1
-        true = None if of is None else str(schema.index_at(of, schema.at(index)))
+        true = WEIGHT_COLUMN if of is None else str(schema.index_at(of, schema.at(index)))
         found = [np.zeros((0, DIGEST_BYTES), np.uint8)]
         for at, after in self.owners.after.get(phase, {}).items():
             owned, columns = await self.owners.slots(phase, at), dict[str, npt.NDArray[Any]]()
@@ -250,16 +250,10 @@ class SealedBlocks:
                 if at in self._slabs[kind][phase]:
                     slab = await self._values.slab(f"{kind}{phase} {at}")
                     columns |= {} if slab is None else slab.columns
-            if (
-                owned is None
-                or WEIGHT_COLUMN not in columns
-                or (true or WEIGHT_COLUMN) not in columns
-            ):
+            if owned is None or not {WEIGHT_COLUMN, true} <= columns.keys():
                 continue  # they are nowhere any more
-            counted = columns[WEIGHT_COLUMN].astype(np.bool_)
+            counted = (columns[WEIGHT_COLUMN] == 1) & (columns[true] == TRUE)
             counted &= changes.after(after).hits(owned[0]).kept
-            if true is not None:
-                counted &= columns[true] == TRUE
             found.append(owned[0].digests[counted])
         return np.concatenate(found)
 
