@@ -61,7 +61,7 @@ def values(rows: Rows, name: str) -> list[float]:
 
 def test_a_record_says_how_many_rows_a_person_has() -> None:
     found = folded_rows(SHOP, rows("abcaa-cd-aa"))
-    several, few, one = ">= 4", "2 to 3", "< 2"
+    several, few, one = ">= 4", "2 to 3", "1"
     assert cells(found, "visits") == [
         several, one, few, several, several, one, few, one, one, several, several
     ]  # fmt: skip

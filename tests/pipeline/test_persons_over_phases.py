@@ -6,9 +6,12 @@ from typing import Any, Final
 
 import pytest
 
+from stream_dp import sql
+from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.rows import slabs
-from stream_dp.errors import InvalidDefinition
+from stream_dp.errors import InvalidDefinition, InvalidQuery
 from stream_dp.messages import Definition
+from stream_dp.profiles.builder import universe_of
 from tests.pipeline.flights import asked, judged, within
 from tests.pipeline.world import definition
 
@@ -259,3 +262,44 @@ async def test_such_an_attribute_stays_as_it_is(world: Any) -> None:
         record = world.produce("datasets", {**change, "attributes": changed})
         await process.run()
         assert fault in world.rejection(record)["reason"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "cells"),
+    [
+        ({"eq": 1}, [True, False, False]),
+        ({"in": [0, 1, 2, 1.5]}, [True, True, False]),
+        ({"eq": 0}, [False, False, False]),
+        ({"ge": 1}, [True, True, True]),
+        ({"gt": 0.5}, [True, True, True]),
+        ({"lt": 1}, [False, False, False]),
+        ({"le": 1}, [True, False, False]),
+        ({"between": [1, 2]}, [True, True, False]),
+    ],
+)
+def test_conditions_know_that_phases_are_counted_from_one(
+    condition: dict[str, Any], cells: list[bool]
+) -> None:
+    universe = universe_of(Definition.read(SHOP))
+    at = universe.positions["away"]
+    assert universe.attributes[at].labels == ("1", "2", ">= 3")
+    found = compile_where(universe, {"attribute": "away", **condition})
+    assert found.cells_of(at, 3).tolist() == cells
+    symbols = {"eq": "=", "ge": ">=", "gt": ">", "lt": "<", "le": "<="}
+    ((word, value),) = condition.items()
+    written = f"away {symbols.get(word)} {value}"
+    if word == "in":
+        written = f"away IN ({', '.join(map(str, value))})"
+    if word == "between":
+        written = f"away BETWEEN {value[0]} AND {value[1]}"
+    schema = Definition.read(SHOP).model_dump(mode="json", exclude_none=True)["attributes"]
+    plan = sql.plan(f"SELECT away, COUNT(*) FROM shop WHERE {written} GROUP BY away", schema)
+    assert all(query["where"] for query in plan.queries)
+    case = f"SELECT CASE WHEN {written} THEN 'a' ELSE 'b' END AS x, COUNT(*) FROM shop GROUP BY x"
+    assert sql.plan(case, schema).queries
+
+
+def test_a_condition_that_cuts_the_last_cell_is_refused() -> None:
+    universe = universe_of(Definition.read(SHOP))
+    with pytest.raises(InvalidQuery, match="this cuts the bin >= 3 of away"):
+        compile_where(universe, {"attribute": "away", "eq": 3})

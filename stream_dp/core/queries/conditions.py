@@ -620,10 +620,11 @@ def _number_listed(attribute: Number, wanted: set[float]) -> _CellSet:
     """Returns the bins whose every number is listed, which is possible for whole numbers."""
     edges = attribute.edges
     if attribute.integer:
-        wanted = {int(v) for v in wanted if v == math.floor(v)}
+        wanted = {int(v) for v in wanted if v == math.floor(v) and v >= attribute.least}
     listed = Counter(_bin(attribute, v) for v in wanted)
     for cell, n_listed in listed.items():
-        n_numbers = edges[cell] - edges[cell - 1] if 0 < cell < len(edges) else math.inf
+        first = edges[cell - 1] if cell else attribute.least
+        n_numbers = edges[cell] - first if cell < len(edges) else math.inf
         if not attribute.integer or n_listed < n_numbers:
             number = min(v for v in wanted if _bin(attribute, v) == cell)
             raise _cuts_bin(attribute, number, "between")
@@ -739,6 +740,8 @@ def _next_after(attribute: Number, number: float, operator: str) -> float:
 def _edge_cell(attribute: Number | Date, position: float, operator: str) -> int:
     """The cell that begins at an edge."""
     cell = _bin(attribute, position)
+    if isinstance(attribute, Number) and position <= attribute.least:
+        return 0
     if cell == 0 or attribute.edges[cell - 1] != position:
         raise _cuts_bin(attribute, position, operator)
     return cell

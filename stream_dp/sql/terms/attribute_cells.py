@@ -190,12 +190,13 @@ def _of_listed(wanted: set[Any], attribute: Mapping[str, Any]) -> int:
 
 def _of_bins(wanted: set[float], attribute: Mapping[str, Any]) -> int:
     """Returns the bins whose every number is listed, which is possible for whole numbers."""
-    edges, whole = attribute["edges"], bool(attribute.get("integer"))
+    edges, whole, least = attribute["edges"], bool(attribute.get("integer")), _least(attribute)
     if whole:
-        wanted = {int(number) for number in wanted if number == math.floor(number)}
+        wanted = {int(each) for each in wanted if each == math.floor(each) and each >= least}
     listed = Counter(bisect_right(edges, number) for number in wanted)
     for cell, n in listed.items():
-        if not whole or not 0 < cell < len(edges) or n < edges[cell] - edges[cell - 1]:
+        first = edges[cell - 1] if cell else least
+        if not whole or cell == len(edges) or n < edges[cell] - first:
             raise CutsCell([f"{edge:.15g}" for edge in edges[max(cell - 1, 0) : cell + 1]])
     return cells_of(cell in listed for cell in range(len(edges) + 1))
 
@@ -236,9 +237,17 @@ def _until(end: float, attribute: Mapping[str, Any]) -> int:
     if edges is None:
         return _below(int(end))
     cell = bisect_right(edges, end)
+    if attribute["type"] == "number" and end <= _least(attribute):
+        return _below(0)
     if cell == 0 or edges[cell - 1] != end:
         raise CutsCell(_near(end, edges, attribute))
     return _below(cell)
+
+
+def _least(attribute: Mapping[str, Any]) -> float:
+    """Returns the least number below the first edge: 1 where rows or phases are counted."""
+    counts = attribute.get("fold") in ("count", "since") and attribute.get("integer")
+    return 1.0 if counts and attribute["edges"][0] > 1 else -math.inf
 
 
 def _near(number: float, edges: Sequence[float], attribute: Mapping[str, Any]) -> list[str]:

@@ -220,8 +220,16 @@ class Number(AttributeBase):
     def labels(self) -> tuple[str, ...]:
         step = 1 if self.integer else 0
         between = [_range_label(low, high - step) for low, high in pairwise(self.edges)]
-        ends = f"< {number_text(self.edges[0])}", f">= {number_text(self.edges[-1])}"
-        return (ends[0], *between, ends[1], *("missing",) * self.missing)
+        first, last = f"< {number_text(self.edges[0])}", f">= {number_text(self.edges[-1])}"
+        if math.isfinite(self.least):
+            first = _range_label(self.least, self.edges[0] - step)
+        return (first, *between, last, *("missing",) * self.missing)
+
+    @property
+    def least(self) -> float:
+        """The least number that there is, below the first edge: 1 where rows or phases are counted."""
+        counts = self.integer and self.in_no_row and self.edges[0] > 1.0
+        return 1.0 if counts else -math.inf
 
     @cached_property
     def edge_labels(self) -> tuple[str, ...]:
