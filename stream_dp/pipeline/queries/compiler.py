@@ -222,7 +222,7 @@ def _count(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled
             raise InvalidQuery(
                 "window",
                 f"{query.once} tells persons apart over {once.phases:,} phases, and it has {len(window):,}",
-                f'ask about fewer, such as {{"last_phases": {once.phases}}}',
+                f"ask about the last {once.phases:,}, or about fewer",
             )
         return LinearQuery(predicate, window, group_by, target=target, fresh=fresh, once=once)
 
