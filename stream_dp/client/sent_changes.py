@@ -57,6 +57,7 @@ def erase(
     dataset: str,
     persons: Iterable[object],
     *,
+    forget: bool = False,
     batch_id: str | None = None,
     timeout_s: float = 30.0,
     on_accepted: Callable[[Event], object] = lambda _: None,
@@ -70,6 +71,8 @@ def erase(
         dataset: The name of the data set. Its definition has ``erasure``.
         persons: The keys of the persons, as in the column that says whose a row is. None stands for nobody,
             and hides how many there are.
+        forget: Where the promise is for life, whether it is forgotten, too, how much of it they have used.
+            Who comes back then has the whole promise again.
         batch_id: The id of the request, after which its batches are named. It is done once if you send it
             again. Default: a new id.
         timeout_s: The seconds to wait for the worker, for each 10,000 persons.
@@ -84,7 +87,8 @@ def erase(
         RequestTimeout: No worker replied.
     """
     _erasure(session, dataset)
-    return _changed(session, dataset, "erase", [*persons], batch_id, timeout_s, on_accepted)
+    more = {"forget": True} if forget else {}
+    return _changed(session, dataset, "erase", [*persons], batch_id, timeout_s, on_accepted, **more)
 
 
 def correct(
@@ -193,13 +197,14 @@ def _changed(
     batch_id: str | None,
     timeout_s: float,
     on_accepted: Callable[[Event], object],
+    **more: object,
 ) -> AcceptedChanges:
     """Sends entries in as many batches as they need."""
     if not entries:
         problem, fix = "it names nobody and nothing", "name at least one, or None for a blank one"
         raise InvalidInput(field, problem, fix)
     events = []
-    for name, value in _batches(dataset, field, entries, batch_id or uuid.uuid4().hex):
+    for name, value in _batches(dataset, field, entries, batch_id or uuid.uuid4().hex, more):
         key = ("batch", dataset, name)
         event: Event = session.request(key, value, what=f"batch {name}", timeout_s=timeout_s).wait()
         if event.event == "changes_lost":
@@ -210,14 +215,18 @@ def _changed(
 
 
 def _batches(
-    dataset: str, field: str, entries: Sequence[object], request: str
+    dataset: str,
+    field: str,
+    entries: Sequence[object],
+    request: str,
+    more: Mapping[str, object],
 ) -> list[tuple[str, bytes]]:
     """The batches of a request, each with its id. They are the same if it is made again."""
     limit, found = TOPICS["batches"].max_value_bytes, list[tuple[str, bytes]]()
     left = [entries[at : at + _AT_ONCE] for at in range(0, len(entries), _AT_ONCE)][::-1]
     while left:
         some, name = left.pop(), f"{request}-{len(found) + 1}"
-        value = to_json({"version": 1, "dataset": dataset, "batch_id": name, field: some})
+        value = to_json({"version": 1, "dataset": dataset, "batch_id": name, field: some, **more})
         if len(value) <= limit:
             found.append((name, value))
         elif len(some) == 1:

@@ -119,6 +119,8 @@ class Batch(Request):
         cells: The number of rows in each cell: objects of values with a ``count``.
         erase: The keys of persons to be erased with all their rows. Null stands for nobody, and hides how
             many there are.
+        forget: With ``erase``, where the promise is for life: whether it is forgotten, too, how much of it
+            these persons have used. Whoever comes back has the whole promise again.
         correct: Rows that are to be changed: objects with ``person``, ``row``, and ``set`` with the row as
             it is to be, or ``"erase": true``. Null stands for no row.
         source: The records that a source reader packed.
@@ -137,6 +139,7 @@ class Batch(Request):
     columns: Annotated[dict[str, Any] | None, Field(repr=False)] = None
     cells: Annotated[list[Any] | None, Field(repr=False)] = None
     erase: Annotated[list[Any] | None, Field(repr=False)] = None
+    forget: Literal[True] | None = None
     correct: Annotated[list[Any] | None, Field(repr=False)] = None
 
     @property
@@ -155,6 +158,8 @@ class Batch(Request):
         n_forms = sum(form is not None for form in forms)
         if n_forms > 1 or (n_forms == 0 and not self.changes):
             raise ValueError("write exactly one of rows, columns and cells, or erase or correct")
+        if self.forget is not None and self.erase is None:
+            raise ValueError("forget goes with erase: name the persons there, or remove it")
         if self.unreadable is not None and self.source is None:
             raise ValueError("unreadable is said of a source: write rows, columns or cells")
         return self

@@ -192,6 +192,29 @@ def test_what_cannot_be_erased_is_refused(
     assert session.sent == []
 
 
+def test_what_is_kept_for_life_goes_if_it_is_forgotten(
+    run: Run, session: WorldSession, check: Run
+) -> None:
+    unit = {**SHOP["privacy"]["unit"], "lifetime": True}
+    client = Lasting(session)
+    client.define({**SHOP, "dataset": "lives", "privacy": {**SHOP["privacy"], "unit": unit}})
+    keys = {"customer": [f"C-{n}" for n in range(1200)], "order": [f"o-{n}" for n in range(1200)]}
+    client.send("lives", columns={"page": ["home"] * 1200, **keys}, batch_id="first")
+    used, stays = "what the person has used for life", "it stays, because the promise is for life"
+    for words in ((), ("--now",)):
+        if words:
+            assert run("person", "erase", "lives", "--key", "C-3", *words).code == 0
+        said = check("C-3", "lives").out
+        assert used in said
+        assert f"{stays}, or: stream-dp person erase lives --forget" in said
+    assert run("person", "erase", "lives", "--key", "C-3", "--forget", "--now").code == 0
+    assert stays not in check("C-3", "lives").out
+    assert used in check("C-4", "lives").out
+    refused = run("person", "erase", "shop", "--key", "C-3", "--forget")
+    assert refused.code == 1
+    assert "the promise of this data set is not for life" in refused.err
+
+
 def test_a_request_that_was_cut_short_is_made_again(
     run: Run, session: WorldSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -239,11 +239,13 @@ def _runs_ask(world: World) -> None:
 RUNS = (_runs, _runs_phase, _runs_ask, _runs_phase, _runs_ask)
 
 
-def _persons(world: World, *, lifetime: bool = False, folded: bool = False) -> None:
+def _persons(
+    world: World, *, lifetime: bool = False, folded: bool = False, erases: bool = False
+) -> None:
     delay = {"name": "delay", "type": "number", "edges": [0, 10, 30], "missing": True}
     trips = {"name": "trips", "type": "number", "edges": [2, 3], "fold": "count"}
     away = {"name": "away", "type": "number", "fold": "since", "phases": 3}
-    erasure: dict[str, Any] = {"erasure": {"within": "24 hours"}} if folded else {}
+    erasure: dict[str, Any] = {"erasure": {"within": "24 hours"}} if folded or erases else {}
     unit = {"key": "user_id", "rows_per_phase": 2, "phases": 2, "lifetime": lifetime}
     if folded:
         unit["rows_per_phase"], delay["fold"] = 1, "sum"
@@ -291,6 +293,19 @@ def _lives(world: World) -> None:
 LIVES = (_lives, *PERSONS[1:])
 
 
+def _forgotten(world: World) -> None:
+    """The same, where persons can be erased."""
+    world.now_ms = NOV_1
+    _persons(world, lifetime=True, erases=True)
+
+
+def _forgotten_changes(world: World) -> None:
+    """A person is erased who has used up all they may, and another one of whom that is forgotten."""
+    offset = world.next_offset("batches", "flights")
+    world.batch("flights", f"gone-{offset}", erase=["ana"])
+    world.batch("flights", f"forgotten-{offset}", erase=[17, None], forget=True)
+
+
 def _records(world: World) -> None:
     """All rows of a person in a phase count together, as one, which says how long they were away."""
     world.now_ms = NOV_1
@@ -333,6 +348,17 @@ RECORDS = (
     _records_swept,
     _persons_phase,
     _records_ask,
+)
+
+FORGOTTEN = (
+    _forgotten,
+    _persons_phase,
+    _persons_phase,
+    _forgotten_changes,
+    _persons_phase,
+    _records_swept,
+    _persons_phase,
+    _persons_ask,
 )
 
 

@@ -139,7 +139,12 @@ ROW = {"carrier": "AA", "delay": 7, "cancelled": False}
 BATCHES: list[dict[str, Any]] = [
     {**SENT, "rows": [ROW, {"carrier": "UA"}], "time": "2026-11-01"},
     {**SENT, "columns": {name: [value] for name, value in ROW.items()}},
-    {**SENT, "erase": ["ana"], "correct": [{"person": "ana", "row": "t-1", "set": ROW}]},
+    {
+        **SENT,
+        "erase": ["ana"],
+        "forget": True,
+        "correct": [{"person": "ana", "row": "t-1", "set": ROW}],
+    },
     {**SENT, "cells": [{**ROW, "count": 3}]},
     {
         **SENT,

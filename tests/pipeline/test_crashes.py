@@ -9,18 +9,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from stream_dp.core.rows.person_slots import digests
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.clocked import CLOCKED, SENT_LATE, TICKED
 from tests.pipeline.conftest import Die
 from tests.pipeline.referee.lives import kept_slots
-from tests.pipeline.referee.persons import units_of
+from tests.pipeline.referee.persons import secret_of, units_of
 from tests.pipeline.scenarios import (
     CALENDAR,
     DOUBLED,
     ERASED,
     ERASING,
     FINDING,
+    FORGOTTEN,
     GATED,
     KEPT,
     LIVES,
@@ -78,6 +80,7 @@ SWEEPS = {
     "persons": Sweep(PERSONS, 3),
     "persons, with a key file": Sweep(PERSONS, 3, {"key_file": b"k" * 32}),
     "persons for life": Sweep(LIVES, 3),
+    "persons who are forgotten": Sweep(FORGOTTEN, 3, {"key_file": b"k" * 32}),
     "records of persons": Sweep(RECORDS, 3, {"key_file": b"k" * 32}),
     "persons by the calendar": Sweep(PERSONS_BY_DAY, 24),
     "persons whose analysts share": Sweep(LIVES_SHARED, 16),
@@ -174,6 +177,20 @@ def _persons(world: World) -> None:
     assert len(world.events("batch_refused")) == 6
 
 
+def _persons_are_forgotten(world: World) -> None:
+    """Who was forgotten counts again, twice in each of the last two phases; who was erased alone does not."""
+    assert [event["changes"] for event in world.events("swept")] == [3]
+    assert len(world.events("phase_opened")) == 4
+    held, secret = world.held("flights"), secret_of(world, world.held("flights"))
+    ana, other = (bytes(one) for one in digests(secret, ["ana", 17]))
+    for phase, counted in ((1, 0), (2, 0), (3, 2), (4, 2)):
+        slots = [slot for slot in kept_slots(world, held, phase) or () if slot.counts]
+        assert slots
+        persons = Counter(slot.person for slot in slots)
+        assert (persons[ana], persons[other]) == (0, counted)
+    assert units_of(held)[other] == 8
+
+
 def _records_of_persons(world: World) -> None:
     """Persons come again, and some who are erased come again before the sweep."""
     assert [event["changes"] for event in world.events("swept")] == [2]
@@ -231,6 +248,7 @@ HAPPENS: dict[str, Callable[[World], None]] = {
     "standing queries": _standing_queries,
     "persons": _persons,
     "records of persons": _records_of_persons,
+    "persons who are forgotten": _persons_are_forgotten,
     "persons by the calendar": _persons_by_the_calendar,
     "persons whose analysts share": _analysts_share,
 }

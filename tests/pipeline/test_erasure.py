@@ -321,6 +321,43 @@ async def test_a_person_who_comes_back_is_not_erased_again(world: Any) -> None:
     assert sum(exactly(world, 2)) == 1200
 
 
+@pytest.mark.parametrize("swept_before", [False, True], ids=["next phase first", "sweep first"])
+async def test_who_is_forgotten_may_use_the_whole_promise_again(
+    world: Any, swept_before: bool
+) -> None:
+    """Others, and who is erased alone, have used up all they may for life."""
+    process = await shop(world, privacy={**SHOP["privacy"], "unit": {**UNIT, "lifetime": True}})
+    twice = [person for person in range(600) for _ in range(2)]
+    await sent(world, process, "first", columns=rows(*twice))
+    await sent(world, process, "gone", erase=["C-1", None])
+    told = await sent(world, process, "forgotten", erase=["C-2", None, "nobody"], forget=True)
+    assert told["changes"] == 3
+    if swept_before:
+        await swept(world, process)
+    again = [*range(3), *range(10_000, 11_000)]
+    await sent(world, process, "second", columns=rows(*again, start=4000))
+    if not swept_before:
+        await swept(world, process)
+    assert sum(exactly(world)) == 1196
+    assert sum(exactly(world, 2)) == 1001, "C-2 counts again, and C-0 and C-1 do not"
+    await process.kill()
+    process = await world.owner()
+    await sent(world, process, "third", columns=rows(*range(3), *range(20_000, 21_000), start=9000))
+    assert sum(exactly(world, 3)) == 1001, "what was used since then is kept: one row of two"
+    await sent(world, process, "fourth", columns=rows(2, *range(30_000, 31_000), start=15000))
+    assert sum(exactly(world, 4)) == 1001
+
+
+async def test_nothing_is_forgotten_where_nothing_is_kept(world: Any) -> None:
+    process = await shop(world)
+    refused = await sent(world, process, "gone", erase=["C-1"], forget=True)
+    assert refused["event"] == "batch_refused"
+    assert "forget: the promise of this data set is not for life" in refused["reason"]["message"]
+    record = world.batch("shop", "alone", forget=True, columns=rows(1))
+    await process.run()
+    assert "forget goes with erase" in world.rejection(record)["reason"]["message"]
+
+
 async def test_a_row_that_comes_again_counts_as_it_came_last(world: Any) -> None:
     process = await shop(world, phase={"min_rows": 1004})
     again = rows(1, 2, 3)

@@ -56,6 +56,12 @@ def command() -> None:
     "--column",
     help="The column of the keys in the file.  [default: the one that says whose a row is]",
 )
+@click.option(
+    "--forget",
+    is_flag=True,
+    help="Where the promise is for life: forget, too, how much of it these persons have used. Who comes back "
+    "then has the whole promise again.",
+)
 @click.option("--wait", is_flag=True, help="Wait for the receipt, which may take hours.")
 @click.option(
     "--receipt",
@@ -72,6 +78,7 @@ def erase(
     keys: tuple[str, ...],
     file: Path | None,
     column: str | None,
+    forget: bool,
     wait: bool,
     to_file: IO[str] | None,
     now: bool,
@@ -87,7 +94,7 @@ def erase(
         persons = [*keys, *_of_file(definition, file, column)]
         if not persons:
             raise click.UsageError("pass --key, or --file with at least one key")
-        accepted = _erased(client, name, persons)
+        accepted = _erased(client, name, persons, forget=forget)
         by = _by(definition, accepted.due)
         if not as_json:
             whom = "this person" if len(persons) == 1 else f"these {len(persons):,} persons"
@@ -120,7 +127,9 @@ def _of_file(definition: Definition, file: Path | None, column: str | None) -> S
     return person_keys(file, column or ("" if unit is None else unit.key))
 
 
-def _erased(client: Client, name: str, persons: Sequence[object]) -> AcceptedChanges:
+def _erased(
+    client: Client, name: str, persons: Sequence[object], *, forget: bool
+) -> AcceptedChanges:
     """Sends the request, and says how to go on if that is cut short."""
     with late_bar(f"Sending {many(len(persons), 'key')}", len(persons)) as advance:
 
@@ -128,7 +137,9 @@ def _erased(client: Client, name: str, persons: Sequence[object]) -> AcceptedCha
             advance(event.changes or 0)
 
         try:
-            return client.erase(name, persons, timeout_s=_TIMEOUT_S, on_accepted=count)
+            return client.erase(
+                name, persons, forget=forget, timeout_s=_TIMEOUT_S, on_accepted=count
+            )
         except (KeyboardInterrupt, ServerUnavailable, RequestTimeout) as error:
             why = str(error) or "stopped"
             raise StreamDPError(
@@ -280,7 +291,7 @@ def _advice(state: str, name: str, topics: dict[str, TopicState]) -> str:
 
     return {
         "kept": f"wait for the receipt, if you have erased the person; else: stream-dp person erase {name}",
-        "for life": "it stays, as a digest: the promise to the person is for life",
+        "for life": f"it stays, because the promise is for life, or: stream-dp person erase {name} --forget",
         "late": "a worker erases it when no more rows come to that phase",
         "erasing": "a worker erases it next; check again in a minute",
         "erased": "the broker has not compacted it yet; it "

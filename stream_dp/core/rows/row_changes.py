@@ -23,6 +23,7 @@ Marks: TypeAlias = npt.NDArray[np.bool_]
 _Words: TypeAlias = npt.NDArray[np.uint64]
 
 _NOTHING: Final[Mapping[str, Any]] = {}
+_NOBODY: Final[Digests] = np.zeros((0, DIGEST_BYTES), np.uint8)
 
 
 class Hits(NamedTuple):
@@ -85,20 +86,23 @@ class RowChanges:
         persons: The digests of persons to be erased, shape (n_persons, 12); zero where one is blank.
         rows: The rows that are corrected or erased, as they are to be. None if there are none.
         erased: Marks those that are erased, shape (n_rows,).
+        forgotten: The persons of whom it is forgotten, too, what they have used for life.
     """
 
     persons: Digests = field(repr=False)
     rows: Rows | None = field(default=None, repr=False)
     erased: Marks = field(default_factory=lambda: np.zeros(0, np.bool_), repr=False)
+    forgotten: Digests = field(default_factory=lambda: _NOBODY, repr=False)
 
     @classmethod
     def concat(cls, parts: Sequence[RowChanges]) -> RowChanges:
         """All changes of ``parts`` in order; none if there are no parts."""
         rows = [part.rows for part in parts if part.rows is not None]
         return cls(
-            np.concatenate([np.zeros((0, DIGEST_BYTES), np.uint8), *(p.persons for p in parts)]),
+            np.concatenate([_NOBODY, *(part.persons for part in parts)]),
             Rows.concat(rows) if rows else None,
             np.concatenate([np.zeros(0, np.bool_), *(part.erased for part in parts)]),
+            np.concatenate([_NOBODY, *(part.forgotten for part in parts)]),
         )
 
     @property

@@ -323,6 +323,7 @@ class Phases:
         times, n_rows = waiting.gathering.first, waiting.n_first_rows
         self._fuse(CrashPoint.BEFORE_KEEP)
         whose = await rows.whose(times)
+        await rows.forget_persons()
         marks, uses = rows.used.counted(whose, self._engine.unit)
         await rows.keep(len(blocks), times, whose, marks)
         if uses is not None:

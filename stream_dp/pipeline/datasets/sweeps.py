@@ -110,7 +110,7 @@ class Sweeps:
         if not self.under_way:
             await self._begin()
         elif not await self._step():
-            self._end()
+            await self._end()
         self._draft.commit()
         return True
 
@@ -179,8 +179,9 @@ class Sweeps:
             event = Event(dataset=self._draft.dataset, event="changes_lost")
             self._draft.announce(event.model_copy(update=named))
 
-    def _end(self) -> None:
+    async def _end(self) -> None:
         """Forgets the changes, and queues the receipt."""
+        await self._rows.forget_persons()
         waiting, name = self._rows.waiting, self._draft.dataset
         sweep = int(self._draft.facts.get(_SWEEPS, "0")) + 1
         phases = sorted(self._rows.blocks.owners.after)

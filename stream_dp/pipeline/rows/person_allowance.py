@@ -96,6 +96,11 @@ class Used:
             self.n_places + later.n_places,
         )
 
+    def without(self, persons: Digests) -> Used:
+        """The same, where it is forgotten what these persons have used. It has as many places."""
+        left = ~np.isin(self.keys, _keys(persons))
+        return Used(self.keys[left], self.units[left], self.n_places)
+
     def slabs(self) -> list[Slab]:
         """It as slabs, whose lengths follow from the number of places. Private."""
         digests = np.zeros(self.n_places, _DIGEST)
@@ -193,9 +198,17 @@ class UsedUnits:
             used = self._used.pop(last).and_by(used)
             for slab in self._values.named(f"{USED}{last} "):
                 self._values.discard(f"{USED}{last} {slab}")
+        await self._keep(number, used)
+
+    async def _keep(self, number: int, used: Used) -> None:
         self._used[number] = used
         slabs = enumerate(used.slabs())
         await self._values.keep_slabs({f"{USED}{number} {at}": slab for at, slab in slabs})
+
+    async def forget_persons(self, persons: Digests) -> None:
+        """Keeps all again without these persons, whether or not any of them is there."""
+        for number, used in [*self._used.items()]:
+            await self._keep(number, used.without(persons))
 
     def forget(self) -> None:
         """Forgets what they have used, since no row of them counts any more."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,6 +20,9 @@ from stream_dp.pipeline.rows.private_values import LOOKED
 from stream_dp.pipeline.rows.sealed_blocks import SealedBlocks
 from stream_dp.pipeline.rows.secret_order import secret_order
 from stream_dp.pipeline.rows.waiting.waiting_batches import WaitingBatches
+
+FORGOTTEN: Final = "forgotten"
+"""The fact that says through which batch of changes it is forgotten what persons have used."""
 
 
 class PrivateRows:
@@ -84,6 +89,17 @@ class PrivateRows:
             while await self.waiting.change_a_lot(times):
                 pass
         return await self.waiting.whose(times)
+
+    async def forget_persons(self) -> None:
+        """Forgets what persons have used for life of whom changes that came since then say so.
+
+        It is done before anything more is used, so that it is about what they had used as the changes came.
+        """
+        through, waiting = int(self._draft.facts.get(FORGOTTEN, "0")), self.waiting
+        unit = self._engine.definition.privacy.unit
+        if unit is not None and unit.lifetime and through < waiting.n_changed:
+            await self.used.forget_persons(waiting.changes.after(through).forgotten)
+            self._draft.note(FORGOTTEN, str(waiting.n_changed))
 
     async def keep(
         self, index: int, times: range, whose: Slots | None, marks: npt.NDArray[np.bool_] | None

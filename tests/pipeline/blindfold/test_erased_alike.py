@@ -86,9 +86,9 @@ def _a_receipt_counts_who_was_found(patch: pytest.MonkeyPatch) -> None:
         found[0] += int((~hit.kept).sum())
         return hit
 
-    def saying(self: Sweeps) -> None:
+    async def saying(self: Sweeps) -> None:
         self._draft.note("found", str(found[0]))
-        end(self)
+        await end(self)
         found[0] = 0
 
     patch.setattr(RowChanges, "hits", counting)

@@ -21,7 +21,12 @@ from stream_dp.pipeline.rows.block_owners import veiled
 from stream_dp.state.private_names import Named
 from tests.pipeline.held import Held, batch_name
 from tests.pipeline.referee.evidence import definition_of, first_batches, schema_of
-from tests.pipeline.referee.persons import counted_row_by_row, folded_row_by_row, secret_of
+from tests.pipeline.referee.persons import (
+    counted_row_by_row,
+    folded_row_by_row,
+    secret_of,
+    units_of,
+)
 from tests.pipeline.world import World
 
 _NOBODY = bytes(12)
@@ -158,6 +163,9 @@ def lives_hold(world: World) -> Iterator[str]:
         if held.meta.get("sweeping"):
             yield f"P20: {name} is in the midst of a sweep"
             continue
+        units = units_of(held)
+        if definition.privacy.unit.lifetime and units != +lives.used:
+            yield f"P20: {name} does not keep what its persons have used, and have not had forgotten"
         for phase, slots in enumerate(lives.sealed, 1):
             kept = kept_slots(world, held, phase)
             if kept is None:
@@ -223,6 +231,8 @@ def _lived(world: World, held: Held) -> tuple[Lives, int]:
             made = _changes(lives.universe, document, persons)
             if batch_name(event) not in lost:
                 _make(lives, made, sealed=n_changes <= swept)
+                for person in made[0] if document.get("forget") else ():
+                    lives.used.pop(person, None)
         rows = _rows(lives.universe, document, persons)
         if rows.n_rows:
             lives.waiting.append((rows, _slots(rows)))

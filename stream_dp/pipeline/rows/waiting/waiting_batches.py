@@ -216,6 +216,12 @@ class WaitingBatches:
                 "this data set takes no changes of rows",
                 'define it with privacy.unit and "erasure", or send rows alone',
             )
+        if batch.forget and not (unit is not None and unit.lifetime):
+            raise InvalidBatch(
+                "forget",
+                "the promise of this data set is not for life, so nothing is kept of what is used",
+                "leave it out: erase is enough",
+            )
         every = self._engine.rows_universes(range(self.blocks_to_come.stop))
         return Taken(rows, changes_of(batch, every, persons))
 

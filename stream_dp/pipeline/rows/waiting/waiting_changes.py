@@ -71,8 +71,9 @@ def changes_of(batch: Batch, universes: Sequence[Universe], persons: Persons) ->
     if not batch.changes:
         return None
     erased = persons.digests(batch.erase or [])
+    forgotten = erased if batch.forget else erased[:0]
     if batch.correct is None:
-        return RowChanges(erased)
+        return RowChanges(erased, forgotten=forgotten)
     if persons.row is None:
         raise InvalidBatch(
             "correct",
@@ -86,7 +87,7 @@ def changes_of(batch: Batch, universes: Sequence[Universe], persons: Persons) ->
     except InvalidBatch as error:
         raise InvalidBatch("correct.set", error.problem, error.fix) from None
     gone = np.array([entry is None or "erase" in entry for entry in entries], np.bool_)
-    return RowChanges(erased, found[0].and_of(found[1:]), gone)
+    return RowChanges(erased, found[0].and_of(found[1:]), gone, forgotten)
 
 
 def _checked(entry: object) -> Mapping[str, Any] | None:
