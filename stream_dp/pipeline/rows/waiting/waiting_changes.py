@@ -43,12 +43,15 @@ class WaitingChanges:
         self._merged.clear()
 
     def after(self, number: int) -> RowChanges:
-        """All changes of batches after a number, as one."""
+        """All changes of batches after a number, as one. Those that were asked for last are kept.
+
+        There may be millions of them, and slabs that were sealed together ask for the same.
+        """
         found = self._merged.get(number)
         if found is None:
             later = sorted(at for at in self._by_number if at > number)
             found = RowChanges.concat([self._by_number[at] for at in later])
-            self._merged[number] = found
+            self._merged = {number: found}
         return found
 
     def forget(self) -> None:
