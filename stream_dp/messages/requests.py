@@ -120,7 +120,7 @@ class Batch(Request):
         erase: The keys of persons to be erased with all their rows. Null stands for nobody, and hides how
             many there are.
         forget: With ``erase``, where the promise is for life: whether it is forgotten, too, how much of it
-            these persons have used. Whoever comes back has the whole promise again.
+            these persons have used. Who comes back then has the whole promise again.
         correct: Rows that are to be changed: objects with ``person``, ``row``, and ``set`` with the row as
             it is to be, or ``"erase": true``. Null stands for no row.
         source: The records that a source reader packed.

@@ -121,12 +121,13 @@ def rows_that_open(mechanism: Mechanism, definition: Definition) -> int:
 
 def _attributes(definition: Definition) -> list[Attribute]:
     """The attributes, of which some follow from others."""
-    found = [_attribute(index, spec) for index, spec in enumerate(definition.attributes)]
-    plain = Universe(tuple(found))
+    plain = [_attribute(index, spec) for index, spec in enumerate(definition.attributes)]
+    found = list(plain)
     for index, spec in enumerate(definition.attributes):
-        boolean = found[index]
+        boolean = plain[index]
         if isinstance(boolean, Boolean) and spec.type == "boolean" and spec.where is not None:
-            condition = _condition(plain, spec.where, f"attributes.{index}.where")
+            field = f"attributes.{index}.where"
+            condition = _condition(Universe(tuple(plain)), spec.where, field)
             found[index] = replace(boolean, where=condition)
     return found
 

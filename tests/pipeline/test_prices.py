@@ -451,7 +451,7 @@ def test_sums_that_take_the_number_of_rows_for_public_are_found(story: list[byte
 def test_dp_accounting_calls_a_full_line_of_persons_full(story: list[bytes]) -> None:
     written = Definition.read(json.loads(story[0])["definition"])
     line = Line.of(written, json.loads(story[0])["line"], approximate=False)
-    forgetful = dataclasses.replace(line, unit=None)
+    forgetful = dataclasses.replace(line, unit=None, squares=1)
     assert Oracle(forgetful, 8.0, 1e-9).full() < 4.0 < Oracle(line, 8.0, 1e-9).full()
     look = {line.gaussian(Fraction(40), squared_sensitivity=line.table).events[0]: 1}
     one, two = (Oracle(each, 8.0, 1e-9).spent(look, Fraction(0)) for each in (forgetful, line))
