@@ -119,7 +119,6 @@ def test_no_more_can_be_seen_when_a_worker_restarts_and_is_asked_again(name: str
             ("calibrated, person", "counts every row", 700),
             ("calibrated, erased, person", "free looks at changed blocks", 900),
             ("calibrated, erased, person", "chooses anew", 1200),
-            ("calibrated, returning person", "later rows are free", 900),
             ("calibrated, running totals, person", "ticks count every row", 1200),
             ("calibrated, a world that reacts", "now and then exact", 900),
         ],
