@@ -15,7 +15,6 @@ import argparse
 import json
 import multiprocessing
 import random
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -176,7 +175,9 @@ def run(system: System, client: Client, minutes: float, rate: int, console: Cons
                     system.worker.start()
                     kills["worker"] += 1
                 else:
-                    counter = again(counter, system, source)
+                    counter.kill()
+                    counter.wait()
+                    counter = start(system, source)
                     kills["counter"] += 1
     took = time.monotonic() - began
     counter.kill()
@@ -198,14 +199,6 @@ def run(system: System, client: Client, minutes: float, rate: int, console: Cons
         console.print(f"{place}: {wanted[place]:,} rows, published {count:,.0f} ± {bar:,.0f}")
     console.print("the table and the data set are equal" if is_equal else "they are NOT equal")
     return is_equal
-
-
-def again(
-    counter: subprocess.Popen[bytes], system: System, source: object
-) -> subprocess.Popen[bytes]:
-    counter.kill()
-    counter.wait()
-    return start(system, source)  # type: ignore[arg-type]
 
 
 def main() -> None:

@@ -121,14 +121,20 @@ def rows_that_open(mechanism: Mechanism, definition: Definition) -> int:
 
 def _attributes(definition: Definition) -> list[Attribute]:
     """The attributes, of which some follow from others."""
-    plain = [_attribute(index, spec) for index, spec in enumerate(definition.attributes)]
-    found = list(plain)
-    for index, spec in enumerate(definition.attributes):
-        boolean = plain[index]
-        if isinstance(boolean, Boolean) and spec.type == "boolean" and spec.where is not None:
-            field = f"attributes.{index}.where"
-            condition = _condition(Universe(tuple(plain)), spec.where, field)
-            found[index] = replace(boolean, where=condition)
+    found = [_attribute(index, spec) for index, spec in enumerate(definition.attributes)]
+    trees = {
+        index: spec.where
+        for index, spec in enumerate(definition.attributes)
+        if spec.type == "boolean" and spec.where is not None
+    }
+    if not trees:
+        return found
+    plain = Universe(tuple(found))
+    for index, tree in trees.items():
+        boolean = found[index]
+        assert isinstance(boolean, Boolean), "it is one by its type"
+        condition = _condition(plain, tree, f"attributes.{index}.where")
+        found[index] = replace(boolean, where=condition)
     return found
 
 

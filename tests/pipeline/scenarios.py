@@ -334,7 +334,8 @@ def _records_ask(world: World) -> None:
         )
 
 
-def _records_swept(world: World) -> None:
+def _sweep_is_due(world: World) -> None:
+    """The clock shows a time at which the changes that wait are due."""
     world.now_ms += 9 * 3_600_000
     world.produce("batches", {"version": 1, "dataset": "flights", "clock": True}, key="flights")
 
@@ -345,7 +346,7 @@ RECORDS = (
     _persons_ask,
     _records_erase,
     _persons_phase,
-    _records_swept,
+    _sweep_is_due,
     _persons_phase,
     _records_ask,
 )
@@ -356,7 +357,7 @@ FORGOTTEN = (
     _persons_phase,
     _forgotten_changes,
     _persons_phase,
-    _records_swept,
+    _sweep_is_due,
     _persons_phase,
     _persons_ask,
 )
@@ -1043,23 +1044,17 @@ def _erasing_ask(world: World) -> None:
     world.ask("flights", f"fresh-{offset}", AA, at_most=0.2, error={"value": 60}, fresh=True)
 
 
-def _erasing_clock(world: World) -> None:
-    """A sweep is due."""
-    world.now_ms += 9 * _HOUR_MS
-    world.produce("batches", {"version": 1, "dataset": "flights", "clock": True}, key="flights")
-
-
 ERASING = (
     _erasing,
     _erasing_phase,
     _erasing_changes,
     _erasing_phase,
     _erasing_ask,
-    _erasing_clock,
+    _sweep_is_due,
     _erasing_ask,
     _erasing_changes,
     _erasing_phase,
-    _erasing_clock,
+    _sweep_is_due,
     _erasing_phase,
     _erasing_ask,
 )

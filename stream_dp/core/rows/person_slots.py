@@ -209,9 +209,12 @@ def heads_of(digests: Digests) -> npt.NDArray[np.uint64]:
 
 def is_among(digests: Digests, known: Digests) -> npt.NDArray[np.bool_]:
     """Whether each slot is of one of these persons, of whom nobody is blank, shape (n_slots,). Private."""
-    whole = np.dtype((np.void, DIGEST_BYTES))
-    some, all_known = (np.ascontiguousarray(each).view(whole)[:, 0] for each in (digests, known))
-    return np.isin(some, all_known)
+    return np.isin(keys_of(digests), keys_of(known))
+
+
+def keys_of(digests: Digests) -> npt.NDArray[np.bytes_]:
+    """Digests as values that have an order, shape (n_slots,); b"" for nobody."""
+    return np.ascontiguousarray(digests).view(f"S{DIGEST_BYTES}").reshape(-1)
 
 
 def differs(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from stream_dp.core.budget.parameters import Unit
 from stream_dp.core.rows.lifetime_slots import Numbers, allowances_of_slots
-from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests, Slots
+from stream_dp.core.rows.person_slots import DIGEST_BYTES, Digests, Slots, keys_of
 from stream_dp.core.rows.slabs import Slab, parts_of
 from stream_dp.pipeline.rows.own_values import COUNTED, USED, OwnValues
 
@@ -56,7 +56,7 @@ class Used:
             digests: The person of each slot, shape (n_slots, 12), all zero for nobody.
             rows: The rows that count of each, shape (n_slots,), the same for all slots of a person.
         """
-        keys, first = np.unique(_keys(digests), return_index=True)
+        keys, first = np.unique(keys_of(digests), return_index=True)
         units = (rows[first] ** 2).astype(np.uint16)
         nobody = int(b"" in keys[:1])  # comes first
         return cls(keys[nobody:], units[nobody:], len(digests))
@@ -69,14 +69,14 @@ class Used:
             digests: The person of each slot, shape (n_slots, 12).
             marks: Whether its row counts, shape (n_slots,); never where the slot is blank.
         """
-        keys, rows = np.unique(_keys(digests[marks]), return_counts=True)
+        keys, rows = np.unique(keys_of(digests[marks]), return_counts=True)
         return cls(keys, rows.astype(np.uint16), len(digests))
 
     def of(self, digests: Digests) -> Numbers:
         """Returns what the person of each slot has used, shape (n_slots,). Private."""
         found = np.zeros(len(digests), dtype=np.int64)
         if len(self.keys):
-            keys = _keys(digests)
+            keys = keys_of(digests)
             at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
             known = self.keys[at] == keys
             found[known] = self.units[at[known]]
@@ -98,7 +98,7 @@ class Used:
 
     def without(self, persons: Digests) -> Used:
         """The same, where it is forgotten what these persons have used. It has as many places."""
-        left = ~np.isin(self.keys, _keys(persons))
+        left = ~np.isin(self.keys, keys_of(persons))
         return Used(self.keys[left], self.units[left], self.n_places)
 
     def slabs(self) -> list[Slab]:
@@ -127,10 +127,6 @@ class Used:
         )
         n_persons = bisect(range(len(keys)), False, key=lambda place: keys[place] == b"")
         return cls(keys[:n_persons], units[:n_persons], len(keys))
-
-
-def _keys(digests: Digests) -> npt.NDArray[np.bytes_]:
-    return np.ascontiguousarray(digests).view(_DIGEST).reshape(-1)
 
 
 class UsedUnits:

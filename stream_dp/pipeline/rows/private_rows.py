@@ -136,19 +136,25 @@ class PrivateRows:
 
         Who is erased by a change that waits was not there.
         """
-        found: dict[int, npt.NDArray[np.int64]] = {}
         universe = self._engine.rows_universe(index)
-        for at, attribute in universe.folded.items():
-            if attribute.fold != "since" or not isinstance(attribute, Number):
-                continue
-            assert whose is not None, "it is about the rows of persons"
-            of = of_boolean(universe, attribute)
-            before = [
-                await self.blocks.persons(block, of, self.waiting.changes)
-                for block in range(index - 1, max(-1, index - len(attribute.edges) - 1), -1)
-            ]
-            found[at] = phases_since(attribute, whose, before)
-        return found
+        said = {
+            at: one
+            for at, one in universe.folded.items()
+            if isinstance(one, Number) and one.fold == "since"
+        }
+        if not said:
+            return {}
+        assert whose is not None, "it is about the rows of persons"
+        booleans = {at: of_boolean(universe, one) for at, one in said.items()}
+        longest = max(len(one.edges) for one in said.values())
+        before = [
+            await self.blocks.persons(block, {*booleans.values()}, self.waiting.changes)
+            for block in range(index - 1, max(-1, index - longest - 1), -1)
+        ]
+        return {
+            at: phases_since(one, whose, [some[booleans[at]] for some in before[: len(one.edges)]])
+            for at, one in said.items()
+        }
 
     async def keep_secrets(self, secrets: dict[str, bytes]) -> None:
         """Keeps the secrets of runs that a look begins."""

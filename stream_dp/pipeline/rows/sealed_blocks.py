@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -231,31 +231,37 @@ class SealedBlocks:
             await self._keep(kind, phase, at, [changed])
         await self.owners.keep(phase, at, changes.of_slab(owners, hits), after)
 
-    async def persons(self, index: int, of: int | None, changes: WaitingChanges) -> Digests:
-        """The persons of whom a row of a block counts, shape (n_persons, 12). Private.
+    async def persons(
+        self, index: int, of: Iterable[int | None], changes: WaitingChanges
+    ) -> dict[int | None, Digests]:
+        """The persons of whom a row of a block counts, shape (n_persons, 12) each. Private.
 
         There are none where the rows of the block are erased, or lost.
 
         Args:
             index: The index of the block.
-            of: The index of a boolean that is to be true of them. None for all persons.
+            of: The indices of booleans. They are true of the persons under each. None for all persons.
             changes: The changes that wait. Who is erased by one is left out.
         """
         schema, phase = self._engine.schema, index + 1
-        true = WEIGHT_COLUMN if of is None else str(schema.index_at(of, schema.at(index)))
-        found = [np.zeros((0, DIGEST_BYTES), np.uint8)]
+        true = {
+            one: WEIGHT_COLUMN if one is None else str(schema.index_at(one, schema.at(index)))
+            for one in of
+        }
+        found = {one: [np.zeros((0, DIGEST_BYTES), np.uint8)] for one in true}
         for at, after in self.owners.after.get(phase, {}).items():
             owned, columns = await self.owners.slots(phase, at), dict[str, npt.NDArray[Any]]()
             for kind in (WEIGHT, BLOCK):
                 if at in self._slabs[kind][phase]:
                     slab = await self._values.slab(f"{kind}{phase} {at}")
                     columns |= {} if slab is None else slab.columns
-            if owned is None or not {WEIGHT_COLUMN, true} <= columns.keys():
+            if owned is None or not {WEIGHT_COLUMN, *true.values()} <= columns.keys():
                 continue  # they are nowhere any more
-            counted = (columns[WEIGHT_COLUMN] == 1) & (columns[true] == TRUE)
+            counted = columns[WEIGHT_COLUMN].astype(np.bool_)
             counted &= changes.after(after).hits(owned[0]).kept
-            found.append(owned[0].digests[counted])
-        return np.concatenate(found)
+            for one, name in true.items():
+                found[one].append(owned[0].digests[counted & (columns[name] == TRUE)])
+        return {one: np.concatenate(parts) for one, parts in found.items()}
 
     async def find_again(self, index: int) -> None:
         """Puts the rows of a block into the cells of the values that are known by now."""

@@ -73,7 +73,7 @@ class Atom:
         up_to: For a sum or a mean: the number that no row counts for more than. None for no such number.
         frame: How many parts of a series it is of: the last ones, or ``running`` for all. None for one. Or
             ``EACH_PHASE``.
-        once: For a count of persons: the attribute by which each counts once.
+        once: The attribute by which each person counts once. Empty where rows are counted.
     """
 
     part: str

@@ -29,7 +29,7 @@ class WaitingChanges:
 
     def __init__(self) -> None:
         self._by_number: dict[int, RowChanges] = {}
-        self._merged: dict[int, RowChanges] = {}
+        self._merged: tuple[int, RowChanges] | None = None
 
     def __bool__(self) -> bool:
         return bool(self._by_number)
@@ -40,24 +40,22 @@ class WaitingChanges:
     def add(self, number: int, changes: RowChanges) -> None:
         """Adds the changes of the batch with a number."""
         self._by_number[number] = changes
-        self._merged.clear()
+        self._merged = None
 
     def after(self, number: int) -> RowChanges:
         """All changes of batches after a number, as one. Those that were asked for last are kept.
 
         There may be millions of them, and slabs that were sealed together ask for the same.
         """
-        found = self._merged.get(number)
-        if found is None:
+        if self._merged is None or self._merged[0] != number:
             later = sorted(at for at in self._by_number if at > number)
-            found = RowChanges.concat([self._by_number[at] for at in later])
-            self._merged = {number: found}
-        return found
+            self._merged = number, RowChanges.concat([self._by_number[at] for at in later])
+        return self._merged[1]
 
     def forget(self) -> None:
         """Forgets all: a sweep has made them, or the data set is retired."""
         self._by_number.clear()
-        self._merged.clear()
+        self._merged = None
 
 
 def changes_of(batch: Batch, universes: Sequence[Universe], persons: Persons) -> RowChanges | None:
