@@ -312,9 +312,7 @@ class _MessagePage:
         if ends:
             rows.append([_named(ends), "[Bars and ends](#which-bar-to-use)."])
         if f"{kind}_by_group" in ANSWERS:
-            meaning = (
-                f"With `group_by`, in a `{kind}_by_group`: lists, with an entry for each cell."
-            )
+            meaning = f"With `group_by`: lists, in a `{kind}_by_group`."
             rows.append(["`table`", meaning])
         return _table(["field", "meaning"], rows)
 

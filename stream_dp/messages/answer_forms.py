@@ -41,7 +41,7 @@ class BudgetShares(Reply):
     The line is the one that is spent most among the phases asked.
 
     Attributes:
-        spent: The part spent of the line asked that has spent most.
+        spent: The part spent of the line that has spent most.
         left: The part left of it.
         yours: What the analyst who asks has spent and may still charge, where least is left to them.
     """
@@ -203,12 +203,12 @@ class PricedAnswer(Answer):
         window: The first and the last phase asked.
         since: When these phases begin, as a date or with an offset.
         until: When they have ended.
-        running: The open periods that count, where the window has ``running``. Then ``n`` has their rows too,
-            ``window`` ends with the phase that is to open, and ``until`` is the newest tick.
-        late_waiting: The number of late rows that wait to come to these phases. They do not count yet.
-        complete_at: When no more rows come to these phases. Absent where none do.
-        changed_at_most: The most rows of these phases that were erased or corrected since they were sealed.
-            A hard answer is about the rows that are left, an easy one may be about the rows as they were.
+        running: The open periods that count. ``n`` includes their rows, and ``window`` the phase that opens
+            next; ``until`` is the newest tick.
+        late_waiting: The number of late rows that wait for these phases, and do not count yet.
+        complete_at: From when on no more late rows come to these phases. Absent if none can.
+        changed_at_most: The most rows of these phases that were erased or corrected. A hard answer is about
+            the rows that are left; an easy one may be about those before.
         note: What else you should know.
     """
 
@@ -263,7 +263,7 @@ class NoisyAnswer(PricedAnswer):
         rough_price: The share of a line for one within ``rough``.
         suggestion: What to ask instead, in words.
         least_cell: The ``least_cell`` of the definition.
-        recorded_since: The phase from which on rows say all that is asked. Present where older ones do not.
+        recorded_since: The first phase from which on rows say all that is asked, if earlier ones do not.
     """
 
     status: Literal["answered"] = "answered"
@@ -290,11 +290,11 @@ class CountAnswer(NoisyAnswer):
         count: The estimated number of rows. It may pass 2**53.
         count_bar: The half width around ``count``. Only where a person is protected.
         error_bar: The half width around ``value``, for a query that was chosen beforehand.
-        error_bar_simultaneous: The half width for a query that was chosen after looking at answers.
+        error_bar_simultaneous: The half width for one that was chosen after looking at answers.
         low: The fewest rows, wherever ``error_bar`` covers: never below 0.
         high: The most rows, wherever ``error_bar`` covers.
-        unrecorded_at_most: How many more rows may satisfy the condition, at the most, of phases before
-            ``recorded_since``.
+        unrecorded_at_most: How many more rows, of phases before ``recorded_since``, may satisfy the
+            condition.
     """
 
     value: float

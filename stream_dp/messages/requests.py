@@ -117,12 +117,11 @@ class Batch(Request):
         rows: The rows, each an object. An absent name is a missing value.
         columns: The values of every attribute.
         cells: The number of rows in each cell: objects of values with a ``count``.
-        erase: The keys of persons to be erased with all their rows. Null stands for nobody, and hides how
-            many there are.
-        forget: With ``erase``, where the promise is for life: whether it is forgotten, too, how much of it
-            these persons have used. Who comes back then has the whole promise again.
-        correct: Rows that are to be changed: objects with ``person``, ``row``, and ``set`` with the row as
-            it is to be, or ``"erase": true``. Null stands for no row.
+        erase: The keys of persons to erase with all their rows. Null stands for nobody.
+        forget: With ``erase`` and a promise for life: whether what these persons used of it is forgotten,
+            too.
+        correct: Rows to change: objects with ``person``, ``row``, and either ``set`` or ``"erase": true``.
+            Null stands for no row.
         source: The records that a source reader packed.
         unreadable: Why a source reader stopped.
     """
@@ -257,15 +256,14 @@ class QueryFields(Request):
         mean: Whether ``accuracy.aim`` is about the mean, as with ``AVG``.
         error: The largest error, in place of ``accuracy.error``.
         at_most: The largest share of any line (a block's privacy budget) that the answer may take.
-        fresh: Whether a count rests on a new look alone. Its bar holds however the query was chosen, and
-            each id is charged.
-        once: The attribute by which each person counts once in the window: in the first phase of it in which
-            they are there, by what their row says there.
+        fresh: Whether a new look alone answers. Its bar holds however the query was chosen, and each id is
+            charged.
+        once: The "since" attribute by which each person counts once, in their first phase of the window.
         window: The phases asked. Default: all of them.
-        across: With ``since`` the window begins where rows say all that is asked, if the schema changed.
-        series: Asks about each of these by itself.
-        frame: How many parts each answer is about: the last ones, or with ``running`` all so far. Default:
-            its own.
+        across: With ``since``, leaves out earlier phases whose rows do not say all that is asked.
+        series: Asks about each phase, day, week or month by itself.
+        frame: How many parts each answer covers, up to its own; ``running`` means all so far. Default: its
+            own.
         quote: Asks what the answer would cost now, for free.
         standing: Asks again in each phase; false ends that.
         alert: When an answer raises an alert.

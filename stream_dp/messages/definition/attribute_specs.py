@@ -67,7 +67,7 @@ class FindSpec(Request):
     Attributes:
         most: The most values that are told apart, with those that are listed.
         share: The share of each line that finding takes.
-        windows: The numbers of phases in which rows are counted together, each a multiple of the one before.
+        windows: How many phases are counted together, each number a multiple of the one before.
     """
 
     most: Annotated[int, Field(ge=1, le=65_000)] = 1000
@@ -92,8 +92,8 @@ class CategoryAttribute(_Attribute):
 
     Attributes:
         name: The name of the column.
-        values: The values to tell apart. With ``find`` the catalog has those that were found, too.
-        find: Finds values that enough rows, or persons, have, and tells them apart from then on.
+        values: The values to tell apart. The catalog adds those that were found.
+        find: How values that nobody lists are found.
         other: Whether unlisted values have a cell. Without it they count as missing, or in the first cell.
         missing: Whether missing values have a cell. Without it they count as ``other``, or in the first
             cell.
@@ -153,8 +153,8 @@ class ProposeSpec(Request):
 
     Attributes:
         bins: The most bins to propose.
-        share: The share of the line of its first phase that this takes. All together take at most half.
-        unit: The unit in which values are kept for sums once edges are accepted. Default: none are.
+        share: The share of the first phase's line that this takes; at most half for all numbers together.
+        unit: The unit of values kept for sums once edges are accepted. Default: none.
     """
 
     bins: Annotated[int, Field(ge=2, le=100)] = 12
@@ -177,8 +177,8 @@ class NumberAttribute(_Attribute):
         name: The name of the column.
         edges: Where bins meet. A bin includes its lower edge, and the outer bins are open. Default: with
             ``propose`` those of a fixed grid.
-        propose: Has edges proposed once the first phase is open. Default: none are.
-        integer: Whether all values are whole: ``<= 19`` is ``< 20``.
+        propose: Has edges proposed once the first phase is open. Default: none.
+        integer: Whether all values are whole, so that ``<= 19`` means ``< 20``.
         missing: Whether missing values have a cell. Without it they count in the first cell.
         representatives: The value of each bin in sums. Default: the middle, and the edge of an outer bin.
         measure: The values to keep, for sums. Default: none.

@@ -51,16 +51,16 @@ class Definition(Request):
         kinds: Other kinds of queries, and what one look of each may cost. Default: none.
         on_exhausted: What analysts get when no budget is left.
         synthetic_rows: The number of synthetic rows of each phase.
-        retention: How long rows and answers are kept. Default: until the data set is retired; for ever.
-        erasure: How persons are erased, and rows corrected. Default: neither is possible.
+        retention: How long rows and answers are kept. Default: rows until the data set is retired, answers
+            for ever.
+        erasure: How persons are erased, and rows corrected. Default: none.
         analysts: What is allowed to whom. Default: all to everybody.
         owner: What is kept for the owner. It goes with ``analysts``.
-        least_cell: With 10, people read "fewer than 10" where a count surely is. Programs get the number.
-        running: Totals of the period that is open. Default: nothing is said of a period before it closes.
+        least_cell: With 10, people read "fewer than 10" for a count that surely is. Programs get the number.
+        running: Totals of the period that is open. Default: none.
         versions: The versions of the attributes, once there are several. The worker writes it.
-        proposals: What was proposed for numbers with ``propose``. The worker writes it.
-        found: How many have each value that was found: a thousand at most, the most frequent first. The
-            worker writes it.
+        proposals: The edges proposed for numbers with ``propose``. The worker writes it.
+        found: The 1,000 most frequent values that were found, and how many have each. The worker writes it.
     """
 
     version: Literal[1]

@@ -89,17 +89,17 @@ class AccuracySpec(Request):
     """How precise answers are, except with ``failure_probability``.
 
     Attributes:
-        error: The largest error, as a share of the rows asked. Default: 0.02, for ``kinds`` alone where
-            ``aim`` is set.
+        error: The largest error, as a share of the rows asked. Default: 0.02; with ``aim``, for ``kinds``
+            alone.
         failure_probability: How often an answer may be further off than its bar.
         least_error: The smallest error that a query may name. Default: no limit.
-        query_share: The largest share of any line that a query without ``at_most`` may take. Default: no
+        query_share: The largest share of any line for a query without ``at_most``. Default: no
             limit; 0.1 for relative errors; with ``aim`` 0.05, for all queries of a record that name no
             ``error``.
         aim: The error to aim at, as a share of the answer. Default: 0.1 if no ``error`` is named.
         rough: The largest error worth paying for, as a share of the answer. Default: 0.25.
         easy_share: The share of any line that an aimed answer may always take. Default: 0.01.
-        day_share: The largest share of any line that aimed answers to one analyst take in 24 hours.
+        day_share: The largest share of any line for aimed answers to one analyst in 24 hours.
             Default: 0.10.
     """
 
@@ -128,10 +128,10 @@ class ErasureSpec(Request):
     """Lets persons be erased, and rows be corrected by a key of their own.
 
     Attributes:
-        within: How long it may take until a person is erased everywhere but in backups and at the source:
-            from "12 hours" to "21 days".
+        within: How long erasing a person may take, except in backups and at the source: from "12 hours" to
+            "21 days".
         row: The column with each row's own key, for corrections: no attribute, and not ``count``. Default:
-            rows have none, so only persons can be erased.
+            none, so only persons can be erased.
     """
 
     within: LengthText
@@ -160,8 +160,8 @@ class AnswersRetention(Request):
     """How long the answers to queries, and the outcomes of batches, are stored under their ids.
 
     Attributes:
-        days: The least number of days for which an answer, or an outcome of a batch, is kept. The most is
-            about twice that.
+        days: The least number of days that answers and outcomes of batches are kept. The most is about twice
+            that.
     """
 
     days: Annotated[int, Field(ge=1, le=36_500)]
