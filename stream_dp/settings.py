@@ -93,27 +93,23 @@ class WorkerSettings(ServerSettings):
         redis_prefix: The prefix of all keys in Redis. Default: derived from the topic prefix.
         group_id: The consumer group of the workers that share the topics. Default: derived from the topic
             prefix.
-        instance_id: A fixed name of this worker alone in its group. When it starts again it then gets its
-            partitions back at once.
-        session_timeout_s: The seconds without a heartbeat after which a worker loses its partitions.
-        stall_timeout_s: The seconds without progress after which a worker that has work ends itself.
+        instance_id: A name of this worker alone in its group, with which it gets its partitions back at once
+            when it starts again.
+        session_timeout_s: Seconds without a heartbeat after which a worker loses its partitions.
+        stall_timeout_s: Seconds without progress after which a worker that has work ends itself.
         web_port: The port of the dashboard, ``/healthz`` and ``/metrics``.
         web_bind: The address on which these pages are served.
-        web_operator_token: The token that opens all pages. Each role needs a token unless the pages are
-            served on a loopback address. Default: a new token at every start that needs one, which the worker
-            shows on a terminal alone.
-        web_analyst_token: The token that opens the public pages and the question box. Default: as with
-            ``web_operator_token``.
-        web_token_header: The header in which a proxy passes on the signed token of the person it let in, such
-            as ``X-Forwarded-Access-Token``. It needs ``identity``.
+        web_operator_token: The token that opens all pages. Pages on a loopback address need none. Default: a
+            new token at every start that needs one, which the worker shows on a terminal alone.
+        web_analyst_token: The token that opens the public pages and the question box. Default: as above.
+        web_token_header: The header in which a proxy passes on the signed token of a person, such as
+            ``X-Forwarded-Access-Token``. It needs ``identity``.
         metrics_port: A port that serves ``/metrics`` without a token, for Prometheus alone.
         log_format: The form of the log lines: text, or one JSON object a line.
-        audit_log: Whether the log has a line for each reply to a query: who asked what, when, and at what
-            price.
+        audit_log: Whether the log has a line for each reply to a query.
         person_key_file: A file of at least 32 random bytes, the same for all workers, from which the digests
-            of persons are made. The topics alone then undo no digest. It applies to data sets that are
-            defined with it; losing it ends them. The worker of ``up`` has one in the state folder. Default:
-            each data set has a secret of its own on the topic of blocks.
+            of persons are made. The topics alone then undo no digest. Losing it ends data sets that were
+            defined with it. Default: each data set has a secret of its own on the topic of blocks.
         rows: A folder or a bucket for sealed rows: ``file:///folder``, which all workers see, or
             ``s3://bucket/prefix``, with ``?region=`` and ``endpoint_override=`` where needed. It needs
             ``stream-dp[arrow]``. Default: the topic of blocks, and Redis.
@@ -128,7 +124,7 @@ class WorkerSettings(ServerSettings):
         block_cache_mb: The memory for rows that looks have read, of all data sets of the worker, in units of
             2^20 bytes.
         data_dir: Faust's own folder. It holds nothing that must be kept. Default: a temporary folder.
-        crash_at: Kills the process at a named point, written as ``point:n``. It is meant for fault tests.
+        crash_at: Kills the process at a named point, written as ``point:n``, for fault tests.
     """
 
     redis_url: str = "redis://127.0.0.1:6379/0"
@@ -190,8 +186,8 @@ class GatewaySettings(ServerSettings):
         gateway_cert_file: PEM file with the certificate that encrypts connections.
         gateway_key_file: PEM file with the key of that certificate.
         gateway_accounts: The file of the accounts of tools that keep one password.
-        gateway_open: Whether everybody who reaches the port may ask in any name, without encryption. It is
-            for a container whose port is published on this machine alone.
+        gateway_open: Whether everybody who reaches the port may ask in any name, without encryption, as in a
+            container whose port is published on this machine alone.
     """
 
     gateway_port: Annotated[int, Field(ge=1, le=65535)] = 5433

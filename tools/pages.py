@@ -44,9 +44,8 @@ def configuration() -> str:
 `stream-dp worker` reads these environment variables.
 An option of the command takes precedence over its variable.
 If you set neither the Kafka nor the Redis address, the worker uses the servers that `stream-dp up` started.
-The worker that `stream-dp up` itself starts reads none of them.
+The worker of `stream-dp up` reads none of them.
 To set one, run `stream-dp up --no-worker` and then `stream-dp worker`.
-This page is generated from the code by `make pages`.
 
 |variable|default|accepts|meaning|
 |---|---|---|---|
@@ -63,6 +62,7 @@ The other [commands](commands.md) read `STREAM_DP_KAFKA_*` and the variables tha
 The last one is the folder of the servers that `stream-dp up` started.
 Those that read Redis need `STREAM_DP_REDIS_CLUSTER` too, if it is a Cluster.
 Python's `Client()` and `AsyncClient()` read the same variables if you give them no address.
+`make pages` generates this page from the code.
 """
 
 
@@ -106,9 +106,8 @@ def commands() -> str:
     return f"""\
 # Commands
 
-This page says what each command is for, and shows examples.
-`stream-dp COMMAND --help` explains its options.
-Options for Kafka and Redis have [variables](configuration.md) too.
+`stream-dp COMMAND --help` explains the options of a command.
+Those for Kafka and Redis have [variables](configuration.md) too.
 Without them, commands find the servers that `stream-dp up` started.
 The exit code is 0 if the command succeeded, 1 if it failed and printed why, 2 if the command line was wrong.
 
@@ -119,7 +118,6 @@ The exit code is 0 if the command succeeded, 1 if it failed and printed why, 2 i
 
 EXAMPLES = {
     "Use": (
-        "stream-dp advise definition.json --queries 2000",
         "stream-dp dataset check definition.json sample.csv --public",
         "stream-dp ingest people.csv --close",
         'stream-dp ask people "age >= 30 AND NOT smoker" --quote',

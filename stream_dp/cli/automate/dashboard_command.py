@@ -82,9 +82,10 @@ def command() -> None:
 def apply(
     connection: GivenServers, dataset: str, file: Path | None, prune: bool, analyst: str | None
 ) -> None:
-    """Begin the tiles of FILE as standing queries of DATASET. Tiles that stand already stay as they are.
+    """Begin the tiles of FILE as standing queries of DATASET.
 
-    A tile that has changed begins again with the next phase. FILE is a JSON document such as
+    Tiles that stand already stay as they are. A tile that has changed begins again with the next phase. FILE
+    is a JSON document such as
 
     \b
     {"tiles": [{"id": "late", "sql": "delay >= 15", "window": {"last": "1 day"}, "alert": {"above": 0.2}},

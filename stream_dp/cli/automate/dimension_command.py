@@ -86,9 +86,10 @@ def put(
     delimiter: str | None,
     yes: bool,
 ) -> None:
-    """Publish the CSV table FILE. It replaces an earlier one of its name.
+    """Publish the CSV table FILE.
 
-    The first line of the file names the columns. All entries of a column have one type, or are empty.
+    It replaces an earlier one of its name. The first line of the file names the columns. All entries of a
+    column have one type, or are empty.
     """
     read = TableFile.read(file, key=key, delimiter=delimiter)
     guessed = read.guessed(types)
@@ -151,7 +152,10 @@ def show_table(connection: GivenServers, name: str) -> None:
 @connected()
 @click.argument("name")
 def delete(connection: GivenServers, name: str) -> None:
-    """Delete the public table NAME. Statements that join it are then refused."""
+    """Delete the public table NAME.
+
+    Statements that join it are then refused.
+    """
     with busy("Deleting"), connection.client() as client:
         client.delete_dimension(name)
     click.echo(f"{name} is deleted")

@@ -56,7 +56,10 @@ def list_(connection: GivenServers, dataset: str | None, as_json: bool) -> None:
     "name]",
 )
 def end(connection: GivenServers, dataset: str, query_id: str, analyst: str | None) -> None:
-    """End the standing query ID of DATASET. Its answers stay."""
+    """End the standing query ID of DATASET.
+
+    Its answers stay.
+    """
     with busy("Ending it"), connection.client(analyst) as client:
         client.end_standing(dataset, query_id)
     click.echo(f"{query_id} does not stand any more")

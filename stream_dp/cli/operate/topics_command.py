@@ -27,9 +27,10 @@ def command() -> None:
     help="The replicas of each topic.  [default: those of the inputs that exist, or 1]",
 )
 def create(connection: GivenServers, partitions: int | None, replication: int | None) -> None:
-    """Create the topics that do not exist yet. The number of partitions can never be changed later.
+    """Create the topics that do not exist yet.
 
-    The command also restores settings of existing topics without which Kafka loses records.
+    The number of partitions can never be changed later. The command also restores settings of existing topics
+    without which Kafka loses records.
     """
     with busy("Creating topics"):
         made = create_topics(

@@ -72,7 +72,10 @@ def show_(connection: GivenServers, name: str, as_json: bool) -> None:
 def add_value(
     connection: GivenServers, name: str, attribute: str, values: tuple[str, ...], yes: bool
 ) -> None:
-    """Tell VALUEs of a category apart from now on. Earlier rows with them stay in other."""
+    """Tell VALUEs of a category apart from now on.
+
+    Earlier rows with them stay in other.
+    """
     from stream_dp.cli.checks.schema_edits import with_values
 
     _change_one(connection, name, attribute, CategoryAttribute, with_values(values), yes=yes)
@@ -106,7 +109,10 @@ def add_attribute(connection: GivenServers, name: str, attribute: str, yes: bool
 def split(
     connection: GivenServers, name: str, attribute: str, edges: tuple[float, ...], yes: bool
 ) -> None:
-    """Let bins of a number begin at more EDGEs. Earlier rows stay in their wider bins."""
+    """Let bins of a number begin at more EDGEs.
+
+    Earlier rows stay in their wider bins.
+    """
     from stream_dp.cli.checks.schema_edits import with_edges
 
     _change_one(connection, name, attribute, NumberAttribute, with_edges(edges), yes=yes)
@@ -131,7 +137,10 @@ def widen(
     until: str | None,
     yes: bool,
 ) -> None:
-    """Widen the bounds of a number whose values are kept, or of a date. Earlier rows keep the old bounds."""
+    """Widen the bounds of a number whose values are kept, or of a date.
+
+    Earlier rows keep the old bounds.
+    """
     from stream_dp.cli.checks.schema_edits import dated_within, kept_within
 
     of_number, of_date = (low, high) != (None, None), (first, until) != (None, None)
@@ -156,7 +165,10 @@ def widen(
 def rename(
     connection: GivenServers, name: str, old: str, new: str, attribute: str | None, yes: bool
 ) -> None:
-    """Rename the attribute OLD, or with --of a value of a category. Both names work from then on."""
+    """Rename the attribute OLD, or with --of a value of a category.
+
+    Both names work from then on.
+    """
     from stream_dp.cli.checks.schema_edits import counted_as, renamed
 
     if attribute is None:
@@ -193,7 +205,10 @@ def merge(
 @click.argument("attribute")
 @yes_option
 def deprecate(connection: GivenServers, name: str, attribute: str, yes: bool) -> None:
-    """Let rows come without an attribute. It can still be asked about."""
+    """Let rows come without an attribute.
+
+    It can still be asked about.
+    """
     _change_one(connection, name, attribute, object, lambda _: {"deprecated": True}, yes=yes)
 
 
@@ -202,7 +217,10 @@ def deprecate(connection: GivenServers, name: str, attribute: str, yes: bool) ->
 @click.argument("name")
 @yes_option
 def accept(connection: GivenServers, name: str, yes: bool) -> None:
-    """Accept the bins that were proposed for numbers of NAME. Earlier rows count in them exactly."""
+    """Accept the bins that were proposed for numbers of NAME.
+
+    Earlier rows count in them exactly.
+    """
     from stream_dp.cli.checks.schema_edits import with_proposed
 
     _change(connection, name, with_proposed, yes=yes)
