@@ -74,8 +74,7 @@ def change_analysts(
     """
     rules = {"analysts": analysts} if owner is None else {"analysts": analysts, "owner": owner}
     change = ChangeAnalysts.said_in(dataset, rules)
-    value = change.model_dump_json(exclude_none=True).encode()
-    return _changed(session, dataset, value, "analysts_changed", timeout_s)
+    return _changed(session, dataset, change.to_bytes(), "analysts_changed", timeout_s)
 
 
 def change_schema(

@@ -142,8 +142,7 @@ def sweep(session: Session, dataset: str, *, timeout_s: float = 30.0) -> None:
     """
     _erasure(session, dataset)
     now = ClockRecord(dataset=dataset, sweep=True)
-    value = to_json(now.model_dump(exclude_none=True))
-    session.put("batches", dataset, value, timeout_s=timeout_s)
+    session.put("batches", dataset, now.to_bytes(), timeout_s=timeout_s)
 
 
 def receipt(

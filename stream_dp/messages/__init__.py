@@ -4,278 +4,137 @@ Requests forbid unknown fields. Replies ignore unknown fields, so that a later r
 message has ``version: 1``, and a field never changes its meaning.
 """
 
-from stream_dp.messages.analyst_rules import (
-    AnalystSpec,
-    ChangeAnalysts,
-    OwnerSpec,
-    entry_of,
-    is_pattern,
-    kept_for,
+from stream_dp.messages.analyst_rules import AnalystSpec as AnalystSpec
+from stream_dp.messages.analyst_rules import ChangeAnalysts as ChangeAnalysts
+from stream_dp.messages.analyst_rules import OwnerSpec as OwnerSpec
+from stream_dp.messages.analyst_rules import entry_of as entry_of
+from stream_dp.messages.analyst_rules import is_pattern as is_pattern
+from stream_dp.messages.analyst_rules import kept_for as kept_for
+from stream_dp.messages.answer_forms import READ_EACH as READ_EACH
+from stream_dp.messages.answer_forms import Answer as Answer
+from stream_dp.messages.answer_forms import BudgetShares as BudgetShares
+from stream_dp.messages.answer_forms import CellsAnswer as CellsAnswer
+from stream_dp.messages.answer_forms import CountAnswer as CountAnswer
+from stream_dp.messages.answer_forms import FoundAnswer as FoundAnswer
+from stream_dp.messages.answer_forms import FoundCell as FoundCell
+from stream_dp.messages.answer_forms import NoisyAnswer as NoisyAnswer
+from stream_dp.messages.answer_forms import OwnShare as OwnShare
+from stream_dp.messages.answer_forms import PeriodSoFar as PeriodSoFar
+from stream_dp.messages.answer_forms import PrivacyLoss as PrivacyLoss
+from stream_dp.messages.answer_forms import QuotedAnswer as QuotedAnswer
+from stream_dp.messages.answer_forms import Reason as Reason
+from stream_dp.messages.answer_forms import RefusedAnswer as RefusedAnswer
+from stream_dp.messages.answer_forms import SideAnswer as SideAnswer
+from stream_dp.messages.answer_forms import plural as plural
+from stream_dp.messages.answers import UnknownAnswer as UnknownAnswer
+from stream_dp.messages.answers import read_answer as read_answer
+from stream_dp.messages.bundles import BUNDLE as BUNDLE
+from stream_dp.messages.bundles import MOST_QUOTED as MOST_QUOTED
+from stream_dp.messages.bundles import PriceRange as PriceRange
+from stream_dp.messages.bundles import QuotedBundle as QuotedBundle
+from stream_dp.messages.bundles import QuotedQuery as QuotedQuery
+from stream_dp.messages.definition.attribute_specs import AttributeSpec as AttributeSpec
+from stream_dp.messages.definition.attribute_specs import BooleanAttribute as BooleanAttribute
+from stream_dp.messages.definition.attribute_specs import CategoryAttribute as CategoryAttribute
+from stream_dp.messages.definition.attribute_specs import ChangeSchema as ChangeSchema
+from stream_dp.messages.definition.attribute_specs import DateAttribute as DateAttribute
+from stream_dp.messages.definition.attribute_specs import NumberAttribute as NumberAttribute
+from stream_dp.messages.definition.attribute_specs import Proposal as Proposal
+from stream_dp.messages.definition.attribute_specs import SchemaVersion as SchemaVersion
+from stream_dp.messages.definition.attribute_specs import ValueCount as ValueCount
+from stream_dp.messages.definition.definition import MAX_SYNTHETIC_ROWS as MAX_SYNTHETIC_ROWS
+from stream_dp.messages.definition.definition import Definition as Definition
+from stream_dp.messages.definition.profile_specs import CalibratedSpec as CalibratedSpec
+from stream_dp.messages.definition.profile_specs import MechanismSpec as MechanismSpec
+from stream_dp.messages.definition.profile_specs import PhasedSpec as PhasedSpec
+from stream_dp.messages.definition.profile_specs import ProfileSpec as ProfileSpec
+from stream_dp.messages.definition.promise_specs import LARGE_EPSILON as LARGE_EPSILON
+from stream_dp.messages.definition.promise_specs import UnitSpec as UnitSpec
+from stream_dp.messages.definition.promise_specs import large_delta as large_delta
+from stream_dp.messages.definition.promise_specs import large_epsilon as large_epsilon
+from stream_dp.messages.dimension_table import MOST_LINES as MOST_LINES
+from stream_dp.messages.dimension_table import DimensionTable as DimensionTable
+from stream_dp.messages.dimension_table import DimensionType as DimensionType
+from stream_dp.messages.json_reader import read_json as read_json
+from stream_dp.messages.kinds import ABSENT as ABSENT
+from stream_dp.messages.kinds import ANSWERS as ANSWERS
+from stream_dp.messages.kinds import FIELDS as FIELDS
+from stream_dp.messages.kinds import KindsSpec as KindsSpec
+from stream_dp.messages.kinds.adaptive_threshold_kind import (
+    AdaptiveThresholdAnswer as AdaptiveThresholdAnswer,
 )
-from stream_dp.messages.answer_forms import (
-    READ_EACH,
-    Answer,
-    BudgetShares,
-    CellsAnswer,
-    CountAnswer,
-    FoundAnswer,
-    FoundCell,
-    NoisyAnswer,
-    OwnShare,
-    PeriodSoFar,
-    PricedAnswer,
-    PrivacyLoss,
-    QuotedAnswer,
-    Reason,
-    RefusedAnswer,
-    SideAnswer,
-    Table,
-    plural,
+from stream_dp.messages.kinds.between_kind import BetweenAnswer as BetweenAnswer
+from stream_dp.messages.kinds.correlated_vector_kind import (
+    CorrelatedVectorAnswer as CorrelatedVectorAnswer,
 )
-from stream_dp.messages.answers import UnknownAnswer, read_answer
-from stream_dp.messages.bundles import (
-    BUNDLE,
-    MOST_QUOTED,
-    PriceRange,
-    QuotedBundle,
-    QuotedQuery,
-)
-from stream_dp.messages.definition.attribute_specs import (
-    AttributeSpec,
-    BooleanAttribute,
-    CategoryAttribute,
-    ChangeSchema,
-    DateAttribute,
-    MeasureSpec,
-    NumberAttribute,
-    Proposal,
-    SchemaVersion,
-    ValueCount,
-)
-from stream_dp.messages.definition.definition import MAX_SYNTHETIC_ROWS, Definition
-from stream_dp.messages.definition.profile_specs import (
-    CalibratedSpec,
-    MechanismSpec,
-    PhasedSpec,
-    ProfileSpec,
-)
-from stream_dp.messages.definition.promise_specs import (
-    LARGE_EPSILON,
-    UnitSpec,
-    large_delta,
-    large_epsilon,
-)
-from stream_dp.messages.dimension_table import MOST_LINES, DimensionTable, DimensionType
-from stream_dp.messages.json_reader import read_json
-from stream_dp.messages.kinds import ABSENT, ANSWERS, FIELDS, KindsSpec
-from stream_dp.messages.kinds.adaptive_threshold_kind import AdaptiveThresholdAnswer
-from stream_dp.messages.kinds.between_kind import BetweenAnswer
-from stream_dp.messages.kinds.correlated_vector_kind import CorrelatedVectorAnswer, Vector
-from stream_dp.messages.kinds.correlation_kind import CorrelationAnswer
-from stream_dp.messages.kinds.count_kind import PredicateAnswer, TableAnswer
+from stream_dp.messages.kinds.correlated_vector_kind import Vector as Vector
+from stream_dp.messages.kinds.correlation_kind import CorrelationAnswer as CorrelationAnswer
+from stream_dp.messages.kinds.count_kind import PredicateAnswer as PredicateAnswer
+from stream_dp.messages.kinds.count_kind import TableAnswer as TableAnswer
+from stream_dp.messages.kinds.difference_kind import DifferenceAnswer as DifferenceAnswer
 from stream_dp.messages.kinds.difference_kind import (
-    DifferenceAnswer,
-    DifferenceByGroupAnswer,
-    DifferenceTable,
+    DifferenceByGroupAnswer as DifferenceByGroupAnswer,
 )
-from stream_dp.messages.kinds.interior_point_kind import InteriorPointAnswer
-from stream_dp.messages.kinds.median_kind import MedianAnswer
-from stream_dp.messages.kinds.mode_kind import ModeAnswer
-from stream_dp.messages.kinds.prefix_batch_kind import Batched, PrefixBatchAnswer
-from stream_dp.messages.kinds.quantile_kind import (
-    QuantileAnswer,
-    QuantileByGroupAnswer,
-    QuantileTable,
-)
-from stream_dp.messages.kinds.share_kind import ShareAnswer, ShareByGroupAnswer, ShareTable
-from stream_dp.messages.kinds.sum_kind import SumAnswer, SumByGroupAnswer, SumTable
-from stream_dp.messages.kinds.threshold_kind import ThresholdAnswer, ThresholdCurveAnswer
-from stream_dp.messages.message_base import (
-    DATASET_PATTERN,
-    TOPIC_PATTERN,
-    AttributeName,
-    DatasetName,
-    Id,
-)
-from stream_dp.messages.replies import (
-    EntryKind,
-    Event,
-    LedgerEntry,
-    Rejected,
-    RunningTable,
-    RunningTick,
-    SyntheticColumn,
-    SyntheticRows,
-    TableGap,
-    WorstGap,
-)
-from stream_dp.messages.requests import (
-    Batch,
-    ClockRecord,
-    ClosePhase,
-    Counted,
-    QueryEnvelope,
-    QueryFields,
-    SingleQuery,
-    SourceRange,
-)
-from stream_dp.messages.series import SERIES, SeriesAnswer, SeriesPart
-from stream_dp.messages.standing_query import (
-    MOST_STANDING,
-    AlertSpec,
-    StandingQuery,
-    id_in_phase,
-    phase_in_id,
-    standing_key,
-)
-from stream_dp.messages.tile_fields import RunningSpec, RunningTile, Tile, TileTables
-from stream_dp.messages.time_fields import Frame, MinusWindow, PhaseSpec, Series, Window
-from stream_dp.messages.topics import (
-    FLUSH,
-    INPUTS,
-    MIN_INSYNC,
-    PRIVATE,
-    TIMES,
-    TOPICS,
-    UNCLEAN,
-    Topics,
-    wrong_settings,
-)
-
-__all__ = [
-    "ABSENT",
-    "ANSWERS",
-    "BUNDLE",
-    "DATASET_PATTERN",
-    "FIELDS",
-    "FLUSH",
-    "INPUTS",
-    "LARGE_EPSILON",
-    "MAX_SYNTHETIC_ROWS",
-    "MIN_INSYNC",
-    "MOST_LINES",
-    "MOST_QUOTED",
-    "MOST_STANDING",
-    "PRIVATE",
-    "READ_EACH",
-    "SERIES",
-    "TIMES",
-    "TOPICS",
-    "TOPIC_PATTERN",
-    "UNCLEAN",
-    "AdaptiveThresholdAnswer",
-    "AlertSpec",
-    "AnalystSpec",
-    "Answer",
-    "AttributeName",
-    "AttributeSpec",
-    "Batch",
-    "Batched",
-    "BetweenAnswer",
-    "BooleanAttribute",
-    "BudgetShares",
-    "CalibratedSpec",
-    "CategoryAttribute",
-    "CellsAnswer",
-    "ChangeAnalysts",
-    "ChangeSchema",
-    "ClockRecord",
-    "ClosePhase",
-    "CorrelatedVectorAnswer",
-    "CorrelationAnswer",
-    "CountAnswer",
-    "Counted",
-    "DatasetName",
-    "DateAttribute",
-    "Definition",
-    "DifferenceAnswer",
-    "DifferenceByGroupAnswer",
-    "DifferenceTable",
-    "DimensionTable",
-    "DimensionType",
-    "EntryKind",
-    "Event",
-    "FoundAnswer",
-    "FoundCell",
-    "Frame",
-    "Id",
-    "InteriorPointAnswer",
-    "KindsSpec",
-    "LedgerEntry",
-    "MeasureSpec",
-    "MechanismSpec",
-    "MedianAnswer",
-    "MinusWindow",
-    "ModeAnswer",
-    "NoisyAnswer",
-    "NumberAttribute",
-    "OwnShare",
-    "OwnerSpec",
-    "PeriodSoFar",
-    "PhaseSpec",
-    "PhasedSpec",
-    "PredicateAnswer",
-    "PrefixBatchAnswer",
-    "PriceRange",
-    "PricedAnswer",
-    "PrivacyLoss",
-    "ProfileSpec",
-    "Proposal",
-    "QuantileAnswer",
-    "QuantileByGroupAnswer",
-    "QuantileTable",
-    "QueryEnvelope",
-    "QueryFields",
-    "QuotedAnswer",
-    "QuotedBundle",
-    "QuotedQuery",
-    "Reason",
-    "RefusedAnswer",
-    "Rejected",
-    "RunningSpec",
-    "RunningTable",
-    "RunningTick",
-    "RunningTile",
-    "SchemaVersion",
-    "Series",
-    "SeriesAnswer",
-    "SeriesPart",
-    "ShareAnswer",
-    "ShareByGroupAnswer",
-    "ShareTable",
-    "SideAnswer",
-    "SingleQuery",
-    "SourceRange",
-    "StandingQuery",
-    "SumAnswer",
-    "SumByGroupAnswer",
-    "SumTable",
-    "SyntheticColumn",
-    "SyntheticRows",
-    "Table",
-    "TableAnswer",
-    "TableGap",
-    "ThresholdAnswer",
-    "ThresholdCurveAnswer",
-    "Tile",
-    "TileTables",
-    "Topics",
-    "UnitSpec",
-    "UnknownAnswer",
-    "ValueCount",
-    "Vector",
-    "Window",
-    "WorstGap",
-    "entry_of",
-    "id_in_phase",
-    "is_pattern",
-    "kept_for",
-    "large_delta",
-    "large_epsilon",
-    "phase_in_id",
-    "plural",
-    "read_answer",
-    "read_json",
-    "standing_key",
-    "wrong_settings",
-]
+from stream_dp.messages.kinds.interior_point_kind import InteriorPointAnswer as InteriorPointAnswer
+from stream_dp.messages.kinds.median_kind import MedianAnswer as MedianAnswer
+from stream_dp.messages.kinds.mode_kind import ModeAnswer as ModeAnswer
+from stream_dp.messages.kinds.prefix_batch_kind import Batched as Batched
+from stream_dp.messages.kinds.prefix_batch_kind import PrefixBatchAnswer as PrefixBatchAnswer
+from stream_dp.messages.kinds.quantile_kind import QuantileAnswer as QuantileAnswer
+from stream_dp.messages.kinds.quantile_kind import QuantileByGroupAnswer as QuantileByGroupAnswer
+from stream_dp.messages.kinds.share_kind import ShareAnswer as ShareAnswer
+from stream_dp.messages.kinds.share_kind import ShareByGroupAnswer as ShareByGroupAnswer
+from stream_dp.messages.kinds.share_kind import ShareTable as ShareTable
+from stream_dp.messages.kinds.sum_kind import SumAnswer as SumAnswer
+from stream_dp.messages.kinds.sum_kind import SumByGroupAnswer as SumByGroupAnswer
+from stream_dp.messages.kinds.sum_kind import SumTable as SumTable
+from stream_dp.messages.kinds.threshold_kind import ThresholdAnswer as ThresholdAnswer
+from stream_dp.messages.kinds.threshold_kind import ThresholdCurveAnswer as ThresholdCurveAnswer
+from stream_dp.messages.message_base import DATASET_PATTERN as DATASET_PATTERN
+from stream_dp.messages.message_base import TOPIC_PATTERN as TOPIC_PATTERN
+from stream_dp.messages.message_base import AttributeName as AttributeName
+from stream_dp.messages.message_base import DatasetName as DatasetName
+from stream_dp.messages.message_base import Id as Id
+from stream_dp.messages.replies import EntryKind as EntryKind
+from stream_dp.messages.replies import Event as Event
+from stream_dp.messages.replies import LedgerEntry as LedgerEntry
+from stream_dp.messages.replies import Rejected as Rejected
+from stream_dp.messages.replies import RunningTable as RunningTable
+from stream_dp.messages.replies import RunningTick as RunningTick
+from stream_dp.messages.replies import SyntheticColumn as SyntheticColumn
+from stream_dp.messages.replies import SyntheticRows as SyntheticRows
+from stream_dp.messages.replies import TableGap as TableGap
+from stream_dp.messages.replies import WorstGap as WorstGap
+from stream_dp.messages.requests import Batch as Batch
+from stream_dp.messages.requests import ClockRecord as ClockRecord
+from stream_dp.messages.requests import ClosePhase as ClosePhase
+from stream_dp.messages.requests import Counted as Counted
+from stream_dp.messages.requests import QueryEnvelope as QueryEnvelope
+from stream_dp.messages.requests import QueryFields as QueryFields
+from stream_dp.messages.requests import SingleQuery as SingleQuery
+from stream_dp.messages.requests import SourceRange as SourceRange
+from stream_dp.messages.series import SERIES as SERIES
+from stream_dp.messages.series import SeriesAnswer as SeriesAnswer
+from stream_dp.messages.series import SeriesPart as SeriesPart
+from stream_dp.messages.standing_query import MOST_STANDING as MOST_STANDING
+from stream_dp.messages.standing_query import AlertSpec as AlertSpec
+from stream_dp.messages.standing_query import StandingQuery as StandingQuery
+from stream_dp.messages.standing_query import id_in_phase as id_in_phase
+from stream_dp.messages.standing_query import phase_in_id as phase_in_id
+from stream_dp.messages.standing_query import standing_key as standing_key
+from stream_dp.messages.tile_fields import Tile as Tile
+from stream_dp.messages.tile_fields import TileTables as TileTables
+from stream_dp.messages.time_fields import Frame as Frame
+from stream_dp.messages.time_fields import MinusWindow as MinusWindow
+from stream_dp.messages.time_fields import PhaseSpec as PhaseSpec
+from stream_dp.messages.time_fields import Series as Series
+from stream_dp.messages.time_fields import Window as Window
+from stream_dp.messages.topics import FLUSH as FLUSH
+from stream_dp.messages.topics import INPUTS as INPUTS
+from stream_dp.messages.topics import MIN_INSYNC as MIN_INSYNC
+from stream_dp.messages.topics import PRIVATE as PRIVATE
+from stream_dp.messages.topics import TIMES as TIMES
+from stream_dp.messages.topics import TOPICS as TOPICS
+from stream_dp.messages.topics import UNCLEAN as UNCLEAN
+from stream_dp.messages.topics import Topics as Topics
+from stream_dp.messages.topics import wrong_settings as wrong_settings

@@ -96,6 +96,3 @@ class DimensionTable(Request):
             }
             for row in self.rows
         }
-
-    def to_bytes(self) -> bytes:
-        return self.__pydantic_serializer__.to_json(self)

@@ -160,7 +160,15 @@ def _place(found: tuple[int | str, ...], document: Any, *, quoting: bool) -> str
     return ".".join(parts) or "message"
 
 
-class Request(BaseModel):
+class _Message(BaseModel):
+    """The base of all messages: what is None is left out of their bytes."""
+
+    def to_bytes(self) -> bytes:
+        """Returns the message as JSON, without the fields that are None."""
+        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+
+
+class Request(_Message):
     """The base of messages to the worker. Unknown fields are forbidden.
 
     Attributes:
@@ -185,13 +193,10 @@ class Request(BaseModel):
         return validated(cls, document, cls.invalid, quoting=quoting)
 
 
-class Reply(BaseModel):
+class Reply(_Message):
     """The base of messages from the worker. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
-
-    def to_bytes(self) -> bytes:
-        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
 
 
 class Unchanging(dict[str, T]):

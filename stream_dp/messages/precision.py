@@ -46,14 +46,9 @@ _FORMS = ("relative", "value", "mean")
 
 def _form(given: object) -> str | None:
     """Returns which of the forms an error is written in, or None for no form."""
-    if isinstance(given, RelativeError):
-        return "relative"
-    if isinstance(given, FixedError):
-        return "value"
-    if isinstance(given, MeanError):
-        return "mean"
-    if isinstance(given, dict):
-        return next((form for form in _FORMS if given.keys() == {form}), None)
+    named = given.model_fields_set if isinstance(given, Request) else given
+    if isinstance(named, dict | set):
+        return next((form for form in _FORMS if {*named} == {form}), None)
     return "share" if isinstance(given, int | float) and not isinstance(given, bool) else None
 
 

@@ -40,24 +40,13 @@ about, and ``GROUP BY day``, or ``GROUP BY DATE_TRUNC('month', day)``, asks one 
 needs a cell for them, and 'other' must not be a listed value.
 """
 
-from stream_dp.sql.plan.select_planner import Names, in_sqlite, names_of, parse, plan
-from stream_dp.sql.plan.statement_plan import Dimension, StatementPlan
-from stream_dp.sql.plan.statement_queries import MOST_QUERIES
-from stream_dp.sql.reading.attribute_names import example, name_in_sql
-from stream_dp.sql.reading.statement_text import MAX_LENGTH
-from stream_dp.sql.terms.sql_dates import PERIODS
-
-__all__ = [
-    "MAX_LENGTH",
-    "MOST_QUERIES",
-    "PERIODS",
-    "Dimension",
-    "Names",
-    "StatementPlan",
-    "example",
-    "in_sqlite",
-    "name_in_sql",
-    "names_of",
-    "parse",
-    "plan",
-]
+from stream_dp.sql.plan.select_planner import in_sqlite as in_sqlite
+from stream_dp.sql.plan.select_planner import names_of as names_of
+from stream_dp.sql.plan.select_planner import parse as parse
+from stream_dp.sql.plan.select_planner import plan as plan
+from stream_dp.sql.plan.statement_plan import Dimension as Dimension
+from stream_dp.sql.plan.statement_plan import StatementPlan as StatementPlan
+from stream_dp.sql.plan.statement_queries import MOST_QUERIES as MOST_QUERIES
+from stream_dp.sql.reading.attribute_names import example as example
+from stream_dp.sql.reading.attribute_names import name_in_sql as name_in_sql
+from stream_dp.sql.reading.statement_text import MAX_LENGTH as MAX_LENGTH

@@ -413,6 +413,3 @@ class ChangeSchema(Request):
     attributes: Attributes
 
     invalid: ClassVar[type[InvalidInput]] = InvalidDefinition
-
-    def to_bytes(self) -> bytes:
-        return self.model_dump_json(exclude_none=True).encode()

@@ -309,6 +309,3 @@ class Definition(Request):
             for attribute in self.attributes
         )
         return self.model_copy(update={"attributes": plain})
-
-    def to_bytes(self) -> bytes:
-        return self.model_dump_json(exclude_none=True).encode()

@@ -1,6 +1,6 @@
 """The kinds of queries, as the messages know them: one module for each, joined here.
 
-To add a kind, write its module and name it four times below.
+To add a kind, write its module, and name it below: in its literal, its settings, its fields and its answers.
 """
 
 from __future__ import annotations
@@ -14,23 +14,30 @@ from pydantic_core import PydanticCustomError
 
 from stream_dp.messages.answer_forms import NoisyAnswer
 from stream_dp.messages.kinds.adaptive_threshold_kind import (
-    ADAPTIVE_THRESHOLD,
+    AdaptiveThresholdAnswer,
     AdaptiveThresholdSpec,
 )
-from stream_dp.messages.kinds.between_kind import BETWEEN, BetweenSpec
-from stream_dp.messages.kinds.correlated_vector_kind import CORRELATED_VECTOR, CorrelatedVectorSpec
-from stream_dp.messages.kinds.correlation_kind import CORRELATIONS
-from stream_dp.messages.kinds.count_kind import COUNTS
-from stream_dp.messages.kinds.difference_kind import DIFFERENCES
-from stream_dp.messages.kinds.interior_point_kind import INTERIOR_POINT, InteriorPointSpec
+from stream_dp.messages.kinds.between_kind import BetweenAnswer, BetweenSpec
+from stream_dp.messages.kinds.correlated_vector_kind import (
+    CorrelatedVectorAnswer,
+    CorrelatedVectorSpec,
+)
+from stream_dp.messages.kinds.correlation_kind import CorrelationAnswer
+from stream_dp.messages.kinds.count_kind import PredicateAnswer, TableAnswer
+from stream_dp.messages.kinds.difference_kind import DifferenceAnswer, DifferenceByGroupAnswer
+from stream_dp.messages.kinds.interior_point_kind import InteriorPointAnswer, InteriorPointSpec
 from stream_dp.messages.kinds.kind_messages import QueryShape
-from stream_dp.messages.kinds.median_kind import MEDIAN, StableMedianSpec
-from stream_dp.messages.kinds.mode_kind import MODE, ModeSpec
-from stream_dp.messages.kinds.prefix_batch_kind import PREFIX_BATCH, PrefixBatchSpec
-from stream_dp.messages.kinds.quantile_kind import QUANTILES
-from stream_dp.messages.kinds.share_kind import SHARES
-from stream_dp.messages.kinds.sum_kind import SUMS
-from stream_dp.messages.kinds.threshold_kind import THRESHOLD, ThresholdSpec
+from stream_dp.messages.kinds.median_kind import MedianAnswer, StableMedianSpec
+from stream_dp.messages.kinds.mode_kind import ModeAnswer, ModeSpec
+from stream_dp.messages.kinds.prefix_batch_kind import PrefixBatchAnswer, PrefixBatchSpec
+from stream_dp.messages.kinds.quantile_kind import QuantileAnswer, QuantileByGroupAnswer
+from stream_dp.messages.kinds.share_kind import ShareAnswer, ShareByGroupAnswer
+from stream_dp.messages.kinds.sum_kind import SumAnswer, SumByGroupAnswer
+from stream_dp.messages.kinds.threshold_kind import (
+    ThresholdAnswer,
+    ThresholdCurveAnswer,
+    ThresholdSpec,
+)
 from stream_dp.messages.message_base import Request
 
 __all__ = ["ABSENT", "ANSWERS", "FIELDS", "KindsSpec", "QueryKind"]
@@ -79,30 +86,43 @@ class KindsSpec(Request):
         return given
 
 
-_KINDS: Final = (
-    COUNTS,
-    SUMS,
-    SHARES,
-    DIFFERENCES,
-    CORRELATIONS,
-    QUANTILES,
-    THRESHOLD,
-    MEDIAN,
-    MODE,
-    PREFIX_BATCH,
-    CORRELATED_VECTOR,
-    BETWEEN,
-    INTERIOR_POINT,
-    ADAPTIVE_THRESHOLD,
-)
+_PRECISE: Final = ("error", "at_most")
+_ABOUT_GROUPS: Final = ("where", "group_by", *_PRECISE)
+_COUNTED: Final = ("where", *_PRECISE, "fresh", "once")
 
 FIELDS: Final[Mapping[str, QueryShape]] = MappingProxyType(
-    {kind: shape for one in _KINDS for kind, shape in one.queries.items()}
+    {
+        "predicate": QueryShape((), _COUNTED),
+        "table": QueryShape(("group_by",), _COUNTED),
+        "sum": QueryShape(
+            ("attribute",), ("where", "group_by", "up_to", "count_rows", "mean", *_PRECISE)
+        ),
+        "share": QueryShape(("share_of",), _ABOUT_GROUPS),
+        "difference": QueryShape(("minus_window",), _ABOUT_GROUPS),
+        "correlation": QueryShape(("attribute", "other"), ("where", *_PRECISE)),
+        "quantile": QueryShape(("attribute", "rank"), _ABOUT_GROUPS),
+        "threshold": QueryShape(("attribute",), ("where",)),
+        "median": QueryShape(("attribute",)),
+        "mode": QueryShape(("attribute",)),
+        "prefix_batch": QueryShape(("attribute", "wheres")),
+        "correlated_vector": QueryShape(("attribute",)),
+        "between": QueryShape(("where", "low", "high")),
+        "interior_point": QueryShape(("attribute", "where")),
+        "adaptive_threshold": QueryShape(("attribute", "where")),
+    }
 )
-"""The fields of each kind of query."""
+"""The fields of each kind of query: those that it needs, and those that it may have."""
+
+_ANSWERS: Final[tuple[type[NoisyAnswer], ...]] = (
+    *(PredicateAnswer, TableAnswer, SumAnswer, SumByGroupAnswer, ShareAnswer, ShareByGroupAnswer),
+    *(DifferenceAnswer, DifferenceByGroupAnswer, CorrelationAnswer),
+    *(QuantileAnswer, QuantileByGroupAnswer, ThresholdAnswer, ThresholdCurveAnswer),
+    *(MedianAnswer, ModeAnswer, PrefixBatchAnswer, CorrelatedVectorAnswer, BetweenAnswer),
+    *(InteriorPointAnswer, AdaptiveThresholdAnswer),
+)
 
 ANSWERS: Final[Mapping[str, type[NoisyAnswer]]] = MappingProxyType(
-    {kind: model for one in _KINDS for kind, model in one.answers.items()}
+    {model.model_fields["kind"].default: model for model in _ANSWERS}
 )
 """The model of each kind of answer."""
 

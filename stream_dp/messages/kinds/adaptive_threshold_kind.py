@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from stream_dp.messages.answer_forms import CountAnswer
-from stream_dp.messages.kinds.kind_messages import KindMessages, KindSpec, QueryShape
+from stream_dp.messages.kinds.kind_messages import KindSpec
 
 
 class AdaptiveThresholdSpec(KindSpec):
@@ -37,9 +37,3 @@ class AdaptiveThresholdAnswer(CountAnswer):
 
     kind: Literal["adaptive_threshold"] = "adaptive_threshold"
     attribute: str | None = None
-
-
-ADAPTIVE_THRESHOLD = KindMessages(
-    queries={"adaptive_threshold": QueryShape(needs=("attribute", "where"))},
-    answers={"adaptive_threshold": AdaptiveThresholdAnswer},
-)

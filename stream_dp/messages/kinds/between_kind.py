@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from stream_dp.messages.answer_forms import SideAnswer
-from stream_dp.messages.kinds.kind_messages import KindMessages, KindSpec, QueryShape
+from stream_dp.messages.kinds.kind_messages import KindSpec
 
 
 class BetweenSpec(KindSpec):
@@ -33,9 +33,3 @@ class BetweenAnswer(SideAnswer):
     kind: Literal["between"] = "between"
     low: float | None = None
     high: float | None = None
-
-
-BETWEEN = KindMessages(
-    queries={"between": QueryShape(needs=("where", "low", "high"))},
-    answers={"between": BetweenAnswer},
-)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from stream_dp.messages.answer_forms import NoisyAnswer
-from stream_dp.messages.kinds.kind_messages import KindMessages, KindSpec, QueryShape
+from stream_dp.messages.kinds.kind_messages import KindSpec
 from stream_dp.messages.message_base import AttributeName, Reply
 
 
@@ -46,9 +46,3 @@ class CorrelatedVectorAnswer(NoisyAnswer):
     attribute: str | None = None
     vector: Vector
     error_bar: float | None = None
-
-
-CORRELATED_VECTOR = KindMessages(
-    queries={"correlated_vector": QueryShape(needs=("attribute",))},
-    answers={"correlated_vector": CorrelatedVectorAnswer},
-)

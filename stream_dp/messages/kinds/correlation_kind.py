@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from stream_dp.messages.answer_forms import NoisyAnswer
-from stream_dp.messages.kinds.kind_messages import KindMessages, QueryShape
 
 
 class CorrelationAnswer(NoisyAnswer):
@@ -30,13 +29,3 @@ class CorrelationAnswer(NoisyAnswer):
     value_low: float
     value_high: float
     error_bar: float | None = None
-
-
-CORRELATIONS = KindMessages(
-    queries={
-        "correlation": QueryShape(
-            needs=("attribute", "other"), may_have=("where", "error", "at_most")
-        ),
-    },
-    answers={"correlation": CorrelationAnswer},
-)

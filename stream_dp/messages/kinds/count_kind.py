@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from stream_dp.messages.answer_forms import CellsAnswer, CountAnswer
-from stream_dp.messages.kinds.kind_messages import KindMessages, QueryShape
 
 
 class PredicateAnswer(CountAnswer):
@@ -26,14 +25,3 @@ class TableAnswer(CellsAnswer):
     """The number of rows in each cell of a GROUP BY."""
 
     kind: Literal["table"] = "table"
-
-
-COUNTS = KindMessages(
-    queries={
-        "predicate": QueryShape(may_have=("where", "error", "at_most", "fresh", "once")),
-        "table": QueryShape(
-            needs=("group_by",), may_have=("where", "error", "at_most", "fresh", "once")
-        ),
-    },
-    answers={"predicate": PredicateAnswer, "table": TableAnswer},
-)

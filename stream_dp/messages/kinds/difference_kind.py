@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from stream_dp.messages.answer_forms import NoisyAnswer
-from stream_dp.messages.kinds.kind_messages import KindMessages, QueryShape
 from stream_dp.messages.message_base import Reply
 
 
@@ -65,13 +64,3 @@ class DifferenceByGroupAnswer(NoisyAnswer):
     table: DifferenceTable
     minus_window: tuple[int, int]
     minus_n: int
-
-
-DIFFERENCES = KindMessages(
-    queries={
-        "difference": QueryShape(
-            needs=("minus_window",), may_have=("where", "group_by", "error", "at_most")
-        ),
-    },
-    answers={"difference": DifferenceAnswer, "difference_by_group": DifferenceByGroupAnswer},
-)

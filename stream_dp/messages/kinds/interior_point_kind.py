@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from stream_dp.messages.answer_forms import SideAnswer
-from stream_dp.messages.kinds.kind_messages import KindMessages, KindSpec, QueryShape
+from stream_dp.messages.kinds.kind_messages import KindSpec
 
 
 class InteriorPointSpec(KindSpec):
@@ -31,9 +31,3 @@ class InteriorPointAnswer(SideAnswer):
 
     kind: Literal["interior_point"] = "interior_point"
     attribute: str | None = None
-
-
-INTERIOR_POINT = KindMessages(
-    queries={"interior_point": QueryShape(needs=("attribute", "where"))},
-    answers={"interior_point": InteriorPointAnswer},
-)

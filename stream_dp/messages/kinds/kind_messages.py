@@ -1,14 +1,12 @@
-"""The parts of the messages that belong to one kind of query: its setting, its fields, and its answers."""
+"""The parts of the messages that belong to one kind of query: its setting and its fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
-from stream_dp.messages.answer_forms import NoisyAnswer
 from stream_dp.messages.message_base import Request
 
 
@@ -38,16 +36,3 @@ class QueryShape:
     def names(self) -> tuple[str, ...]:
         """All fields that belong to the kind."""
         return (*self.needs, *self.may_have)
-
-
-@dataclass(frozen=True, slots=True)
-class KindMessages:
-    """The part of the messages that one kind has to itself.
-
-    Attributes:
-        queries: The fields of its queries, by the ``kind`` that a query names.
-        answers: The models of its answers, by the ``kind`` that an answer names.
-    """
-
-    queries: Mapping[str, QueryShape]
-    answers: Mapping[str, type[NoisyAnswer]]

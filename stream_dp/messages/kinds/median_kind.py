@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from stream_dp.messages.answer_forms import FoundAnswer
-from stream_dp.messages.kinds.kind_messages import KindMessages, KindSpec, QueryShape
+from stream_dp.messages.kinds.kind_messages import KindSpec
 
 
 class StableMedianSpec(KindSpec):
@@ -22,9 +22,3 @@ class MedianAnswer(FoundAnswer):
     """
 
     kind: Literal["median"] = "median"
-
-
-MEDIAN = KindMessages(
-    queries={"median": QueryShape(needs=("attribute",))},
-    answers={"median": MedianAnswer},
-)

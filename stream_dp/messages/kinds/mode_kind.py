@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from stream_dp.messages.answer_forms import FoundAnswer
-from stream_dp.messages.kinds.kind_messages import KindMessages, KindSpec, QueryShape
+from stream_dp.messages.kinds.kind_messages import KindSpec
 
 
 class ModeSpec(KindSpec):
@@ -30,9 +30,3 @@ class ModeAnswer(FoundAnswer):
     """
 
     kind: Literal["mode"] = "mode"
-
-
-MODE = KindMessages(
-    queries={"mode": QueryShape(needs=("attribute",))},
-    answers={"mode": ModeAnswer},
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from stream_dp.messages.answer_forms import NoisyAnswer
-from stream_dp.messages.kinds.kind_messages import KindMessages, KindSpec, QueryShape
+from stream_dp.messages.kinds.kind_messages import KindSpec
 from stream_dp.messages.message_base import Reply
 
 
@@ -38,9 +38,3 @@ class PrefixBatchAnswer(NoisyAnswer):
     attribute: str | None = None
     batch: Batched
     error_bar_simultaneous: float | None = None
-
-
-PREFIX_BATCH = KindMessages(
-    queries={"prefix_batch": QueryShape(needs=("attribute", "wheres"))},
-    answers={"prefix_batch": PrefixBatchAnswer},
-)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from stream_dp.messages.answer_forms import FoundAnswer, FoundCell, NoisyAnswer
-from stream_dp.messages.kinds.kind_messages import KindMessages, QueryShape
 from stream_dp.messages.message_base import Reply
 
 
@@ -62,13 +61,3 @@ class QuantileByGroupAnswer(NoisyAnswer):
     attribute: str | None = None
     rank: float | None = None
     table: QuantileTable
-
-
-QUANTILES = KindMessages(
-    queries={
-        "quantile": QueryShape(
-            needs=("attribute", "rank"), may_have=("where", "group_by", "error", "at_most")
-        ),
-    },
-    answers={"quantile": QuantileAnswer, "quantile_by_group": QuantileByGroupAnswer},
-)

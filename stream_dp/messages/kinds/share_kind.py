@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from stream_dp.messages.answer_forms import NoisyAnswer, Table
-from stream_dp.messages.kinds.kind_messages import KindMessages, QueryShape
 
 
 class ShareAnswer(NoisyAnswer):
@@ -71,13 +70,3 @@ class ShareByGroupAnswer(NoisyAnswer):
 
     kind: Literal["share_by_group"] = "share_by_group"
     table: ShareTable
-
-
-SHARES = KindMessages(
-    queries={
-        "share": QueryShape(
-            needs=("share_of",), may_have=("where", "group_by", "error", "at_most")
-        ),
-    },
-    answers={"share": ShareAnswer, "share_by_group": ShareByGroupAnswer},
-)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from stream_dp.messages.answer_forms import NoisyAnswer, Table
-from stream_dp.messages.kinds.kind_messages import KindMessages, QueryShape
 
 
 class SumAnswer(NoisyAnswer):
@@ -104,14 +103,3 @@ class SumByGroupAnswer(NoisyAnswer):
     up_to: float | None = None
     clamped_until: int | None = None
     table: SumTable
-
-
-SUMS = KindMessages(
-    queries={
-        "sum": QueryShape(
-            needs=("attribute",),
-            may_have=("where", "group_by", "up_to", "count_rows", "mean", "error", "at_most"),
-        ),
-    },
-    answers={"sum": SumAnswer, "sum_by_group": SumByGroupAnswer},
-)

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import StrictBool
 
 from stream_dp.messages.answer_forms import CellsAnswer, CountAnswer
-from stream_dp.messages.kinds.kind_messages import KindMessages, KindSpec, QueryShape
+from stream_dp.messages.kinds.kind_messages import KindSpec
 
 
 class ThresholdSpec(KindSpec):
@@ -39,14 +39,3 @@ class ThresholdCurveAnswer(CellsAnswer):
     """The number of rows at or below the end of each bin of a number, as a table of one attribute."""
 
     kind: Literal["threshold_curve"] = "threshold_curve"
-
-
-THRESHOLD = KindMessages(
-    queries={
-        "threshold": QueryShape(needs=("attribute",), may_have=("where",)),
-    },
-    answers={
-        "threshold": ThresholdAnswer,
-        "threshold_curve": ThresholdCurveAnswer,
-    },
-)
