@@ -118,24 +118,17 @@ The exit code is 0 if the command succeeded, 1 if it failed and printed why, 2 i
 
 EXAMPLES = {
     "Use": (
-        "stream-dp dataset check definition.json sample.csv --public",
         "stream-dp ingest people.csv --close",
-        'stream-dp ask people "age >= 30 AND NOT smoker" --quote',
         'stream-dp ask people "SELECT city, AVG(income) GROUP BY city WITHIN 500 COSTING AT MOST 5%"',
         "stream-dp ask people smoker --since 2026-11-01 --until 2026-12-01 --series day",
-        "stream-dp budget people --analyst ann",
     ),
     "Automate": (
         "stream-dp ask people smoker --window 1 --standing --id smokers --alert-above 0.2",
         "stream-dp dashboard apply flights tiles.json --prune",
-        "stream-dp dimension put airports.csv --key faa",
         "stream-dp watch people --json",
-        "stream-dp synthesize people --output people.parquet",
     ),
     "Operate": (
-        "stream-dp topics create --partitions 12 --replication 3",
         "stream-dp worker --source orders.json --log-format json",
-        "stream-dp ledger verify people",
         "stream-dp journal repair --partition 3",
     ),
     "Research": ("stream-dp lab tracing --out plots",),

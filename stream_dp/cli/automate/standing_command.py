@@ -25,7 +25,7 @@ def command() -> None:
 @click.argument("dataset", required=False)
 @json_option("Print one JSON message a line.")
 def list_(connection: GivenServers, dataset: str | None, as_json: bool) -> None:
-    """List the standing queries of DATASET, or of all data sets, with what their newest answers cost."""
+    """List the standing queries of DATASET, or of all data sets, with their costs."""
     with busy("Reading standing queries"), connection.client() as client:
         found = client.standing(dataset)
     if as_json:

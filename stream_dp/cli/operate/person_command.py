@@ -195,7 +195,7 @@ def _facts(
 @click.argument("name")
 @click.option("--key", required=True, help="The key of the person, as rows have it.")
 def check(connection: GivenServers, name: str, key: str) -> None:
-    """Look for a person in all that workers keep of data set NAME, and say where something of it still is.
+    """Say where something of a person still is in data set NAME.
 
     The command reads Redis, all records of the data set on the topics of blocks and batches, and the files of
     STREAM_DP_ROWS. It reads records that were erased and that the broker still has, and changes nothing. It

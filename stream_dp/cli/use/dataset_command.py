@@ -101,7 +101,7 @@ def check(
     public: bool,
     reading: FileReading,
 ) -> None:
-    """Check DEFINITION and show how it would count the rows of FILE or of a source.
+    """Check DEFINITION, and show how it would count the rows of FILE or of a source.
 
     Nothing leaves this machine. The command shows exact counts and values, so only people who may see the
     rows should run it. A definition is public: choose its values and edges from public knowledge, or check a
@@ -291,7 +291,7 @@ def list_(connection: GivenServers, as_json: bool) -> None:
 def analysts(
     connection: GivenServers, name: str, file: Path | None, yes: bool, as_json: bool
 ) -> None:
-    """Show who may charge how much of each line of data set NAME, or replace it.
+    """Show or replace who may charge how much of each line of NAME.
 
     FILE is a JSON object with the fields analysts and owner of a definition. They are replaced from the next
     query on. What was spent stays spent.
@@ -368,7 +368,7 @@ def retire(connection: GivenServers, name: str, yes: bool) -> None:
 )
 @yes_option
 def export(connection: GivenServers, name: str, folder: Path, yes: bool) -> None:
-    """End a data set here for good, and write it to a folder, to import it into another deployment.
+    """End a data set here for good, and write it to a folder for another deployment.
 
     Stop all workers first. The folder holds raw rows. Import it into one deployment only: two would spend the
     same budget twice, and nothing can notice that.
@@ -398,7 +398,7 @@ def export(connection: GivenServers, name: str, folder: Path, yes: bool) -> None
 @connected(operator=True)
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 def import_(connection: GivenServers, folder: Path) -> None:
-    """Import a data set that another deployment has exported, with all that it has spent.
+    """Import a data set that another deployment has exported.
 
     Stop all workers first.
     """
@@ -417,9 +417,9 @@ def import_(connection: GivenServers, folder: Path) -> None:
 @connected(operator=True)
 @click.argument("name")
 def unlock(connection: GivenServers, name: str) -> None:
-    """Let a data set in quarantine take records again, after you fixed what killed the worker.
+    """Let a data set in quarantine take records again.
 
-    The worker that has it ends: start it again.
+    First fix what killed the worker. The worker that has the data set ends: start it again.
     """
     from stream_dp.cli.operate.stopped_workers import run
     from stream_dp.pipeline.repair.unlock import lift

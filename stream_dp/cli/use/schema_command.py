@@ -45,7 +45,7 @@ def command() -> None:
 @click.argument("name")
 @json_option("Print the versions as JSON.")
 def show_(connection: GivenServers, name: str, as_json: bool) -> None:
-    """Show the versions of the attributes of NAME: since when each counts, and what it changes."""
+    """Show the versions of the attributes of NAME."""
     with connection.client() as client:
         definition = client.definition(name)
         versions = definition.schema_versions
@@ -87,7 +87,7 @@ def add_value(
 @click.argument("attribute", metavar="FILE|JSON")
 @yes_option
 def add_attribute(connection: GivenServers, name: str, attribute: str, yes: bool) -> None:
-    """Add an attribute: a JSON object as in a definition, or a file that holds one.
+    """Add an attribute: a JSON object as in a definition, or a file.
 
     It says "missing": true if earlier rows count as missing, or "before" with the value that they count as.
     """
@@ -232,7 +232,7 @@ def accept(connection: GivenServers, name: str, yes: bool) -> None:
 @click.argument("file", type=FILE)
 @yes_option
 def apply(connection: GivenServers, name: str, file: Path, yes: bool) -> None:
-    """Put the attributes of FILE in force: a definition, or an object with attributes alone.
+    """Put the attributes of FILE, such as a definition, in force.
 
     The command shows what changes before it asks. Other fields of a definition cannot change.
     """
