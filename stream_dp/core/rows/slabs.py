@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from blake3 import blake3
 
 from stream_dp.core.encoding import IDENTITY_BYTES, Format, array, fields, part
 from stream_dp.core.rows.encoded_rows import Rows, exact_sum
@@ -199,10 +199,9 @@ def _column(entry: _Entry, stored: bytes) -> Column:
 
 
 def _digest(salt: bytes, name: str, stored: bytes) -> bytes:
-    # Half of a digest of SHA-256: processors compute it, and it takes half the time of BLAKE2.
-    found = sha256(salt + part(name.encode()))
-    found.update(stored)
-    return found.digest()[:IDENTITY_BYTES]
+    # Half of a digest of BLAKE3, which takes a third of the time of SHA-256 with the processor's help.
+    found = blake3(salt + part(name.encode()))
+    return found.update(stored).digest(IDENTITY_BYTES)
 
 
 # ---------------------------------------------------------------- making slabs
