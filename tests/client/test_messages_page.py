@@ -52,8 +52,9 @@ from stream_dp.messages.bundles import PriceRange
 from stream_dp.messages.definition.promise_specs import UnitSpec
 from stream_dp.messages.kinds.correlated_vector_kind import Vector
 from stream_dp.messages.message_base import Reply
+from stream_dp.messages.replies import RunningTable
 from stream_dp.messages.series import SeriesPart
-from stream_dp.messages.tile_fields import Tile, TileTables
+from stream_dp.messages.tile_fields import RunningSpec, Tile, TileTables
 from stream_dp.profiles.builder import build, line_of
 from stream_dp.profiles.kinds import ANSWERERS
 from stream_dp.state import ledger
@@ -238,8 +239,8 @@ def test_the_fields_of_every_kind_of_answer_are_beside_each_other() -> None:
 
 def test_every_field_of_a_model_without_a_table_is_in_an_example_or_in_words() -> None:
     models: tuple[type[BaseModel], ...] = (
-        *(AnalystSpec, UnitSpec, Tile, TileTables, DimensionTable),
-        *(Event, Rejected, StandingQuery, SyntheticRows),
+        *(AnalystSpec, UnitSpec, Tile, TileTables, RunningSpec, DimensionTable),
+        *(Event, Rejected, RunningTick, RunningTable, StandingQuery, SyntheticRows),
         *(QuotedBundle, PriceRange, SeriesAnswer, SeriesPart, FoundCell, Vector),
     )
     for model in models:
