@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias, TypeVar
 
-import numpy as np
-
 from stream_dp.cli.text.schema_changes import proposal_for
-from stream_dp.core.rows.attributes import Number
-from stream_dp.core.rows.measured_values import MAX_UNITS
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
     AttributeSpec,
@@ -22,9 +18,6 @@ from stream_dp.messages import (
     Definition,
     NumberAttribute,
 )
-from stream_dp.pipeline.datasets.engine import Engine
-from stream_dp.profiles.builder import universe_of
-from stream_dp.profiles.planned_tiles import tiles_of
 
 Fields: TypeAlias = dict[str, Any]
 A = TypeVar("A")
@@ -41,6 +34,8 @@ def changed(definition: Definition, attributes: Sequence[Fields], first_phase: i
     Raises:
         InvalidDefinition: The worker would refuse them. The error names the field and the fix.
     """
+    from stream_dp.pipeline.datasets.engine import Engine  # which takes a while to load
+
     number = definition.schema_version + 1
     about = {"version": 1, "dataset": definition.dataset, "change": "schema"}
     change = ChangeSchema.read(
@@ -57,48 +52,34 @@ def changed(definition: Definition, attributes: Sequence[Fields], first_phase: i
     return found
 
 
-def fields_of(attributes: Sequence[AttributeSpec]) -> list[Fields]:
-    """Returns attributes as a definition writes them."""
-    return [
-        one.model_dump(mode="json", exclude_none=True, exclude_defaults=True, by_alias=True)
-        for one in attributes
-    ]
+def fields_of(one: AttributeSpec) -> Fields:
+    """Returns an attribute as a definition writes it."""
+    return one.model_dump(mode="json", exclude_none=True, exclude_defaults=True, by_alias=True)
 
 
-def edited(
-    definition: Definition, name: str, kind: type[A], edit: Callable[[A], Mapping[str, Any]]
-) -> list[Fields]:
-    """Returns the attributes of a data set, with some fields of one of them replaced.
-
-    Args:
-        definition: The definition.
-        name: The attribute, by its name or by one that it had.
-        kind: The type that it must have.
-        edit: Returns the fields that are replaced.
-
-    Raises:
-        InvalidInput: There is no such attribute, or it has another type.
-    """
-    place = place_of(definition, name)
-    one = definition.attributes[place]
-    if not isinstance(one, kind):
-        raise InvalidInput(name, f"it is a {one.type}", _FITTING[one.type])
-    found = fields_of(definition.attributes)
-    found[place] |= edit(one)
-    return found
-
-
-def place_of(definition: Definition, name: str) -> int:
-    """Returns the place of an attribute.
+def _named(definition: Definition, name: str) -> AttributeSpec:
+    """Returns an attribute, by its name or by one that it had.
 
     Raises:
         InvalidInput: There is none of this name.
     """
-    for place, one in enumerate(definition.attributes):
+    for one in definition.attributes:
         if name in one.names:
-            return place
+            return one
     names = ", ".join(one.name for one in definition.attributes)
     raise InvalidInput(name, f"{definition.dataset} has no such attribute", f"use one of {names}")
+
+
+def _found(definition: Definition, name: str, kind: type[A]) -> A:
+    """Returns an attribute of a kind.
+
+    Raises:
+        InvalidInput: There is no such attribute, or it has another type.
+    """
+    one = _named(definition, name)
+    if not isinstance(one, kind):
+        raise InvalidInput(name, f"it is a {one.type}", _FITTING[one.type])
+    return one
 
 
 _FITTING = {
@@ -109,31 +90,69 @@ _FITTING = {
 }
 
 
-def with_values(added: Sequence[str]) -> Callable[[CategoryAttribute], Fields]:
-    """Returns the edit that adds values to a category."""
-
-    def edit(one: CategoryAttribute) -> Fields:
-        for value in added:
-            if value in one.values or value in (one.also or {}):
-                raise InvalidInput(one.name, f"it has the value {value} already", "leave it out")
-        return {"values": [*one.values, *added]}
-
-    return edit
+def _replaced(definition: Definition, changed: object, **fields: Any) -> list[Fields]:
+    """Returns the attributes of a data set, with some fields of one of them replaced."""
+    return [fields_of(one) | (fields if one is changed else {}) for one in definition.attributes]
 
 
-def with_edges(added: Sequence[float]) -> Callable[[NumberAttribute], Fields]:
-    """Returns the edit that adds edges to a number."""
+def with_values(definition: Definition, name: str, added: Sequence[str]) -> list[Fields]:
+    """Returns the attributes of a data set, with more values of a category.
 
-    def edit(one: NumberAttribute) -> Fields:
-        if one.representatives is not None:
-            fix = "write the edges and the representatives into a file, and use apply"
-            raise InvalidInput(one.name, "it has representatives, one for each bin", fix)
-        if one.propose is not None:
-            fix = "use accept, or write edges of your own into a file, and use apply"
-            raise InvalidInput(one.name, "its edges are still to be proposed", fix)
-        return {"edges": sorted({*one.edges, *added})}
+    Raises:
+        InvalidInput: There is no such category, or it has one of the values.
+    """
+    one = _found(definition, name, CategoryAttribute)
+    for value in added:
+        if value in one.values or value in (one.also or {}):
+            raise InvalidInput(one.name, f"it has the value {value} already", "leave it out")
+    return _replaced(definition, one, values=[*one.values, *added])
 
-    return edit
+
+def with_edges(definition: Definition, name: str, added: Sequence[float]) -> list[Fields]:
+    """Returns the attributes of a data set, with more edges of a number.
+
+    Raises:
+        InvalidInput: There is no such number, or its edges cannot be split.
+    """
+    one = _found(definition, name, NumberAttribute)
+    if one.representatives is not None:
+        fix = "write the edges and the representatives into a file, and use apply"
+        raise InvalidInput(one.name, "it has representatives, one for each bin", fix)
+    if one.propose is not None:
+        fix = "use accept, or write edges of your own into a file, and use apply"
+        raise InvalidInput(one.name, "its edges are still to be proposed", fix)
+    return _replaced(definition, one, edges=sorted({*one.edges, *added}))
+
+
+def with_bounds(definition: Definition, name: str, bounds: Mapping[str, float]) -> list[Fields]:
+    """Returns the attributes of a data set, with other bounds of the values that are kept of a number.
+
+    Raises:
+        InvalidInput: There is no such number, or its values are not kept.
+    """
+    one = _found(definition, name, NumberAttribute)
+    if one.measure is None:
+        fix = "values can be kept from the beginning only: add an attribute with another name"
+        raise InvalidInput(one.name, "its values are not kept", fix)
+    return _replaced(definition, one, measure={**one.measure.model_dump(), **bounds})
+
+
+def with_periods(definition: Definition, name: str, bounds: Mapping[str, str]) -> list[Fields]:
+    """Returns the attributes of a data set, with other bounds of a date.
+
+    Raises:
+        InvalidInput: There is no such date.
+    """
+    return _replaced(definition, _found(definition, name, DateAttribute), **bounds)
+
+
+def deprecated(definition: Definition, name: str) -> list[Fields]:
+    """Returns the attributes of a data set, one of which rows need not have any more.
+
+    Raises:
+        InvalidInput: There is no such attribute.
+    """
+    return _replaced(definition, _named(definition, name), deprecated=True)
 
 
 def renamed(definition: Definition, old: str, new: str) -> list[Fields]:
@@ -144,53 +163,39 @@ def renamed(definition: Definition, old: str, new: str) -> list[Fields]:
     """
     if any(new in one.names and old not in one.names for one in definition.attributes):
         raise InvalidInput(new, "another attribute has or had this name", "choose another one")
-    found, place = fields_of(definition.attributes), place_of(definition, old)
-    former = [name for name in definition.attributes[place].names if name != new]
-    found[place] |= {"name": new, "was": former}
-    return found
+    one = _named(definition, old)
+    return _replaced(definition, one, name=new, was=[name for name in one.names if name != new])
 
 
 def counted_as(
-    old: Sequence[str], new: str, *, is_new: bool = False
-) -> Callable[[CategoryAttribute], Fields]:
-    """Returns the edit that has values of a category count as another one.
+    definition: Definition, name: str, old: Sequence[str], new: str, *, is_new: bool = False
+) -> list[Fields]:
+    """Returns the attributes of a data set, with values of a category that count as another one.
 
     Args:
+        definition: The definition.
+        name: The category.
         old: The values.
         new: What they count as.
         is_new: Whether this must not be a value yet.
+
+    Raises:
+        InvalidInput: There is no such category or value, or the new one is there.
     """
-
-    def edit(one: CategoryAttribute) -> Fields:
-        if is_new and new in one.values:
-            raise InvalidInput(one.name, f"it has the value {new} already", "use merge --into")
-        for value in old:
-            if value not in one.values:
-                fix = f"use {', '.join(one.values[:10])}{', ...' * (len(one.values) > 10)}"
-                raise InvalidInput(one.name, f"it has no value {value}", fix)
-        values = [value for value in one.values if value not in old or value == new]
-        if new not in values:
-            values.insert(one.values.index(old[0]), new)
-        gone = [value for value in old if value != new]
-        also = {spelling: new if of in gone else of for spelling, of in (one.also or {}).items()}
-        also.pop(new, None)
-        return {"values": values, "also": {**also, **dict.fromkeys(gone, new)}}
-
-    return edit
-
-
-def kept_within(low: float | None, high: float | None) -> Callable[[NumberAttribute], Fields]:
-    """Returns the edit that widens the bounds of the values that are kept of a number."""
-
-    def edit(one: NumberAttribute) -> Fields:
-        if one.measure is None:
-            fix = "values can be kept from the beginning only: add an attribute with another name"
-            raise InvalidInput(one.name, "its values are not kept", fix)
-        ends = {"low": low, "high": high}
-        said = {end: number for end, number in ends.items() if number is not None}
-        return {"measure": {**one.measure.model_dump(), **said}}
-
-    return edit
+    one = _found(definition, name, CategoryAttribute)
+    if is_new and new in one.values:
+        raise InvalidInput(one.name, f"it has the value {new} already", "use merge --into")
+    for value in old:
+        if value not in one.values:
+            fix = f"use {', '.join(one.values[:10])}{', ...' * (len(one.values) > 10)}"
+            raise InvalidInput(one.name, f"it has no value {value}", fix)
+    values = [value for value in one.values if value not in old or value == new]
+    if new not in values:
+        values.insert(one.values.index(old[0]), new)
+    gone = [value for value in old if value != new]
+    also = {spelling: new if of in gone else of for spelling, of in (one.also or {}).items()}
+    also.pop(new, None)
+    return _replaced(definition, one, values=values, also={**also, **dict.fromkeys(gone, new)})
 
 
 def with_proposed(definition: Definition) -> list[Fields]:
@@ -205,7 +210,7 @@ def with_proposed(definition: Definition) -> list[Fields]:
     Raises:
         InvalidInput: Nothing is proposed for any of them.
     """
-    found, accepted = fields_of(definition.attributes), False
+    found, accepted = [*map(fields_of, definition.attributes)], False
     for place, (one, fields) in enumerate(zip(definition.attributes, found, strict=True)):
         known = proposal_for(one, definition)
         if known is None or known.edges is None:
@@ -225,6 +230,12 @@ def with_proposed(definition: Definition) -> list[Fields]:
 
 def _edges_of_tiles(definition: Definition, place: int) -> Iterator[float]:
     """Yields the edges of a number at which conditions of the workload tell its cells apart."""
+    import numpy as np
+
+    from stream_dp.core.rows.attributes import Number
+    from stream_dp.profiles.builder import universe_of
+    from stream_dp.profiles.planned_tiles import tiles_of
+
     assert isinstance(definition.mechanism, CalibratedSpec), "no other profile proposes edges"
     universe = universe_of(definition)
     number = universe.attributes[place]
@@ -239,6 +250,8 @@ def _edges_of_tiles(definition: Definition, place: int) -> Iterator[float]:
 
 def kept_between(low: float, high: float, unit: float) -> Fields:
     """Returns how values between two bounds are kept: in a unit, or ten, a hundred, ... of it."""
+    from stream_dp.core.rows.measured_values import MAX_UNITS
+
     exact = Fraction(str(unit))
     while True:
         first, last = math.floor(Fraction(low) / exact), math.ceil(Fraction(high) / exact)
@@ -246,10 +259,3 @@ def kept_between(low: float, high: float, unit: float) -> Fields:
             break
         exact *= 10
     return {"unit": float(exact), "low": float(first * exact), "high": float(last * exact)}
-
-
-def dated_within(first: str | None, until: str | None) -> Callable[[DateAttribute], Fields]:
-    """Returns the edit that widens the bounds of a date."""
-    bounds = {"from": first, "until": until}
-    said = {end: day for end, day in bounds.items() if day is not None}
-    return lambda _: said

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 import click
 from rich.markup import escape
 
+from stream_dp.cli.checks.schema_edits import (
+    changed,
+    counted_as,
+    deprecated,
+    fields_of,
+    renamed,
+    with_bounds,
+    with_edges,
+    with_periods,
+    with_proposed,
+    with_values,
+)
 from stream_dp.cli.files.definition_files import object_in, read_object
 from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.shared_options import FILE, json_option, yes_option
+from stream_dp.cli.shared_options import FILE, Decorator, json_option, yes_option
 from stream_dp.cli.terminal import confirm, show
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.cli.text.schema_changes import (
@@ -23,9 +36,10 @@ from stream_dp.cli.text.schema_changes import (
 )
 from stream_dp.client.budget.odometer import Odometer
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import CategoryAttribute, DateAttribute, Definition, NumberAttribute
+from stream_dp.messages import Definition
 
-A = TypeVar("A")
+Edit: TypeAlias = Callable[[Definition], Sequence[dict[str, Any]]]
+"""Returns all attributes, by the definition in force."""
 
 _NEW_FIELDS = frozenset({"attributes", "versions", "proposals", "found", "analysts", "owner"})
 """The fields that a file may have otherwise than the definition that was accepted."""
@@ -56,187 +70,143 @@ def show_(connection: GivenServers, name: str, as_json: bool) -> None:
         said = {key: document[key] for key in ("proposals", "found") if key in document}
         click.echo(json.dumps({"dataset": name, "versions": listed, **said}, indent=2))
     else:
-        lines = [
-            *version_lines(versions, n_open),
-            *grid_lines(definition, n_open),
-        ]
+        lines = [*version_lines(versions, n_open), *grid_lines(definition, n_open)]
         show(*map(escape, lines), *found_tables(definition))
 
 
-@command.command("add-value")
-@connected()
-@click.argument("name")
+def _changing(command_name: str) -> Decorator:
+    """Makes a command of a function that returns an edit. It has a data set NAME and ``--yes``, too.
+
+    The command says what the edit changes, asks, and puts it in force.
+
+    Args:
+        command_name: The name of the command.
+    """
+
+    def decorate(function: Callable[..., Edit]) -> click.Command:
+        @command.command(command_name)
+        @connected()
+        @click.argument("name")
+        @yes_option
+        @functools.wraps(function)
+        def wrapper(connection: GivenServers, name: str, yes: bool, **given: Any) -> None:
+            _change(connection, name, function(**given), yes=yes)
+
+        return wrapper
+
+    return decorate
+
+
+@_changing("add-value")
 @click.argument("attribute")
 @click.argument("values", metavar="VALUE...", nargs=-1, required=True)
-@yes_option
-def add_value(
-    connection: GivenServers, name: str, attribute: str, values: tuple[str, ...], yes: bool
-) -> None:
+def add_value(attribute: str, values: tuple[str, ...]) -> Edit:
     """Tell VALUEs of a category apart from now on.
 
     Earlier rows with them stay in other.
     """
-    from stream_dp.cli.checks.schema_edits import with_values
-
-    _change_one(connection, name, attribute, CategoryAttribute, with_values(values), yes=yes)
+    return lambda known: with_values(known, attribute, values)
 
 
-@command.command("add-attribute")
-@connected()
-@click.argument("name")
+@_changing("add-attribute")
 @click.argument("attribute", metavar="FILE|JSON")
-@yes_option
-def add_attribute(connection: GivenServers, name: str, attribute: str, yes: bool) -> None:
+def add_attribute(attribute: str) -> Edit:
     """Add an attribute: a JSON object as in a definition, or a file.
 
     It says "missing": true if earlier rows count as missing, or "before" with the value that they count as.
     """
-    from stream_dp.cli.checks.schema_edits import fields_of
-
     if attribute.lstrip().startswith("{"):
         given = object_in(attribute.encode(), "ATTRIBUTE")
     else:
         given = read_object(Path(attribute), "an attribute")
-    _change(connection, name, lambda known: [*fields_of(known.attributes), given], yes=yes)
+    return lambda known: [*map(fields_of, known.attributes), given]
 
 
-@command.command("split")
-@connected()
-@click.argument("name")
+@_changing("split")
 @click.argument("attribute")
 @click.argument("edges", metavar="EDGE...", nargs=-1, required=True, type=float)
-@yes_option
-def split(
-    connection: GivenServers, name: str, attribute: str, edges: tuple[float, ...], yes: bool
-) -> None:
+def split(attribute: str, edges: tuple[float, ...]) -> Edit:
     """Let bins of a number begin at more EDGEs.
 
     Earlier rows stay in their wider bins.
     """
-    from stream_dp.cli.checks.schema_edits import with_edges
-
-    _change_one(connection, name, attribute, NumberAttribute, with_edges(edges), yes=yes)
+    return lambda known: with_edges(known, attribute, edges)
 
 
-@command.command("widen")
-@connected()
-@click.argument("name")
+@_changing("widen")
 @click.argument("attribute")
 @click.option("--low", type=float, help="The least value that is kept of a number.")
 @click.option("--high", type=float, help="The largest value that is kept of a number.")
 @click.option("--from", "first", help="The start of the first period of a date.")
 @click.option("--until", help="The end of the last period of a date.")
-@yes_option
 def widen(
-    connection: GivenServers,
-    name: str,
-    attribute: str,
-    low: float | None,
-    high: float | None,
-    first: str | None,
-    until: str | None,
-    yes: bool,
-) -> None:
+    attribute: str, low: float | None, high: float | None, first: str | None, until: str | None
+) -> Edit:
     """Widen the bounds of a number whose values are kept, or of a date.
 
     Earlier rows keep the old bounds.
     """
-    from stream_dp.cli.checks.schema_edits import dated_within, kept_within
-
-    of_number, of_date = (low, high) != (None, None), (first, until) != (None, None)
-    if of_number == of_date:
+    bounds = {end: number for end, number in (("low", low), ("high", high)) if number is not None}
+    periods = {end: day for end, day in (("from", first), ("until", until)) if day is not None}
+    if bool(bounds) == bool(periods):
         raise click.UsageError(
             "Give '--low' or '--high' of a number, or '--from' or '--until' of a date."
         )
-    if of_number:
-        _change_one(connection, name, attribute, NumberAttribute, kept_within(low, high), yes=yes)
-    else:
-        edit = dated_within(first, until)
-        _change_one(connection, name, attribute, DateAttribute, edit, yes=yes)
+    if bounds:
+        return lambda known: with_bounds(known, attribute, bounds)
+    return lambda known: with_periods(known, attribute, periods)
 
 
-@command.command("rename")
-@connected()
-@click.argument("name")
+@_changing("rename")
 @click.argument("old")
 @click.argument("new")
 @click.option("--of", "attribute", help="The category of which OLD is a value.")
-@yes_option
-def rename(
-    connection: GivenServers, name: str, old: str, new: str, attribute: str | None, yes: bool
-) -> None:
+def rename(old: str, new: str, attribute: str | None) -> Edit:
     """Rename the attribute OLD, or with --of a value of a category.
 
     Both names work from then on.
     """
-    from stream_dp.cli.checks.schema_edits import counted_as, renamed
-
     if attribute is None:
-        _change(connection, name, lambda known: renamed(known, old, new), yes=yes)
-    else:
-        edit = counted_as([old], new, is_new=True)
-        _change_one(connection, name, attribute, CategoryAttribute, edit, yes=yes)
+        return lambda known: renamed(known, old, new)
+    return lambda known: counted_as(known, attribute, [old], new, is_new=True)
 
 
-@command.command("merge")
-@connected()
-@click.argument("name")
+@_changing("merge")
 @click.argument("attribute")
 @click.argument("values", metavar="VALUE...", nargs=-1, required=True)
 @click.option("--into", required=True, help="The value that they count as. It may be a new one.")
-@yes_option
-def merge(
-    connection: GivenServers,
-    name: str,
-    attribute: str,
-    values: tuple[str, ...],
-    into: str,
-    yes: bool,
-) -> None:
+def merge(attribute: str, values: tuple[str, ...], into: str) -> Edit:
     """Count VALUEs of a category as one value, also in earlier rows."""
-    from stream_dp.cli.checks.schema_edits import counted_as
-
-    _change_one(connection, name, attribute, CategoryAttribute, counted_as(values, into), yes=yes)
+    return lambda known: counted_as(known, attribute, values, into)
 
 
-@command.command("deprecate")
-@connected()
-@click.argument("name")
+@_changing("deprecate")
 @click.argument("attribute")
-@yes_option
-def deprecate(connection: GivenServers, name: str, attribute: str, yes: bool) -> None:
+def deprecate(attribute: str) -> Edit:
     """Let rows come without an attribute.
 
     It can still be asked about.
     """
-    _change_one(connection, name, attribute, object, lambda _: {"deprecated": True}, yes=yes)
+    return lambda known: deprecated(known, attribute)
 
 
-@command.command("accept")
-@connected()
-@click.argument("name")
-@yes_option
-def accept(connection: GivenServers, name: str, yes: bool) -> None:
+@_changing("accept")
+def accept() -> Edit:
     """Accept the bins that were proposed for numbers of NAME.
 
     Earlier rows count in them exactly.
     """
-    from stream_dp.cli.checks.schema_edits import with_proposed
-
-    _change(connection, name, with_proposed, yes=yes)
+    return with_proposed
 
 
-@command.command("apply")
-@connected()
-@click.argument("name")
+@_changing("apply")
 @click.argument("file", type=FILE)
-@yes_option
-def apply(connection: GivenServers, name: str, file: Path, yes: bool) -> None:
+def apply(file: Path) -> Edit:
     """Put the attributes of FILE, such as a definition, in force.
 
     The command shows what changes before it asks. Other fields of a definition cannot change.
     """
-    _change(connection, name, lambda known: _attributes_in(file, known), yes=yes)
+    return lambda known: _attributes_in(file, known)
 
 
 def _attributes_in(file: Path, known: Definition) -> list[dict[str, Any]]:
@@ -260,47 +230,15 @@ def _attributes_in(file: Path, known: Definition) -> list[dict[str, Any]]:
     return attributes
 
 
-def _change_one(
-    connection: GivenServers,
-    name: str,
-    attribute: str,
-    kind: type[A],
-    edit: Callable[[A], Mapping[str, Any]],
-    *,
-    yes: bool,
-) -> None:
-    """Does as ``_change`` with one attribute.
+def _change(connection: GivenServers, name: str, edit: Edit, *, yes: bool) -> None:
+    """Says what an edit changes of a data set, asks, and puts it in force.
 
     Args:
         connection: The servers.
         name: The data set.
-        attribute: The attribute.
-        kind: The type that it must have.
-        edit: Returns the fields of it that are replaced.
+        edit: The edit.
         yes: Whether to go on without asking.
     """
-    from stream_dp.cli.checks.schema_edits import edited
-
-    _change(connection, name, lambda known: edited(known, attribute, kind, edit), yes=yes)
-
-
-def _change(
-    connection: GivenServers,
-    name: str,
-    edit: Callable[[Definition], Sequence[dict[str, Any]]],
-    *,
-    yes: bool,
-) -> None:
-    """Says what other attributes change, asks, and puts them in force.
-
-    Args:
-        connection: The servers.
-        name: The data set.
-        edit: Returns all attributes, by the definition in force.
-        yes: Whether to go on without asking.
-    """
-    from stream_dp.cli.checks.schema_edits import changed
-
     with connection.client() as client:
         known = client.definition(name)
         waiting = client.waiting().get(name, 0)
