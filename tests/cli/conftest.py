@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import secrets
@@ -9,11 +10,21 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
 
 from stream_dp import cli
+from stream_dp.cli.server_options import GivenServers
+from stream_dp.client.kafka.deployment_topics import create_topics
+from tests.client.world_client import SessionClient, WorldSession
+
+Run: TypeAlias = Callable[..., Any]
+"""A command with its words; how it ended."""
+Write: TypeAlias = Callable[..., Path]
+"""What changes of a file; the file."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +68,38 @@ def served(
 
 def servers_of(deployment: Any) -> list[str]:
     """The options that name the servers of a deployment: of Kafka first, and Redis last."""
-    kafka = [
-        "--bootstrap-servers",
-        deployment.bootstrap_servers,
-        "--topic-prefix",
-        deployment.prefix,
-    ]
-    return [*kafka, "--redis-url", deployment.redis_url]
+    kafka = ["--bootstrap-servers", deployment.bootstrap_servers]
+    return [*kafka, "--topic-prefix", deployment.prefix, "--redis-url", deployment.redis_url]
+
+
+class LastingClient(SessionClient):
+    """A client that goes on after a command has ended."""
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def lasting_client(session: WorldSession, monkeypatch: pytest.MonkeyPatch) -> LastingClient:
+    """The one client of a session, which all commands get."""
+    client = LastingClient(session)
+
+    def client_of_a_command(*_: object, **__: object) -> LastingClient:
+        session.definitions.clear()  # it reads the catalog again
+        return client
+
+    monkeypatch.setattr(GivenServers, "client", client_of_a_command)
+    return client
+
+
+def delete_topic(deployment: Any, role: str) -> None:
+    """Deletes a topic and creates it again."""
+    admin = KafkaAdminClient(bootstrap_servers=deployment.bootstrap_servers)
+    admin.delete_topics([deployment.topics.name(role)])
+    for _ in range(50):
+        with contextlib.suppress(KafkaError):
+            if create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2).created:
+                break
+    admin.close()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,9 @@ from stream_dp.messages import Definition
 from stream_dp.profiles.advice import Need, estimates
 from stream_dp.profiles.builder import build
 from stream_dp.profiles.line_units import privacy_of
+from tests.cli.conftest import Run, Write
 
 ROOT = Path(__file__).parents[2]
-Run = Callable[..., Any]
-Write = Callable[..., Path]
 SMALL = ("--queries", 40, "--phases", 2)
 _events: list[tuple[str, str]] | None = None
 _others: set[int | None] = set()

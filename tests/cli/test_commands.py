@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,9 @@ from stream_dp.embedded import ports
 from stream_dp.embedded.folders import Running, StateFolder
 from stream_dp.errors import InvalidInput
 from stream_dp.sql import parse
+from tests.cli.conftest import Run, Write
 from tests.pipeline import world
 
-Run = Callable[..., Any]
-Write = Callable[..., Path]
 Words = dict[str, Any]
 
 

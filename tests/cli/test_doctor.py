@@ -7,14 +7,13 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError
 
 from stream_dp.broker import Broker
 from stream_dp.cli.operate import doctor_command
@@ -28,6 +27,7 @@ from stream_dp.pipeline.journal.journal import facts_of
 from stream_dp.pipeline.watch.health import MOVED
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import Pairs, State, StateTable
+from tests.cli.conftest import delete_topic, servers_of
 
 pytestmark = pytest.mark.kafka
 
@@ -39,14 +39,8 @@ def examine(run: Callable[..., Any], deployment: Any) -> Examine:
     """``examine(...)``: findings by health, each with its fix; the exit code must fit to them."""
 
     def examine(*flags: str, **other: str) -> dict[str, list[tuple[str, str]]]:
-        options = {
-            "bootstrap-servers": deployment.bootstrap_servers,
-            "redis-url": deployment.redis_url,
-            "topic-prefix": deployment.prefix,
-            **{name.replace("_", "-"): value for name, value in other.items()},
-        }
-        words = [word for name, value in options.items() for word in (f"--{name}", value)]
-        ended = run("doctor", "--json", *flags, *words)
+        given = [f"--{name.replace('_', '-')}={value}" for name, value in other.items()]
+        ended = run("doctor", "--json", *flags, *servers_of(deployment), *given)
         found: dict[str, list[tuple[str, str]]] = {"good": [], "note": [], "bad": []}
         for line in ended.out.splitlines():
             finding = json.loads(line)
@@ -55,13 +49,6 @@ def examine(run: Callable[..., Any], deployment: Any) -> Examine:
         return found
 
     return examine
-
-
-@pytest.fixture
-def admin(kafka_server: str) -> Iterator[KafkaAdminClient]:
-    client = KafkaAdminClient(bootstrap_servers=kafka_server)
-    yield client
-    client.close()
 
 
 EPOCH = bytes(range(16))
@@ -129,8 +116,7 @@ def test_a_data_set_that_nobody_can_serve_is_bad_also_for_status(
     event = {"version": 1, "dataset": "people", "event": "stopped", "reason": reason}
     deployment.produce("events", event, key="people")
     assert "people is stopped: the journal was cut" in dict(examine()["bad"])
-    servers = ("--bootstrap-servers", deployment.bootstrap_servers)
-    ended = run("status", *servers, "--topic-prefix", deployment.prefix)
+    ended = run("status", *servers_of(deployment)[:4])
     assert "people is stopped: the journal was cut" in ended.err
     again = {"version": 1, "dataset": "people", "event": "repaired"}
     deployment.produce("events", again, key="people")
@@ -230,31 +216,22 @@ def test_the_store_of_rows_is_looked_at_and_the_journal_also_while_it_is_away(
 
 
 def test_topics_with_more_partitions_than_the_journal_says_are_bad_before_a_worker_meets_them(
-    examine: Examine, deployment: Any, admin: KafkaAdminClient, journal: Journal
+    examine: Examine, deployment: Any, journal: Journal
 ) -> None:
     journal.append(0, "mark", "", marks.said())
     assert examine()["bad"] == []
-    deployment.widen(admin, *INPUTS, *PRIVATE)
+    with KafkaAdminClient(bootstrap_servers=deployment.bootstrap_servers) as admin:
+        deployment.widen(admin, *INPUTS, *PRIVATE)
     ((fault, fix),) = examine()["bad"]
     assert "the topics have 3 partitions and had 2" in fault
     assert "start again under another topic prefix" in fix
 
 
 @pytest.mark.slow
-def test_a_topic_that_was_made_again_is_bad(
-    examine: Examine, deployment: Any, admin: KafkaAdminClient
-) -> None:
-    from stream_dp.client.kafka.deployment_topics import create_topics
-
+def test_a_topic_that_was_made_again_is_bad(examine: Examine, deployment: Any) -> None:
     deployment.worker().wait_ready().stop()
     assert examine()["bad"] == []
-    admin.delete_topics([deployment.topics.name("batches")])
-    for _ in range(50):
-        try:
-            if create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2).created:
-                break
-        except KafkaError:
-            pass
+    delete_topic(deployment, "batches")
     ((fault, _),) = examine()["bad"]
     assert "topic batches was deleted and created again since the journal was written" in fault
 
@@ -302,8 +279,7 @@ def test_without_the_address_of_redis_an_analyst_still_gets_the_rest(
     run: Callable[..., Any], deployment: Any
 ) -> None:
     assert "STREAM_DP_REDIS_URL" not in os.environ
-    words = ("--bootstrap-servers", deployment.bootstrap_servers)
-    ended = run("doctor", *words, "--topic-prefix", deployment.prefix)
+    ended = run("doctor", *servers_of(deployment)[:4])
     assert ended.code == 0
     assert "note  the journal and Redis were not checked" in ended.out
     assert "all checks passed" in ended.out

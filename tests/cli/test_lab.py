@@ -3,15 +3,12 @@ from __future__ import annotations
 import importlib.util
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Run
 from tests.slow import rest_is_slow
-
-Run = Callable[..., Any]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stream_dp.state import ledger
+from tests.cli.conftest import servers_of
 
 pytestmark = pytest.mark.kafka
 
@@ -30,10 +31,7 @@ def people(deployment: Any, definition: dict[str, Any]) -> str:
 @pytest.fixture
 def check(run: Callable[..., Any], deployment: Any) -> Callable[..., Any]:
     """``check("people", "--json")``: the command, without any store's address."""
-    servers = ("--bootstrap-servers", deployment.bootstrap_servers)
-    return lambda *words: run(
-        "ledger", "verify", *servers, "--topic-prefix", deployment.prefix, *words
-    )
+    return lambda *words: run("ledger", "verify", *servers_of(deployment)[:4], *words)
 
 
 def test_each_block_has_its_line_and_nothing_differs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,31 +17,21 @@ from rich.progress import Progress
 from stream_dp.cli.files.person_keys import person_keys
 from stream_dp.cli.operate import stopped_workers
 from stream_dp.cli.operate.person_command import _advice
-from stream_dp.cli.server_options import GivenServers
 from stream_dp.cli.text import progress_bar
 from stream_dp.client.kafka import deployment_topics
 from stream_dp.client.kafka.deployment_topics import TopicState
 from stream_dp.errors import InvalidInput, RequestTimeout
 from stream_dp.messages import TOPICS
-from tests.cli.conftest import servers_of
+from tests.cli.conftest import LastingClient, Run, lasting_client, servers_of
 from tests.client.test_sent_changes import SHOP, sweep
 from tests.client.world_client import SessionClient, WorldSession
 from tests.pipeline import commands
 from tests.waiting import PATIENCE_S, until
 
-Run = Callable[..., Any]
-
 KEY_FILE = bytes(range(64))
 DONE = "is erased by 2026-09-22 14:14 UTC at the latest"
 NOTE = "note: source topics, backups, exports and published numbers stay as they are"
 STATES = {role: TopicState(role, 2, {}) for role in TOPICS}
-
-
-class Lasting(SessionClient):
-    """A client that goes on after a command has ended."""
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture
@@ -50,8 +40,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[WorldSession]:
     made = WorldSession()
     made.world.key_file = KEY_FILE
     made.world.now_ms = 1_790_000_000_000
-    client = Lasting(made)
-    monkeypatch.setattr(GivenServers, "client", lambda *_: client)
+    client = lasting_client(made, monkeypatch)
     client.define(SHOP)
     keys = {"customer": [f"C-{n}" for n in range(1200)], "order": [f"o-{n}" for n in range(1200)]}
     client.send("shop", columns={"page": ["home"] * 1200, **keys}, batch_id="first")
@@ -196,7 +185,7 @@ def test_what_is_kept_for_life_goes_if_it_is_forgotten(
     run: Run, session: WorldSession, check: Run
 ) -> None:
     unit = {**SHOP["privacy"]["unit"], "lifetime": True}
-    client = Lasting(session)
+    client = LastingClient(session)
     client.define({**SHOP, "dataset": "lives", "privacy": {**SHOP["privacy"], "unit": unit}})
     keys = {"customer": [f"C-{n}" for n in range(1200)], "order": [f"o-{n}" for n in range(1200)]}
     client.send("lives", columns={"page": ["home"] * 1200, **keys}, batch_id="first")

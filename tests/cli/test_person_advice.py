@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ import pytest
 
 from stream_dp.messages import Definition
 from stream_dp.profiles.builder import build
+from tests.cli.conftest import Run, Write
 
-Run = Callable[..., Any]
-Write = Callable[..., Path]
 N_ROWS = 20_000
 SMALL = ("--queries", 40, "--phases", 2)
 UNIT = {"key": "user_id", "rows_per_phase": 2, "phases": 3}

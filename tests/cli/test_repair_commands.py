@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 import redis
-from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError
 
-from stream_dp.client.kafka.deployment_topics import create_topics
-from tests.cli.conftest import servers_of
+from tests.cli.conftest import delete_topic, servers_of
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -31,19 +28,6 @@ def served(deployment: Any, definition: dict[str, Any]) -> tuple[str, Any]:
     return name, answer
 
 
-def lose_journal(deployment: Any) -> None:
-    """Deletes the topic and creates it again."""
-    admin = KafkaAdminClient(bootstrap_servers=deployment.bootstrap_servers)
-    admin.delete_topics([deployment.topics.name("journal")])
-    for _ in range(50):
-        try:
-            if create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2).created:
-                break
-        except KafkaError:
-            pass
-    admin.close()
-
-
 def test_a_journal_that_is_lost_begins_again_with_what_redis_has(
     run: Callable[..., Any], deployment: Any, definition: dict[str, Any]
 ) -> None:
@@ -51,7 +35,7 @@ def test_a_journal_that_is_lost_begins_again_with_what_redis_has(
     spent = deployment.durable().spent(name)
     ended = run("journal", "repair", *servers_of(deployment))
     assert (ended.code, ended.out) == (0, "there is nothing to repair\n"), ended.err
-    lose_journal(deployment)
+    delete_topic(deployment, "journal")
 
     worker = deployment.worker().wait_ready()
     worker.until(lambda: "of the journal was cut" in worker.output)
@@ -88,7 +72,7 @@ def test_without_redis_its_rows_are_written_off_and_new_ones_count(
     run: Callable[..., Any], deployment: Any, definition: dict[str, Any]
 ) -> None:
     name, _ = served(deployment, definition)
-    lose_journal(deployment)
+    delete_topic(deployment, "journal")
     with redis.Redis.from_url(deployment.redis_url) as client:
         client.delete(*client.scan_iter(f"*{deployment.prefix.rstrip('.')}*"))
     ended = run("journal", "repair", "--apply", *servers_of(deployment))

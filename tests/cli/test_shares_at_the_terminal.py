@@ -20,9 +20,8 @@ from stream_dp.client.budget.share_position import ShareRules
 from stream_dp.display.price_words import left
 from stream_dp.messages import AnalystSpec, BudgetShares, ChangeAnalysts, OwnShare, read_answer
 from tests.answers import count_answer
+from tests.cli.conftest import Run
 from tests.client.test_accounts import RULES, Book, part
-
-Run = Callable[..., Any]
 
 
 def rules(**more: Any) -> ShareRules:

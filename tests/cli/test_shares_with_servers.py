@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.kafka
+from tests.cli.conftest import Run
 
-Run = Callable[..., Any]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ import pytest
 from stream_dp.cli.automate.dashboard_command import _of_definition
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition, QueryFields
-
-Run = Callable[..., Any]
+from tests.cli.conftest import Run
 
 
 def test_the_workload_of_a_definition_is_tiles(definition: dict[str, Any]) -> None:

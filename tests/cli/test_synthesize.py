@@ -13,11 +13,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.cli.conftest import Run
 from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
-
-Run = Callable[..., Any]
 
 
 @pytest.fixture

@@ -19,13 +19,12 @@ from kafka import KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 
 from stream_dp.messages import TOPICS
+from tests.cli.conftest import Run, Write, servers_of
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.kafka
 
-Run = Callable[..., Any]
 Define = Callable[..., str]
-Write = Callable[..., Path]
 
 
 def counted(served: Run, name: str) -> int:
@@ -199,9 +198,7 @@ def test_before_a_phase_is_open_the_refusal_counts_what_waits(
 def test_nobody_at_work_is_noticed_soon_and_said(
     deployment: Any, run: Run, definition: dict[str, Any]
 ) -> None:
-    servers = ["--bootstrap-servers", deployment.bootstrap_servers]
-    servers += ["--topic-prefix", deployment.prefix]
-    name = definition["dataset"]
+    servers, name = servers_of(deployment)[:4], definition["dataset"]
     deployment.produce("catalog", {"version": 1, **definition}, key=name)
     ended = run("ask", name, "smoker", *servers, "--timeout", 10)
     hint = f"no worker runs (nobody has joined the group {deployment.prefix[:-1]}-worker)"
