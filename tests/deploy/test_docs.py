@@ -105,9 +105,10 @@ def test_a_dead_link_is_noticed(tmp_path: Path) -> None:
 
 
 def _long_lines(text: str) -> list[str]:
-    """Lines of more than 160 characters that are neither in a table nor in a fence."""
+    """Lines of more than 160 characters that are neither in a table or a fence, nor say what a table lists."""
     text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    return [line for line in text.splitlines() if len(line) > 160 and not line.startswith("|")]
+    lines = text.splitlines()
+    return [line for line in lines if len(line) > 160 and not line.startswith(("|", "<!--"))]
 
 
 def test_no_line_outside_a_table_is_longer_than_160_characters() -> None:
