@@ -14,12 +14,9 @@ from stream_dp.client import AsyncClient, Refusal
 from stream_dp.client.statements.statement import statement_of
 from stream_dp.display.figure_text import share
 from stream_dp.display.price_words import NOTHING_ASKED, quote_in_words
-from stream_dp.gateway.catalogs.catalog_process import (
-    CatalogView,
-    is_about_catalogs,
-    type_of_column,
-)
-from stream_dp.gateway.catalogs.catalog_syntax import CatalogDialect
+from stream_dp.gateway.catalogs.catalog_shapes import type_of_column
+from stream_dp.gateway.catalogs.catalog_syntax import CatalogDialect, is_about_catalogs
+from stream_dp.gateway.catalogs.catalog_tables import CatalogView
 from stream_dp.gateway.deployment import Deployment
 from stream_dp.gateway.gateway_logins import Login
 from stream_dp.gateway.protocol.server_messages import Columns
@@ -80,8 +77,8 @@ class AnalystQuestions:
         facts, is_apart = await self._read(text)
         if is_apart:
             catalogs = self._deployment.catalogs
-            found = await self._in_turn(catalogs.answer(text, self._view(facts), settings.values))
-            return StatementResult(found.columns, found.rows)
+            asked = catalogs.answer(text, self._view(facts), settings.values)
+            return StatementResult(*await self._in_turn(asked))
         dataset, plan = await self._deployment.plan(text, facts, self._login.seen)
         answers: Answers = ()
         if plan.queries:

@@ -15,7 +15,7 @@ from stream_dp.errors import (
     ServerUnavailable,
     StreamDPError,
 )
-from stream_dp.gateway.catalogs.catalog_process import CatalogFault
+from stream_dp.gateway.catalogs.catalog_tables import CatalogFault
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 
 _log = logging.getLogger(__name__)
@@ -29,30 +29,17 @@ _OF_SORTS: Final[Mapping[str, str]] = {
 }
 _NOT_ANSWERED: Final = "0A000"
 _OF_CODES: Final[Mapping[str, str]] = {
-    "budget_exhausted": "53400",
-    "share_spent": "53400",
-    "price_too_high": "53400",
-    "queries_exhausted": "53400",
-    "hard_queries_exhausted": "53400",
+    **dict.fromkeys(("budget_exhausted", "share_spent", "price_too_high"), "53400"),
+    **dict.fromkeys(("queries_exhausted", "hard_queries_exhausted"), "53400"),
+    **dict.fromkeys(("too_many_queries", "sent_again_too_fast", "spending_too_fast"), "53300"),
+    **dict.fromkeys(("no_phase", "not_complete", "not_running", "retry_after"), "55000"),
+    **dict.fromkeys(("unauthorized", "token_expired", "wrong_analyst"), "28000"),
+    **dict.fromkeys(("wrong_audience", "not_allowed"), "42501"),
+    **dict.fromkeys(("unknown_dataset", "retired"), "42P01"),
+    **dict.fromkeys(("quarantined", "stopped"), "57P03"),
     "unknown_attribute": "42703",
-    "unsupported_kind": "0A000",
+    "unsupported_kind": _NOT_ANSWERED,
     "cuts_bin": "22023",
-    "too_many_queries": "53300",
-    "sent_again_too_fast": "53300",
-    "spending_too_fast": "53300",
-    "no_phase": "55000",
-    "not_complete": "55000",
-    "not_running": "55000",
-    "retry_after": "55000",
-    "unauthorized": "28000",
-    "token_expired": "28000",
-    "wrong_analyst": "28000",
-    "wrong_audience": "42501",
-    "not_allowed": "42501",
-    "unknown_dataset": "42P01",
-    "retired": "42P01",
-    "quarantined": "57P03",
-    "stopped": "57P03",
 }
 _REFUSED: Final = "54000"
 

@@ -21,7 +21,8 @@ from stream_dp.errors import InvalidInput, InvalidMessage
 from stream_dp.gateway.accounts import Account, ScramVerifier, accounts_in
 from stream_dp.gateway.protocol.client_messages import StartUp
 from stream_dp.gateway.protocol.login import ClientStart
-from stream_dp.gateway.protocol.sql_fault import SqlFault, wrong_password
+from stream_dp.gateway.protocol.sql_fault import SqlFault, refused_login, wrong_password
+from stream_dp.gateway.shared_answers import keep_latest
 from stream_dp.messages.message_base import ID_PATTERN
 
 if TYPE_CHECKING:
@@ -106,12 +107,7 @@ class Admission:
         if re.fullmatch(ID_PATTERN, said.user) is None:
             raise wrong_password(said.user[:128])
         if not (start.is_encrypted or self._is_local):
-            raise SqlFault(
-                "28000",
-                "this gateway needs an encrypted connection",
-                hint="sslmode=require",
-                severity="FATAL",
-            )
+            raise refused_login("this gateway needs an encrypted connection", "sslmode=require")
         key = (address, said.user)
         async with self._failures.turn(key):
             try:
@@ -152,9 +148,7 @@ class Admission:
             says = await _said(self._verifier, password)
         except InvalidMessage as error:
             if error.reason == "token_expired":
-                raise SqlFault(
-                    "28000", "the token has expired", hint="get a new token", severity="FATAL"
-                ) from None
+                raise refused_login("the token has expired", "get a new token") from None
             raise wrong_password(user) from None
         if says.analyst != user:
             raise wrong_password(user)
@@ -164,19 +158,15 @@ class Admission:
         if self._verifier is None:
             return Login(user)
         if account.token_file is None:
-            raise SqlFault(
-                "28000",
+            raise refused_login(
                 f"the account {user} has no token, and queries need one here",
-                hint="give it a token file: stream-dp gateway account NAME --token-file FILE",
-                severity="FATAL",
+                "give it a token file: stream-dp gateway account NAME --token-file FILE",
             )
         token = _TokenFile(Path(account.token_file))
         try:
             says = await _said(self._verifier, token())
         except InvalidMessage as error:
-            raise SqlFault(
-                "28000", f"the token of the account {user}: {error.problem}", severity="FATAL"
-            ) from None
+            raise refused_login(f"the token of the account {user}: {error.problem}") from None
         return Login(says.analyst, self._verifier, token, says.datasets)
 
 
@@ -224,18 +214,13 @@ class LoginFailures:
 
     def add(self, key: tuple[str, str]) -> None:
         """Notes that a login has failed."""
-        failures, until = self._known.pop(key, (0, -math.inf))
+        failures, until = self._known.get(key, (0, -math.inf))
         now = time.monotonic()
         if now - until > _FORGOTTEN_S:
             failures = 0
-        self._known[key] = failures + 1, now + _delay_s(failures)
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+        delay_s = min(_FIRST_DELAY_S * 2.0 ** min(failures, 10), _LONGEST_DELAY_S)
+        keep_latest(self._known, key, (failures + 1, now + delay_s), _REMEMBERED)
 
     def forget(self, key: tuple[str, str]) -> None:
         """Notes that a login was right."""
         self._known.pop(key, None)
-
-
-def _delay_s(failures: int) -> float:
-    return min(_FIRST_DELAY_S * 2.0 ** min(failures, 10), _LONGEST_DELAY_S)

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import uvloop
 
-from stream_dp.gateway.catalogs.catalog_process import CatalogAnswer, CatalogFault, CatalogProcess
+from stream_dp.gateway.catalogs.catalog_process import CatalogProcess
+from stream_dp.gateway.catalogs.catalog_tables import CatalogFault
 from tests.gateway.recorded_statements import SETTINGS, VIEW
 
 COUNT = "SELECT count(*) AS n FROM countries"
-COUNTED = CatalogAnswer((("n", "int8"),), [(3,)])
+COUNTED = ((("n", "int8"),), [(3,)])
 ENDLESS = "SELECT count(*) FROM pg_type a, pg_type b, pg_type c, pg_type d, pg_type e"
 PATIENT_S = 60.0
 SHORT_S = 1.0
@@ -39,8 +40,8 @@ def number(catalogs: CatalogProcess) -> int:
 async def test_statements_are_described_and_answered(catalogs: CatalogProcess) -> None:
     assert await catalogs.describe("SELECT $1 AS x", VIEW, SETTINGS) == (("x", "text"),)
     assert await catalogs.answer(COUNT, VIEW, SETTINGS) == COUNTED
-    found = await catalogs.answer("SELECT ARRAY[1, 2], NULL::date, 1.5, true", VIEW, SETTINGS)
-    assert found.rows == [([1, 2], None, 1.5, True)]
+    _, rows = await catalogs.answer("SELECT ARRAY[1, 2], NULL::date, 1.5, true", VIEW, SETTINGS)
+    assert rows == [([1, 2], None, 1.5, True)]
 
 
 @pytest.mark.parametrize(
@@ -109,9 +110,8 @@ async def test_a_statement_sees_only_the_tables_of_its_view(catalogs: CatalogPro
     views = [replace(VIEW, key=f"view-{i}", user=f"user{i}") for i in range(20)]
     bare = replace(VIEW, key="bare", tables=())
     for view in (*views, *views):
-        found = await catalogs.answer("SELECT current_user", view, SETTINGS)
-        assert found.rows == [(view.user,)]
-    assert (await catalogs.answer("SELECT count(*) FROM pg_class", bare, SETTINGS)).rows == [(0,)]
+        assert (await catalogs.answer("SELECT current_user", view, SETTINGS))[1] == [(view.user,)]
+    assert (await catalogs.answer("SELECT count(*) FROM pg_class", bare, SETTINGS))[1] == [(0,)]
     with pytest.raises(CatalogFault, match="does not exist"):
         await catalogs.answer(COUNT, bare, SETTINGS)
     assert await catalogs.answer(COUNT, VIEW, SETTINGS) == COUNTED

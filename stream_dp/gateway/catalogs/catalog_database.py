@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections import OrderedDict
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from stream_dp.gateway.catalogs.catalog_casts import FLOATS, TEXTS, WHOLE
@@ -36,8 +36,10 @@ class CatalogDatabase:
             ":memory:", isolation_level=None, cached_statements=_MOST_STATEMENTS
         )
         filled = self._fill(view)
-        self._translation = CatalogTranslation(view, filled, self._functions)
-        self._known: OrderedDict[tuple[str, str], tuple[str, Columns]] = OrderedDict()
+        translation = CatalogTranslation(view, filled, self._functions)
+        self._translated = lru_cache(_MOST_STATEMENTS)(
+            lambda sql, search_path: translation.statement(parsed(sql))
+        )
         self._functions.register(self._database)
         self._close_off()
 
@@ -88,18 +90,11 @@ class CatalogDatabase:
         Raises:
             CatalogFault: The statement is not answered.
         """
-        return self._translated(sql, settings)[1]
+        return self._statement(sql, settings)[1]
 
-    def _translated(self, sql: str, settings: Mapping[str, str]) -> tuple[str, Columns]:
+    def _statement(self, sql: str, settings: Mapping[str, str]) -> tuple[str, Columns]:
         self._functions.settings = settings
-        key = sql, settings.get("search_path", "")
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._translation.statement(parsed(sql))
-            if len(self._known) > _MOST_STATEMENTS:
-                self._known.popitem(last=False)
-        self._known.move_to_end(key)
-        return found
+        return self._translated(sql, settings.get("search_path", ""))
 
     def answer(self, sql: str, settings: Mapping[str, str]) -> tuple[Columns, list[list[Any]]]:
         """Returns the name and the type of each column, and the rows.
@@ -107,7 +102,7 @@ class CatalogDatabase:
         Raises:
             CatalogFault: The statement is not answered.
         """
-        text, columns = self._translated(sql, settings)
+        text, columns = self._statement(sql, settings)
         self._functions.fault = None
         try:
             rows = self._database.execute(text).fetchmany(MOST_ROWS + 1)

@@ -21,7 +21,6 @@ from stream_dp.gateway.catalogs.catalog_casts import (
 from stream_dp.gateway.catalogs.catalog_functions import (
     RENAMED,
     ViewFunctions,
-    array_items,
     function_kind,
 )
 from stream_dp.gateway.catalogs.catalog_scopes import (
@@ -131,30 +130,10 @@ def _literal(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return node, "int4" if int(node.this) <= _MOST_INT4 else "int8"
 
 
-def _kept(by: Expressions, node: Any, scope: StatementScope) -> Typed:
-    return node, None
-
-
-def _placeholder(by: Expressions, node: Any, scope: StatementScope) -> Typed:
-    return exp.null(), UNKNOWN
-
-
-def _true(by: Expressions, node: Any, scope: StatementScope) -> Typed:
-    return node, "bool"
-
-
-def _quoted_text(by: Expressions, node: Any, scope: StatementScope) -> Typed:
-    return text(str(node.this)), UNKNOWN
-
-
 def _same(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     found, kind = by.typed(node.this, scope)
     node.set("this", found)
     return node, kind
-
-
-def _inner(by: Expressions, node: Any, scope: StatementScope) -> Typed:
-    return by.typed(node.this, scope)
 
 
 def _cast(by: Expressions, node: Any, scope: StatementScope) -> Typed:
@@ -192,22 +171,6 @@ def _distinct(by: Expressions, node: Any, scope: StatementScope) -> Typed:
 
 def _now(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     return exp.DPipe(this=exp.CurrentTimestamp(), expression=text("+00")), "timestamptz"
-
-
-def _today(by: Expressions, node: Any, scope: StatementScope) -> Typed:
-    return call("date"), "date"
-
-
-def _current_user(by: Expressions, node: Any, scope: StatementScope) -> Typed:
-    return text(by.user), "name"
-
-
-def _current_schema(by: Expressions, node: Any, scope: StatementScope) -> Typed:
-    return call("current_schema"), "name"
-
-
-def _current_catalog(by: Expressions, node: Any, scope: StatementScope) -> Typed:
-    return call("current_database"), "name"
 
 
 def _bracket(by: Expressions, node: Any, scope: StatementScope) -> Typed:
@@ -271,11 +234,17 @@ def _nullif(by: Expressions, node: Any, scope: StatementScope) -> Typed:
 def _compared(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     if (items := _of_items(node.expression)) is not None:
         return _compared_with_items(by, node, items, scope), "bool"
+    _fit_sides(by, node, scope)
+    return node, "bool"
+
+
+def _fit_sides(by: Expressions, node: Any, scope: StatementScope) -> tuple[str | None, str | None]:
+    """Gives both sides of an operator the same type where one is a text, and returns their types."""
     left, kind = by.typed(node.this, scope)
     right, other = by.typed(node.expression, scope)
     node.set("this", fitted(left, kind, other, by.functions))
     node.set("expression", fitted(right, other, kind, by.functions))
-    return node, "bool"
+    return kind, other
 
 
 def _compared_with_items(by: Expressions, node: Any, items: Any, scope: StatementScope) -> Any:
@@ -294,7 +263,6 @@ def _items(by: Expressions, node: Any, kind: str | None, scope: StatementScope) 
     found, its = by.typed(node, scope)
     if its == UNKNOWN and is_text(found):
         as_array = _array_type(kind) if kind in WHOLE | {"bool"} else "_text"
-        array_items(str(found.this))
         found, its = cast(found, its, as_array, by.functions)
     each = exp.Table(this=call("json_each", found))
     return exp.Subquery(this=exp.select("value").from_(each))
@@ -304,10 +272,6 @@ def _is(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     node.set("this", by.value(node.this, scope))
     node.set("expression", by.value(node.expression, scope))
     return node, "bool"
-
-
-def _both(by: Expressions, node: Any, scope: StatementScope) -> Typed:
-    return _is(by, node, scope)
 
 
 def _not(by: Expressions, node: Any, scope: StatementScope) -> Typed:
@@ -382,20 +346,13 @@ def _subquery(by: Expressions, node: Any, scope: StatementScope) -> Typed:
 
 
 def _computed(by: Expressions, node: Any, scope: StatementScope) -> Typed:
-    left, kind = by.typed(node.this, scope)
-    right, other = by.typed(node.expression, scope)
-    node.set("this", fitted(left, kind, other, by.functions))
-    node.set("expression", fitted(right, other, kind, by.functions))
+    kind, other = _fit_sides(by, node, scope)
     if kind == other == "date" and isinstance(node, exp.Sub):
-        days = exp.Sub(this=call("julianday", left), expression=call("julianday", right))
-        return call("catalog_whole", days), "int4"
+        left, right = call("julianday", node.this), call("julianday", node.expression)
+        return call("catalog_whole", exp.Sub(this=left, expression=right)), "int4"
     if {kind, other} & {"date", "timestamp", "timestamptz"}:
         raise unanswered(node)
     return node, common_type([kind, other])
-
-
-def _power(by: Expressions, node: Any, scope: StatementScope) -> Typed:
-    return call("power", by.value(node.this, scope), by.value(node.expression, scope)), "float8"
 
 
 def _joined(by: Expressions, node: Any, scope: StatementScope) -> Typed:
@@ -470,28 +427,33 @@ _Handler = Callable[[Expressions, Any, StatementScope], Typed]
 _HANDLERS: Final[Mapping[type, _Handler]] = {
     **dict.fromkeys(_COMPARED, _compared),
     **dict.fromkeys((*_COMPUTED, *_BITS), _computed),
-    **dict.fromkeys((exp.And, exp.Or), _both),
+    **dict.fromkeys((exp.And, exp.Or, exp.Is), _is),
     **dict.fromkeys((exp.RegexpLike, exp.RegexpILike, exp.Operator), _regular),
     **dict.fromkeys((exp.Like, exp.ILike), _like),
     **dict.fromkeys((exp.Paren, exp.Neg, exp.BitwiseNot), _same),
-    **dict.fromkeys((exp.Collate, exp.Order), _inner),
-    **dict.fromkeys((exp.CurrentUser, exp.SessionUser, exp.CurrentRole), _current_user),
-    **dict.fromkeys((exp.Parameter, exp.Placeholder), _placeholder),
-    **dict.fromkeys((exp.ByteString, exp.National, exp.RawString), _quoted_text),
-    **dict.fromkeys((exp.Null, exp.Star), _kept),
+    **dict.fromkeys((exp.Collate, exp.Order), lambda by, node, scope: by.typed(node.this, scope)),
+    **dict.fromkeys(
+        (exp.CurrentUser, exp.SessionUser, exp.CurrentRole), lambda by, *_: (text(by.user), "name")
+    ),
+    **dict.fromkeys((exp.Parameter, exp.Placeholder), lambda *_: (exp.null(), UNKNOWN)),
+    **dict.fromkeys(
+        (exp.ByteString, exp.National, exp.RawString),
+        lambda by, node, scope: (text(str(node.this)), UNKNOWN),
+    ),
+    **dict.fromkeys((exp.Null, exp.Star), lambda by, node, scope: (node, None)),
     exp.Anonymous: _function,
     exp.Array: _array,
     exp.AtTimeZone: _at_time_zone,
     exp.Between: _between,
-    exp.Boolean: _true,
+    exp.Boolean: lambda by, node, scope: (node, "bool"),
     exp.Bracket: _bracket,
     exp.Case: _case,
     exp.Cast: _cast,
     exp.Coalesce: _coalesce,
     exp.Column: _column,
-    exp.CurrentCatalog: _current_catalog,
-    exp.CurrentDate: _today,
-    exp.CurrentSchema: _current_schema,
+    exp.CurrentCatalog: lambda *_: (call("current_database"), "name"),
+    exp.CurrentDate: lambda *_: (call("date"), "date"),
+    exp.CurrentSchema: lambda *_: (call("current_schema"), "name"),
     exp.CurrentTimestamp: _now,
     exp.DPipe: _joined,
     exp.Distinct: _distinct,
@@ -501,11 +463,13 @@ _HANDLERS: Final[Mapping[type, _Handler]] = {
     exp.Extract: _extract,
     exp.Filter: _filter,
     exp.In: _in,
-    exp.Is: _is,
     exp.Literal: _literal,
     exp.Not: _not,
     exp.Nullif: _nullif,
-    exp.Pow: _power,
+    exp.Pow: lambda by, node, scope: (
+        call("power", by.value(node.this, scope), by.value(node.expression, scope)),
+        "float8",
+    ),
     exp.Select: _subquery,
     exp.StrPosition: _position,
     exp.Subquery: _subquery,

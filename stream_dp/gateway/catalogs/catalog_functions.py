@@ -6,7 +6,8 @@ import json
 import math
 import re
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from stream_dp.gateway.catalogs.catalog_rows import (
@@ -19,6 +20,7 @@ from stream_dp.gateway.catalogs.catalog_rows import (
 from stream_dp.gateway.catalogs.catalog_shapes import CATALOG_OIDS
 from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogView
 from stream_dp.gateway.pg_types import OIDS, PG_TYPES, type_named
+from stream_dp.gateway.protocol.field_values import items_of_array
 
 OF_FIRST: Final = "of the first argument"
 ARRAY_OF_FIRST: Final = "array of the first argument"
@@ -41,75 +43,35 @@ RENAMED: Final[Mapping[str, tuple[str, str]]] = {
 """The function of SQLite that does what another one of Postgres does, and the type of its value."""
 
 BUILT_IN: Final[Mapping[str, str]] = {
-    "abs": OF_FIRST,
-    "avg": "float8",
-    "count": "int8",
-    "cume_dist": "float8",
-    "dense_rank": "int8",
-    "first_value": OF_FIRST,
-    "lag": OF_FIRST,
-    "last_value": OF_FIRST,
-    "lead": OF_FIRST,
-    "length": "int4",
-    "lower": "text",
-    "ltrim": "text",
-    "max": OF_FIRST,
-    "min": OF_FIRST,
-    "nth_value": OF_FIRST,
-    "ntile": "int4",
-    "percent_rank": "float8",
-    "rank": "int8",
-    "replace": "text",
-    "round": OF_FIRST,
-    "row_number": "int8",
-    "rtrim": "text",
-    "sum": OF_FIRST,
-    "upper": "text",
+    **dict.fromkeys(("abs", "first_value", "lag", "last_value", "lead", "max", "min"), OF_FIRST),
+    **dict.fromkeys(("nth_value", "round", "sum"), OF_FIRST),
+    **dict.fromkeys(("avg", "cume_dist", "percent_rank"), "float8"),
+    **dict.fromkeys(("count", "dense_rank", "rank", "row_number"), "int8"),
+    **dict.fromkeys(("length", "ntile"), "int4"),
+    **dict.fromkeys(("lower", "ltrim", "replace", "rtrim", "upper"), "text"),
 }
 """The functions that SQLite has under the same name."""
 
 AGGREGATES: Final = frozenset(
     {"count", "sum", "avg", "min", "max", "group_concat", "json_group_array", "json_group_object"}
 )
-ALLOWED_IN_SQLITE: Final = (
-    frozenset(BUILT_IN)
-    | {name for name, _ in RENAMED.values()}
-    | {
-        "coalesce",
-        "current_timestamp",
-        "date",
-        "datetime",
-        "julianday",
-        "json_array",
-        "like",
-        "nullif",
+ALLOWED_IN_SQLITE: Final = frozenset(
+    {
+        *BUILT_IN,
+        *(name for name, _ in RENAMED.values()),
+        *("coalesce", "current_timestamp", "date", "datetime", "julianday", "json_array", "like"),
+        *("nullif", "substr"),
     }
-    | {"substr"}
 )
 """What SQLite may run, next to the functions of this module."""
 
-_NULL: Final = {
-    "inet_client_addr": "inet",
-    "inet_client_port": "int4",
-    "inet_server_addr": "inet",
-    "inet_server_port": "int4",
-    "pg_get_constraintdef": "text",
-    "pg_get_expr": "text",
-    "pg_get_function_arguments": "text",
-    "pg_get_function_identity_arguments": "text",
-    "pg_get_function_result": "text",
-    "pg_get_function_sqlbody": "text",
-    "pg_get_functiondef": "text",
-    "pg_get_indexdef": "text",
-    "pg_get_partkeydef": "text",
-    "pg_get_ruledef": "text",
-    "pg_get_serial_sequence": "text",
-    "pg_get_statisticsobjdef_columns": "text",
-    "pg_get_triggerdef": "text",
-    "pg_get_viewdef": "text",
-    "pg_tablespace_location": "text",
-    "shobj_description": "text",
-}
+_NO_TEXTS: Final = (
+    *("pg_get_constraintdef", "pg_get_expr", "pg_get_function_arguments"),
+    *("pg_get_function_identity_arguments", "pg_get_function_result", "pg_get_function_sqlbody"),
+    *("pg_get_functiondef", "pg_get_indexdef", "pg_get_partkeydef", "pg_get_ruledef"),
+    *("pg_get_serial_sequence", "pg_get_statisticsobjdef_columns", "pg_get_triggerdef"),
+    *("pg_get_viewdef", "pg_tablespace_location", "shobj_description"),
+)
 _TRUE: Final = (
     *("has_database_privilege", "has_schema_privilege", "has_type_privilege", "pg_has_role"),
     *("pg_collation_is_visible", "pg_conversion_is_visible", "pg_function_is_visible"),
@@ -122,17 +84,30 @@ _FALSE: Final = (
     *("pg_advisory_unlock", "pg_is_in_recovery", "pg_is_other_temp_schema"),
     *("pg_relation_is_publishable", "pg_try_advisory_lock", "row_security_active"),
 )
-_ZERO: Final = {
-    "pg_backend_pid": "int4",
-    "pg_database_size": "int8",
-    "pg_indexes_size": "int8",
-    "pg_my_temp_schema": "oid",
-    "pg_relation_size": "int8",
-    "pg_table_size": "int8",
-    "pg_tablespace_size": "int8",
-    "pg_total_relation_size": "int8",
-    "txid_current": "int8",
+_SIZES: Final = (
+    *("pg_database_size", "pg_indexes_size", "pg_relation_size", "pg_table_size"),
+    *("pg_tablespace_size", "pg_total_relation_size", "txid_current"),
+)
+_ALWAYS: Final[Mapping[str, tuple[str, Any]]] = {
+    **dict.fromkeys(("inet_client_addr", "inet_server_addr"), ("inet", None)),
+    **dict.fromkeys(("inet_client_port", "inet_server_port"), ("int4", None)),
+    **dict.fromkeys(_NO_TEXTS, ("text", None)),
+    **dict.fromkeys(_TRUE, ("bool", True)),
+    **dict.fromkeys(_FALSE, ("bool", False)),
+    **dict.fromkeys(_SIZES, ("int8", 0)),
+    **dict.fromkeys(("getdatabaseencoding", "pg_client_encoding"), ("name", "UTF8")),
+    **dict.fromkeys(
+        ("pg_postmaster_start_time", "pg_conf_load_time"), ("timestamptz", "2026-01-01 00:00:00+00")
+    ),
+    "pg_advisory_unlock_all": ("void", ""),
+    "pg_backend_pid": ("int4", 0),
+    "pg_char_to_encoding": ("int4", 6),
+    "pg_encoding_max_length": ("int4", 4),
+    "pg_encoding_to_char": ("name", "UTF8"),
+    "pg_my_temp_schema": ("oid", 0),
 }
+"""The type and the value of functions that give the same for all arguments."""
+
 _VISIBLE_TYPES: Final = {one.oid for one in PG_TYPES if one.namespace == "pg_catalog"}
 _DEFAULTS: Final = {name.lower(): value for name, value in SETTINGS.items()}
 
@@ -148,16 +123,11 @@ def _regular(pattern: str) -> str:
     )
 
 
-def _matches(text: Any, pattern: Any, flags: str) -> bool | None:
-    if text is None or pattern is None:
-        return None
-    found = re.search(_regular(str(pattern)), str(text), re.IGNORECASE if "i" in flags else 0)
-    return found is not None
+def _matches(text: Any, pattern: Any, flags: str) -> bool:
+    return re.search(_regular(str(pattern)), str(text), _case(flags)) is not None
 
 
-def _regexp_replace(text: Any, pattern: Any, new: Any, flags: str = "") -> str | None:
-    if text is None or pattern is None or new is None:
-        return None
+def _regexp_replace(text: Any, pattern: Any, new: Any, flags: str = "") -> str:
     count = 0 if "g" in flags else 1
     return re.sub(_regular(pattern), str(new), str(text), count=count, flags=_case(flags))
 
@@ -166,15 +136,13 @@ def _case(flags: str) -> re.RegexFlag:
     return re.IGNORECASE if "i" in flags else re.NOFLAG
 
 
-def _ident(name: Any) -> str | None:
-    if name is None:
-        return None
+def _ident(name: Any) -> str:
     is_plain = re.fullmatch("[a-z_][a-z0-9_$]*", str(name)) is not None
     return str(name) if is_plain else '"' + str(name).replace('"', '""') + '"'
 
 
-def _literal(text: Any) -> str | None:
-    return None if text is None else "'" + str(text).replace("'", "''") + "'"
+def _literal(text: Any) -> str:
+    return "'" + str(text).replace("'", "''") + "'"
 
 
 def _format(pattern: Any, *values: Any) -> str | None:
@@ -201,41 +169,24 @@ def _items(array: Any) -> list[Any]:
 
 def array_items(text: str) -> list[str | None]:
     """Returns the items of an array of one dimension as Postgres writes it, such as ``{a,"b c",NULL}``."""
-    body = text.strip()
-    if body[:1] != "{" or body[-1:] != "}":
-        raise CatalogFault("22P02", "malformed array literal")
-    found: list[str | None] = []
-    for quoted, plain in re.findall(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,"]+))\s*(?:,|$)', body[1:-1]):
-        if plain:
-            found.append(None if plain.strip().lower() == "null" else plain.strip())
-        else:
-            found.append(re.sub(r"\\(.)", r"\1", quoted))
-    return found
+    try:
+        return items_of_array(text)
+    except ValueError:
+        raise CatalogFault("22P02", "malformed array literal") from None
 
 
-def _to_array(text: Any) -> str | None:
-    return None if text is None else json.dumps(array_items(str(text)))
-
-
-def _from_array(array: Any) -> str | None:
-    if array is None:
-        return None
+def _from_array(array: Any) -> str:
     items = ["NULL" if item is None else str(item) for item in _items(array)]
-    return (
-        "{"
-        + ",".join(f'"{item}"' if re.search(r'[\s,{}"]', item) else item for item in items)
-        + "}"
-    )
+    quoted = (f'"{item}"' if re.search(r'[\s,{}"]', item) else item for item in items)
+    return "{" + ",".join(quoted) + "}"
 
 
 def _array_length(array: Any, *_: Any) -> int | None:
-    return None if array is None else len(_items(array)) or None
+    return len(_items(array)) or None
 
 
 def _item(array: Any, number: Any) -> Any:
-    if array is None or number is None or not 0 < number <= len(_items(array)):
-        return None
-    return _items(array)[number - 1]
+    return _items(array)[number - 1] if 0 < number <= len(_items(array)) else None
 
 
 def _array_to_string(array: Any, by: Any, null: Any = None) -> str | None:
@@ -268,24 +219,20 @@ def _split(text: Any, by: Any, *_: Any) -> str | None:
 
 
 def _split_part(text: Any, by: Any, number: Any) -> str | None:
-    if text is None or not by:
+    if not by:
         return None
     parts = ["", *str(text).split(str(by))]
     return str(parts[number]) if 0 < number < len(parts) else ""
 
 
-def _parse_ident(text: Any, *_: Any) -> str | None:
-    if text is None:
-        return None
+def _parse_ident(text: Any, *_: Any) -> str:
     parts = re.findall(r'"((?:[^"]|"")*)"|([^.\s"]+)', str(text))
     return json.dumps(
         [quoted.replace('""', '"') if quoted else plain.lower() for quoted, plain in parts]
     )
 
 
-def _part_of_time(part: Any, time: Any) -> float | None:
-    if time is None:
-        return None
+def _part_of_time(part: Any, time: Any) -> float:
     text = str(time)
     numbers = [int(n) for n in re.findall(r"\d+", text)]
     names = ("year", "month", "day", "hour", "minute", "second")
@@ -297,9 +244,7 @@ def _part_of_time(part: Any, time: Any) -> float | None:
     return float(found)
 
 
-def _date_trunc(part: Any, time: Any, *_: Any) -> str | None:
-    if time is None:
-        return None
+def _date_trunc(part: Any, time: Any, *_: Any) -> str:
     text = f"{str(time)[:10]} {str(time)[11:19] or '00:00:00'}"
     kept = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16, "second": 19}.get(
         str(part).lower()
@@ -309,9 +254,7 @@ def _date_trunc(part: Any, time: Any, *_: Any) -> str | None:
     return text[:kept] + "0000-01-01 00:00:00"[kept:]
 
 
-def _size_pretty(n: Any) -> str | None:
-    if n is None:
-        return None
+def _size_pretty(n: Any) -> str:
     size, units = int(n), iter(("bytes", "kB", "MB", "GB"))
     unit = next(units)
     while size >= 10 * 1024 and (larger := next(units, None)):
@@ -319,33 +262,31 @@ def _size_pretty(n: Any) -> str | None:
     return f"{size} {unit}"
 
 
-def _float_text(number: Any) -> str | None:
-    return None if number is None else repr(float(number)).removesuffix(".0")
-
-
-def _pad(text: Any, n: Any, fill: Any, side: str) -> str | None:
-    if text is None or n is None or fill is None:
-        return None
+def _pad(text: Any, n: Any, fill: Any, side: str) -> str:
     kept: str = str(text)[: max(n, 0)]
     added: str = (str(fill) * n)[: max(n, 0) - len(kept)]
     return added + kept if side == "left" else kept + added
 
 
-def _greatest(*values: Any) -> Any:
-    return max((value for value in values if value is not None), default=None)
+def _known(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if value is not None]
 
 
-def _least(*values: Any) -> Any:
-    return min((value for value in values if value is not None), default=None)
+def _joined(by: str, values: Iterable[Any]) -> str:
+    return by.join(map(str, _known(values)))
 
 
 def _object(*pairs: Any) -> str:
     return json.dumps(dict(zip(map(str, pairs[::2]), pairs[1::2], strict=True)))
 
 
-def _truth(text: Any) -> bool | None:
-    if text is None or isinstance(text, int):
-        return None if text is None else bool(text)
+def _same(value: Any, *_: Any) -> Any:
+    return value
+
+
+def _truth(text: Any) -> bool:
+    if isinstance(text, int):
+        return bool(text)
     low = str(text).strip().lower()
     if low in ("t", "true", "yes", "y", "on", "1"):
         return True
@@ -354,117 +295,100 @@ def _truth(text: Any) -> bool | None:
     raise CatalogFault("22P02", "invalid input for type boolean")
 
 
-def _whole(value: Any) -> int | None:
-    if value is None:
-        return None
+def _whole(value: Any) -> int:
     try:
         return round(value) if isinstance(value, float) else int(value)
     except (ValueError, OverflowError):
         raise CatalogFault("22P02", "invalid input for a whole number") from None
 
 
-def _quiet(value: Any, call: Function, *arguments: Any) -> Any:
-    return None if value is None else call(value, *arguments)
-
-
 _PLAIN: Final[Mapping[str, tuple[str, Function]]] = {
     "array_length": ("int4", _array_length),
-    "array_lower": ("int4", lambda array, _: None if array is None else 1),
+    "array_lower": ("int4", lambda array, _: 1),
     "array_position": ("int4", _array_position),
     "array_to_string": ("text", _array_to_string),
     "array_upper": ("int4", _array_length),
-    "cardinality": ("int4", lambda array: None if array is None else len(_items(array))),
-    "ceil": (OF_FIRST, lambda x: _quiet(x, math.ceil)),
-    "ceiling": (OF_FIRST, lambda x: _quiet(x, math.ceil)),
-    "concat": ("text", lambda *values: "".join(str(v) for v in values if v is not None)),
-    "concat_ws": (
-        "text",
-        lambda by, *values: str(by).join(str(v) for v in values if v is not None),
-    ),
+    "cardinality": ("int4", lambda array: len(_items(array))),
+    "ceil": (OF_FIRST, math.ceil),
+    "ceiling": (OF_FIRST, math.ceil),
+    "concat": ("text", lambda *values: _joined("", values)),
+    "concat_ws": ("text", lambda by, *values: _joined(str(by), values)),
     "date_part": ("float8", _part_of_time),
     "date_trunc": ("timestamp", _date_trunc),
-    "floor": (OF_FIRST, lambda x: _quiet(x, math.floor)),
+    "floor": (OF_FIRST, math.floor),
     "format": ("text", _format),
-    "getdatabaseencoding": ("name", lambda: "UTF8"),
-    "greatest": (OF_FIRST, _greatest),
-    "initcap": ("text", lambda text: _quiet(text, str.title)),
-    "exp": ("float8", lambda x: _quiet(x, math.exp)),
-    "ln": ("float8", lambda x: _quiet(x, math.log)),
+    "greatest": (OF_FIRST, lambda *values: max(_known(values), default=None)),
+    "initcap": ("text", str.title),
+    "exp": ("float8", math.exp),
+    "ln": ("float8", math.log),
     "lpad": ("text", lambda text, n, fill=" ": _pad(text, n, fill, "left")),
-    "mod": (OF_FIRST, lambda x, y: None if x is None or y is None else int(math.fmod(x, y))),
-    "repeat": ("text", lambda text, n: None if text is None else str(text) * n),
-    "reverse": ("text", lambda text: None if text is None else str(text)[::-1]),
+    "mod": (OF_FIRST, lambda x, y: int(math.fmod(x, y))),
+    "repeat": ("text", lambda text, n: str(text) * n),
+    "reverse": ("text", lambda text: str(text)[::-1]),
     "rpad": ("text", lambda text, n, fill=" ": _pad(text, n, fill, "right")),
-    "sign": (OF_FIRST, lambda x: None if x is None else (x > 0) - (x < 0)),
-    "trunc": (OF_FIRST, lambda x: _quiet(x, math.trunc)),
+    "sign": (OF_FIRST, lambda x: (x > 0) - (x < 0)),
+    "trunc": (OF_FIRST, math.trunc),
     "json_build_array": ("json", lambda *values: json.dumps(values)),
     "json_build_object": ("json", _object),
     "jsonb_build_object": ("jsonb", _object),
-    "least": (OF_FIRST, _least),
-    "left": ("text", lambda text, n: None if text is None else str(text)[:n]),
+    "least": (OF_FIRST, lambda *values: min(_known(values), default=None)),
+    "left": ("text", lambda text, n: str(text)[:n]),
     "parse_ident": ("_text", _parse_ident),
-    "pg_advisory_unlock_all": ("void", str),
-    "pg_char_to_encoding": ("int4", lambda _: 6),
-    "pg_client_encoding": ("name", lambda: "UTF8"),
-    "pg_encoding_max_length": ("int4", lambda _: 4),
-    "pg_encoding_to_char": ("name", lambda _: "UTF8"),
-    "pg_postmaster_start_time": ("timestamptz", lambda: "2026-01-01 00:00:00+00"),
-    "pg_conf_load_time": ("timestamptz", lambda: "2026-01-01 00:00:00+00"),
     "pg_size_pretty": ("text", _size_pretty),
-    "position": ("int4", lambda part, text: _quiet(text, lambda t: t.find(part) + 1)),
-    "pow": ("float8", lambda x, y: None if x is None or y is None else float(x) ** float(y)),
-    "power": ("float8", lambda x, y: None if x is None or y is None else float(x) ** float(y)),
+    "position": ("int4", lambda part, text: text.find(part) + 1),
+    "pow": ("float8", lambda x, y: float(x) ** float(y)),
+    "power": ("float8", lambda x, y: float(x) ** float(y)),
     "quote_ident": ("text", _ident),
     "quote_literal": ("text", _literal),
     "regexp_replace": ("text", _regexp_replace),
-    "right": ("text", lambda text, n: None if text is None else str(text)[-n:] if n else ""),
+    "right": ("text", lambda text, n: str(text)[-n:] if n else ""),
     "split_part": ("text", _split_part),
-    "sqrt": ("float8", lambda x: _quiet(x, math.sqrt)),
+    "sqrt": ("float8", math.sqrt),
     "string_to_array": ("_text", _split),
-    "regexp_split_to_array": (
-        "_text",
-        lambda s, p: None if s is None else json.dumps(re.split(p, s)),
-    ),
-    "catalog_array": ("_text", _to_array),
+    "regexp_split_to_array": ("_text", lambda text, by: json.dumps(re.split(by, text))),
+    "catalog_array": ("_text", lambda text: json.dumps(array_items(str(text)))),
     "catalog_array_cat": ("_text", _array_cat),
     "catalog_array_text": ("text", _from_array),
     "catalog_bool": ("bool", _truth),
-    "catalog_bool_text": ("text", lambda b: None if b is None else "true" if b else "false"),
-    "catalog_float_text": ("text", _float_text),
+    "catalog_bool_text": ("text", lambda truth: "true" if truth else "false"),
+    "catalog_float_text": ("text", lambda number: repr(float(number)).removesuffix(".0")),
     "catalog_item": (ITEM_OF_FIRST, _item),
     "catalog_matches": ("bool", _matches),
     "catalog_series": ("_int4", lambda a, b, step=1: json.dumps(list(range(a, b + 1, step)))),
     "catalog_whole": ("int8", _whole),
 }
 _OF_VIEW: Final[Mapping[str, str]] = {
-    "col_description": "text",
-    "current_database": "name",
+    **dict.fromkeys(("col_description", "current_setting", "format_type"), "text"),
+    **dict.fromkeys(("obj_description", "set_config", "version", "catalog_name"), "text"),
+    **dict.fromkeys(("current_database", "current_schema", "pg_get_userbyid"), "name"),
+    **dict.fromkeys(("has_any_column_privilege", "has_column_privilege"), "bool"),
+    **dict.fromkeys(("has_table_privilege", "pg_table_is_visible", "pg_type_is_visible"), "bool"),
     "current_schemas": "_name",
-    "current_schema": "name",
-    "current_setting": "text",
-    "format_type": "text",
-    "has_any_column_privilege": "bool",
-    "has_column_privilege": "bool",
-    "has_table_privilege": "bool",
-    "obj_description": "text",
-    "pg_get_userbyid": "name",
-    "pg_table_is_visible": "bool",
-    "pg_type_is_visible": "bool",
-    "set_config": "text",
     "to_regclass": "regclass",
     "to_regtype": "regtype",
-    "version": "text",
-    "catalog_class": "regclass",
-    "catalog_name": "text",
     "catalog_oid": "oid",
 }
+_OF_NULL: Final = frozenset(
+    {
+        *(
+            "array_position",
+            "array_to_string",
+            "catalog_array_cat",
+            "concat",
+            "concat_ws",
+            "format",
+        ),
+        *("greatest", "json_build_array", "json_build_object", "jsonb_build_object", "least"),
+        *("string_to_array", "format_type", "has_any_column_privilege", "has_column_privilege"),
+        *("has_table_privilege", "set_config"),
+    }
+)
+"""The functions that may have a value where an argument is NULL. All others are NULL there."""
+
 KINDS: Final[Mapping[str, str]] = (
     {**BUILT_IN, **_OF_VIEW}
     | {name: kind for name, (_, kind) in RENAMED.items()}
-    | _NULL
-    | dict.fromkeys((*_TRUE, *_FALSE), "bool")
-    | _ZERO
-    | {name: kind for name, (kind, _) in _PLAIN.items()}
+    | {name: kind for name, (kind, _) in {**_ALWAYS, **_PLAIN}.items()}
 )
 """The type of the value of each function, or which argument gives it."""
 
@@ -494,14 +418,8 @@ class ViewFunctions:
 
     def register(self, database: sqlite3.Connection) -> None:
         """Gives SQLite all functions of this module."""
-        for name in _NULL:
-            self._add(database, name, lambda *_: None)
-        for name in _TRUE:
-            self._add(database, name, lambda *_: True)
-        for name in _FALSE:
-            self._add(database, name, lambda *_: False)
-        for name in _ZERO:
-            self._add(database, name, lambda *_: 0)
+        for name, (_, value) in _ALWAYS.items():
+            database.create_function(name, -1, partial(_same, value))
         for name, (_, call) in _PLAIN.items():
             self._add(database, name, call)
         for name in _OF_VIEW:
@@ -510,6 +428,8 @@ class ViewFunctions:
 
     def _add(self, database: sqlite3.Connection, name: str, call: Function) -> None:
         def guarded(*arguments: Any) -> Any:
+            if None in arguments and name not in _OF_NULL:
+                return None
             try:
                 return call(*arguments)
             except CatalogFault as fault:
@@ -555,9 +475,9 @@ class ViewFunctions:
         raise CatalogFault("42704", f"a text names nothing that type {kind} has")
 
     def _to_regclass(self, text: Any) -> int | None:
-        if text is None or isinstance(text, int):
+        if isinstance(text, int):
             return text
-        parts = json.loads(_parse_ident(text) or "[]")
+        parts = json.loads(_parse_ident(text))
         if len(parts) > 1:
             return self._classes.get(".".join(parts[-2:]))
         return self._found(parts[0]) if parts else None
@@ -575,17 +495,14 @@ class ViewFunctions:
         ]
         return [name for name in names if name != "$user"]
 
-    def _catalog_class(self, value: Any) -> int | None:
-        return None if value is None else self.class_oid(str(value))
+    def _catalog_oid(self, kind: str, value: Any) -> int:
+        return self.oid_of(kind, str(value))
 
-    def _catalog_oid(self, kind: str, value: Any) -> int | None:
-        return None if value is None else self.oid_of(kind, str(value))
-
-    def _catalog_name(self, kind: str, oid: Any) -> str | None:
-        return None if oid is None else self._names.get(kind, {}).get(int(oid), str(oid))
+    def _catalog_name(self, kind: str, oid: Any) -> str:
+        return self._names.get(kind, {}).get(int(oid), str(oid))
 
     def _to_regtype(self, text: Any) -> int | None:
-        name = None if text is None else type_named(str(text))
+        name = type_named(str(text))
         return None if name is None else OIDS[name]
 
     def _col_description(self, oid: Any, number: Any) -> str | None:
@@ -618,17 +535,15 @@ class ViewFunctions:
     def _privilege(self, *arguments: Any) -> bool:
         return "select" in str(arguments[-1]).lower()
 
-    def _pg_get_userbyid(self, oid: Any) -> str | None:
-        if oid is None:
-            return None
+    def _pg_get_userbyid(self, oid: Any) -> str:
         return self._view.user if oid == OWNER else f"unknown (OID={oid})"
 
     def _pg_table_is_visible(self, oid: Any) -> bool | None:
         name = self._full_names.get(oid)
         return None if name is None else self._found(name.split(".", 1)[1]) == oid
 
-    def _pg_type_is_visible(self, oid: Any) -> bool | None:
-        return None if oid is None else oid in _VISIBLE_TYPES
+    def _pg_type_is_visible(self, oid: Any) -> bool:
+        return oid in _VISIBLE_TYPES
 
     def _version(self) -> str:
         return f"PostgreSQL {self.settings.get('server_version', '15.0')}"
@@ -637,8 +552,8 @@ class ViewFunctions:
 def _shown(name: str, hidden: tuple[str, ...]) -> str:
     for schema in hidden:
         if name.startswith(schema):
-            return _ident(name.removeprefix(schema)) or ""
-    return ".".join(_ident(part) or "" for part in name.split(".", 1))
+            return _ident(name.removeprefix(schema))
+    return ".".join(map(_ident, name.split(".", 1)))
 
 
 def function_kind(name: str, arguments: list[str | None]) -> str | None:

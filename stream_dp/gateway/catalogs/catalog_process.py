@@ -11,11 +11,8 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from stream_dp.gateway.catalogs.catalog_child import HEAD, MOST_REPLY_BYTES, UNKNOWN_VIEW, framed
-from stream_dp.gateway.catalogs.catalog_shapes import type_of_column as type_of_column
-from stream_dp.gateway.catalogs.catalog_syntax import is_about_catalogs as is_about_catalogs
-from stream_dp.gateway.catalogs.catalog_tables import CatalogAnswer as CatalogAnswer
-from stream_dp.gateway.catalogs.catalog_tables import CatalogFault as CatalogFault
-from stream_dp.gateway.catalogs.catalog_tables import CatalogView as CatalogView
+from stream_dp.gateway.catalogs.catalog_shapes import Columns
+from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogView
 
 _STARTED_WITHIN_S: Final = 60.0
 _LOADED_WITHIN_S: Final = 30.0
@@ -23,8 +20,6 @@ _TOO_LONG: Final = (
     "canceling statement due to statement timeout: statements about catalogs must be simple"
 )
 _TOO_MUCH: Final = "the statement needs too much memory"
-
-Columns = tuple[tuple[str, str], ...]
 
 
 class CatalogProcess:
@@ -53,7 +48,7 @@ class CatalogProcess:
 
     async def answer(
         self, sql: str, view: CatalogView, settings: Mapping[str, str]
-    ) -> CatalogAnswer:
+    ) -> tuple[Columns, list[tuple[Any, ...]]]:
         """Answers a statement.
 
         Args:
@@ -62,13 +57,13 @@ class CatalogProcess:
             settings: The settings of the connection, by their names in small letters.
 
         Returns:
-            The rows, at most 10,000.
+            The name and the type of each column, and the rows, at most 10,000.
 
         Raises:
             CatalogFault: The statement is not answered.
         """
         reply = await self._ask("answer", sql, view, settings)
-        return CatalogAnswer(_columns(reply), [tuple(row) for row in reply["rows"]])
+        return _columns(reply), [tuple(row) for row in reply["rows"]]
 
     async def describe(self, sql: str, view: CatalogView, settings: Mapping[str, str]) -> Columns:
         """Returns the name and the type of each column of a statement, which does not run.

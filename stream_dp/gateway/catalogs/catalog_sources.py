@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlglot import exp
@@ -48,13 +49,13 @@ def no_rows(names: list[str]) -> Any:
     return exp.select(*(exp.alias_(exp.null(), quoted(name)) for name in names)).where(exp.false())
 
 
-def without_rows(source: Source) -> Source:
-    """Returns a table that is known to be empty."""
-    return Source(source.alias, source.columns, source.expression, is_empty=True, oid=source.oid)
-
-
-def _named(node: Any, alias: str) -> Any:
+def as_subquery(node: Any, alias: str) -> Any:
+    """Returns a query in brackets that has a name."""
     return exp.Subquery(this=node, alias=exp.TableAlias(this=quoted(alias)))
+
+
+def _as_table(this: Any, alias: str) -> Any:
+    return exp.Table(this=this, alias=exp.TableAlias(this=quoted(alias)))
 
 
 def _is_in_brackets(node: Any) -> bool:
@@ -128,9 +129,9 @@ class Sources:
             raise unanswered(node)
         scope.merged |= {folded(one) for one in using or []}
         if side in ("LEFT", "FULL"):
-            scope.sources[before:] = [_with_rows(one) for one in scope.sources[before:]]
+            scope.sources[before:] = [replace(s, is_empty=False) for s in scope.sources[before:]]
         if side in ("RIGHT", "FULL"):
-            scope.sources[:before] = [_with_rows(one) for one in scope.sources[:before]]
+            scope.sources[:before] = [replace(s, is_empty=False) for s in scope.sources[:before]]
         kind = "CROSS" if not node.args.get("on") and not using else ""
         joined = exp.Join(this=this, side=side or None, kind=kind or None)
         if node.args.get("on") is not None:
@@ -157,9 +158,7 @@ class Sources:
             if columns and isinstance(number, exp.Identifier):
                 columns = [*columns, folded(number)]
             return self._function(unnest, alias, columns, scope, with_number=bool(number))
-        if isinstance(node, exp.Values):
-            return self._derived(node, alias, columns, scope, scope.outer)
-        if isinstance(node, exp.Subquery):
+        if isinstance(node, (exp.Values, exp.Subquery)):
             return self._derived(node, alias, columns, scope, scope.outer)
         if not isinstance(node, exp.Table):
             raise unanswered(node)
@@ -175,7 +174,7 @@ class Sources:
             found = scope.withs[name]
             source = Source(alias, found.columns, is_empty=found.is_empty)
             scope.sources.append(_renamed(source, columns))
-            return exp.Table(this=quoted(name), alias=exp.TableAlias(this=quoted(alias)))
+            return _as_table(quoted(name), alias)
         catalog = catalog_named(schema, name)
         if catalog is not None:
             empty = catalog not in self._filled
@@ -184,16 +183,14 @@ class Sources:
             )
             scope.sources.append(_renamed(source, columns))
             if empty:
-                return _named(no_rows(list(source.columns)), alias)
-            return exp.Table(this=quoted(catalog), alias=exp.TableAlias(this=quoted(alias)))
+                return as_subquery(no_rows(list(source.columns)), alias)
+            return _as_table(quoted(catalog), alias)
         for one in (schema,) if schema else self._path():
             table = self._tables.get((one, name))
             if table is not None and table.rows is not None:
                 kinds = {column.name: column.type for column in table.columns}
                 scope.sources.append(_renamed(Source(alias, kinds), columns))
-                return exp.Table(
-                    this=quoted(f"{one}.{name}"), alias=exp.TableAlias(this=quoted(alias))
-                )
+                return _as_table(quoted(f"{one}.{name}"), alias)
         shown = f"{schema}.{name}" if schema else name
         raise CatalogFault("42P01", f'relation "{shown}" does not exist')
 
@@ -209,7 +206,7 @@ class Sources:
         alias = alias or f"unnamed{len(scope.sources)}"
         source = Source(alias, dict(inner.columns), is_empty=inner.is_empty)
         scope.sources.append(_renamed(source, columns))
-        return _named(inner.node, alias)
+        return as_subquery(inner.node, alias)
 
     def _function(
         self, node: Any, alias: str, columns: list[str], scope: StatementScope, *, with_number: bool
@@ -224,7 +221,7 @@ class Sources:
             found, kind = self._expressions.typed(node, scope)
             shown = columns[0] if columns else alias
             scope.sources.append(Source(alias, {shown: kind}))
-            return _named(exp.select(exp.alias_(found, quoted(shown))), alias)
+            return as_subquery(exp.select(exp.alias_(found, quoted(shown))), alias)
         items, kind, own = self.each(name, node.expressions, scope)
         names = columns or (["x", "n"] if name == EXPANDED else [alias])
         if with_number:
@@ -234,7 +231,7 @@ class Sources:
         if with_number:
             kinds[names[-1]] = "int8"
         scope.sources.append(Source(alias, kinds, lambda shown: of_each(alias, fields[shown])))
-        return exp.Table(this=items, alias=exp.TableAlias(this=quoted(alias)))
+        return _as_table(items, alias)
 
     def each(
         self, name: str, arguments: list[Any], scope: StatementScope
@@ -255,8 +252,8 @@ class Sources:
         is_empty = name != "pg_get_keywords"
         scope.sources.append(_renamed(Source(alias, _TABLES[name], is_empty=is_empty), columns))
         if is_empty:
-            return _named(no_rows(list(_TABLES[name])), alias)
-        return exp.Table(this=quoted(KEYWORDS), alias=exp.TableAlias(this=quoted(alias)))
+            return as_subquery(no_rows(list(_TABLES[name])), alias)
+        return _as_table(quoted(KEYWORDS), alias)
 
 
 EXPANDED: Final = "_pg_expandarray"
@@ -279,10 +276,6 @@ def of_each(alias: str, column: str) -> Any:
     )
 
 
-def _with_rows(source: Source) -> Source:
-    return Source(source.alias, source.columns, source.expression, oid=source.oid)
-
-
 def _renamed(source: Source, columns: list[str]) -> Source:
     """Returns a table whose first columns have other names."""
     if not columns:
@@ -292,10 +285,4 @@ def _renamed(source: Source, columns: list[str]) -> Source:
         raise CatalogFault("42P10", f"table {source.alias} has fewer columns than names")
     own = dict(zip([*columns, *old[len(columns) :]], old, strict=True))
     kinds = {name: source.columns[of] for name, of in own.items()}
-    return Source(
-        source.alias,
-        kinds,
-        lambda name: source.column(own[name]),
-        is_empty=source.is_empty,
-        oid=source.oid,
-    )
+    return replace(source, columns=kinds, expression=lambda name: source.column(own[name]))

@@ -64,17 +64,3 @@ class CatalogView:
     database: str
     user: str
     tables: tuple[CatalogTable, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogAnswer:
-    """Rows of a statement.
-
-    Attributes:
-        columns: The name and the type of Postgres of each column.
-        rows: A value for each column: None, bool, int, float, str, or a list for an array. A date and a time
-            are texts, as ISO 8601 writes them.
-    """
-
-    columns: tuple[tuple[str, str], ...]
-    rows: list[tuple[Any, ...]]

@@ -22,7 +22,14 @@ from stream_dp.gateway.catalogs.catalog_scopes import (
     quoted,
 )
 from stream_dp.gateway.catalogs.catalog_shapes import Columns
-from stream_dp.gateway.catalogs.catalog_sources import EACH, EXPANDED, Sources, no_rows, of_each
+from stream_dp.gateway.catalogs.catalog_sources import (
+    EACH,
+    EXPANDED,
+    Sources,
+    as_subquery,
+    no_rows,
+    of_each,
+)
 from stream_dp.gateway.catalogs.catalog_syntax import folded
 from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogView
 from stream_dp.gateway.catalogs.column_names import column_name
@@ -96,8 +103,7 @@ class CatalogTranslation:
         inner = self._query(node.this, around, is_shown=is_shown)
         if not any(node.args.get(part) for part in ("order", "limit", "offset")):
             return inner
-        source = exp.Subquery(this=inner.node, alias=exp.TableAlias(this=quoted("inner")))
-        outer = exp.select("*").from_(source)
+        outer = exp.select("*").from_(as_subquery(inner.node, "inner"))
         self._finish(node, outer, StatementScope(around.withs, around, outputs=dict(inner.columns)))
         return TranslatedQuery(outer, inner.columns, inner.is_empty)
 
@@ -181,8 +187,7 @@ class CatalogTranslation:
         if is_empty:
             return TranslatedQuery(no_rows([name for name, _ in columns]), columns, is_empty=True)
         if joins and made.args.get("from_") is None:
-            one_row = exp.Subquery(this=exp.select("1"), alias=exp.TableAlias(this=quoted("row")))
-            made.set("from_", exp.From(this=one_row))
+            made.set("from_", exp.From(this=as_subquery(exp.select("1"), "row")))
         made.set("joins", joins)
         made.set("expressions", [exp.alias_(one, quoted(name)) for name, one, _ in items])
         if node.args.get("where") is not None:
@@ -292,7 +297,7 @@ def _member(node: Any, *, is_first: bool) -> Any:
     )
     if is_plain or (is_first and isinstance(node, exp.SetOperation) and not node.args.get("limit")):
         return node
-    return exp.select("*").from_(exp.Subquery(this=node, alias=exp.TableAlias(this=quoted("part"))))
+    return exp.select("*").from_(as_subquery(node, "part"))
 
 
 def _is_one_group(node: Any) -> bool:

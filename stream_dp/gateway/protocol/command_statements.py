@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from stream_dp.gateway.protocol.server_messages import Columns
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.gateway.protocol.statement_result import (
-    MOST_NAMED,
     PreparedStatement,
     Questions,
     SessionState,
     StatementPortal,
     StatementResult,
+    check_room,
 )
 from stream_dp.gateway.protocol.statement_texts import StatementPiece, pieces_of
 
@@ -94,7 +94,7 @@ class CommandStatements:
         self._questions = questions
         self._report = report
         self._told = dict(state.settings.reported())
-        self._work: dict[str, Callable[[StatementPiece], Any]] = {
+        self._work: dict[str, Callable[[StatementPiece], StatementResult]] = {
             "begin": self._begin,
             "start": self._begin,
             "commit": self._commit,
@@ -129,12 +129,10 @@ class CommandStatements:
         if self._state.status == "E" and word not in ENDS:
             raise failed_transaction()
         if word in ("show", "explain", "declare"):
-            return await {"show": self._show, "explain": self._explain, "declare": self._declare}[
-                word
-            ](piece)
+            asking = {"show": self._show, "explain": self._explain, "declare": self._declare}
+            return await asking[word](piece)
         if word in self._work:
-            found: StatementResult = self._work[word](piece)
-            return found
+            return self._work[word](piece)
         if word in _NOTHING.split():
             return StatementResult(tag=word.upper())
         if word == "copy":
@@ -237,10 +235,7 @@ class CommandStatements:
         is_held = re.search(r"\bwith\s+hold\b", head) is not None
         if self._state.status == "I" and not is_held:
             raise SqlFault("25P01", "DECLARE CURSOR can only be used in transaction blocks")
-        if len(self._state.portals) >= MOST_NAMED:
-            raise SqlFault(
-                "53400", f"there are more than {MOST_NAMED:,} cursors", hint="close some"
-            )
+        check_room(self._state.portals, found["name"], "cursors")
         result = await self._questions.answer(asked.text, self._state.settings)
         prepared = PreparedStatement(asked, (), result.columns)
         self._state.portals[found["name"]] = StatementPortal(prepared, asked.text, (), result)
@@ -253,12 +248,8 @@ class CommandStatements:
         cursor = self._state.portals.get(found["name"]) if found else None
         if found is None or cursor is None or cursor.result is None:
             raise SqlFault("34000", "this cursor does not exist")
-        n = (
-            len(cursor.result.rows)
-            if (found["n"] or "1").lower() == "all"
-            else int(found["n"] or 1)
-        )
-        rows = cursor.result.rows[cursor.sent : cursor.sent + n]
+        n = found["n"] or "1"
+        rows = cursor.result.rows[cursor.sent :][: None if n.lower() == "all" else int(n)]
         cursor.sent += len(rows)
         if piece.word == "move":
             return StatementResult(tag=f"MOVE {len(rows)}")

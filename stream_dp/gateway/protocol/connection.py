@@ -27,12 +27,12 @@ from stream_dp.gateway.protocol.server_messages import (
 )
 from stream_dp.gateway.protocol.sql_fault import SqlFault, unreadable
 from stream_dp.gateway.protocol.statement_result import (
-    MOST_NAMED,
     PreparedStatement,
     Questions,
     SessionState,
     StatementPortal,
     StatementResult,
+    check_room,
 )
 from stream_dp.gateway.protocol.statement_texts import (
     StatementPiece,
@@ -194,12 +194,7 @@ class ServerConnection:
         pieces = pieces_of(asked.text)
         if len(pieces) > 1:
             raise SqlFault("42601", "cannot insert multiple commands into a prepared statement")
-        if len(self._state.prepared) >= MOST_NAMED and asked.name not in self._state.prepared:
-            raise SqlFault(
-                "53400",
-                f"there are more than {MOST_NAMED:,} prepared statements",
-                hint="close some",
-            )
+        check_room(self._state.prepared, asked.name, "prepared statements")
         if asked.name and asked.name in self._state.prepared:
             raise SqlFault("42P05", "a prepared statement of this name exists already")
         prepared = PreparedStatement(None)
@@ -226,10 +221,7 @@ class ServerConnection:
         types = prepared.types
         if len(asked.values) != len(types):
             raise SqlFault("08P01", f"{len(asked.values)} parameters are given for {len(types)}")
-        if len(self._state.portals) >= MOST_NAMED and asked.portal not in self._state.portals:
-            raise SqlFault(
-                "53400", f"there are more than {MOST_NAMED:,} portals", hint="close some"
-            )
+        check_room(self._state.portals, asked.portal, "portals")
         text = prepared.piece.text if prepared.piece is not None else ""
         if types:
             formats = formats_of(asked.formats, len(types))
@@ -376,11 +368,7 @@ class ServerConnection:
             self._send(result.all_rows(portal.formats))
             portal.sent = left
         else:
-            rows = (
-                result.rows[portal.sent : portal.sent + most]
-                if most
-                else result.rows[portal.sent :]
-            )
+            rows = result.rows[portal.sent :][: most or None]
             self._send(data_rows(result.columns, rows, portal.formats))
             portal.sent += len(rows)
             left = len(rows)

@@ -42,6 +42,17 @@ _NUMBER_FORM: Final = re.compile(
     r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?"
 )
 _BLANKS: Final = " \t\n\r\v\f"
+_ITEM: Final = re.compile(
+    r'\s*+(?:"((?:[^"\\]|\\.)*+)"\s*+|([^\s{}",\\][^{}",\\]*+))(,|\Z)', re.DOTALL | re.ASCII
+)
+_WORDS: Final = {"true": True, "yes": True, "false": False, "no": False}
+_TRUTHS: Final = {
+    **{word[:n]: truth for word, truth in _WORDS.items() for n in range(1, len(word) + 1)},
+    "on": True,
+    "1": True,
+    "off": False,
+    "0": False,
+}
 
 Parameter = str | int | float | bool | None | list[Any]
 """The value of a parameter. A time, and a numeric, is a text."""
@@ -49,9 +60,7 @@ Parameter = str | int | float | bool | None | list[Any]
 
 def as_text(value: Any, kind: str) -> bytes:
     """Returns a value in the text format of a type."""
-    if isinstance(value, bool):
-        return b"t" if value else b"f"
-    if kind == "bool":
+    if isinstance(value, bool) or kind == "bool":
         return b"t" if value else b"f"
     if kind.startswith("_"):
         items = [_item(one, kind[1:]) for one in _items(value)]
@@ -129,7 +138,7 @@ def parameter(data: bytes, kind: str, *, binary: bool) -> Parameter:
     """
     try:
         found = _read_binary(data, kind) if binary else _read_text(data.decode(), kind)
-    except (ValueError, struct.error, OverflowError, IndexError):
+    except (ValueError, struct.error, OverflowError, LookupError):
         raise SqlFault(
             "22P03" if binary else "22P02", f"a parameter is not a value of type {kind}"
         ) from None
@@ -142,7 +151,7 @@ def _read_text(text: str, kind: str) -> Parameter:
     if "\0" in text:
         raise ValueError
     if kind == "bool":
-        return _truth(text.strip().lower())
+        return _TRUTHS[text.strip().lower()]
     if kind in NUMBERS:
         form, number = _WHOLE_FORM if kind in _WHOLE else _NUMBER_FORM, text.strip(_BLANKS)
         if form.fullmatch(number) is None:
@@ -150,7 +159,7 @@ def _read_text(text: str, kind: str) -> Parameter:
         _finite(float(number))
         return number if kind == "numeric" else int(number) if kind in _WHOLE else float(number)
     if kind.startswith("_"):
-        return [None if one is None else _read_text(one, kind[1:]) for one in array_items(text)]
+        return [None if one is None else _read_text(one, kind[1:]) for one in items_of_array(text)]
     return _time_text(text.strip(), kind) if kind in _TIMES else text
 
 
@@ -168,27 +177,13 @@ def _time_text(text: str, kind: str) -> str:
     return (at.astimezone(dt.UTC) if zone else at).replace(tzinfo=None).isoformat(" ")
 
 
-def _truth(text: str) -> bool:
-    for word, value in (("true", True), ("yes", True), ("false", False), ("no", False)):
-        if text and word.startswith(text):
-            return value
-    return {"on": True, "1": True, "off": False, "0": False}[text] if text in _SWITCHES else _no()
-
-
-_SWITCHES: Final = frozenset({"on", "off", "1", "0"})
-
-
-def _no() -> bool:
-    raise ValueError
-
-
 def _finite(value: float) -> float:
     if not math.isfinite(value):
         raise ValueError
     return value
 
 
-def array_items(text: str) -> list[str | None]:
+def items_of_array(text: str) -> list[str | None]:
     """Returns the items of an array of one dimension in the text format, such as ``{a,"b c",NULL}``.
 
     Raises:
@@ -197,35 +192,18 @@ def array_items(text: str) -> list[str | None]:
     body = text.strip(_BLANKS)
     if body[:1] != "{" or body[-1:] != "}":
         raise ValueError
-    body, found, at = body[1:-1], list[str | None](), 0
-    while at < len(body):
-        if body[at] == '"':
-            at, item = _quoted_item(body, at + 1)
-            found.append(item)
+    body, found, at = body[1:-1].strip(_BLANKS), list[str | None](), 0
+    comma = "," if body else ""
+    while comma:
+        if (item := _ITEM.match(body, at)) is None:
+            raise ValueError
+        quoted, word, comma = item.groups()
+        if word is None:
+            found.append(re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL))
         else:
-            end = body.find(",", at)
-            end = len(body) if end < 0 else end
-            word = body[at:end].strip(_BLANKS)
-            if not word or set(word) & set('{}"\\'):
-                raise ValueError
-            found.append(None if word.lower() == "null" else word)
-            at = end
-        if at < len(body):
-            if body[at] != "," or at + 1 == len(body):
-                raise ValueError
-            at += 1
+            found.append(None if word.strip(_BLANKS).lower() == "null" else word.strip(_BLANKS))
+        at = item.end()
     return found
-
-
-def _quoted_item(body: str, at: int) -> tuple[int, str]:
-    """Returns where an item in quotes ends, and what it says."""
-    item = []
-    while body[at] != '"':
-        if body[at] == "\\":
-            at += 1
-        item.append(body[at])
-        at += 1
-    return at + 1, "".join(item)
 
 
 def _read_binary(data: bytes, kind: str) -> Parameter:
@@ -239,10 +217,6 @@ def _read_binary(data: bytes, kind: str) -> Parameter:
     if kind not in _TEXTS:
         raise ValueError
     return _read_text(data.decode(), "text")
-
-
-def _read_bool(data: bytes) -> bool:
-    return {b"\0": False, b"\1": True}[data] if data in (b"\0", b"\1") else _no()
 
 
 def _read_date(data: bytes) -> str:
@@ -272,7 +246,7 @@ def _read_numeric(data: bytes) -> str:
 
 
 _READERS: Final[Mapping[str, Callable[[bytes], Parameter]]] = {
-    "bool": _read_bool,
+    "bool": {b"\0": False, b"\1": True}.__getitem__,
     "date": _read_date,
     "timestamp": _read_time,
     "timestamptz": _read_time,

@@ -41,6 +41,11 @@ def unreadable(problem: str) -> SqlFault:
     return SqlFault("08P01", problem, severity="FATAL")
 
 
+def refused_login(problem: str, hint: str | None = None) -> SqlFault:
+    """Returns what a client is told that may not log in in this way."""
+    return SqlFault("28000", problem, hint=hint, severity="FATAL")
+
+
 def wrong_password(user: str) -> SqlFault:
     """Returns the one fault of every login that fails, so that it tells nothing of why."""
     return SqlFault(

@@ -13,6 +13,7 @@ from stream_dp.gateway.protocol.server_messages import (
     row_description,
 )
 from stream_dp.gateway.protocol.session_settings import SessionSettings
+from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.gateway.protocol.statement_texts import StatementPiece
 
 
@@ -66,7 +67,7 @@ class Questions(Protocol):
         """Returns what is left of the budget of each data set."""
 
 
-MOST_NAMED: Final = 500
+_MOST_NAMED: Final = 500
 """The most prepared statements of a connection, and the most portals."""
 
 
@@ -134,3 +135,13 @@ class SessionState:
         self.settings.end(is_kept=is_kept)
         self.cursors &= self.held
         self.portals = {name: one for name, one in self.portals.items() if name in self.held}
+
+
+def check_room(known: Mapping[str, object], name: str, what: str) -> None:
+    """Checks that a connection may have one more of what it names.
+
+    Raises:
+        SqlFault: There are too many.
+    """
+    if len(known) >= _MOST_NAMED and name not in known:
+        raise SqlFault("53400", f"there are more than {_MOST_NAMED:,} {what}", hint="close some")
