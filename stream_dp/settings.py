@@ -45,8 +45,8 @@ class ServerSettings(BaseSettings):
         topic_prefix: The prefix of all topic names. Each deployment on shared servers needs its own.
         identity: Whether each query must carry a signed token that says who asks. ``off`` believes the name
             in the query.
-        identity_keys: The public keys of the issuer of these tokens: the path of a JWK Set, or an
-            ``https://`` URL. It needs ``identity``.
+        identity_keys: The public keys of the issuer of these tokens: the path or ``https://`` URL of a JWK
+            Set. It needs ``identity``.
         identity_issuer: The ``iss`` that these tokens must have. Keys at a URL need it. Default: any.
     """
 
@@ -86,8 +86,8 @@ class WorkerSettings(ServerSettings):
 
     Attributes:
         redis_url: The address of Redis: ``redis://``, ``rediss://`` or ``unix://``.
-            ``redis+sentinel://HOST:26379,HOST:26379/NAME?db=0`` asks these Sentinels for the primary NAME;
-            ``rediss+sentinel://`` does so with TLS. A user and password before the hosts are for the servers,
+            ``redis+sentinel://HOST:26379,HOST:26379/NAME?db=0``, or with TLS ``rediss+sentinel://``, asks
+            these Sentinels for the primary NAME. A user and password before the hosts are for the servers,
             the options ``sentinel_username`` and ``sentinel_password`` for the Sentinels.
         redis_cluster: Whether the address is one node of a Redis Cluster.
         redis_prefix: The prefix of all keys in Redis. Default: derived from the topic prefix.
@@ -121,8 +121,7 @@ class WorkerSettings(ServerSettings):
         count_tls_ca: PEM file with the certificate authority of the cluster.
         count_tls_cert: PEM file with our certificate for the cluster.
         count_tls_key: PEM file with the key of that certificate.
-        block_cache_mb: The memory for rows that looks have read, of all data sets of the worker, in units of
-            2^20 bytes.
+        block_cache_mb: The memory of the worker for rows that looks have read, in units of 2^20 bytes.
         data_dir: Faust's own folder. It holds nothing that must be kept. Default: a temporary folder.
         crash_at: Kills the process at a named point, written as ``point:n``, for fault tests.
     """

@@ -60,7 +60,7 @@ To set one, run `stream-dp up --no-worker` and then `stream-dp worker`.
 The other [commands](commands.md) read `STREAM_DP_KAFKA_*` and the variables that match their own options:
 `STREAM_DP_BOOTSTRAP_SERVERS`, `STREAM_DP_REDIS_URL`, `STREAM_DP_TOPIC_PREFIX` and `STREAM_DP_STATE_DIR`.
 The last one is the folder of the servers that `stream-dp up` started.
-Those that read Redis need `STREAM_DP_REDIS_CLUSTER` too, if it is a Cluster.
+For a Redis Cluster, set `STREAM_DP_REDIS_CLUSTER` too.
 Python's `Client()` and `AsyncClient()` read the same variables if you give them no address.
 `make pages` generates this page from the code.
 """
