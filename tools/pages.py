@@ -163,6 +163,7 @@ _EXPLAINED_ONCE = {"version", "dataset"}
 _MARKS = {"type", "profile", "kind", "status"}
 """Fields that tell models apart, each with one value in each model."""
 _ENDS = ("low", "high", "lows", "highs")
+_REPEATED = ("attribute", "other", "rank", "up_to")
 _BAR = re.compile(r"The half width around `\w+`\.")
 _MOST_CHOICES = 10
 _LINE = "line (a block's privacy budget)"
@@ -284,7 +285,7 @@ class _MessagePage:
     def _kind(self, kind: str) -> str:
         """Makes a table of what the answers of a kind have."""
         model = ANSWERS[kind]
-        rows, known, ends = [], [], []
+        rows, repeated, known, ends = [], [], [], []
         for name in model.model_fields:
             if name in NoisyAnswer.model_fields:
                 continue
@@ -293,11 +294,15 @@ class _MessagePage:
                 continue
             if kind != "between" and (name.rpartition("_")[2] in _ENDS or _BAR.fullmatch(meaning)):
                 ends.append(name)
+            elif name in _REPEATED:
+                repeated.append(name)
             elif (name, meaning) in self.explained:
                 known.append(name)
             else:
                 self.explained.add((name, meaning))
                 rows.append([f"`{name}`", meaning])
+        if repeated:
+            rows.insert(0, [_named(repeated), "As in the query."])
         if known:
             rows.append([_named(known), "As above."])
         if ends:
