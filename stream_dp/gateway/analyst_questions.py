@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import math
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from sqlglot import exp
@@ -14,7 +14,7 @@ from stream_dp.client import AsyncClient, Refusal
 from stream_dp.client.statements.statement import statement_of
 from stream_dp.display.figure_text import share
 from stream_dp.display.price_words import NOTHING_ASKED, quote_in_words
-from stream_dp.gateway.catalogs.catalog_shapes import type_of_column
+from stream_dp.gateway.catalogs.catalog_shapes import USUAL_TYPES
 from stream_dp.gateway.catalogs.catalog_syntax import CatalogDialect, is_about_catalogs
 from stream_dp.gateway.catalogs.catalog_tables import CatalogView
 from stream_dp.gateway.deployment import Deployment
@@ -52,14 +52,13 @@ class AnalystQuestions:
     def types_of_columns(self, text: str) -> Mapping[str, str]:
         facts, tree = self._deployment.reader.facts, _tree(text)
         named = set() if tree is None else {one.name.lower() for one in tree.find_all(exp.Table)}
-        return _ColumnTypes(
-            {
-                column.name.lower(): column.type
-                for table in self._deployment.tables(facts, self._login.seen)
-                if table.name in named
-                for column in table.columns
-            }
-        )
+        of_tables = {
+            column.name.lower(): column.type
+            for table in self._deployment.tables(facts, self._login.seen)
+            if table.name in named
+            for column in table.columns
+        }
+        return {**USUAL_TYPES, **of_tables}
 
     async def describe(self, text: str, settings: SessionSettings) -> Columns:
         facts, is_apart = await self._read(text)
@@ -164,25 +163,6 @@ class AnalystQuestions:
             twin = await self._login.client(client)
             self._twin = client, twin
         return self._twin[1]
-
-
-class _ColumnTypes(Mapping[str, str]):
-    """The types of columns by name: those of data sets, or else those of catalogs."""
-
-    def __init__(self, known: Mapping[str, str]) -> None:
-        self._known = known
-
-    def __getitem__(self, name: str) -> str:
-        found = self._known.get(name) or type_of_column(name)
-        if found is None:
-            raise KeyError(name)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
 
 
 def _age(schema: str, name: str, facts: PublishedFacts) -> float:

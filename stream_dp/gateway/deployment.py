@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from sqlglot import exp
@@ -24,9 +24,8 @@ from stream_dp.gateway.protocol.sql_fault import SqlFault
 from stream_dp.gateway.protocol.statement_result import StatementResult
 from stream_dp.gateway.protocol.statement_texts import tree_of
 from stream_dp.gateway.published_facts import FactsReader, PublishedFacts
-from stream_dp.gateway.shared_answers import Answers, SharedAnswers, keep_latest
+from stream_dp.gateway.shared_answers import Answers, SharedAnswers, WaitingRooms, keep_latest
 from stream_dp.gateway.statement_rows import rows_of
-from stream_dp.gateway.waiting_rooms import WaitingRooms
 from stream_dp.messages import Definition, Event
 from stream_dp.sql import StatementPlan
 
@@ -53,14 +52,15 @@ class Deployment:
 
     def __init__(self, connect: Callable[[], AsyncClient]) -> None:
         self._connect = connect
-        self._client: AsyncClient | None = None
-        self._reader: FactsReader | None = None
+        self._opened: tuple[AsyncClient, FactsReader] | None = None
         self._following: asyncio.Task[None] | None = None
         self._plans: OrderedDict[tuple[int, str], tuple[str, StatementPlan]] = OrderedDict()
         self._tables: OrderedDict[tuple[int, frozenset[str] | None], tuple[CatalogTable, ...]] = (
             OrderedDict()
         )
-        self._results: OrderedDict[tuple[str, bool], _Shown] = OrderedDict()
+        self._results: OrderedDict[
+            tuple[str, bool], tuple[Answers, StatementPlan, StatementResult]
+        ] = OrderedDict()
         self.rooms = WaitingRooms()
         self.answers = SharedAnswers(self.rooms)
         self.catalogs = CatalogProcess()
@@ -72,7 +72,7 @@ class Deployment:
             ServerUnavailable: No broker answers, or the topics do not exist.
         """
         await self.catalogs.start()
-        await self._open()
+        self._opened = await self._open()
         self._following = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
@@ -80,11 +80,11 @@ class Deployment:
         if self._following is not None:
             self._following.cancel()
             await asyncio.wait([self._following])
-        if self._client is not None:
-            await self._client.close()
+        if self._opened is not None:
+            await self._opened[0].close()
         await self.catalogs.close()
 
-    async def _open(self) -> None:
+    async def _open(self) -> tuple[AsyncClient, FactsReader]:
         client = await self._connect().__aenter__()
         reader = FactsReader(client)
         try:
@@ -93,27 +93,24 @@ class Deployment:
         except BaseException:
             await client.close()
             raise
-        self._client, self._reader = client, reader
+        return client, reader
 
     async def _follow(self) -> None:
         """Takes in what events tell, and connects again when the brokers were away for long."""
         while True:
             try:
-                if self._client is None:
-                    await self._open()
-                assert self._client is not None, "it is open"
-                assert self._reader is not None, "it was made with the client"
-                async for reply in self._client.follow():
+                client, reader = self._opened = self._opened or await self._open()
+                async for reply in client.follow():
                     if isinstance(reply, Event):
-                        self._reader.announce(reply)
+                        reader.announce(reply)
             except StreamDPError as error:
                 _log.warning("the gateway connects again: %s", error)
             except Exception as error:  # noqa: BLE001 - nothing else would follow the events
                 _log.error("the gateway connects again: %s", type(error).__name__)
-            client, self._client = self._client, None
-            if client is not None:
+            opened, self._opened = self._opened, None
+            if opened is not None:
                 with contextlib.suppress(StreamDPError):
-                    await client.close()
+                    await opened[0].close()
             await asyncio.sleep(_RETRY_S)
 
     @property
@@ -123,9 +120,7 @@ class Deployment:
         Raises:
             ServerUnavailable: The brokers are away.
         """
-        if self._client is None:
-            raise ServerUnavailable("no broker answers at the moment")
-        return self._client
+        return self._now()[0]
 
     @property
     def reader(self) -> FactsReader:
@@ -134,9 +129,12 @@ class Deployment:
         Raises:
             ServerUnavailable: The brokers are away.
         """
-        if self._client is None or self._reader is None:
+        return self._now()[1]
+
+    def _now(self) -> tuple[AsyncClient, FactsReader]:
+        if self._opened is None:
             raise ServerUnavailable("no broker answers at the moment")
-        return self._reader
+        return self._opened
 
     def result(
         self, text: str, dataset: str, plan: StatementPlan, answers: Answers, *, has_bars: bool
@@ -144,12 +142,12 @@ class Deployment:
         """Returns what a statement gives. It is worked out once while its answers are the same."""
         key = text, has_bars
         known = self._results.get(key)
-        if known is not None and known.answers is answers and known.plan is plan:
-            return known.result
+        if known is not None and known[0] is answers and known[1] is plan:
+            return known[2]
         has_versions = self.state(dataset)[-1] > 1
         found = rows_of(text, dataset, plan, answers, has_bars=has_bars, has_versions=has_versions)
         if answers and len(found.rows) * len(found.columns or ()) <= _MOST_VALUES:
-            keep_latest(self._results, key, _Shown(answers, plan, found), _RESULTS)
+            keep_latest(self._results, key, (answers, plan, found), _RESULTS)
         return found
 
     def tables(
@@ -186,15 +184,6 @@ class Deployment:
         if found[0] not in known:
             raise unknown_table(found[0])
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """The rows of a statement, and what they follow from."""
-
-    answers: Answers
-    plan: StatementPlan
-    result: StatementResult
 
 
 def _planned(

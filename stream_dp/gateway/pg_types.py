@@ -60,6 +60,9 @@ OIDS: Final[Mapping[str, int]] = {one.name: one.oid for one in PG_TYPES}
 """The oid of each type. An array has the name of its items after ``_``."""
 
 NAMES: Final[Mapping[int, str]] = {one.oid: one.name for one in PG_TYPES}
+BASES: Final = {one.name: NAMES[one.base] for one in PG_TYPES if one.kind == "d"}
+"""The type under each domain."""
+
 SIZES: Final[Mapping[str, int]] = {one.name: one.length for one in PG_TYPES}
 """The size of a value of each type, in bytes; negative if it varies."""
 

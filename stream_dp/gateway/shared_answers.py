@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import uuid
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Any, Final, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 from stream_dp.client import AsyncClient, Refusal, Rejection
 from stream_dp.client.statements.statement import Statement, statement_of
-from stream_dp.gateway.waiting_rooms import WaitingRooms
 from stream_dp.messages import NoisyAnswer
 from stream_dp.sql import StatementPlan
 
@@ -25,6 +26,34 @@ Answers: TypeAlias = tuple[NoisyAnswer, ...]
 _REMEMBERED: Final = 2_000
 _MOST_VALUES: Final = 20_000
 _TIMEOUT_S: Final = 120.0
+_MOST_QUERIES: Final = 24
+_MOST_OF_ONE: Final = 8
+
+
+class WaitingRooms:
+    """Lets a number of queries wait for the workers, and one statement of each analyst about catalogs.
+
+    The client has 32 threads, and each query that waits takes one of them.
+    """
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(_MOST_QUERIES)
+        self._own = WeakValueDictionary[str, asyncio.Semaphore]()
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
+
+    @asynccontextmanager
+    async def of(self, analyst: str) -> AsyncIterator[None]:
+        """Holds a place for a query while the context lasts."""
+        own = self._own.setdefault(analyst, asyncio.Semaphore(_MOST_OF_ONE))
+        async with own, self._all:
+            yield
+
+    @asynccontextmanager
+    async def catalogs(self, analyst: str) -> AsyncIterator[None]:
+        """Holds the analyst's one place at the catalogs while the context lasts."""
+        turn = self._turns.setdefault(analyst, asyncio.Lock())
+        async with turn:
+            yield
 
 
 class SharedAnswers:
@@ -68,7 +97,8 @@ class SharedAnswers:
             Rejection: The worker rejected one.
             StreamDPError: There is no reply.
         """
-        base = _digest(analyst, dataset, plan.queries, state, about)
+        named = [analyst, dataset, plan.queries, state, about]
+        base = sha256(json.dumps(named, sort_keys=True, default=str).encode()).hexdigest()[:32]
         if any(query.get("window", {}).get("running") for query in plan.queries):
             base = uuid.uuid4().hex  # the newest tick may be another one by now
         if (found := self._known.get(base)) is not None:
@@ -107,14 +137,3 @@ def keep_latest(known: OrderedDict[K, V], key: K, value: V, most: int) -> None:
     known.move_to_end(key)
     if len(known) > most:
         known.popitem(last=False)
-
-
-def _digest(
-    analyst: str,
-    dataset: str,
-    queries: tuple[Mapping[str, Any], ...],
-    state: tuple[int, int, int],
-    about: Mapping[str, Any],
-) -> str:
-    asked = json.dumps([analyst, dataset, queries, state, about], sort_keys=True, default=str)
-    return hashlib.sha256(asked.encode()).hexdigest()[:32]

@@ -11,7 +11,7 @@ import sqlglot
 
 from stream_dp.gateway.catalogs.catalog_database import CatalogDatabase
 from stream_dp.gateway.catalogs.catalog_rows import table_oids
-from stream_dp.gateway.catalogs.catalog_shapes import type_of_column
+from stream_dp.gateway.catalogs.catalog_shapes import USUAL_TYPES
 from stream_dp.gateway.catalogs.catalog_syntax import is_about_catalogs
 from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogTable, CatalogView
 from tests.gateway.recorded_statements import SETTINGS, TABLES, VIEW
@@ -301,7 +301,14 @@ def test_a_statement_that_reads_a_data_set_is_not_about_catalogs(
 
 def test_the_usual_type_of_a_column_is_known() -> None:
     names = ("relname", "oid", "table_name", "relkind", "ordinal_position", "nothing")
-    assert [type_of_column(name) for name in names] == ["name", "oid", "name", "char", "int4", None]
+    assert [USUAL_TYPES.get(name) for name in names] == [
+        "name",
+        "oid",
+        "name",
+        "char",
+        "int4",
+        None,
+    ]
 
 
 def test_the_oid_of_a_table_stays_when_others_come() -> None:

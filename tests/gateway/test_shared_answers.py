@@ -9,8 +9,7 @@ import pytest
 
 from stream_dp import sql
 from stream_dp.gateway.published_facts import FactsReader
-from stream_dp.gateway.shared_answers import SharedAnswers
-from stream_dp.gateway.waiting_rooms import WaitingRooms
+from stream_dp.gateway.shared_answers import SharedAnswers, WaitingRooms
 from stream_dp.messages import Event
 
 SCHEMA = [{"name": "status", "type": "category", "values": ["paid", "open"]}]

@@ -10,9 +10,8 @@ from sqlglot import exp
 from stream_dp.gateway.catalogs.catalog_functions import ViewFunctions, array_items
 from stream_dp.gateway.catalogs.catalog_scopes import UNKNOWN, Typed
 from stream_dp.gateway.catalogs.catalog_tables import CatalogFault
-from stream_dp.gateway.pg_types import NAMES, OIDS, PG_TYPES
+from stream_dp.gateway.pg_types import BASES, OIDS
 
-BASES: Final = {one.name: NAMES[one.base] for one in PG_TYPES if one.kind == "d"}
 WHOLE: Final = frozenset({"int2", "int4", "int8", "oid", "xid", "cid"})
 FLOATS: Final = frozenset({"float4", "float8", "numeric"})
 TEXTS: Final = frozenset({"text", "varchar", "name", "bpchar", "char"})

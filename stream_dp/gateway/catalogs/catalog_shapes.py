@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Final
 
-from stream_dp.gateway.pg_types import NAMES, OIDS, PG_TYPES
+from stream_dp.gateway.pg_types import BASES, OIDS
 
-_BASES: Final = {one.name: NAMES[one.base] for one in PG_TYPES if one.kind == "d"}
 Columns = tuple[tuple[str, str], ...]
 """The name and the type of each column."""
 
@@ -17,7 +16,7 @@ Columns = tuple[tuple[str, str], ...]
 def _read(line: str) -> tuple[str, int, Columns]:
     relation, oid, *columns = line.split(" ")
     pairs = (column.rsplit(":", 1) for column in columns)
-    return relation, int(oid), tuple((name, _BASES.get(kind, kind)) for name, kind in pairs)
+    return relation, int(oid), tuple((name, BASES.get(kind, kind)) for name, kind in pairs)
 
 
 _LINES: Final = (files(__package__) / "shapes.txt").read_text("utf-8").splitlines()
@@ -29,21 +28,10 @@ CATALOGS: Final[Mapping[str, Columns]] = {name: columns for name, _, columns in 
 CATALOG_OIDS: Final[Mapping[str, int]] = {name: oid for name, oid, _ in _SHAPES}
 
 
-def _usual_types() -> dict[str, str]:
-    kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for columns in CATALOGS.values():
-        for name, kind in columns:
-            kinds[name][kind] += 1
-    return {name: counts.most_common(1)[0][0] for name, counts in kinds.items()}
-
-
-_USUAL: Final = _usual_types()
-
-
-def type_of_column(name: str) -> str | None:
-    """Returns the type that columns of catalogs with this name usually have; None if there is none."""
-    kind = _USUAL.get(name)
-    return kind if kind in OIDS else None
+_COUNTED: Final = Counter(column for columns in CATALOGS.values() for column in columns)
+_USUAL: Final = dict(column for column, _ in reversed(_COUNTED.most_common()))
+USUAL_TYPES: Final[Mapping[str, str]] = {n: kind for n, kind in _USUAL.items() if kind in OIDS}
+"""The type that columns of catalogs usually have, by their name."""
 
 
 def catalog_named(schema: str, name: str) -> str | None:

@@ -11,8 +11,9 @@ import secrets
 import ssl
 import struct
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from stream_dp.gateway.accounts import ScramVerifier
 from stream_dp.gateway.protocol import server_messages
 from stream_dp.gateway.protocol.client_messages import (
     CANCEL_REQUEST,
@@ -27,19 +28,6 @@ from stream_dp.gateway.protocol.sql_fault import unreadable, wrong_password
 _MOST_BYTES: Final = 10_000
 _MECHANISM: Final = b"SCRAM-SHA-256"
 _SASL, _SASL_CONTINUE, _SASL_FINAL, _CLEAR_TEXT = 10, 11, 12, 3
-
-
-class Verifies(Protocol):
-    """What tells that a password is right, as SCRAM needs it."""
-
-    @property
-    def salt(self) -> bytes: ...
-    @property
-    def rounds(self) -> int: ...
-    @property
-    def stored_key(self) -> bytes: ...
-    @property
-    def server_key(self) -> bytes: ...
 
 
 class ClientStart:
@@ -111,7 +99,7 @@ class ClientStart:
         reader = BodyReader(await self._answer())
         return reader.text()
 
-    async def prove(self, user: str, verifier: Verifies) -> None:
+    async def prove(self, user: str, verifier: ScramVerifier) -> None:
         """Lets the client prove that it knows a password (SCRAM-SHA-256, RFC 7677).
 
         Raises:
@@ -167,7 +155,7 @@ def _fields(text: str) -> dict[str, str]:
     return {part[0]: part[2:] for part in text.split(",") if part[1:2] == "="}
 
 
-def _stored_key(proof: str, verifier: Verifies, said: bytes) -> bytes:
+def _stored_key(proof: str, verifier: ScramVerifier, said: bytes) -> bytes:
     """Returns the key that a proof leads to, which is the stored one if the proof is right."""
     try:
         given = base64.b64decode(proof, validate=True)
