@@ -164,6 +164,7 @@ _MARKS = {"type", "profile", "kind", "status"}
 """Fields that tell models apart, each with one value in each model."""
 _ENDS = ("low", "high", "lows", "highs")
 _REPEATED = ("attribute", "other", "rank", "up_to")
+_USUAL = {"where", "error", "at_most"}
 _BAR = re.compile(r"The half width around `\w+`\.")
 _MOST_CHOICES = 10
 _LINE = "line (a block's privacy budget)"
@@ -398,11 +399,17 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _queries() -> str:
-    """Makes a table of the fields that each kind of query needs, and of those that it may have."""
-    rows = [
-        [f"`{kind}`", _named(shape.needs), _named(shape.may_have)] for kind, shape in FIELDS.items()
-    ]
-    return _table(["`kind`", "needs", "may have"], rows)
+    """Makes a table of the fields that each kind of query needs, and of those that it may have.
+
+    Kinds that may have all usual fields come first, and the page says so in a sentence.
+    """
+    rows, others = list[list[str]](), list[list[str]]()
+    for kind, shape in FIELDS.items():
+        usual = {*shape.may_have} >= _USUAL
+        more = [name for name in shape.may_have if not (usual and name in _USUAL)]
+        (rows if usual else others).append([f"`{kind}`", _named(shape.needs), _named(more)])
+        assert not (usual and others), "kinds that may have all usual fields come first"
+    return _table(["`kind`", "needs", "may have"], rows + others)
 
 
 def _models() -> dict[str, type[BaseModel]]:
