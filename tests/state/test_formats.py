@@ -75,8 +75,8 @@ from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.keys.key_look import KeyCounts, KeyRelease
+from stream_dp.core.residual.looks.composed_looks import JoinedRelease
 from stream_dp.core.residual.looks.counted_rows import RowsRelease
-from stream_dp.core.residual.looks.joined_look import JoinedRelease
 from stream_dp.core.residual.looks.sum_look import SumRelease
 from stream_dp.core.residual.looks.table_looks import CountsRelease, Part, TablesRelease
 from stream_dp.core.residual.plan.sum_price import SumShape

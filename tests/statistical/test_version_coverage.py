@@ -17,7 +17,7 @@ from scipy.stats import binomtest
 
 from stream_dp.core.budget.parameters import Target
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery
-from stream_dp.core.residual.looks.joined_look import JoinedLook
+from stream_dp.core.residual.looks.composed_looks import JoinedLook
 from tests.core.residual.host import ALARM
 from tests.core.residual.versioned import NARROW, WIDE, Versioned, merging
 from tests.noise import QuickNoise

@@ -20,12 +20,17 @@ from stream_dp.core.queries.projection import Projection, QueryPart
 from stream_dp.core.queries.query import LinearQuery, Predicate, Product, Total
 from stream_dp.core.residual.base_release.base_plan import BaseRelease
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.belief.joined_evidence import JoinedEvidence, JoinedSoFar, KnownPart
-from stream_dp.core.residual.belief.joined_sums import JoinedSums, KnownSums
+from stream_dp.core.residual.belief.joined_evidence import (
+    JoinedEvidence,
+    JoinedSoFar,
+    JoinedSums,
+    KnownPart,
+    KnownSums,
+)
 from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.belief.sums import SumEvidence, is_total
 from stream_dp.core.residual.keys.found_values import FoundValues
-from stream_dp.core.residual.looks.joined_look import JoinedRelease
+from stream_dp.core.residual.looks.composed_looks import JoinedRelease
 from stream_dp.core.residual.looks.table_looks import published_counts
 from stream_dp.core.rows.attribute_versions import Schema
 

@@ -45,8 +45,8 @@ from stream_dp.core.residual.base_release.openings import Openings
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.keys.found_values import FoundValues
 from stream_dp.core.residual.keys.key_look import KEYS, KeyRelease
+from stream_dp.core.residual.looks.composed_looks import JOINED, JoinedRelease
 from stream_dp.core.residual.looks.counted_rows import ROWS, RowsRelease
-from stream_dp.core.residual.looks.joined_look import JOINED, JoinedRelease
 from stream_dp.core.residual.looks.sum_look import SHARES, SUMS, SumRelease
 from stream_dp.core.residual.looks.table_looks import FORMAT, measured_from_bytes
 from stream_dp.core.residual.plan.aim_rule import Deviations, part_of_size, use_of
@@ -56,13 +56,11 @@ from stream_dp.core.residual.plan.reserve import Reserve
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.rehearsal import CalibratedRehearsal
 from stream_dp.core.residual.ways.aimed import AimedCounts, AimedSums
-from stream_dp.core.residual.ways.aimed_quantiles import AimedQuantiles
 from stream_dp.core.residual.ways.correlations import Correlations
-from stream_dp.core.residual.ways.counts import Counts
+from stream_dp.core.residual.ways.counts import Counts, Fresh
 from stream_dp.core.residual.ways.differences import DifferencesOfWindows
-from stream_dp.core.residual.ways.fresh import Fresh
 from stream_dp.core.residual.ways.means import Means
-from stream_dp.core.residual.ways.quantiles import QuantilesOfBins
+from stream_dp.core.residual.ways.quantiles import AimedQuantiles, QuantilesOfBins
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import ROWS_CHANGED, Way

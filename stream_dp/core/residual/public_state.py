@@ -34,8 +34,8 @@ from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.keys.found_values import FoundValues
 from stream_dp.core.residual.keys.key_look import KeyRelease
 from stream_dp.core.residual.line_rules import LineRules
+from stream_dp.core.residual.looks.composed_looks import JoinedRelease
 from stream_dp.core.residual.looks.counted_rows import CountedRows, RowsLook, RowsRelease
-from stream_dp.core.residual.looks.joined_look import JoinedRelease
 from stream_dp.core.residual.looks.sum_look import SumRelease
 from stream_dp.core.residual.looks.table_looks import (
     BASE,

@@ -27,8 +27,7 @@ from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.levels import grouped
 from stream_dp.core.residual.belief.linear_forms import Floats, spread, table
 from stream_dp.core.residual.belief.sums import rows_query
-from stream_dp.core.residual.looks.joined_look import JoinedLook, JoinedRelease
-from stream_dp.core.residual.looks.staged_look import StagedLook
+from stream_dp.core.residual.looks.composed_looks import JoinedLook, JoinedRelease, StagedLook
 from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
 from stream_dp.core.residual.looks.table_looks import (
     CountsLook,

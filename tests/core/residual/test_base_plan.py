@@ -38,6 +38,8 @@ from stream_dp.core.residual.base_release.expected_queries import (
     conjunction_norms,
     declared_workload,
     generic_workload,
+    residual_price,
+    standalone_price,
 )
 from stream_dp.core.residual.base_release.growth import Bought
 from stream_dp.core.residual.belief.levels import Axes, axes_of
@@ -45,7 +47,6 @@ from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.belief.sums import form_of_total
 from stream_dp.core.residual.plan.promise import Promise
 from stream_dp.core.residual.plan.reserve import Reserve
-from stream_dp.core.residual.plan.residual_price import residual_price, standalone_price
 from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.universe import Universe
 from tests.core.residual.host import PRIVACY, Host, where

@@ -17,7 +17,7 @@ from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Pro
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
-from stream_dp.core.residual.looks.staged_look import StagedLook
+from stream_dp.core.residual.looks.composed_looks import StagedLook
 from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
 from stream_dp.core.rows.attributes import Category
 from stream_dp.core.rows.universe import Universe

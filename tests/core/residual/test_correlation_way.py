@@ -13,7 +13,7 @@ from stream_dp.core.outcome import Path, RefusalCode, Refused, Summed, Useful
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Product
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
-from stream_dp.core.residual.looks.staged_look import StagedLook
+from stream_dp.core.residual.looks.composed_looks import StagedLook
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.core.residual.looks.table_looks import CountsLook
 from stream_dp.core.rows.attributes import Category

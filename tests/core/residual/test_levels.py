@@ -25,6 +25,8 @@ from stream_dp.core.residual.base_release.expected_queries import (
     declared_workload,
     generic_workload,
     planned_axes,
+    residual_price,
+    standalone_price,
 )
 from stream_dp.core.residual.belief import levels as levels_of_axes
 from stream_dp.core.residual.belief.evidence import Belief
@@ -34,7 +36,6 @@ from stream_dp.core.residual.belief.packages import package
 from stream_dp.core.residual.belief.residuals import ResidualMemory
 from stream_dp.core.residual.looks.table_looks import Part, TablesLook, TablesRelease
 from stream_dp.core.residual.plan.promise import Promise
-from stream_dp.core.residual.plan.residual_price import residual_price, standalone_price
 from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.cell_shape import Shape
 from stream_dp.core.rows.universe import Universe

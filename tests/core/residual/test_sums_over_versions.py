@@ -15,7 +15,7 @@ from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Refused, Summed, Useful
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Total, total_of
 from stream_dp.core.randomness.noise_sources import grid_sigma
-from stream_dp.core.residual.looks.joined_look import JoinedLook
+from stream_dp.core.residual.looks.composed_looks import JoinedLook
 from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
 from stream_dp.core.rows.attribute_versions import Declared
 from stream_dp.core.rows.attributes import Number

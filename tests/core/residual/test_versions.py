@@ -14,7 +14,7 @@ from stream_dp.core.outcome import Path
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.looks.joined_look import JoinedLook
+from stream_dp.core.residual.looks.composed_looks import JoinedLook
 from stream_dp.core.rows.attribute_versions import Declared
 from stream_dp.core.rows.attributes import Number
 from stream_dp.core.rows.blocks import Block

@@ -7,7 +7,7 @@ from typing import Any, Final
 from stream_dp.core.baselines.whole_noisy_table import TableLook
 from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
 from stream_dp.core.residual.keys.key_look import KeyLook
-from stream_dp.core.residual.looks.joined_look import JoinedLook
+from stream_dp.core.residual.looks.composed_looks import JoinedLook
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
 from stream_dp.core.running.tick_look import TickLook

@@ -29,9 +29,8 @@ from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
 from stream_dp.core.randomness.exact_choice import permutation
 from stream_dp.core.residual.belief.levels import grouped
 from stream_dp.core.residual.keys.key_look import KeyLook
+from stream_dp.core.residual.looks.composed_looks import JoinedLook, StagedLook
 from stream_dp.core.residual.looks.counted_rows import RowsLook
-from stream_dp.core.residual.looks.joined_look import JoinedLook
-from stream_dp.core.residual.looks.staged_look import StagedLook
 from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
 from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook, exact_answers
 from stream_dp.core.rows.blocks import Blocks, count_of

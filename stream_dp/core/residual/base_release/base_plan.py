@@ -46,6 +46,8 @@ from stream_dp.core.residual.base_release.expected_queries import (
     generic_workload,
     is_wide,
     planned_axes,
+    residual_price,
+    standalone_price,
 )
 from stream_dp.core.residual.belief.levels import Axes, Part, axes_of
 from stream_dp.core.residual.belief.linear_forms import Floats
@@ -60,7 +62,6 @@ from stream_dp.core.residual.plan.planner import (
     step_below,
 )
 from stream_dp.core.residual.plan.promise import Promise
-from stream_dp.core.residual.plan.residual_price import residual_price, standalone_price
 
 CAP = 0.25
 """The largest share of a line that a base release takes unasked."""

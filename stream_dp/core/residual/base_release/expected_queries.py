@@ -20,12 +20,11 @@ import numpy as np
 
 from stream_dp.core.queries.query import LinearQuery, Mask
 from stream_dp.core.residual.belief.bounds import one_sided
-from stream_dp.core.residual.belief.levels import Axes, Layout, LevelChain, axes_of
+from stream_dp.core.residual.belief.levels import Axes, Layout, LevelChain, Part, axes_of
 from stream_dp.core.residual.belief.linear_forms import MAX_SPECTRUM, form_of
 from stream_dp.core.residual.belief.rank_forms import rank_forms
 from stream_dp.core.residual.belief.sums import form_of_total
 from stream_dp.core.residual.plan.planner import Terms
-from stream_dp.core.residual.plan.residual_price import standalone_price
 from stream_dp.core.residual.plan.sum_price import SumShape, WholeValues
 
 Kind: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
@@ -112,6 +111,31 @@ class PlannedTile:
     query: LinearQuery
     phases: int | None
     weight: float = 1.0
+
+
+def residual_price(axes: Axes, part: Part) -> float:
+    """The weight of tables that a precision of 1 of a residual takes (Lemma A of ``docs/planning.md``).
+
+    The number of rows, which is the empty residual, is free where it is public.
+    """
+    members = axes.members(part)
+    price = math.prod(1.0 / c.widths[level] - 1.0 / c.widths[level - 1] for c, level in members)
+    if not axes.total_known or any(level > 1 for _, level in members):
+        return price
+    # A public count of all rows makes residuals at level 1 cheaper, and no others.
+    return price - math.prod(-1.0 / chain.size for chain, _ in members)
+
+
+def standalone_price(axes: Axes, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
+    """The least weight of any tables that bring such a query to a variance of 1 (Lemma B).
+
+    Args:
+        axes: The attributes of the universe.
+        attributes: Those that the query depends on, ascending.
+        norms: |x_T|^2 for each T, in the order of ``Layout``.
+    """
+    parts = zip(norms, axes.layout(attributes).parts, strict=True)
+    return sum(math.sqrt(norm * residual_price(axes, t)) for norm, t in parts if norm > 0.0) ** 2
 
 
 def conjunction_norms(

@@ -322,6 +322,7 @@ class Evidence:
     """The public knowledge about one query over one window. Only ``Belief`` makes it.
 
     Attributes:
+        n_rows: Rows of the window, those that do not count included; public.
         values: The best estimates of the live answers in rows, shape (answers,).
         variances: The variances of ``values``, shape (answers,), or (1,) if all are equal. Infinite
             if unknown.
@@ -338,31 +339,28 @@ class Evidence:
         self.form = form
         self.window = window
         self.view: WindowView = tables.view(form.attributes, window)
+        self.n_rows = self.view.n_rows
         self._tables = tables
         self._opening = opening
         self._counts = counts
-        self._values: Floats | None = (
-            None  # without counts they follow from the view, if they are needed
-        )
-        self._variances: Floats | None = None
-        if counts:
-            self._values, self._variances = self._with_counts(), self.variances_by_block.sum(axis=1)
 
-    @property
-    def n_rows(self) -> float:
-        return self.view.n_rows
-
-    @property
+    @cached_property
     def values(self) -> Floats:
-        if self._values is None:
-            self._values = self.form.values(self.view)
-        return self._values
+        values = self.form.values(self.view)
+        for block, count in self._counts.items():
+            here = range(block, block + 1)
+            from_tables = self.form.values(self._tables.view(self.form.attributes, here))
+            known = self._from_tables[:, block - self.window.start]
+            gain = 1.0 / (1.0 + count.variance / known)
+            counted = count.values if self.form.live is None else count.values[self.form.live]
+            values = np.asarray(values + gain * (counted - from_tables))
+        return values
 
-    @property
+    @cached_property
     def variances(self) -> Floats:
-        if self._variances is None:
-            self._variances = self.view.variance(self.form.norms)
-        return self._variances
+        if self._counts:
+            return np.asarray(self.variances_by_block.sum(axis=1))
+        return self.view.variance(self.form.norms)
 
     @cached_property
     def package(self) -> Package:
@@ -490,17 +488,6 @@ class Evidence:
     def likely(self) -> Floats:
         """The live answers in rows as a local fit has them; likely, not promised."""
         return self.form.total(self.view.likely)
-
-    def _with_counts(self) -> Floats:
-        values = self.form.values(self.view)
-        for block, count in self._counts.items():
-            here = range(block, block + 1)
-            from_tables = self.form.values(self._tables.view(self.form.attributes, here))
-            known = self._from_tables[:, block - self.window.start]
-            gain = 1.0 / (1.0 + count.variance / known)
-            counted = count.values if self.form.live is None else count.values[self.form.live]
-            values = np.asarray(values + gain * (counted - from_tables))
-        return values
 
     def _after_table(self, precision: Floats) -> Floats:
         reach = self.package.reach

@@ -7,7 +7,7 @@ and so do their variances (docs/proofs, Theorem 33 (c)).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from stream_dp.core.queries.projection import Places, QueryPart
 from stream_dp.core.queries.query import LinearQuery, Mask
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.linear_forms import Floats
+from stream_dp.core.residual.belief.sums import Moments, SumEvidence, Sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +61,36 @@ class KnownPart:
     places: Places
 
     @property
-    def live(self) -> Mask:
-        """The answers of the part that are not zero by definition, shape (n_answers,)."""
+    def of_live(self) -> Places:
+        """The answer that each answer of the part which is not zero by definition belongs to; -1 for none."""
         if self.evidence is None:
-            return np.full(self.n_answers, self.constant > 0.0)
-        live = self.evidence.form.live
-        return np.ones(self.n_answers, np.bool_) if live is None else live
+            return self.places if self.constant > 0.0 else self.places[:0]
+        return _of_live(self.places, self.evidence.form.live)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSums:
+    """A part of a query with a total, and what is known of it.
+
+    Attributes:
+        part: The part.
+        evidence: What is known. None where no row counts.
+        n_answers: The answers of the part.
+    """
+
+    part: QueryPart
+    evidence: SumEvidence | None
+    n_answers: int
 
     @property
     def of_live(self) -> Places:
-        """The answer that each live answer of the part belongs to; -1 for none."""
-        return self.places[self.live]
+        """As in ``KnownPart``."""
+        places = np.arange(self.n_answers) if self.part.places is None else self.part.places
+        return places[:0] if self.evidence is None else _of_live(places, self.evidence.live)
 
-    @property
-    def n_live(self) -> int:
-        """The live answers of the part."""
-        return int(np.count_nonzero(self.live))
+
+def _of_live(places: Places, live: Mask | None) -> Places:
+    return places if live is None else places[live]
 
 
 class LiveAnswers:
@@ -124,14 +139,13 @@ class JoinedEvidence(Evidence):
         parts: The parts.
     """
 
+    buys = False
+
     def __init__(
         self, query: LinearQuery, parts: Sequence[KnownPart], n_answers: int, n_rows: float
     ) -> None:
-        self.window = query.window
-        self._n_rows = n_rows
-        self.parts = parts
+        self.window, self.n_rows, self.parts = query.window, n_rows, parts
         self._answers = LiveAnswers(n_answers, (part.of_live for part in parts))
-        self._n_live = self._answers.n_live
         known = [part.evidence for part in parts if part.evidence is not None]
         self.form: Any = JoinedForm(
             query.attributes,
@@ -142,14 +156,6 @@ class JoinedEvidence(Evidence):
         )
 
     @property
-    def n_rows(self) -> float:
-        return self._n_rows
-
-    # ------------------------------------------------------------ estimates
-
-    buys = False
-
-    @property
     def is_certain(self) -> bool:
         """Whether no noise is in any answer."""
         return all(part.evidence is None for part in self.parts)
@@ -157,20 +163,17 @@ class JoinedEvidence(Evidence):
     @cached_property
     def values(self) -> Floats:
         """The best estimates of the live answers in rows, shape (answers,)."""
-        found = np.zeros(self._n_live)
-        for part in self.parts:
-            values = (
-                np.full(part.n_live, part.constant)
-                if part.evidence is None
-                else part.evidence.values
-            )
-            self._add(found, part, values)
-        return found
+        return self._added_up(lambda evidence: evidence.values, constants=True)
 
     @cached_property
     def variances_by_block(self) -> Floats:
         """Variance of each answer in each block, shape (answers, len(window))."""
-        return self._by_block(lambda evidence: evidence.variances_by_block)
+        found = np.zeros((self._answers.n_live, len(self.window)))
+        for part in self.parts:
+            if part.evidence is not None:
+                of_part = found[:, self._blocks(part)]
+                self._answers.add(of_part, part.of_live, part.evidence.variances_by_block)
+        return found
 
     @cached_property
     def variances(self) -> Floats:
@@ -179,15 +182,8 @@ class JoinedEvidence(Evidence):
 
     def by_tables(self) -> tuple[Floats, Floats]:
         """``values`` and ``variances`` as they are without the remembered counts."""
-        values, variances = np.zeros(self._n_live), np.zeros(self._n_live)
-        for part in self.parts:
-            if part.evidence is None:
-                self._add(values, part, np.full(part.n_live, part.constant))
-            else:
-                known, off = part.evidence.by_tables()
-                self._add(values, part, known)
-                self._add(variances, part, off)
-        return values, variances
+        values = self._added_up(lambda evidence: evidence.by_tables()[0], constants=True)
+        return values, self._added_up(lambda evidence: evidence.by_tables()[1])
 
     def likely(self) -> Floats:
         """The live answers in rows; likely, not promised."""
@@ -212,38 +208,19 @@ class JoinedEvidence(Evidence):
 
     def covariances_with_total(self) -> Floats:
         """The covariance of each live answer with the estimated number of rows that count."""
-        found = np.zeros(self._n_live)
-        for part in self.parts:
-            if part.evidence is not None:
-                both = part.evidence.covariances_with_total()
-                self._add(found, part, np.broadcast_to(both, (part.n_live,)))
-        return found
-
-    # ------------------------------------------------------------ bounds
+        return self._added_up(lambda evidence: evidence.covariances_with_total())
 
     def interval(self, log_failure: float) -> tuple[Floats, Floats]:
         """Bounds in rows on each live answer that fail together with this probability."""
-        low, high = np.zeros(self._n_live), np.zeros(self._n_live)
         each = log_failure - math.log(len(self.parts))
-        for part in self.parts:
-            if part.evidence is None:
-                ends = (np.full(part.n_live, part.constant),) * 2
-            else:
-                ends = part.evidence.interval(each)
-            self._add(low, part, ends[0])
-            self._add(high, part, ends[1])
-        return low, np.minimum(high, self._n_rows)
+        low = self._added_up(lambda evidence: evidence.interval(each)[0], constants=True)
+        high = self._added_up(lambda evidence: evidence.interval(each)[1], constants=True)
+        return low, np.minimum(high, self.n_rows)
 
     def anytime(self, margin: float, failure_probability: float) -> Floats:
         """Half widths of the live answers that hold at all times, shape (answers,)."""
-        found = np.zeros(self._n_live)
-        for part in self.parts:
-            if part.evidence is not None:
-                bars = part.evidence.anytime(margin, failure_probability / len(self.parts))
-                self._add(found, part, np.broadcast_to(bars, (part.n_live,)))
-        return found
-
-    # ------------------------------------------------------------ what looks would bring
+        each = failure_probability / len(self.parts)
+        return self._added_up(lambda evidence: evidence.anytime(margin, each))
 
     @property
     def looks(self) -> Mask:
@@ -255,44 +232,80 @@ class JoinedEvidence(Evidence):
 
     def n_answers_at(self, block: int) -> int:
         """The numbers that a look would publish of a block."""
-        for part in self.parts:
-            if block in part.part.query.window:
-                merged = part.part.merged
-                return part.n_answers if merged is None else len(merged.answers)
-        raise ValueError("a block of the window")
-
-    def by_block(self) -> Floats:
-        """Largest variance of any answer in each block, shape (len(window),)."""
-        return np.asarray(self.variances_by_block.max(axis=0))
-
-    def variances_after_count(self, precision: Floats) -> Floats:
-        """``variances_by_block`` if counts were measured with this precision (1/variance) in each block."""
-        with np.errstate(divide="ignore"):
-            return np.asarray(1.0 / (1.0 / self.variances_by_block + precision))
-
-    def after_count(self, precision: Floats) -> Floats:
-        """``by_block`` if counts were measured with this precision in each block."""
-        return np.asarray(self.variances_after_count(precision).max(axis=0))
-
-    def variance_after(self, precision: Floats, *, table: bool) -> float:
-        """The largest variance of any answer after a look with this precision in each block."""
-        assert not table, "counts alone are measured over several versions"
-        return float(self.variances_after_count(precision).sum(axis=1).max())
-
-    # ------------------------------------------------------------ adding up
-
-    def _by_block(self, of: object) -> Floats:
-        assert callable(of)
-        found = np.zeros((self._n_live, len(self.window)))
-        for part in self.parts:
-            if part.evidence is not None:
-                self._add(found[:, self._blocks(part)], part, of(part.evidence))
-        return found
+        part = next(part for part in self.parts if block in part.part.query.window)
+        merged = part.part.merged
+        return part.n_answers if merged is None else len(merged.answers)
 
     def _blocks(self, part: KnownPart) -> slice:
         window, start = part.part.query.window, self.window.start
         return slice(window.start - start, window.stop - start)
 
-    def _add(self, found: Floats, part: KnownPart, values: Floats) -> None:
-        """Adds numbers, shape (answers or 1,), or (answers or 1, blocks)."""
-        self._answers.add(found, part.of_live, values)
+    def _added_up(self, of: Callable[[Evidence], Floats], *, constants: bool = False) -> Floats:
+        """What the parts say of each live answer together; with the ``constants`` of the others, too."""
+        found = np.zeros(self._answers.n_live)
+        for part in self.parts:
+            if part.evidence is not None:
+                self._answers.add(found, part.of_live, of(part.evidence))
+            elif constants:
+                self._answers.add(found, part.of_live, np.array([part.constant]))
+        return found
+
+
+class JoinedSums(SumEvidence):
+    """The public knowledge about one query with a total over a window of several versions.
+
+    Args:
+        query: The query.
+        parts: Its parts, in the order of their blocks.
+        n_answers: The number of its answers.
+        rows: The rows of each block of the window; public.
+        total_known: Whether all rows count, so that their number is public.
+    """
+
+    def __init__(
+        self,
+        query: LinearQuery,
+        parts: Sequence[KnownSums],
+        n_answers: int,
+        rows: list[int],
+        *,
+        total_known: bool,
+    ) -> None:
+        assert query.total is not None, "the query has a total"
+        self.query, self.window, self.largest = query, query.window, query.total.largest
+        self.total_known, self.kept = total_known, query.total.kept is not None
+        self._known, self._rows = parts, rows
+        self._answers = LiveAnswers(n_answers, (part.of_live for part in parts))
+        self.live = self._answers.live
+        known = [(part.part.query, part.evidence) for part in parts if part.evidence is not None]
+        self.asked = tuple(asked for asked, _ in known) or (query,)
+        self.looked = any(evidence.looked for _, evidence in known)
+
+    @property
+    def rows_by_block(self) -> list[int]:
+        return self._rows
+
+    @cached_property
+    def sums(self) -> Sums:
+        totals, counts = np.zeros(self._answers.n_live), np.zeros(self._answers.n_live)
+        for part in self._known:
+            if part.evidence is not None:
+                self._answers.add(totals, part.of_live, part.evidence.sums.totals)
+                self._answers.add(counts, part.of_live, part.evidence.sums.counts)
+        moments = self.by_block.each(lambda of_blocks: of_blocks.sum(axis=1))
+        return Sums(totals, counts, moments, self.live)
+
+    @cached_property
+    def by_block(self) -> Moments:
+        shape = self._answers.n_live, len(self.window)
+        found = Moments(np.zeros(shape), np.zeros(shape), np.zeros(shape))
+        for part in self._known:
+            if part.evidence is None:
+                continue
+            window, known = part.part.query.window, part.evidence.by_block
+            at = slice(window.start - self.window.start, window.stop - self.window.start)
+            for name in ("totals", "both", "counts"):
+                # Errors of answers that are merged may depend on each other.
+                added = part.part.most_merged * getattr(known, name)
+                self._answers.add(getattr(found, name)[:, at], part.of_live, added)
+        return found

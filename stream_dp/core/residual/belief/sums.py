@@ -375,6 +375,13 @@ class SumEvidence:
         ends: Numbers of the cells, in the attribute's own unit, for which rows count in blocks without such
             looks. Only for values that are kept, and None for the values themselves.
         counted: What looks at the count of a share's part alone, or of its rows alone, said, by block.
+
+    Attributes:
+        total_known: Whether all rows count, so that their number is public.
+        kept: Whether the values of rows are added up, which no table knows.
+        asked: The query about the blocks of each version of the attributes of which some rows may count.
+        looked: Whether a look at these very sums takes part.
+        live: The answers that are not zero by definition, shape (n_answers,). None if all are live.
     """
 
     def __init__(
@@ -387,10 +394,9 @@ class SumEvidence:
         counted: Mapping[int, tuple[CountedAlone, ...]] | None = None,
     ) -> None:
         assert query.total is not None, "the query has a total"
-        self.query = query
-        self.window = query.window
-        self.largest = query.total.largest
-        self._shape = shape
+        self.query, self.window, self.largest = query, query.window, query.total.largest
+        self.total_known, self.kept = tables.total_known, query.total.kept is not None
+        self.asked: tuple[LinearQuery, ...] = (query,)
         self._tables = tables
         self._looks = {block: look for block, look in looks.items() if block in query.window}
         self._counted = {b: counts for b, counts in (counted or {}).items() if b in query.window}
@@ -399,36 +405,12 @@ class SumEvidence:
         self._parts = [
             _weighted(query, shape, each) for each in (values, np.ones_like(values), values + 1.0)
         ]
-
-    @property
-    def total_known(self) -> bool:
-        """Whether all rows count, so that their number is public."""
-        return self._tables.total_known
-
-    @property
-    def kept(self) -> bool:
-        """Whether the values of rows are added up, which no table knows."""
-        return self.query.total is not None and self.query.total.kept is not None
-
-    @property
-    def asked(self) -> tuple[LinearQuery, ...]:
-        """The query about the blocks of each version of the attributes of which some rows may count."""
-        return (self.query,)
-
-    @property
-    def looked(self) -> bool:
-        """Whether a look at these very sums takes part."""
-        return bool(self._looks)
+        self.looked, self.live = bool(self._looks), self._parts[0].live
 
     @property
     def rows_by_block(self) -> list[int]:
         """Rows of each block of the window; public."""
         return [self._tables.rows(range(block, block + 1)) for block in self.window]
-
-    @property
-    def live(self) -> Mask | None:
-        """The answers that are not zero by definition, shape (n_answers,). None if all are live."""
-        return self._parts[0].live
 
     @cached_property
     def sums(self) -> Sums:

@@ -28,8 +28,7 @@ from stream_dp.core.residual.answers.count_answers import told_apart
 from stream_dp.core.residual.answers.sum_answers import summed
 from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.belief.sums import Sums
-from stream_dp.core.residual.looks.joined_look import JoinedLook
-from stream_dp.core.residual.looks.staged_look import AnyLook, StagedLook, staged
+from stream_dp.core.residual.looks.composed_looks import AnyLook, JoinedLook, StagedLook, staged
 from stream_dp.core.residual.looks.table_looks import (
     QUERY,
     CountsLook,

@@ -32,8 +32,8 @@ from stream_dp.core.residual.answers.sum_answers import summed
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.linear_forms import Floats, TableForm, form_of
+from stream_dp.core.residual.looks.composed_looks import AnyLook, StagedLook
 from stream_dp.core.residual.looks.counted_rows import FAILURE
-from stream_dp.core.residual.looks.staged_look import AnyLook, StagedLook
 from stream_dp.core.residual.looks.sum_look import SumRelease
 from stream_dp.core.residual.looks.table_looks import CountsLook, published_counts
 from stream_dp.core.residual.plan.aim_rule import OF_CORRELATION

@@ -8,6 +8,7 @@ from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome, Path, Refused
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.evidence import Evidence
+from stream_dp.core.residual.line_rules import REFUSALS
 from stream_dp.core.residual.looks.table_looks import variance_of
 from stream_dp.core.residual.plan.planner import (
     ROUNDING,
@@ -52,7 +53,7 @@ class Counts(PlannedWay):
     def bar_after(self, query: LinearQuery, measure: Measure) -> float:
         if self.state.is_changed(query.window):
             assert isinstance(measure, MeasureCounts), "counts are measured"
-            return bar_alone(self.state, query, measure)
+            return _bar_alone(self.state, query, measure)
         del measure  # it is as precise as is lacking
         return for_noise(self.state.terms_for(query).error) + ROUNDING
 
@@ -88,7 +89,32 @@ class Counts(PlannedWay):
         return Unproven(*evidence.interval(terms.log_bounds_failure), decision)
 
 
-def bar_alone(state: PublicState, query: LinearQuery, measure: MeasureCounts) -> float:
+class Fresh(PlannedWay):
+    """Answers counts and tables by one independent look that no memory enters, and never for free.
+
+    It is safe however the query was chosen: docs/proofs, Theorem 16.
+    """
+
+    stands_alone = True
+
+    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
+        del look
+        found = self.state.versions.published(query, release)
+        return self.state.answers.by_look(query, *found, self.state.promise.z)
+
+    def bar_after(self, query: LinearQuery, measure: Measure) -> float:
+        assert isinstance(measure, MeasureCounts), "a fresh answer is counted"
+        return _bar_alone(self.state, query, measure)
+
+    def decide(self, query: LinearQuery) -> Outcome | Measure:
+        evidence, terms = self.state.evidence(query), self.state.terms_for(query)
+        decision = self.planned(
+            query, lambda lines: plan_fresh(evidence, terms, self.state.prices, lines)
+        )
+        return REFUSALS[decision] if isinstance(decision, Lack) else decision
+
+
+def _bar_alone(state: PublicState, query: LinearQuery, measure: MeasureCounts) -> float:
     """The bar of an answer that a look is by itself, as a share of the rows."""
     deviation = math.sqrt(variance_of(measure.steps))
     return state.terms.z * deviation / state.rows(query.window) + ROUNDING

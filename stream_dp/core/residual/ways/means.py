@@ -24,7 +24,7 @@ from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.answers.sum_answers import summed
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.sums import Moments, Sums, least_deviations, pairs_of
-from stream_dp.core.residual.looks.staged_look import StagedLook, staged
+from stream_dp.core.residual.looks.composed_looks import StagedLook, staged
 from stream_dp.core.residual.plan.planner import Units
 from stream_dp.core.residual.plan.sum_plan import MeasureSums, SumDemand
 from stream_dp.core.residual.plan.targets import too_dear

@@ -27,7 +27,7 @@ from stream_dp.core.outcome import Outcome, Path
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.looks.staged_look import StagedLook, staged
+from stream_dp.core.residual.looks.composed_looks import StagedLook, staged
 from stream_dp.core.residual.plan.planner import (
     MeasureCounts,
     Prices,

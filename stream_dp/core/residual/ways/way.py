@@ -16,8 +16,7 @@ from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.belief.joined_evidence import JoinedEvidence
 from stream_dp.core.residual.belief.linear_forms import MAX_SPECTRUM
 from stream_dp.core.residual.belief.sums import is_total
-from stream_dp.core.residual.looks.joined_look import JoinedLook
-from stream_dp.core.residual.looks.staged_look import AnyLook
+from stream_dp.core.residual.looks.composed_looks import AnyLook, JoinedLook
 from stream_dp.core.residual.looks.sum_look import SumLook
 from stream_dp.core.residual.looks.table_looks import QUERY, CountsLook, Part, TablesLook
 from stream_dp.core.residual.plan.planner import (
