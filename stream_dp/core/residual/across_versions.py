@@ -91,10 +91,7 @@ class AcrossVersions:
         return self._joints[name]
 
     def _joined(
-        self,
-        query: LinearQuery,
-        parts: Sequence[QueryPart],
-        evidence: _Known,
+        self, query: LinearQuery, parts: Sequence[QueryPart], evidence: _Known
     ) -> JoinedEvidence:
         """What is known of all parts of a query for counts."""
         known = [one for part in parts for one in self._known(part, evidence)]

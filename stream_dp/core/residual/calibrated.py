@@ -28,14 +28,7 @@ from stream_dp.core.budget.accountant import Budget, Charge, Lines
 from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy
 from stream_dp.core.changed_rows import ChangedRows
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Release
-from stream_dp.core.outcome import (
-    Answered,
-    Differences,
-    Outcome,
-    Recorded,
-    Summed,
-    TableAnswered,
-)
+from stream_dp.core.outcome import Answered, Differences, Outcome, Recorded, Summed, TableAnswered
 from stream_dp.core.queries.query import AnyQuery, LinearQuery, Product
 from stream_dp.core.residual.answers.answers_so_far import answer_so_far
 from stream_dp.core.residual.answers.rows_that_count import with_rows_that_count

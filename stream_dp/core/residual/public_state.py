@@ -37,12 +37,7 @@ from stream_dp.core.residual.line_rules import LineRules
 from stream_dp.core.residual.looks.composed_looks import JoinedRelease
 from stream_dp.core.residual.looks.counted_rows import CountedRows, RowsLook, RowsRelease
 from stream_dp.core.residual.looks.sum_look import SumRelease
-from stream_dp.core.residual.looks.table_looks import (
-    BASE,
-    QUERY,
-    CountsRelease,
-    TablesRelease,
-)
+from stream_dp.core.residual.looks.table_looks import BASE, QUERY, CountsRelease, TablesRelease
 from stream_dp.core.residual.plan.planner import Terms, certifies
 from stream_dp.core.residual.plan.promise import Promise
 from stream_dp.core.residual.plan.targets import terms_of

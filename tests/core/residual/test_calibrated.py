@@ -30,12 +30,7 @@ from stream_dp.core.queries.query import EVERYTHING, NOTHING, LinearQuery, Predi
 from stream_dp.core.randomness.noise_sources import Kind, grid_sigma
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.linear_forms import conjunctions_log
-from stream_dp.core.residual.looks.table_looks import (
-    CountsLook,
-    CountsRelease,
-    Part,
-    TablesLook,
-)
+from stream_dp.core.residual.looks.table_looks import CountsLook, CountsRelease, Part, TablesLook
 from stream_dp.core.residual.plan.planner import MOST_DRAWN
 from stream_dp.core.residual.plan.sum_price import MOST_ROWS
 from stream_dp.core.rows.attributes import Category, Number

@@ -173,10 +173,7 @@ def test_what_is_free_may_be_asked_at_any_price() -> None:
     ],
 )
 def test_the_definition_limits_what_queries_may_ask_for(
-    limits: dict[str, float],
-    target: dict[str, float],
-    code: RefusalCode,
-    allowed: dict[str, float],
+    limits: dict[str, float], target: dict[str, float], code: RefusalCode, allowed: dict[str, float]
 ) -> None:
     it = unknown(limits=Limits(**limits))
     assert it.ask(aimed(COUNT, **target)).code is code

@@ -17,15 +17,7 @@ from stream_dp.core.published.rank_gap import range_width
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.plan import aim_rule
 from tests.core.residual.host import aimed, where
-from tests.core.residual.test_aiming import (
-    BETA,
-    BY_WARD,
-    PRECISE,
-    WARDS,
-    deviation_of,
-    wards,
-    z_of,
-)
+from tests.core.residual.test_aiming import BETA, BY_WARD, PRECISE, WARDS, deviation_of, wards, z_of
 
 ALIKE = (26_000, 25_000, 25_000, 24_000)
 

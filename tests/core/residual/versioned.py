@@ -27,10 +27,7 @@ WIDE: tuple[Attribute, ...] = (
     Number("spent", (50.0,), measure=Measure(1.0, 0.0, 200.0)),
 )
 """What ``NARROW`` becomes: other bins of a number, and wider bounds of another."""
-NARROW: tuple[Attribute, ...] = (
-    *OLD,
-    Number("spent", (50.0,), measure=Measure(1.0, 0.0, 100.0)),
-)
+NARROW: tuple[Attribute, ...] = (*OLD, Number("spent", (50.0,), measure=Measure(1.0, 0.0, 100.0)))
 CITIES, AGES, SPENT = ("Bonn", "Graz", "Lyon", "Oslo"), (20, 32, 40, 50), (10, 60, 150, 300)
 
 

@@ -10,14 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from stream_dp.core.outcome import (
-    Answered,
-    Outcome,
-    Path,
-    RefusalCode,
-    Refused,
-    TableAnswered,
-)
+from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused, TableAnswered
 from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.answers.count_answers import told_apart
 from stream_dp.core.residual.belief.anytime import z_learned

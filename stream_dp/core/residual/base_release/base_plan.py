@@ -511,10 +511,7 @@ class ColumnPlan:
 
 
 def base_plan(
-    axes: Axes,
-    expected: Expected = ANYTHING,
-    terms: Terms | None = None,
-    cap: float | None = None,
+    axes: Axes, expected: Expected = ANYTHING, terms: Terms | None = None, cap: float | None = None
 ) -> BasePlan:
     """The plan of a schema under a workload. Data sets that are alike share one, and plan once.
 

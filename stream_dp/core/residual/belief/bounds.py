@@ -149,9 +149,7 @@ def _forms(k: int) -> tuple[Floats, int]:
     elif k > 3:
         # The full family grows as 4^k; pairs are what is always published.
         uppers = [{frozenset(pair): 1.0} for pair in combinations(everyone, 2)]
-        lowers = [
-            {frozenset({i}): 1.0 for i in everyone} | {frozenset(): 1.0 - k},
-        ]
+        lowers = [{frozenset({i}): 1.0 for i in everyone} | {frozenset(): 1.0 - k}]
     coefficients = np.zeros((len(uppers) + len(lowers), 2**k))
     for row, form in zip(coefficients, uppers + lowers, strict=True):
         for members, coefficient in form.items():

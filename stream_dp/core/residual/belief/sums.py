@@ -31,13 +31,7 @@ import numpy as np
 
 from stream_dp.core.queries.query import Indicator, LinearQuery, Mask, Predicate, Product, Total
 from stream_dp.core.residual.belief.bounds import one_sided
-from stream_dp.core.residual.belief.linear_forms import (
-    Floats,
-    Form,
-    TableForm,
-    Together,
-    variance,
-)
+from stream_dp.core.residual.belief.linear_forms import Floats, Form, TableForm, Together, variance
 from stream_dp.core.residual.belief.residuals import ResidualMemory
 
 _Numbers: TypeAlias = Any

@@ -68,12 +68,7 @@ class KeyLook(Look):
             }
             for level in self.levels
         ]
-        return {
-            "kind": "keys",
-            "attribute": self.attribute,
-            "block": self.block,
-            "levels": levels,
-        }
+        return {"kind": "keys", "attribute": self.attribute, "block": self.block, "levels": levels}
 
     def _draws(self, rows: int) -> tuple[int, int]:
         """The least count that a key without a name is looked at with, and how many draws there are."""

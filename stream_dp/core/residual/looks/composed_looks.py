@@ -13,12 +13,7 @@ from stream_dp.core.outcome import Refused
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.looks.sum_look import SumLook, SumRelease
-from stream_dp.core.residual.looks.table_looks import (
-    FORMAT,
-    CountsLook,
-    CountsRelease,
-    TablesLook,
-)
+from stream_dp.core.residual.looks.table_looks import FORMAT, CountsLook, CountsRelease, TablesLook
 from stream_dp.core.rows.blocks import Blocks
 
 JOINED: int = 9

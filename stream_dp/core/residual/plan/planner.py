@@ -504,11 +504,7 @@ def most_precise_counts(evidence: Evidence, prices: Prices, room: Units) -> tupl
 
 
 def counts_at(
-    evidence: Evidence,
-    prices: Prices,
-    first: Units,
-    most: Floats,
-    levels: Floats,
+    evidence: Evidence, prices: Prices, first: Units, most: Floats, levels: Floats
 ) -> MeasureCounts:
     """The counts that bring the largest variance of each block down to a level.
 
@@ -559,8 +555,7 @@ def table_look(
     if levels is None:
         return None
     steps = coarsest(
-        first,
-        lambda tried: evidence.after_table(_precisions_of(package, tried)) <= levels * _TIE,
+        first, lambda tried: evidence.after_table(_precisions_of(package, tried)) <= levels * _TIE
     )
     return _priced(evidence, prices, steps, levels < now, package)
 

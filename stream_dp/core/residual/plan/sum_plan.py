@@ -272,12 +272,7 @@ class SumPlanner:
         ]
 
     def _look_of(
-        self,
-        values: WholeValues,
-        shape: SumShape,
-        ratio: float,
-        prices: Prices,
-        room: Units,
+        self, values: WholeValues, shape: SumShape, ratio: float, prices: Prices, room: Units
     ) -> MeasureSums | None:
         grids, scales_of = self._grids(values, shape, ratio), _Scales(shape, ratio)
 

@@ -240,11 +240,7 @@ class Aimed(Way):
         return room if guards is None else np.minimum(room, guards(query.window))
 
     def _choose(
-        self,
-        query: LinearQuery,
-        price: float,
-        part: float,
-        room: Callable[[int], Units],
+        self, query: LinearQuery, price: float, part: float, room: Callable[[int], Units]
     ) -> tuple[float, AnyLook | Refused] | None:
         """The last look within a room for some units, and the part of the size that it is planned for."""
         return self._rule(query).choose(
@@ -270,11 +266,7 @@ class Aimed(Way):
         return self.spending.refusal(self.spending.stuck(query, NOTHING_PAID))
 
     def _fits(
-        self,
-        query: LinearQuery,
-        price: float,
-        part: float,
-        room: Callable[[int], Units],
+        self, query: LinearQuery, price: float, part: float, room: Callable[[int], Units]
     ) -> bool:
         """Whether a look is taken within a room: a last one, or the pilot that finds out which."""
         _, look = self._choose(query, price, part, room) or (part, None)
@@ -463,10 +455,7 @@ class AimedSums(Aimed):
             return SumDemand(np.zeros(1), np.array([limit])) if limit > 0.0 else None
         of_counts = math.sqrt(float(sums.moments.counts.max()))
         estimates = self._together(query, sums.counts)
-        least, counts = (
-            size_of_counts(estimates, of_counts),
-            moved_together(estimates, of_counts),
-        )
+        least, counts = (size_of_counts(estimates, of_counts), moved_together(estimates, of_counts))
         large = counts >= least * (1.0 - 1e-9)
         if not least > 0.0:
             return None
@@ -474,10 +463,7 @@ class AimedSums(Aimed):
         low, high = (end / largest for end in value_ends(query))
         totals = moved_together(sums.totals, of_totals)
         means = totals / rows
-        means, off = (
-            means.clip(low, high),
-            np.hypot(of_totals, means * of_counts) / rows,
-        )
+        means, off = (means.clip(low, high), np.hypot(of_totals, means * of_counts) / rows)
         if isinstance(query.total, Indicator):
             # A share that is smaller than it seems has more noise left in it.
             means = np.maximum(means - off, 0.0)
