@@ -328,11 +328,8 @@ class PublicState:
                 self._believe_sums(release, number, estimate)
             _, step, counted = release.steps[number]
             sigma = grid_sigma(counted) if release.shape.counts else None
-            self._paid(
-                release.attributes,
-                block,
-                self.prices.of(release.shape.rho(grid_sigma(step), sigma)),
-            )
+            rho = release.shape.rho(grid_sigma(step), sigma)
+            self._paid(release.attributes, block, self.prices.of(rho))
 
     def _believe_sums(self, release: SumRelease, number: int, estimate: SumEstimate) -> None:
         """Folds what a release says of its block with a number into what is known."""

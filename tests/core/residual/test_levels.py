@@ -30,7 +30,14 @@ from stream_dp.core.residual.base_release.expected_queries import (
 )
 from stream_dp.core.residual.belief import levels as levels_of_axes
 from stream_dp.core.residual.belief.evidence import Belief
-from stream_dp.core.residual.belief.levels import Axes, Layout, LevelChain, axes_of, grouped
+from stream_dp.core.residual.belief.levels import (
+    Axes,
+    Layout,
+    LevelChain,
+    axes_of,
+    grouped,
+    range_norms,
+)
 from stream_dp.core.residual.belief.linear_forms import TableForm, form_of
 from stream_dp.core.residual.belief.packages import package
 from stream_dp.core.residual.belief.residuals import ResidualMemory
@@ -245,7 +252,7 @@ def test_a_package_costs_about_what_the_lemma_says_is_least(sizes: tuple[int, ..
 
 def test_single_cells_are_measured_by_their_own_table_alone() -> None:
     layout = axes_of(shape_of(301)).layout((0,))
-    for norms in (layout.chains[0].range_norms(1), np.zeros(4)):
+    for norms in (range_norms(layout.chains[0], 1), np.zeros(4)):
         assert package(layout, norms).groups == ((301,),)
 
 

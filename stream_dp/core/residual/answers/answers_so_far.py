@@ -47,18 +47,15 @@ def answer_so_far(
     found = _sealed(state, query, came) if sealed else (came.values, _bars(state, came.variances))
     if found is None:
         return _NOT_MEASURED
-    cells = tuple(
-        _cell(estimate, n, bar / n + ROUNDING if bar else 0.0, state.promise.confidence)
-        for estimate, bar in zip(*(one.tolist() for one in found), strict=True)
-    )
+    confidence, cells = state.promise.confidence, list[Answered]()
+    for estimate, rows in zip(*(one.tolist() for one in found), strict=True):
+        bar = rows / n + ROUNDING if rows else 0.0
+        known = bar if bar < 1.0 else None
+        cells.append(Answered(estimate, n, known, None, confidence, Path.CERTIFIED))
     if not query.group_by:
         return cells[0]
     shape = tuple(state.shape[a] for a in query.group_by)
-    return told_apart(TableAnswered(cells, shape, Path.CERTIFIED), state.promise.z)
-
-
-def _cell(estimate: float, n: int, bar: float, confidence: float) -> Answered:
-    return Answered(estimate, n, bar if bar < 1.0 else None, None, confidence, Path.CERTIFIED)
+    return told_apart(TableAnswered(tuple(cells), shape, Path.CERTIFIED), state.promise.z)
 
 
 def _bars(state: PublicState, variances: Floats, *, learned: bool = False) -> Floats:
@@ -82,10 +79,8 @@ def _sealed(
     opened = state.evidence_at_opening(query)
     if np.isfinite(opened.variances).all():
         variances = came.variances + _of_all(opened, opened.variances)
-        learned = state.is_learned(query.window)
-        return came.values + _of_all(opened, opened.values), _bars(
-            state, variances, learned=learned
-        )
+        bars = _bars(state, variances, learned=state.is_learned(query.window))
+        return came.values + _of_all(opened, opened.values), bars
     evidence, half = state.evidence(query), state.promise.failure / 2.0
     bars = evidence.anytime(state.promise.accuracy.error * evidence.n_rows, half)
     if not np.isfinite(bars).all():

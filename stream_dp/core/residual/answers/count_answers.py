@@ -253,22 +253,19 @@ class CountAnswers:
         where the number of rows is public, so that the error has no part in it. A predicate's own count would
         bring a dimension more, and is left out: see ``_simultaneous_by_variance``.
         """
+        if isinstance(form, JoinedForm):
+            return self._z_of(form, form.n_cells)
         key = (form.attributes, form.conjunctive)
-        z = None if isinstance(form, JoinedForm) else self._simultaneous.get(key)
-        if z is None:
-            half = self._promise.failure / 2.0
-            if form.conjunctive:
-                z = two_sided(math.log(half) - self._conjunctions_log(form))
-            else:
-                n_cells = (
-                    form.n_cells
-                    if isinstance(form, JoinedForm)
-                    else math.prod(self._promise.shape[a] for a in form.attributes)
-                )
-                z = math.sqrt(float(chdtri(n_cells - self._belief.total_known, half)))
-            if not isinstance(form, JoinedForm):
-                self._simultaneous[key] = z
-        return z
+        if key not in self._simultaneous:
+            n_cells = math.prod(self._promise.shape[a] for a in form.attributes)
+            self._simultaneous[key] = self._z_of(form, n_cells)
+        return self._simultaneous[key]
+
+    def _z_of(self, form: Form | JoinedForm, n_cells: int) -> float:
+        half = self._promise.failure / 2.0
+        if form.conjunctive:
+            return two_sided(math.log(half) - self._conjunctions_log(form))
+        return math.sqrt(float(chdtri(n_cells - self._belief.total_known, half)))
 
     def _conjunctions_log(self, form: Form | JoinedForm) -> float:
         return conjunctions_log(tuple(self._promise.shape[a] for a in form.attributes))
@@ -342,9 +339,8 @@ def told_apart(
     if isinstance(answer, Answered):
         return answer
     n_live = sum(cell.error_bar != 0.0 for cell in answer.cells)
-    n = n_live + (
-        n_live < len(answer.cells)
-    )  # all cells that surely have no row are one more number
+    # All cells that surely have no row are one more number.
+    n = n_live + (n_live < len(answer.cells))
     apart = math.inf if deviation is None else range_width(n, z) * deviation
     return replace(answer, wider=wider_for(max(1, n_live), z) / z, apart=finite(apart))
 

@@ -17,24 +17,6 @@ from stream_dp.core.residual.plan.planner import ROUNDING
 from stream_dp.core.residual.public_state import PublicState
 
 
-def rank_bars(state: PublicState, evidence: Evidence, error: float | None) -> Floats:
-    """Half widths, in rows, of the live answers of a linear form, shape (answers,).
-
-    A bar misses to either side with probability at most half of that of an answer (docs/proofs,
-    Theorem 23).
-
-    Args:
-        state: What is published.
-        evidence: What is known about the form.
-        error: The error asked for, as a share of the rows. None where it decided no look.
-    """
-    if error is None:
-        bars = np.array(bars_of(evidence, state.promise.z_of_noise))
-    else:
-        bars, _ = state.answers.promised(evidence, error)
-    return np.broadcast_to(bars + ROUNDING * evidence.n_rows, evidence.values.shape)
-
-
 def quantiles(
     state: PublicState,
     query: LinearQuery,
@@ -44,6 +26,9 @@ def quantiles(
 ) -> Quantiles:
     """The bins that quantiles lie in.
 
+    A bar misses to either side with probability at most half of that of an answer (docs/proofs,
+    Theorem 23).
+
     Args:
         state: What is published.
         query: A query for a quantile.
@@ -51,9 +36,14 @@ def quantiles(
         error: The error asked for, as a share of the rows. None where it decided no look.
         path: How the answer came about.
     """
-    bars = [rank_bars(state, each, error) for each in evidence[:-1]]
-    values, live = [each.values for each in evidence], evidence[-1].form.live
-    return quantiles_within(state, query, values, bars, live, path)
+    values, bars = [each.values for each in evidence], list[Floats]()
+    for each in evidence[:-1]:
+        if error is None:
+            bar = np.array(bars_of(each, state.promise.z_of_noise))
+        else:
+            bar, _ = state.answers.promised(each, error)
+        bars.append(np.broadcast_to(bar + ROUNDING * each.n_rows, each.values.shape))
+    return quantiles_within(state, query, values, bars, evidence[-1].form.live, path)
 
 
 def quantiles_within(

@@ -114,19 +114,12 @@ class Repeats:
         """
         assert outcome.use is not None, "it says how useful it is"
         cells = (outcome,) if isinstance(outcome, Answered) else outcome.cells
-        rows, use = list(map(_row_of, cells)), outcome.use
-        head = fields(
-            "<B?3d",
-            _GRADES.index(use.useful),
-            final,
-            use.part,
-            _or_nan(use.aim_price),
-            _or_nan(use.rough_price),
-        )
+        rows, use = map(_row_of, cells), outcome.use
+        prices = map(_or_nan, (use.aim_price, use.rough_price))
+        head = fields("<B?3d", _GRADES.index(use.useful), final, use.part, *prices)
+        value = _KEPT.pack(head, *(fields(f"<{len(row)}d", *row) for row in rows))
         key = self._kept_key(query)
-        self._verified[key] = self._fresh[key] = _KEPT.pack(
-            head, *(fields(f"<{len(row)}d", *row) for row in rows)
-        )
+        self._verified[key] = self._fresh[key] = value
 
     def kept(self, query: LinearQuery) -> tuple[_Kept, bool] | None:
         """The answer that ``keep`` remembers, and whether its look was the last; None if there is none."""
@@ -210,11 +203,9 @@ class Repeats:
         A repeat picks the smaller of two bars. Those of best estimates hold at all times at once, and leave a
         fifth of the failure probability to the bounds that the first answer may rest on.
         """
-        state = self._state
-        known = state.belief.total_known
-        if query.predicate.constant is False or is_total(
-            query.predicate, query.group_by, known=known
-        ):
+        state, predicate = self._state, query.predicate
+        known = is_total(predicate, query.group_by, known=state.belief.total_known)
+        if known or predicate.constant is False:
             return None
         seen = state.measured.seen(query)
         if self._as_of.get(key) == seen:
@@ -228,9 +219,8 @@ class Repeats:
                 (math.inf if math.isnan(bar) else bar, width(cell))
                 for (_, bar, _, _), cell in zip(rows, cells, strict=True)
             ]
-            if all(now <= bar for bar, now in pairs) and any(
-                now < bar * _SMALLER for bar, now in pairs
-            ):
+            is_smaller = any(now < bar * _SMALLER for bar, now in pairs)
+            if is_smaller and all(now <= bar for bar, now in pairs):
                 return better
         self._as_of[key] = seen
         return None
@@ -240,22 +230,17 @@ def _row_of(cell: Answered | Sum | Quantile) -> tuple[float, ...]:
     match cell:
         case Answered():
             return _row(cell)
-        case Sum():
-            return _row_of_sum(cell)
         case Quantile(likely, first, last, bar, rows):
             return *(likely or _NONE), first, last, _or_nan(bar), rows
+    bars = cell.total_bar, cell.mean, cell.mean_bar, cell.rows, cell.rows_bar
+    ends = *cell.count_ends, *cell.total_ends, *(cell.mean_ends or _NONE)
+    return (cell.count, _or_nan(cell.count_bar), cell.total, *map(_or_nan, bars), *ends)
 
 
 def _quantile_of_row(row: tuple[float, ...]) -> Quantile:
     begin, end, first, last, bar, rows = row
     likely = None if math.isnan(begin) else (int(begin), int(end))
     return Quantile(likely, int(first), int(last), _or_none(bar), rows)
-
-
-def _row_of_sum(cell: Sum) -> tuple[float, ...]:
-    bars = cell.total_bar, cell.mean, cell.mean_bar, cell.rows, cell.rows_bar
-    ends = *cell.count_ends, *cell.total_ends, *(cell.mean_ends or _NONE)
-    return (cell.count, _or_nan(cell.count_bar), cell.total, *map(_or_nan, bars), *ends)
 
 
 def _sum_of_row(row: tuple[float, ...]) -> Sum:

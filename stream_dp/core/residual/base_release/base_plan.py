@@ -27,7 +27,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import combinations, product
 from typing import Any, Final
 
 import numpy as np
@@ -125,13 +124,13 @@ class Design:
 
     def __init__(self, axes: Axes, groups: Sequence[Group]) -> None:
         wanted = {g.attributes for g in groups if len(g.attributes) <= _MOST_ATTRIBUTES}
-        self.tables = _drawable({t for table in wanted for t in _parts(axes, table)}, axes)
-        known = {t for table in self.tables for t in _parts(axes, table)}
-        self._index = {t: i for i, t in enumerate(sorted(known))}
+        self.tables = _drawable({t for table in wanted for t in _brought(axes, table)}, axes)
+        brought = [_brought(axes, table) for table in self.tables]
+        self._index = {t: i for i, t in enumerate(sorted(set().union(*brought)))}
         entries = [
-            (self._index[t], j, _brought(axes, table, t))
-            for j, table in enumerate(self.tables)
-            for t in _parts(axes, table)
+            (self._index[t], j, precision)
+            for j, of_table in enumerate(brought)
+            for t, precision in of_table.items()
         ]
         self._reach = _matrix(entries, (len(self._index), len(self.tables)))
         self._reach_t = self._reach.T.tocsr()
@@ -351,13 +350,13 @@ class BasePlan:
     @cached_property
     def whole_price(self) -> float:
         """The rho of the cheapest release that brings all of the workload to a variance of 1."""
-        design = self._design
-        if self._bounds:
-            design = Design(self._axes, generic_workload(self._axes))
-        every = np.arange(len(design.groups))
+        all_of_it = (
+            Design(self._axes, generic_workload(self._axes)) if self._bounds else self._design
+        )
+        every = np.arange(len(all_of_it.groups))
         if not len(every):
             return math.inf
-        return design.cheapest(every, np.ones(len(every))).cost * self._rho
+        return all_of_it.cheapest(every, np.ones(len(every))).cost * self._rho
 
     def _worthwhile(self, limit: float, line: float, prices: Prices) -> BaseRelease:
         """The candidate with the largest gain that fits."""
@@ -427,14 +426,14 @@ class BasePlan:
         ratios = claims.alone[affordable] / claims.worth[affordable]
         order = affordable[np.argsort(ratios, kind="stable")]
         cuts = {round(len(order) * (i + 1) / _LEVELS) for i in range(_LEVELS)} - {0}
-        return [self._judged(self._cheapest(order[:cut]).weights) for cut in sorted(cuts)]
+        return [self._judged(self._cheapest(order[:cut])) for cut in sorted(cuts)]
 
-    def _cheapest(self, chosen: npt.NDArray[np.intp]) -> Optimum:
-        """The cheapest release that certifies all of these claims."""
+    def _cheapest(self, chosen: npt.NDArray[np.intp]) -> Floats:
+        """The weights of the cheapest release that certifies all of these claims."""
         tightest = np.full(len(self._design.groups), math.inf)
         np.minimum.at(tightest, self._claims.rows[chosen], self._claims.phases[chosen])
         rows = np.flatnonzero(np.isfinite(tightest))
-        return self._design.cheapest(rows, tightest[rows])
+        return self._design.cheapest(rows, tightest[rows]).weights
 
     def _most_worth(self, octave: int, share: float) -> Floats:
         """Weights that certify about the most worth with this share of a line."""
@@ -543,9 +542,8 @@ class Reach:
         self._precision: dict[Part, float] = {}
         for table, step in release.tables:
             weight = float(grid_sigma(step)) ** -2
-            for t in _parts(axes, table):
-                brought = weight * _brought(axes, table, t)
-                self._precision[t] = self._precision.get(t, 0.0) + brought
+            for t, precision in _brought(axes, table).items():
+                self._precision[t] = self._precision.get(t, 0.0) + weight * precision
 
     def phases(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
         """The least number of phases about which a query is certified; infinite for none.
@@ -587,33 +585,14 @@ def _weight(octave: int) -> float:
     return math.exp(octave * _STEP_LOG)
 
 
-def _parts(axes: Axes, table: Part) -> list[Part]:
-    """The parts that a table speaks of: its attributes, at its levels or coarser ones.
+def _brought(axes: Axes, table: Part) -> dict[Part, float]:
+    """The parts that a table speaks of, and what a precision of 1 on each count of it brings to them.
 
     The empty part, which is the number of rows, is not among them where that is public.
     """
-    coarser = {
-        component: [axes.component(a, t) for t in range(1, level + 1)]
-        for component in table
-        for a, level in (axes.of(component),)
-    }
-    return [
-        t
-        for k in range(1 if axes.total_known else 0, len(table) + 1)
-        for members in combinations(table, k)
-        for t in product(*(coarser[component] for component in members))
-    ]
-
-
-def _brought(axes: Axes, table: Part, part: Part) -> float:
-    """The precision that a table of precision 1 on each of its counts brings to a part that it speaks of."""
-    inside = {axes.of(component)[0] for component in part}
-    width, summed = 1, 1
-    for component in table:
-        attribute, level = axes.of(component)
-        width *= axes.chains[attribute].widths[level]
-        summed *= 1 if attribute in inside else axes.chains[attribute].size
-    return width / summed
+    layout = axes.layout(axes.attributes(table))
+    levels = tuple(level for _, level in map(axes.of, table))
+    return {layout.parts[i]: width / summed for i, summed, width in layout.spoken_of(levels)}
 
 
 def needs_of(axes: Axes, attributes: tuple[int, ...], norms: Sequence[float]) -> dict[Part, float]:

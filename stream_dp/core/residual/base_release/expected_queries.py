@@ -20,7 +20,14 @@ import numpy as np
 
 from stream_dp.core.queries.query import LinearQuery, Mask
 from stream_dp.core.residual.belief.bounds import one_sided
-from stream_dp.core.residual.belief.levels import Axes, Layout, LevelChain, Part, axes_of
+from stream_dp.core.residual.belief.levels import (
+    Axes,
+    Layout,
+    LevelChain,
+    Part,
+    axes_of,
+    range_norms,
+)
 from stream_dp.core.residual.belief.linear_forms import MAX_SPECTRUM, form_of
 from stream_dp.core.residual.belief.rank_forms import rank_forms
 from stream_dp.core.residual.belief.sums import form_of_total
@@ -151,7 +158,7 @@ def conjunction_norms(
     """
     norms = [1.0]
     for attribute, cells in zip(attributes, selected, strict=True):
-        parts = axes.chains[attribute].range_norms(cells).tolist()
+        parts = range_norms(axes.chains[attribute], cells).tolist()
         norms = [norm * part for norm in norms for part in parts]
     return tuple(norms)
 
@@ -266,13 +273,8 @@ def _mixed(sizes: Sequence[int]) -> Iterable[tuple[tuple[int, ...], float]]:
     kinds = [sorted({1, max(1, round(size / 4)), max(1, size // 2)}) for size in sizes]
     totals = [len(cells) + 1.0 for cells in kinds]
     for selected in product(*kinds):
-        yield (
-            selected,
-            math.prod(
-                (2.0 if cells == 1 else 1.0) / total
-                for cells, total in zip(selected, totals, strict=True)
-            ),
-        )
+        pairs = zip(selected, totals, strict=True)
+        yield selected, math.prod((2.0 if cells == 1 else 1.0) / total for cells, total in pairs)
 
 
 def _alike(sizes: Sequence[int]) -> Iterable[tuple[tuple[int, ...], float]]:
@@ -387,7 +389,7 @@ def _norms_along(chain: LevelChain, condition: Mask | None) -> Sequence[float]:
     """The norms of a condition on an attribute, or of any cell of one that is grouped by."""
     if chain.finest == 1:
         n_cells = 1 if condition is None else int(np.count_nonzero(condition))
-        return tuple(chain.range_norms(n_cells).tolist())
+        return tuple(range_norms(chain, n_cells).tolist())
     if condition is None:
         return tuple(chain.of_any_cell)
     return tuple(chain.norms(condition.astype(np.float64)))

@@ -119,13 +119,8 @@ class Bought:
         return rent >= paid * max(growth.units, together)
 
 
-_COUNTS: Final = frozenset(round(50 * 1.5**k) for k in range(5))
+MANY_ASKED: Final = frozenset(round(50 * 1.5**k) for k in range(5))
 """The same for different queries while there is one phase. Refusals are among them."""
-
-
-def is_many(asked: float) -> bool:
-    """Whether it is to be looked what to buy of the first phase, where this many queries were asked."""
-    return asked in _COUNTS
 
 
 def is_time(before: int, rent: int) -> bool:

@@ -15,7 +15,7 @@ from stream_dp.core.budget.parameters import Target
 from stream_dp.core.queries.query import LinearQuery, Mask, Predicate, Product
 from stream_dp.core.residual.base_release.base_plan import BasePlan, BaseRelease
 from stream_dp.core.residual.base_release.demand import Demand
-from stream_dp.core.residual.base_release.growth import PAID, PAID_AT_FIRST, is_many, is_time
+from stream_dp.core.residual.base_release.growth import MANY_ASKED, PAID, PAID_AT_FIRST, is_time
 from stream_dp.core.residual.base_release.measured_again import MeasuredAgain
 from stream_dp.core.residual.base_release.replay import MANY, Choice, Replay
 from stream_dp.core.residual.looks.table_looks import GROWTH, TablesLook
@@ -129,7 +129,7 @@ class LearnedPlan:
     @property
     def is_growth_due(self) -> bool:
         """Whether it is to be looked at the next query, whatever it pays, what more to measure."""
-        return self._grows and len(self._state.belief) == 1 and is_many(self.demand.total(1))
+        return self._grows and len(self._state.belief) == 1 and self.demand.total(1) in MANY_ASKED
 
     @property
     def _grows(self) -> bool:

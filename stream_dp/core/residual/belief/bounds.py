@@ -131,24 +131,17 @@ def _forms(k: int) -> tuple[Floats, int]:
     uppers: list[dict[frozenset[int], float]] = []
     lowers: list[dict[frozenset[int], float]] = []
     everyone = range(k)
-    if k == 2:
-        uppers = [{frozenset({i}): 1.0} for i in everyone]
-        lowers = [{frozenset({0}): 1.0, frozenset({1}): 1.0, frozenset(): -1.0}]
-    elif k == 3:
+    if k == 3:
         pairs = [frozenset(pair) for pair in combinations(everyone, 2)]
-        uppers = [{pair: 1.0} for pair in pairs]
-        uppers.append(
-            dict.fromkeys(pairs, 1.0)
-            | {frozenset({i}): -1.0 for i in everyone}
-            | {frozenset(): 1.0}
-        )
+        every = dict.fromkeys(pairs, 1.0) | {frozenset({i}): -1.0 for i in everyone}
+        uppers = [*({pair: 1.0} for pair in pairs), every | {frozenset(): 1.0}]
         lowers = [
             {frozenset({i, j}): 1.0, frozenset({i, h}): 1.0, frozenset({i}): -1.0}
             for i, j, h in ((0, 1, 2), (1, 0, 2), (2, 0, 1))
         ]
-    elif k > 3:
+    elif k > 1:
         # The full family grows as 4^k; pairs are what is always published.
-        uppers = [{frozenset(pair): 1.0} for pair in combinations(everyone, 2)]
+        uppers = [{frozenset(some): 1.0} for some in combinations(everyone, min(2, k - 1))]
         lowers = [{frozenset({i}): 1.0 for i in everyone} | {frozenset(): 1.0 - k}]
     coefficients = np.zeros((len(uppers) + len(lowers), 2**k))
     for row, form in zip(coefficients, uppers + lowers, strict=True):

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -52,17 +53,29 @@ class _Count:
         return _Count(self.values + weight * (other.values - self.values), combined)
 
 
+_Estimate = TypeVar("_Estimate", _Count, SumEstimate)
+
+
+def _combine(known: dict[int, _Estimate], block: int, another: _Estimate) -> None:
+    """Takes another estimate of a block in."""
+    before = known.get(block)
+    known[block] = another if before is None else before.combined(another)
+
+
 class Belief:
     """The public knowledge about all blocks: a fold over published tables and counts.
 
     Args:
         shape: The sizes of the universe's attributes.
         total_known: Whether all rows count, so that their number is public.
+
+    Attributes:
+        tables: The knowledge from the tables alone.
     """
 
     def __init__(self, shape: tuple[int, ...], *, total_known: bool = True) -> None:
-        self._shape = shape
-        self._tables = ResidualMemory(shape, total_known=total_known)
+        self._shape, self.total_known = shape, total_known
+        self.tables = ResidualMemory(shape, total_known=total_known)
         self._opening = ResidualMemory(shape, total_known=total_known)
         self._counts = Shelf[bytes, dict[int, _Count]](dict, dict)
         # The same without those of looks at shares.
@@ -74,33 +87,23 @@ class Belief:
     def add_attributes(self, shape: tuple[int, ...]) -> None:
         """Goes on with more attributes; those that there are stay as they are."""
         self._shape = shape
-        self._tables.add_attributes(shape)
+        self.tables.add_attributes(shape)
         self._opening.add_attributes(shape)
 
     def __repr__(self) -> str:
-        return f"Belief({self._tables!r}, {len(self._counts)} predicates)"
+        return f"Belief({self.tables!r}, {len(self._counts)} predicates)"
 
     def __len__(self) -> int:
-        return len(self._tables)
-
-    @property
-    def total_known(self) -> bool:
-        """Whether all rows count, so that their number is public."""
-        return self._tables.total_known
-
-    @property
-    def tables(self) -> ResidualMemory:
-        """The knowledge from the tables alone."""
-        return self._tables
+        return len(self.tables)
 
     def open_block(self, n_rows: int) -> None:
         """Adds a block of which only the number of rows is known."""
-        self._tables.open_block(n_rows)
+        self.tables.open_block(n_rows)
         self._opening.open_block(n_rows)
 
     def add_rows(self, block: int, n_rows: int) -> None:
         """Forgets what was measured of a block, which has more rows from now on."""
-        self._tables.add_rows(block, n_rows)
+        self.tables.add_rows(block, n_rows)
         self._opening.add_rows(block, n_rows)
         for shelf in (self._counts, self._alone, self._opened, self._sums):
             for key in shelf:
@@ -109,7 +112,7 @@ class Belief:
 
     def rows(self, window: range) -> int:
         """Rows of the window, those that do not count included; public."""
-        return self._tables.rows(window)
+        return self.tables.rows(window)
 
     def absorb_table(
         self,
@@ -129,7 +132,7 @@ class Belief:
             variance: The variance of the noise on each.
             opening: Whether it was measured because the phase opened.
         """
-        self._tables.absorb(attributes, block, table, variance)
+        self.tables.absorb(attributes, block, table, variance)
         if opening:
             self._opening.absorb(attributes, block, table, variance)
 
@@ -156,9 +159,7 @@ class Belief:
         count = _Count(np.asarray(values, dtype=np.float64), variance)
         shelves = [self._counts] if of_share else [self._counts, self._alone]
         for shelf in [*shelves, self._opened] if opening else shelves:
-            counts = shelf.own(key)
-            known = counts.get(block)
-            counts[block] = count if known is None else known.combined(count)
+            _combine(shelf.own(key), block, count)
 
     def evidence(
         self,
@@ -183,8 +184,8 @@ class Belief:
         if among is not None:
             for block, several in self._inside(self._counts, among[0], window, None).items():
                 one = _Count(several.values[among[1]][None], several.variance)
-                counts[block] = counts[block].combined(one) if block in counts else one
-        return Evidence(form, window, self._tables, self._opening, counts)
+                _combine(counts, block, one)
+        return Evidence(form, window, self.tables, self._opening, counts)
 
     def has_counts(self, key: bytes, window: range) -> bool:
         """Whether counts of some block of a window were measured under a key."""
@@ -211,19 +212,16 @@ class Belief:
         inside = {b: c for b, c in (shelf.get(key) or {}).items() if b in window}
         if complement is not None and self.total_known:
             for block, outside in (shelf.get(complement) or {}).items():
-                if block not in window:
-                    continue
-                n_rows = self.rows(range(block, block + 1))
-                count = _Count(n_rows - outside.values, outside.variance)
-                known = inside.get(block)
-                inside[block] = count if known is None else known.combined(count)
+                if block in window:
+                    n_rows = self.rows(range(block, block + 1))
+                    _combine(inside, block, _Count(n_rows - outside.values, outside.variance))
         return inside
 
     def passed(self, query: LinearQuery, forms: RankForms) -> tuple[Evidence, ...]:
         """Returns what is known of each form of a quantile."""
         counts = self._inside(self._counts, query.table.key, query.window, None)
         return tuple(
-            Evidence(form, query.window, self._tables, self._opening, _weighed(counts, cells))
+            Evidence(form, query.window, self.tables, self._opening, _weighed(counts, cells))
             for form, cells in forms
         )
 
@@ -238,16 +236,14 @@ class Belief:
             block: The absolute index of the block.
             estimate: The measured sums and counts.
         """
-        known = self._sums.own(key)
-        before = known.get(block)
-        known[block] = estimate if before is None else before.with_another(estimate)
+        _combine(self._sums.own(key), block, estimate)
         if len(estimate.totals) > 1:
             self._summed.update(attributes)
 
     def sums(self, query: LinearQuery) -> SumEvidence:
         """Returns what is known about a query with a total."""
         looks, counted = self._looks_at(query), self._counted_alone(query)
-        return SumEvidence(query, self._shape, self._tables, looks, counted=counted)
+        return SumEvidence(query, self._shape, self.tables, looks, counted=counted)
 
     def sums_at_opening(self, query: LinearQuery) -> SumEvidence:
         """Returns what was measured of a query with a total as phases opened."""
@@ -268,7 +264,7 @@ class Belief:
         assert query.total is not None, "the query has a total"
         kept = query.total.kept
         assert kept is not None, "the values of rows are kept"
-        tables = self._opening if at_opening else self._tables
+        tables = self._opening if at_opening else self.tables
         looks = {} if at_opening else self._looks_at(query)
         lows, highs = kept.unit * np.array(kept.ends, dtype=np.float64).T
         return (
@@ -282,14 +278,10 @@ class Belief:
         for key, attribute, condition in groups_of(query, self._summed):
             cells = np.ones(self._shape[attribute], np.bool_) if condition is None else condition
             for block, groups in (self._sums.get(key) or {}).items():
-                part, known = groups.added_up(cells), looks.get(block)
-                looks[block] = part if known is None else known.with_another(part)
+                _combine(looks, block, groups.added_up(cells))
         rest = rest_of_share(query)
-        if rest is None:
-            return looks
-        for block, others in (self._sums.get(rest.key) or {}).items():
-            part, known = others.of_the_rest(), looks.get(block)
-            looks[block] = part if known is None else known.with_another(part)
+        for block, others in (self._sums.get(rest.key) or {} if rest else {}).items():
+            _combine(looks, block, others.of_the_rest())
         return looks
 
     def _counted_alone(self, query: LinearQuery) -> dict[int, tuple[CountedAlone, ...]]:

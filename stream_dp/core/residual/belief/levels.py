@@ -146,10 +146,6 @@ class LevelChain:
             finer = coarser
         return [finer, *reversed(parts)]
 
-    def spread(self, part: Floats, axis: int, level: int) -> Floats:
-        """The part of a level that ``split`` returned, as one entry a cell."""
-        return part if level == self.finest else part.take(self.groups[level], axis=axis)
-
     def resolved(self, weights: Floats, axis: int) -> Floats:
         """Weights along an axis of a spectrum, in coordinates that keep norms and have the levels one by one.
 
@@ -194,10 +190,6 @@ class LevelChain:
         levels[levels < _NEGLIGIBLE * stacked[..., -1:]] = 0.0
         return np.concatenate([stacked[..., :1] / self.size, levels], axis=-1)
 
-    def range_norms(self, n_cells: int) -> Floats:
-        """``typical_norms`` of a range of neighbouring cells."""
-        return _range_norms(self, n_cells)
-
     @cached_property
     def of_cells(self) -> Floats:
         """``norms`` of each single cell, shape (size, 1 + levels)."""
@@ -240,7 +232,8 @@ _chain = cache(LevelChain.of)
 
 
 @lru_cache(maxsize=4096)
-def _range_norms(chain: LevelChain, n_cells: int) -> Floats:
+def range_norms(chain: LevelChain, n_cells: int) -> Floats:
+    """``typical_norms`` of a range of neighbouring cells."""
     return chain.typical_norms(np.arange(chain.size) < n_cells)
 
 
@@ -378,12 +371,11 @@ class Layout:
             reach = [r * part for r in reach for part in along]
         return np.array(reach)
 
-    def variances(self, levels: Levels, variance: float) -> list[tuple[int, float]]:
-        """The variance that a table at these levels brings to each part, without what is public.
+    def spoken_of(self, levels: Levels) -> list[tuple[int, int, int]]:
+        """The parts that a table at these levels speaks of, by index, without what is public.
 
-        Args:
-            levels: The level of each attribute.
-            variance: The variance of the noise on each count.
+        Next to each part stands how many times its cells are summed up in the table, and how many of them the
+        smallest group has. A precision of 1 on each count brings the part the second by the first.
         """
         found = []
         first = 1 if self.total_known else 0
@@ -394,8 +386,17 @@ class Layout:
             for chain, t, level in zip(self.chains, part, levels, strict=True):
                 width *= chain.widths[level]
                 summed *= 1 if t else chain.size
-            found.append((index, variance * summed / width))
+            found.append((index, summed, width))
         return found
+
+    def variances(self, levels: Levels, variance: float) -> list[tuple[int, float]]:
+        """The variance that a table at these levels brings to each part, without what is public.
+
+        Args:
+            levels: The level of each attribute.
+            variance: The variance of the noise on each count.
+        """
+        return [(i, variance * summed / width) for i, summed, width in self.spoken_of(levels)]
 
     def split(self, table: Floats, levels: Levels) -> dict[int, Floats]:
         """The parts of a table at these levels, by their index; without axes of attributes at level 0."""
@@ -416,7 +417,8 @@ class Layout:
         """A part that ``split`` returned, as one entry for each cell."""
         members = [(c, t) for c, t in zip(self.chains, self.levels[index], strict=True) if t]
         for axis, (chain, level) in enumerate(members):
-            residual = chain.spread(residual, axis, level)
+            if level < chain.finest:
+                residual = residual.take(chain.groups[level], axis=axis)
         return residual
 
 

@@ -84,23 +84,19 @@ def form_of_total(query: LinearQuery, shape: tuple[int, ...]) -> Form:
     """The sum, in units of its largest value; and with it the count of all rows, where that is asked too."""
     assert query.total is not None, "the query has a total"
     total = _weighted(query, shape, query.total.weights / query.total.largest)
-    return total if query.rows is None else Together([total, _rows(query, shape)])
+    if query.rows is None:
+        return total
+    # The count of all rows is read off the same table as the sum.
+    along = query.total.attributes, np.ones_like(query.total.weights)
+    rows = TableForm(query.rows, query.group_by, shape, along, among=query.attributes)
+    return Together([total, rows])
 
 
 def _weighted(query: LinearQuery, shape: tuple[int, ...], weights: Floats) -> TableForm:
     """Returns the form of the rows that have a number, each counted with its weight."""
     assert query.total is not None, "the query has a total"
     along = query.total.attributes, weights
-    among = query.attributes
-    return TableForm(query.predicate, query.group_by, shape, along, among=among)
-
-
-def _rows(query: LinearQuery, shape: tuple[int, ...]) -> TableForm:
-    """The count of all rows, read off the same table as the sum."""
-    assert query.total is not None, "the query has a total"
-    assert query.rows is not None, "the query counts rows"
-    along = query.total.attributes, np.ones_like(query.total.weights)
-    return TableForm(query.rows, query.group_by, shape, along, among=query.attributes)
+    return TableForm(query.predicate, query.group_by, shape, along, among=query.attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +120,7 @@ class SumEstimate:
     def added_up(self, chosen: Mask) -> SumEstimate:
         """The sum of some answers of a GROUP BY and its count; ``chosen`` has shape (n_answers,)."""
         n = int(np.count_nonzero(chosen))
-        totals, counts = (
-            self.totals[chosen].sum(keepdims=True),
-            self.counts[chosen].sum(keepdims=True),
-        )
+        totals, counts = (each[chosen].sum(keepdims=True) for each in (self.totals, self.counts))
         return SumEstimate(totals, counts, n * self.of_totals, n * self.of_counts, n * self.both)
 
     def of_the_rest(self) -> SumEstimate:
@@ -140,7 +133,7 @@ class SumEstimate:
             self.of_counts - self.both,
         )
 
-    def with_another(self, other: SumEstimate) -> SumEstimate:
+    def combined(self, other: SumEstimate) -> SumEstimate:
         """The best estimate from this one and an independent one."""
         moments, gains = Moments(self.of_totals, self.both, self.of_counts).with_look(
             Moments(other.of_totals, other.both, other.of_counts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
@@ -22,9 +22,8 @@ _SCALE_BITS: Final = 10
 
 _MOST_JUMP: Final = 2**40
 _DECIMAL: Final = Context(prec=60, rounding=ROUND_CEILING, Emin=-999_999, Emax=999_999)
-_TWO_PI: Final = Decimal(
-    "6.283185307179586476925286766559"
-)  # rounded down, so that the bound grows
+_TWO_PI: Final = Decimal("6.283185307179586476925286766559")
+"""Rounded down, so that the bound grows."""
 _ERROR: Final = 1 + Decimal(10) ** -40
 """More than what all roundings of ``tail_bound`` can make of it."""
 
@@ -100,16 +99,14 @@ def tail_bound(jump: int, sigma: Fraction) -> Decimal:
     ``exp(-jump / sigma^2)``, and what they are divided by is at least ``sigma sqrt(2 pi)``, by Poisson's
     summation.
     """
-    variance = _DECIMAL.divide(Decimal((sigma**2).numerator), Decimal((sigma**2).denominator))
-    exponent = _DECIMAL.divide(Decimal(-jump * jump), _DECIMAL.multiply(Decimal(2), variance))
-    ratio = _DECIMAL.exp(_DECIMAL.divide(Decimal(-jump), variance))
-    whole = _DECIMAL.multiply(
-        _DECIMAL.subtract(Decimal(1), ratio), _DECIMAL.sqrt(_DECIMAL.multiply(_TWO_PI, variance))
-    )
-    return _DECIMAL.multiply(_DECIMAL.divide(_DECIMAL.exp(exponent), whole), _ERROR)
+    variance = sigma**2
+    with localcontext(_DECIMAL):
+        of_noise = Decimal(variance.numerator) / Decimal(variance.denominator)
+        whole = (1 - (-jump / of_noise).exp()) * (_TWO_PI * of_noise).sqrt()
+        return (-jump * jump / (2 * of_noise)).exp() / whole * _ERROR
 
 
 def _down(value: Fraction) -> Decimal:
     """A decimal number just below a fraction."""
-    near = _DECIMAL.divide(Decimal(value.numerator), Decimal(value.denominator))
-    return _DECIMAL.divide(near, _ERROR)
+    with localcontext(_DECIMAL):
+        return Decimal(value.numerator) / Decimal(value.denominator) / _ERROR

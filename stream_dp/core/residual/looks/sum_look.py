@@ -34,7 +34,8 @@ SUMS: Final = 6
 SHARES: Final = 7
 """The kind of a measurement of shares."""
 
-_GROUPED, _EVERY_ROW, _RESTS, _BLANK = 1, 2, 4, 8
+_FLAGS: Final = {1: "grouped", 2: "every_row", 4: "rests", 8: "blank"}
+"""What is so of a ``SumShape``, by its bit."""
 
 Steps = tuple[tuple[int, int, int], ...]
 """Block, and the steps of the public grid of scales of its sums and of its counts."""
@@ -179,8 +180,7 @@ class SumRelease:
     def to_bytes(self) -> bytes:
         n_blocks, _, n_answers = self.values.shape
         shape, kind = self.shape, SHARES if self.is_share else SUMS
-        flags = _GROUPED * shape.grouped | _EVERY_ROW * shape.every_row | _RESTS * shape.rests
-        flags |= _BLANK * shape.blank
+        flags = sum(flag * getattr(shape, name) for flag, name in _FLAGS.items())
         return FORMAT.pack(
             fields("<B16s16s16sII", kind, *self.keys, n_blocks, n_answers),
             pack_attributes(self.attributes),
@@ -206,18 +206,10 @@ class SumRelease:
         *keys, n_blocks, n_answers = reader.fields("<16s16s16sII")
         attributes = read_attributes(reader, n_attributes)
         low, high, centre, unit, flags = reader.fields("<qqqdB")
-        shape = SumShape(
-            low,
-            high,
-            centre,
-            bool(flags & _GROUPED),
-            bool(flags & _EVERY_ROW),
-            bool(flags & _RESTS),
-            bool(flags & _BLANK),
-        )
-        reader.require(flags < 2 * _BLANK and low < high and shape.fits and unit > 0.0)
-        reader.require(shape.counts or not shape.rests)
-        reader.require(kind == SUMS or not shape.rests)
+        facts = {name: bool(flags & flag) for flag, name in _FLAGS.items()}
+        shape = SumShape(low, high, centre, **facts)
+        reader.require(flags <= sum(_FLAGS) and low < high and shape.fits and unit > 0.0)
+        reader.require((shape.counts and kind == SUMS) or not shape.rests)
         steps = tuple(reader.fields("<Iii") for _ in range(n_blocks))
         values = reader.integers(n_blocks, shape.vectors, n_answers)
         reader.end()

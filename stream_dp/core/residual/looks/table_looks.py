@@ -257,19 +257,13 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
         block, step = reader.fields("<Ii")
         sizes = tuple(shape[a] for a in attributes)
         counted = reader.fields(f"<{len(sizes)}I")
-        reader.require(_are_levels(shape, attributes, counted), "counts groups that it cannot have")
+        chains = axes_of(shape).layout(attributes).chains
+        are_levels = all(n in chain.counts for chain, n in zip(chains, counted, strict=True))
+        reader.require(are_levels, "counts groups that it cannot have")
         parts.append(Part(attributes, block, step, () if counted == sizes else counted))
         tables.append(reader.integers(*counted))
     reader.end()
     return TablesRelease(tuple(parts), tuple(tables), _REASONS[kind])
-
-
-def _are_levels(
-    shape: tuple[int, ...], attributes: tuple[int, ...], groups: tuple[int, ...]
-) -> bool:
-    """Whether each attribute has a level with this number of groups."""
-    chains = axes_of(shape).layout(attributes).chains
-    return all(n in chain.counts for chain, n in zip(chains, groups, strict=True))
 
 
 def pack_attributes(attributes: tuple[int, ...]) -> bytes:

@@ -228,10 +228,10 @@ def part_of_size(query: LinearQuery, outcome: Outcome, z: float) -> float | None
     """
     match outcome:
         case Answered(count=count, n=n, error_bar=bar):
-            return _part(_rows(bar, n), max(0.0, count))
+            return _part(_known(bar) * n, max(0.0, count))
         case TableAnswered(cells=cells):
             counts = np.array([cell.count for cell in cells])
-            widest = max(_rows(cell.error_bar, cell.n) for cell in cells)
+            widest = max(_known(cell.error_bar) * cell.n for cell in cells)
             return _part(widest, size_of_counts(counts, widest / z))
         case Summed() if aims_at_mean(query):
             means = large_means(query, outcome, z)
@@ -243,10 +243,8 @@ def part_of_size(query: LinearQuery, outcome: Outcome, z: float) -> float | None
         case Quantiles(cells=cells):
             rows = np.array([max(0.0, cell.rows) for cell in cells])
             least = size_of_counts(rows, 0.0)
-            sizes = [
-                (cell.bar, cell.rows * OF_ROWS_OF_RANK) for cell in cells if cell.rows >= least
-            ]
-            return max(_part(_known(bar), size) for bar, size in sizes)
+            large = [cell for cell in cells if cell.rows >= least]
+            return max(_part(_known(cell.bar), cell.rows * OF_ROWS_OF_RANK) for cell in large)
         case Differences(cells=cells):
             return max(_part(_known(cell.share_bar), cell.larger) for cell in cells)
     return None
@@ -355,10 +353,6 @@ def _known(bar: float | None) -> float:
     return math.inf if bar is None else bar
 
 
-def _rows(bar: float | None, n: int) -> float:
-    return _known(bar) * n
-
-
 # ---------------------------------------------------------------- what to pay
 
 
@@ -455,9 +449,7 @@ def share_of_line(
         phases: The phases that are looked at, all with the same noise.
         squared_sensitivity: The square of how much a row changes all counts together.
     """
-    deviation = bar / z
-    price = prices.share(deviation * deviation, squared_sensitivity)
-    return phases * price if bar > 0.0 else math.inf
+    return phases * prices.share((bar / z) * (bar / z), squared_sensitivity)
 
 
 # ---------------------------------------------------------------- openings

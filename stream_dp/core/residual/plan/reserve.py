@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -26,14 +25,6 @@ from stream_dp.core.residual.plan.promise import Promise
 
 _SLACK: Final = 2.0 ** (2.0 / GRID_STEPS)
 """By how much rounding a scale down to the grid can raise its price."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    """A tile about the newest phase, and the units that are kept for it on each line of its window."""
-
-    query: LinearQuery
-    units: int
 
 
 class Reserve:
@@ -59,8 +50,9 @@ class Reserve:
         self._rho = float(promise.budget.rho)
         self._certified = certified
         self._n_phases = 0
-        self._waiting: list[_Expected] = []
-        self._unsure: list[_Expected] = []
+        # By tile, each as it is about the newest phase, and the units that are kept for it on each line.
+        self._waiting: dict[int, tuple[LinearQuery, int]] = {}
+        self._unsure = frozenset[int]()  # what may be certified by now
         self._kept: Units = np.zeros(0, dtype=np.int64)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Reserve:
@@ -76,29 +68,25 @@ class Reserve:
             rows: The number of rows of a window that errors are shares of; public.
         """
         self._n_phases = n_phases
-        self._waiting = []
-        for tile, price in self._tiles:
+        self._waiting = {}
+        for number, (tile, price) in enumerate(self._tiles):
             window = range(n_phases - self._length(tile.phases), n_phases)
             query = LinearQuery(tile.query.predicate, window, tile.query.group_by, tile.query.total)
             z = self._terms.z_steered if query.total is None else self._terms.z
             limit = (self._terms.error * rows(window) / z) ** 2
             share = _SLACK * price * len(window) / limit / self._rho if limit else math.inf
             if share <= 1.0:  # else no line can pay for it
-                self._waiting.append(_Expected(query, math.ceil(share * UNITS)))
-        self._unsure = list(self._waiting)
+                self._waiting[number] = query, math.ceil(share * UNITS)
+        self._unsure = frozenset(self._waiting)
         self._add_up()
 
     def published(self, attributes: Sequence[int]) -> None:
         """Notes that something about these attributes was published."""
-        known = {id(one) for one in self._unsure}
-        self._unsure = [
-            *self._unsure,
-            *(
-                one
-                for one in self._waiting
-                if id(one) not in known and not set(attributes).isdisjoint(one.query.attributes)
-            ),
-        ]
+        self._unsure |= {
+            number
+            for number, (query, _) in self._waiting.items()
+            if not set(attributes).isdisjoint(query.attributes)
+        }
 
     def is_for(self, query: LinearQuery) -> bool:
         """Whether a query is a declared tile about the newest phase, as the definition promises it."""
@@ -112,18 +100,17 @@ class Reserve:
     def kept(self, window: range) -> Units:
         """Units that are kept on each line of a window, shape (len(window),)."""
         if self._unsure:
-            done = {id(one) for one in self._unsure if self._certified(one.query)}
-            self._unsure = []
+            done = {one for one in self._unsure if self._certified(self._waiting[one][0])}
+            self._unsure = frozenset()
             if done:
-                self._waiting = [one for one in self._waiting if id(one) not in done]
+                self._waiting = {n: one for n, one in self._waiting.items() if n not in done}
                 self._add_up()
         return self._kept[window.start : window.stop]
 
     def _add_up(self) -> None:
         self._kept = np.zeros(self._n_phases, dtype=np.int64)
-        for one in self._waiting:
-            window = one.query.window
-            self._kept[window.start : window.stop] += one.units
+        for query, units in self._waiting.values():
+            self._kept[query.window.start : query.window.stop] += units
 
     def _length(self, phases: int | None) -> int:
         return self._n_phases if phases is None else min(phases, self._n_phases)

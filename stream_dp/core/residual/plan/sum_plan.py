@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.bisection import least
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.randomness.noise_sources import GRID_STEPS, grid_sigma
 from stream_dp.core.residual.belief.evidence import Evidence
@@ -192,14 +193,14 @@ class SumPlanner:
 
         It is in floats, and may be above 1: no line has to have it. All blocks get the same noise.
         """
-        values, least = WholeValues.spanning(self.known.asked), math.inf
+        values, cheapest = WholeValues.spanning(self.known.asked), math.inf
         for shape, ratio in self._shapes(values):
             of_sums = np.ones(len(self.known.window))
             of_counts = ratio**2 * of_sums if shape.counts else 0.0 * of_sums
             score = self._scores(self._after(values, shape, of_sums, of_counts)).sum()
             rho = shape.rho(Fraction(1), Fraction(ratio) if shape.counts else None)
-            least = min(least, float(rho) * float(score))
-        return prices.share_of(least)
+            cheapest = min(cheapest, float(rho) * float(score))
+        return prices.share_of(cheapest)
 
     def variance_after(self, measure: MeasureSums) -> float:
         """The largest variance of any answer after a look, with sums in units of the largest value."""
@@ -368,17 +369,7 @@ class _Scales:
     def least(self, prices: Prices, units: int) -> int | None:
         """The most precise step that costs at most ``units``; None if none is that cheap."""
         if units not in self._least:
-            self._least[units] = self._search(prices, units)
+            steps = range(FIRST_STEP, LAST_STEP + 1)
+            step = least(steps, lambda step: self.units(prices, step) <= units)
+            self._least[units] = step if units > 0 and step in steps else None
         return self._least[units]
-
-    def _search(self, prices: Prices, units: int) -> int | None:
-        if units <= 0:
-            return None
-        low, high = FIRST_STEP - 1, LAST_STEP + 1  # low is too dear, high is not
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.units(prices, middle) <= units:
-                high = middle
-            else:
-                low = middle
-        return high if high <= LAST_STEP else None
