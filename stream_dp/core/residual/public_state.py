@@ -252,35 +252,33 @@ class PublicState:
     def absorb(self, release: Release) -> None:
         """Folds a release into what is known."""
         self.versions.forget()
-        if isinstance(release, KeyRelease):
-            assert self.found is not None, "where all values are listed nobody looks for more"
-            self.found.absorb(release)
-            return
-        if isinstance(release, TickRelease):
-            assert self.running is not None, "without running totals there are no ticks"
-            self.running.absorb(release)
-            return
-        if isinstance(release, PeriodsRelease):
-            self._absorb_periods(release)
-            return
-        if isinstance(release, RowsRelease):
-            assert self.counted is not None, "where all rows count nobody looks at their number"
-            self.counted.absorb(release)
-            self.expect_tiles()
-            return
-        if isinstance(release, JoinedRelease):
-            for one in release.releases:
-                self.absorb(one)
-            return
-        if isinstance(release, TablesRelease):
-            self._absorb_tables(release)
-        elif isinstance(release, CountsRelease):
-            self._absorb_counts(release)
-        elif isinstance(release, SumRelease):
-            self._absorb_sums(release)
-        else:
-            raise TypeError("not a release of this mechanism")
-        if self.spending.reserve is not None:
+        match release:
+            case KeyRelease():
+                assert self.found is not None, "where all values are listed nobody looks for more"
+                self.found.absorb(release)
+            case TickRelease():
+                assert self.running is not None, "without running totals there are no ticks"
+                self.running.absorb(release)
+            case PeriodsRelease():
+                self._absorb_periods(release)
+            case RowsRelease():
+                assert self.counted is not None, "where all rows count nobody looks at their number"
+                self.counted.absorb(release)
+                self.expect_tiles()
+            case JoinedRelease():
+                for one in release.releases:
+                    self.absorb(one)
+            case TablesRelease():
+                self._absorb_tables(release)
+            case CountsRelease():
+                self._absorb_counts(release)
+            case SumRelease():
+                self._absorb_sums(release)
+            case _:
+                raise TypeError("not a release of this mechanism")
+        if self.spending.reserve is not None and isinstance(
+            release, TablesRelease | CountsRelease | SumRelease
+        ):
             parts = release.parts if isinstance(release, TablesRelease) else (release,)
             self.spending.reserve.published([a for part in parts for a in part.attributes])
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -32,23 +33,17 @@ _Bars: TypeAlias = tuple[tuple[float, float], tuple[float | None, float | None]]
 """A total and its half width, and a mean and its half width, in units of the largest value."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sureness:
-    """How wide bars are.
+def _bars_of(pair: Pair, z: float, least: float) -> _Bars:
+    """A total and a mean as they were estimated, with their half widths.
 
-    Attributes:
+    Args:
+        pair: The estimates.
         z: The half width in standard deviations.
         least: Standard deviations that a count must be above zero for its mean to be told.
     """
-
-    z: float
-    least: float
-
-    def of(self, pair: Pair) -> _Bars:
-        """A total and a mean as they were estimated, with their half widths."""
-        bar = pair.bar(self.z, self.least)
-        mean = None if bar is None else pair.total / pair.rows
-        return (pair.total, self.z * math.sqrt(pair.variances[0])), (mean, bar)
+    bar = pair.bar(z, least)
+    mean = None if bar is None else pair.total / pair.rows
+    return (pair.total, z * math.sqrt(pair.variances[0])), (mean, bar)
 
 
 def summed(
@@ -81,13 +76,12 @@ def summed(
     failure = state.promise.failure if failure is None else failure
     evidence = state.sums(query) if evidence is None else evidence
     known, slack = evidence.sums, ROUNDING * n
-    sure = _Sureness(
-        two_sided(math.log(failure)), least_deviations(max(1, len(known.counts)), failure)
-    )
+    z, least = two_sided(math.log(failure)), least_deviations(max(1, len(known.counts)), failure)
+    sure = partial(_bars_of, z=z, least=least)
     # What looks add up is rounded to units, by so much a row.
     rounded = WholeValues.spanning(evidence.asked).slack if evidence.looked else 0.0
     pairs = known.pairs
-    bars: Iterator[_Bars] = map(sure.of, pairs)
+    bars: Iterator[_Bars] = map(sure, pairs)
     # Where values are kept, and no look says what the rows of some block count for, ends are all there is.
     if evidence.kept and not np.isfinite(known.moments.totals).all():
         bars = _between(state, query, sure, at_opening=at_opening)
@@ -100,7 +94,7 @@ def summed(
         count, of_count = pair.rows, pair.variances[1]
         cells.append(
             _sum(
-                (count, finite(sure.z * math.sqrt(of_count) + slack)),
+                (count, finite(z * math.sqrt(of_count) + slack)),
                 (total * unit, finite(half)),
                 (mean, bar),
                 values,
@@ -114,7 +108,7 @@ def summed(
 
 
 def _between(
-    state: PublicState, query: LinearQuery, sure: _Sureness, *, at_opening: bool
+    state: PublicState, query: LinearQuery, sure: Callable[[Pair], _Bars], *, at_opening: bool
 ) -> Iterator[_Bars]:
     """Totals and means of live answers between those of the least and of the largest values of all cells.
 
@@ -122,7 +116,7 @@ def _between(
     """
     ends = state.versions.sums_between(query, at_opening=at_opening)
     for pairs in zip(*(one.sums.pairs for one in ends), strict=True):
-        (low, low_bar), (high, high_bar) = (sure.of(pair) for pair in pairs)
+        (low, low_bar), (high, high_bar) = map(sure, pairs)
         mean: tuple[float | None, float | None] = None, None
         match low_bar, high_bar:
             case (float(least), float(below)), (float(largest), float(above)):

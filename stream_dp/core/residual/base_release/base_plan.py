@@ -484,29 +484,21 @@ class BasePlan:
         return times * (group.price / phases) / self._rho
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnPlan:
-    """The base releases of a data set that says how precise answers are worth having: single columns.
+def column_release(promise: Promise, aim: Aim, n_rows: int) -> BaseRelease:
+    """Returns the single columns that are measured where the data set says how precise answers are to be.
 
-    Attributes:
+    They are planned for windows of as many phases as the unit of the promise has.
+
+    Args:
         promise: The promise of the data set.
         aim: What the data set aims at.
+        n_rows: The rows of the block that count.
     """
-
-    promise: Promise
-    aim: Aim
-
-    def release(self, n_rows: int) -> BaseRelease:
-        """Returns the tables that are measured of a block of ``n_rows`` rows that count.
-
-        They are planned for windows of as many phases as the unit of the promise has.
-        """
-        shape, prices = self.promise.planned_shape, self.promise.prices
-        z, unit = Deviations.of(self.promise.accuracy).opening, self.promise.budget.privacy.unit
-        phases = 1 if unit is None else unit.phases
-        found = opening_columns(shape, n_rows, self.aim, z, prices, phases=phases)
-        units = prices.total([step for _, step in found], prices.table)
-        return BaseRelease(tuple(((a,), step) for a, step in found), units)
+    unit, prices = promise.budget.privacy.unit, promise.prices
+    z, phases = Deviations.of(promise.accuracy).opening, 1 if unit is None else unit.phases
+    found = opening_columns(promise.planned_shape, n_rows, aim, z, prices, phases=phases)
+    units = prices.total([step for _, step in found], prices.table)
+    return BaseRelease(tuple(((a,), step) for a, step in found), units)
 
 
 def base_plan(

@@ -14,9 +14,9 @@ from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.residual.base_release.base_plan import (
     BaseRelease,
-    ColumnPlan,
     Reach,
     base_plan,
+    column_release,
     variance_for,
 )
 from stream_dp.core.residual.base_release.demand import Demand
@@ -62,8 +62,7 @@ class Openings:
         self._plan(self.learned.demand)
 
     def _plan(self, demand: Demand | None) -> None:
-        state = self._state
-        promise, settings = state.promise, state.settings
+        promise, settings = self._state.promise, self._state.settings
         terms, shape = promise.terms, promise.planned_shape
         tiles = [t for t in settings.tiles if all(shape[a] > 1 for a in t.query.attributes)]
         groups = declared_workload(tiles, promise.axes) if settings.tiles else None
@@ -73,11 +72,10 @@ class Openings:
         self._several = (terms.z_learned / terms.z) ** 2 if settings.learns else 1.0
         if demand is not None:
             demand.plan_for(promise.axes)
-        self.learned = LearnedPlan(state, self.plan, self._several, demand, self.again)
+        self.learned = LearnedPlan(self._state, self.plan, self._several, demand, self.again)
         # What an opening measures that nobody has described: columns that make ordinary tables free.
-        self._columns: ColumnPlan | None = None
-        if settings.aim is not None and settings.base_share is None and not expected.is_named:
-            self._columns = ColumnPlan(promise, settings.aim)
+        is_described = settings.base_share is not None or expected.is_named
+        self._columns = None if is_described else settings.aim
 
     # ------------------------------------------------------------ what they measure
 
@@ -87,7 +85,7 @@ class Openings:
         Unless the plan learns, so do the later ones.
         """
         if self._columns is not None:
-            return self._columns.release(n_rows)
+            return column_release(self._state.promise, self._columns, n_rows)
         return self.plan.release(n_rows, self._state.promise, self._state.settings.base_share)
 
     def units(self, n_counted: int) -> int:

@@ -273,8 +273,7 @@ class JoinedSums(SumEvidence):
     ) -> None:
         assert query.total is not None, "the query has a total"
         self.query, self.window, self.largest = query, query.window, query.total.largest
-        self.total_known, self.kept = total_known, query.total.kept is not None
-        self._known, self._rows = parts, rows
+        self.total_known, self._known, self._rows = total_known, parts, rows
         self._answers = LiveAnswers(n_answers, (part.of_live for part in parts))
         self.live = self._answers.live
         known = [(part.part.query, part.evidence) for part in parts if part.evidence is not None]

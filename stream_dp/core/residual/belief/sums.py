@@ -365,7 +365,6 @@ class SumEvidence:
 
     Attributes:
         total_known: Whether all rows count, so that their number is public.
-        kept: Whether the values of rows are added up, which no table knows.
         asked: The query about the blocks of each version of the attributes of which some rows may count.
         looked: Whether a look at these very sums takes part.
         live: The answers that are not zero by definition, shape (n_answers,). None if all are live.
@@ -382,7 +381,7 @@ class SumEvidence:
     ) -> None:
         assert query.total is not None, "the query has a total"
         self.query, self.window, self.largest = query, query.window, query.total.largest
-        self.total_known, self.kept = tables.total_known, query.total.kept is not None
+        self.total_known = tables.total_known
         self.asked: tuple[LinearQuery, ...] = (query,)
         self._tables = tables
         self._looks = {block: look for block, look in looks.items() if block in query.window}
@@ -393,6 +392,11 @@ class SumEvidence:
             _weighted(query, shape, each) for each in (values, np.ones_like(values), values + 1.0)
         ]
         self.looked, self.live = bool(self._looks), self._parts[0].live
+
+    @property
+    def kept(self) -> bool:
+        """Whether the values of rows are added up, which no table knows."""
+        return self.query.total is not None and self.query.total.kept is not None
 
     @property
     def rows_by_block(self) -> list[int]:

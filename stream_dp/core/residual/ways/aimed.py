@@ -27,7 +27,6 @@ from stream_dp.core.queries.query import Indicator, LinearQuery
 from stream_dp.core.residual.answers.count_answers import told_apart
 from stream_dp.core.residual.answers.sum_answers import summed
 from stream_dp.core.residual.belief.linear_forms import Floats
-from stream_dp.core.residual.belief.sums import Sums
 from stream_dp.core.residual.looks.composed_looks import AnyLook, JoinedLook, StagedLook, staged
 from stream_dp.core.residual.looks.table_looks import (
     QUERY,
@@ -137,8 +136,9 @@ class Aimed(Way):
         if settled is not None:
             return settled
         known = self._known(query)
-        if self._part(query, known) <= self._aim.share:
-            return self._used(query, known)
+        part = self._part(query, known)
+        if part <= self._aim.share:
+            return replace(known, use=use_of(part, self._aim, math.inf))
         kept = self._kept(query)
         if kept is not None:
             given, final = kept
@@ -149,7 +149,7 @@ class Aimed(Way):
                 return given
             step = self._last(query, given, NOTHING_PAID)
             return given if is_settled and not isinstance(step, Look) else step
-        if self._is_open(query, self._part(query, known)):
+        if self._is_open(query, part):
             pilot = self._pilot(query, self._room(query, self._rule(query).most, NOTHING_PAID))
             if pilot is not None:
                 return self._staged(pilot, NOTHING_PAID)
@@ -285,15 +285,10 @@ class Aimed(Way):
         counted = max(0.0, self.state.counted.estimate(query.window)[0])
         return np.asarray(counts + (counted - counts.sum()) / len(counts))
 
-    # ------------------------------------------------------------ usefulness
-
     def _part(self, query: LinearQuery, outcome: Answer) -> float:
         part = part_of_size(query, outcome, self._z.plain)
         assert part is not None, "counts and sums have a size"
         return part
-
-    def _used(self, query: LinearQuery, outcome: Answer) -> Answer:
-        return replace(outcome, use=use_of(self._part(query, outcome), self._aim, math.inf))
 
 
 class AimedCounts(Aimed):
@@ -410,32 +405,30 @@ class AimedSums(Aimed):
         return math.inf if planner is None else planner.price(self.state.prices)
 
     def _surely(self, query: LinearQuery) -> float:
-        sums = self._sums(query)
         if aims_at_mean(query):
             return 1.0
+        sums = self.state.sums(query).sums
         deviation = math.sqrt(float(sums.moments.totals.max(initial=0.0)))
         return surely(np.abs(sums.totals), deviation)
 
     def _look(self, query: LinearQuery, part: float, room: Units) -> Planned:
-        return self._measured(query, self._planner(query, self._demand(query, part)), room)
+        return self._measured(self._planner(query, self._demand(query, part)), room)
 
     def _pilot(self, query: LinearQuery, room: Units) -> Planned:
         plain = self._planner(query, SumDemand(np.zeros(1), np.ones(1)))
         assert plain is not None, "it has a demand"
         limit = plain.price(self.state.prices) / self._rule(query).pilot
-        if float(self._sums(query).moments.totals.max(initial=0.0)) <= limit * _ROUNDED:
+        known = self.state.sums(query).sums.moments.totals.max(initial=0.0)
+        if float(known) <= limit * _ROUNDED:
             return None
-        return self._measured(
-            query, self._planner(query, SumDemand(np.zeros(1), np.array([limit * _ROUNDED]))), room
-        )
+        demand = SumDemand(np.zeros(1), np.array([limit * _ROUNDED]))
+        return self._measured(self._planner(query, demand), room)
 
-    def _measured(self, query: LinearQuery, planner: SumPlanner | None, room: Units) -> Planned:
+    def _measured(self, planner: SumPlanner | None, room: Units) -> Planned:
         measure = None if planner is None else planner.look(self.state.prices, room)
-        return None if measure is None else look_of(self.state, query, measure)
-
-    def _sums(self, query: LinearQuery) -> Sums:
-        """The best estimates of now, in units of the largest value."""
-        return self.state.sums(query).sums
+        if planner is None or measure is None:
+            return None
+        return look_of(self.state, planner.known.query, measure)
 
     def _planner(self, query: LinearQuery, demand: SumDemand | None) -> SumPlanner | None:
         """Plans a look that is the answer by itself; None without a demand."""
@@ -445,7 +438,7 @@ class AimedSums(Aimed):
 
     def _demand(self, query: LinearQuery, part: float) -> SumDemand | None:
         """What makes the bar this part of the size, by today's estimates; None where they say nothing."""
-        sums = self._sums(query)
+        sums = self.state.sums(query).sums
         if not np.isfinite(sums.moments.totals).all() or not len(sums.totals):
             return None
         assert query.total is not None, "the query has a total"
@@ -455,15 +448,15 @@ class AimedSums(Aimed):
             return SumDemand(np.zeros(1), np.array([limit])) if limit > 0.0 else None
         of_counts = math.sqrt(float(sums.moments.counts.max()))
         estimates = self._together(query, sums.counts)
-        least, counts = (size_of_counts(estimates, of_counts), moved_together(estimates, of_counts))
+        least, counts = size_of_counts(estimates, of_counts), moved_together(estimates, of_counts)
         large = counts >= least * (1.0 - 1e-9)
         if not least > 0.0:
             return None
         largest, rows = query.total.largest, np.where(large, counts, 1.0)
         low, high = (end / largest for end in value_ends(query))
         totals = moved_together(sums.totals, of_totals)
-        means = totals / rows
-        means, off = (means.clip(low, high), np.hypot(of_totals, means * of_counts) / rows)
+        off = np.hypot(of_totals, totals / rows * of_counts) / rows
+        means = (totals / rows).clip(low, high)
         if isinstance(query.total, Indicator):
             # A share that is smaller than it seems has more noise left in it.
             means = np.maximum(means - off, 0.0)

@@ -189,10 +189,6 @@ class Correlations(AimedSums):
         price = use.rough_price if use.useful is Useful.NO else use.aim_price
         return kept if price is None or most < price else None  # all looks are taken again
 
-    def _surely(self, query: LinearQuery) -> float:
-        del query  # the size of a correlation is fixed
-        return 1.0
-
     def _room(self, query: LinearQuery, most: int, paid: Mapping[int, int]) -> Units:
         if self._named:
             return self.spending.room(query, self.spending.most(query), paid)
@@ -374,12 +370,6 @@ class Correlations(AimedSums):
         in_units = bar * spread * rows * _SQUARE / products.total.largest
         limit = (in_units / two_sided(math.log(_PRODUCT * self._failure))) ** 2
         return SumDemand(np.zeros(1), np.array([limit])) if limit > 0.0 and rows > 0.0 else None
-
-    def _measured(self, query: LinearQuery, planner: SumPlanner | None, room: Units) -> Planned:
-        columns = self._columns()
-        if columns is None:
-            return None
-        return super()._measured(_products(query, columns), planner, room)
 
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Summed:
         assert isinstance(release, SumRelease), "the release of this look"

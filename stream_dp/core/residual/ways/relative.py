@@ -47,21 +47,16 @@ _TIE: Final = 1.0 + 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """The estimate is close enough: its error bar is this many deviations."""
-
-    z: float
-
-
-@dataclass(frozen=True, slots=True)
-class Stuck:
-    """The limit of the price is too low to bring the estimate close enough.
+class End:
+    """No look follows.
 
     Attributes:
-        z: The deviations of its error bar; None where nothing is known yet.
+        z: The deviations of the error bar of the estimate; None where nothing is known yet.
+        close: Whether the estimate is close enough. Otherwise the limit of the price is too low for that.
     """
 
     z: float | None
+    close: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +70,6 @@ class Stage:
 
     measure: MeasureCounts
     final: bool
-
-
-Step = Settled | Stuck | Stage
 
 
 class Stages:
@@ -106,7 +98,7 @@ class Stages:
         stages = range(_MOST_STAGES)
         return sum(variance <= self.limit(stage, n_rows) * _TIE for stage in stages) - 1
 
-    def step(self, evidence: Evidence, room: Units, relative: float) -> Step:
+    def step(self, evidence: Evidence, room: Units, relative: float) -> Stage | End:
         """Decides the next step for a count that is to be within ``relative`` of itself.
 
         Args:
@@ -119,17 +111,17 @@ class Stages:
         stage = self.stage(variance, n_rows)
         pilot = self._pilot(evidence, room, stage + 1)
         if stage < 0:
-            return Stuck(None) if pilot is None else Stage(pilot, final=False)
+            return End(None) if pilot is None else Stage(pilot, final=False)
         z = self.z(stage)
         bar = z * math.sqrt(variance)
         if bar <= relative * (estimate - bar) * _TIE:
-            return Settled(z)
+            return End(z, close=True)
         final = self._final(evidence, room, relative * (estimate - bar))
         likely = estimate if 3.0 * bar <= estimate else min(estimate + bar, n_rows)
         if pilot is not None and not self._leads_on(evidence, room, pilot, relative, likely, stage):
             pilot = None  # it would spend what the final look needs
         if pilot is None:
-            return Stuck(z) if final is None else Stage(final, final=True)
+            return End(z) if final is None else Stage(final, final=True)
         if final is None:
             return Stage(pilot, final=False)
         later = self._after_pilot(evidence, room, relative, estimate, stage + 1)
@@ -264,14 +256,12 @@ class Relative(Way):
         evidence, most = self.state.evidence(query), self.spending.most(query)
         room = self.spending.room(query, most, paid)
         step = self._stages.step(evidence, room, _relative(query))
-        match step:
-            case Settled(z=z):
-                path = Path.MEASURED if paid else Path.CERTIFIED
-                return self.state.answers.by_variance(query, evidence, z, path)
-            case Stuck(z=z):
-                return self._stuck(query, evidence, z, paid)
-            case Stage(measure=measure, final=final):
-                return staged(look_of(self.state, query, measure), paid, final=final)
+        if isinstance(step, Stage):
+            return staged(look_of(self.state, query, step.measure), paid, final=step.final)
+        if step.z is None or not step.close:
+            return self._stuck(query, evidence, step.z, paid)
+        path = Path.MEASURED if paid else Path.CERTIFIED
+        return self.state.answers.by_variance(query, evidence, step.z, path)
 
     def _stuck(
         self, query: LinearQuery, evidence: Evidence, z: float | None, paid: Mapping[int, int]
@@ -284,11 +274,9 @@ class Relative(Way):
             if expected is not None and max(charge.rho for charge in expected[0]) > most:
                 return too_dear(expected[0], most, about=True)
         lack = self.spending.stuck(query, paid)
-        refusal = self.spending.refusal(lack)
-        if refusal is not None:
-            return refusal
         if z is not None:
-            return state.answers.by_variance(query, evidence, z, Path.UNVERIFIED)
+            unverified = state.answers.by_variance(query, evidence, z, Path.UNVERIFIED)
+            return self.spending.refusal(lack) or unverified
         low, high = evidence.interval(state.terms.log_bounds_failure)
         return unproven(state, query, evidence, Unproven(low, high, lack))
 
