@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import chi2
 
 from stream_dp.core.budget.accountant import UNITS, Charge, summed
 from stream_dp.core.budget.parameters import Accuracy, Privacy
@@ -186,10 +187,27 @@ def sealed(universe: Universe, *columns: npt.ArrayLike) -> Block:
     return Block.seal(universe, Rows(codes, None))
 
 
+def filled(universe: Universe, shares: npt.ArrayLike, n_rows: int) -> Block:
+    """A block whose rows are divided over the cells by shares; what is left over is in the first cell."""
+    law = np.reshape(shares, universe.shape) / np.sum(shares)
+    counts = (law * n_rows).astype(np.int64)
+    counts.flat[0] += n_rows - counts.sum()
+    every = np.repeat(np.arange(law.size), counts.ravel())
+    return sealed(universe, *np.unravel_index(every, law.shape))
+
+
 def where(sizes: Sequence[int], chosen: Mapping[int, Iterable[int]]) -> Predicate:
     """The rows with one of the chosen codes of each attribute."""
     factors = {a: np.isin(np.arange(sizes[a]), list(codes)) for a, codes in chosen.items()}
     return Predicate.conjunction(factors)
+
+
+def halves(
+    draw: np.random.Generator, sizes: Sequence[int], attributes: Iterable[int], window: range
+) -> LinearQuery:
+    """A conjunction of conditions that hold in half of the cells of each attribute."""
+    chosen = {a: draw.permutation(sizes[a])[: max(1, sizes[a] // 2)].tolist() for a in attributes}
+    return LinearQuery(where(sizes, chosen), window)
 
 
 def aimed(query: LinearQuery, **target: Any) -> LinearQuery:
@@ -197,8 +215,17 @@ def aimed(query: LinearQuery, **target: Any) -> LinearQuery:
     return replace(query, target=replace(query.target, **target))
 
 
+def alarm(errors: npt.ArrayLike) -> float:
+    """The probability of a sum of squares as far from that of standard normal numbers."""
+    total, n = float(np.square(errors).sum()), np.size(errors)
+    return 2.0 * min(float(chi2.sf(total, n)), float(chi2.cdf(total, n)))
+
+
 def dearest(
-    rows: Sequence[npt.NDArray[np.int64]], scales: Sequence[Fraction | None], *, blank: bool = False
+    rows: Sequence[npt.NDArray[np.int64]],
+    scales: Sequence[Fraction | None],
+    *,
+    blank: bool = False,
 ) -> Fraction:
     """The loss of the two rows that a look tells apart best, by Theorem 1 for each number alone.
 

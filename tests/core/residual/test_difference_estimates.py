@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.optimize import Bounds, minimize
-from scipy.stats import binomtest, chi2
+from scipy.stats import binomtest
 
 from stream_dp.core.outcome import Path, RefusalCode
 from stream_dp.core.queries.query import LinearQuery, Predicate
@@ -20,7 +19,7 @@ from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
 from stream_dp.core.residual.plan.planner import water_fill
 from stream_dp.core.residual.ways.differences import Windows
 from stream_dp.core.rows.blocks import Block
-from tests.core.residual.host import ALARM, Host, aimed, names, sealed, where
+from tests.core.residual.host import ALARM, Host, aimed, alarm, names, sealed, where
 from tests.noise import QuickNoise
 
 COUNTRY, LATE = range(2)
@@ -60,9 +59,8 @@ every = pytest.mark.parametrize("query", EVERY.values(), ids=EVERY.keys())
 
 def days(noise: int | QuickNoise = 1, **more: Any) -> Host:
     """A data set with four phases."""
-    source = QuickNoise(noise) if isinstance(noise, int) else noise
     options = {"base_share": 0.0, "pacing": False, **more}
-    return Host(UNIVERSE, *map(block_of, range(4)), noise=source, **options)
+    return Host(UNIVERSE, *map(block_of, range(4)), noise=noise, **options)
 
 
 def truth(it: Host, query: LinearQuery) -> tuple[Floats, Floats]:
@@ -248,11 +246,6 @@ def errors(factor: float, query: LinearQuery) -> list[float]:
         (cell,) = fresh.step(aimed(query, share=0.5)).cells
         found.append((cell.share - share) / (cell.share_bar / z))
     return found
-
-
-def alarm(found: Sequence[float]) -> float:
-    total, n = float(np.square(found).sum()), len(found)
-    return 2.0 * min(float(chi2.sf(total, n)), float(chi2.cdf(total, n)))
 
 
 @pytest.mark.slow

@@ -7,24 +7,22 @@ from typing import Any
 import pytest
 
 from stream_dp.core.budget.accountant import UNITS
-from stream_dp.core.budget.parameters import Accuracy, Aim, Privacy, Unit
+from stream_dp.core.budget.parameters import Aim
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.table_looks import TablesLook
 from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.proposed_bounds import WantedBounds
 from stream_dp.core.rows.universe import Universe
 from stream_dp.number_grid import grid_edges
+from tests.core.residual.host import Host
 
 CITY, AGE = Category("city", ("Bonn", "Graz")), Number("age", (30.0, 45.0))
 N = 20_000
 
 
-def made(share: float, *others: Any, unit: Unit | None = None, **settings: Any) -> Calibrated:
+def made(share: float, *others: Any, **settings: Any) -> Calibrated:
     amount = Number("amount", grid_edges(), wanted=WantedBounds(12, share))
-    privacy = Privacy(1.0, 1e-9, unit)
-    said = CalibratedSettings(**settings)
-    return Calibrated(Universe((*others, amount)), privacy, Accuracy(0.02, 0.01), said)
+    return Host(Universe((*others, amount)), **settings).mechanism
 
 
 def opened(mechanism: Calibrated) -> TablesLook:
@@ -61,7 +59,7 @@ def test_a_line_has_room_for_it_whatever_else_is_measured(
 
 def test_what_else_is_measured_is_as_if_there_were_no_such_number() -> None:
     """A plan that has 403 cells more would measure less of all others."""
-    other = Calibrated(Universe((CITY, AGE)), Privacy(1.0, 1e-9), Accuracy(0.02, 0.01))
+    other = Host(Universe((CITY, AGE))).mechanism
     with_it, without = opened(made(0.05, CITY, AGE)), opened(other)
     assert with_it.parts[:-1] == without.parts
 

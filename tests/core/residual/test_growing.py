@@ -24,14 +24,10 @@ from stream_dp.core.residual.belief.linear_forms import form_of
 from stream_dp.core.residual.belief.rank_forms import rank_forms
 from stream_dp.core.residual.looks.table_looks import GROWTH, TablesLook
 from stream_dp.core.residual.plan.planner import Prices, certifies
-from stream_dp.core.rows.attributes import Category
-from stream_dp.core.rows.universe import Universe
-from tests.core.residual.host import PRIVACY, Host, sealed
+from tests.core.residual.host import PRIVACY, Host, halves, names, sealed
 
 SIZES = (16, 3, 6, 8, 4)
-UNIVERSE = Universe(
-    tuple(Category(f"a{i}", tuple(map(str, range(n - 1))), other=True) for i, n in enumerate(SIZES))
-)
+UNIVERSE = names(*SIZES)
 N_ROWS = 27_000
 ERROR = 0.005
 """At this error a line pays for so few of the queries below that far more is worth measuring."""
@@ -77,16 +73,10 @@ class Growing(Host):
 
 def stream(n: int, seed: int = 3, window: range = range(1)) -> list[LinearQuery]:
     """Conjunctions over two or three attributes, each with about half of its cells."""
-    draw = np.random.default_rng(seed)
-    found = []
+    draw, found = np.random.default_rng(seed), []
     for _ in range(n):
         chosen = sorted(draw.choice(len(SIZES), size=draw.integers(2, 4), replace=False).tolist())
-        factors = {}
-        for attribute in chosen:
-            cells = np.zeros(SIZES[attribute], np.bool_)
-            cells[draw.permutation(SIZES[attribute])[: max(1, SIZES[attribute] // 2)]] = True
-            factors[attribute] = cells
-        found.append(LinearQuery(Predicate.conjunction(factors), window))
+        found.append(halves(draw, SIZES, chosen, window))
     return found
 
 

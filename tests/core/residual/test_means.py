@@ -244,9 +244,8 @@ PAID = where(UNIVERSE.shape, {STATUS: [0]})
 
 
 def orders(noise: int | QuickNoise, *, phases: int = 1, beta: float = 0.01) -> Host:
-    source = QuickNoise(noise) if isinstance(noise, int) else noise
     blocks = [BLOCK] * phases
-    return Host(UNIVERSE, *blocks, noise=source, beta=beta, base_share=0.0, pacing=False)
+    return Host(UNIVERSE, *blocks, noise=noise, beta=beta, base_share=0.0, pacing=False)
 
 
 def asked(mean: float, predicate: Predicate = PAID, **target: Any) -> LinearQuery:

@@ -12,7 +12,7 @@ import pytest
 
 from stream_dp.core.budget.accountant import UNITS, Budget
 from stream_dp.core.budget.parameters import Accuracy, Privacy
-from stream_dp.core.queries.query import LinearQuery, Predicate
+from stream_dp.core.queries.query import LinearQuery
 from stream_dp.core.residual.base_release import replay
 from stream_dp.core.residual.base_release.base_plan import NOTHING, base_plan
 from stream_dp.core.residual.base_release.demand import Demand
@@ -20,6 +20,7 @@ from stream_dp.core.residual.base_release.expected_queries import ANYTHING
 from stream_dp.core.residual.base_release.replay import Choice, Replay
 from stream_dp.core.residual.calibrated_settings import LARGEST
 from stream_dp.core.residual.plan.promise import Promise
+from tests.core.residual.host import halves
 
 SIZES = (8, 4, 6, 5)
 MOST = int(LARGEST * UNITS)
@@ -49,16 +50,9 @@ class Bench:
 def queries(n: int, phase: int, *, length: int | None = 1, seed: int = 0) -> list[LinearQuery]:
     """Conjunctions on two attributes about the last phases, or about all of them."""
     draw = np.random.default_rng([seed, phase])
-    found = []
-    for _ in range(n):
-        factors = {}
-        for a in draw.choice(len(SIZES), 2, replace=False).tolist():
-            cells = np.zeros(SIZES[a], np.bool_)
-            cells[draw.permutation(SIZES[a])[: SIZES[a] // 2]] = True
-            factors[a] = cells
-        window = range(0 if length is None else max(0, phase - length), phase)
-        found.append(LinearQuery(Predicate.conjunction(factors), window))
-    return found
+    window = range(0 if length is None else max(0, phase - length), phase)
+    pairs = (draw.choice(len(SIZES), 2, replace=False).tolist() for _ in range(n))
+    return [halves(draw, SIZES, pair, window) for pair in pairs]
 
 
 def test_a_few_queries_are_not_worth_a_release() -> None:

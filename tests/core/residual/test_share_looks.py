@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy.stats import binomtest, chi2
+from scipy.stats import binomtest
 
 from stream_dp.core.budget.accountant import UNITS, Budget
 from stream_dp.core.outcome import Answered, Path
@@ -30,7 +30,7 @@ from stream_dp.core.rows.attributes import Boolean, Category
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidQuery
-from tests.core.residual.host import ALARM, PRIVACY, Host, aimed, dearest, sealed
+from tests.core.residual.host import ALARM, PRIVACY, Host, aimed, alarm, dearest, sealed
 from tests.noise import QuickNoise
 
 STATUS, COUNTRY, LATE = EVERY_ATTRIBUTE = tuple(range(3))
@@ -83,9 +83,8 @@ def columns(seed: int) -> tuple[npt.NDArray[np.int64], ...]:
 
 
 def orders(noise: int | QuickNoise, *, phases: int = 1, **more: Any) -> Host:
-    source = QuickNoise(noise) if isinstance(noise, int) else noise
     blocks = (sealed(UNIVERSE, *columns(seed)) for seed in range(phases))
-    return Host(UNIVERSE, *blocks, noise=source, **{"base_share": 0.0, "pacing": False, **more})
+    return Host(UNIVERSE, *blocks, noise=noise, **{"base_share": 0.0, "pacing": False, **more})
 
 
 def truth(it: Host, query: LinearQuery) -> npt.NDArray[np.int64]:
@@ -373,12 +372,6 @@ def normal_errors(factor: float) -> list[float]:
         variance = float(known.moments.of(np.array([both / rows]))[0])
         found.append(float(known.totals[0] - both / rows * known.counts[0]) / math.sqrt(variance))
     return found
-
-
-def alarm(errors: list[float]) -> float:
-    """The probability of a sum of squares as far from that of standard normal numbers."""
-    total, n = float(np.square(errors).sum()), len(errors)
-    return 2.0 * min(float(chi2.sf(total, n)), float(chi2.cdf(total, n)))
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
 from stream_dp.core.rows.attribute_versions import Declared
 from stream_dp.core.rows.attributes import Number
 from stream_dp.core.rows.measured_values import Measure
+from tests.core.residual.host import dearest
 from tests.core.residual.versioned import NARROW, OLD, WIDE, Versioned
 
 CHANGE = NARROW, WIDE
@@ -34,23 +35,16 @@ def sums_of(look: Any) -> tuple[SumLook, ...]:
     return tuple(one for one in joined.looks if isinstance(one, SumLook))
 
 
-def dearest(look: SumLook, step: tuple[int, int, int], numbers: list[int]) -> Fraction:
+def loss(look: SumLook, step: tuple[int, int, int], numbers: list[int]) -> Fraction:
     """The loss of the two rows that a block's look tells apart best, of all rows that a version may have.
 
     Rows are in a group each, or outside the condition. The numbers are what they may count for.
     """
+    groups = np.eye(2 if look.n_answers > 1 else 1, dtype=np.int64)
+    rows = [np.outer((2 * n - look.shape.centre, 1), group) for group in groups for n in numbers]
+    outside = [] if look.shape.every_row else [np.zeros_like(rows[0])]
     tau, sigma = (grid_sigma(one) for one in step[1:])
-    groups = 2 if look.n_answers > 1 else 1
-    kinds = [(g, 2 * n - look.shape.centre) for g in range(groups) for n in numbers]
-    rows = [] if look.shape.every_row else [np.zeros((2, groups), dtype=object)]
-    for group, number in kinds:
-        row = np.zeros((2, groups), dtype=object)
-        row[:, group] = number, 1
-        rows.append(row)
-    precisions = 1 / (tau * tau), 1 / (sigma * sigma) if look.shape.counts else Fraction(0)
-    half = [precision / 2 for precision in precisions]
-    apart = (one - other for one in rows for other in rows)
-    return max(half[0] * (d[0] ** 2).sum() + half[1] * (d[1] ** 2).sum() for d in apart)
+    return dearest([*rows, *outside], [tau, sigma if look.shape.counts else None])
 
 
 @pytest.mark.parametrize("by", [(), ("city",)], ids=["one sum", "groups"])
@@ -71,7 +65,7 @@ def test_each_phase_pays_for_its_own_range(
         else:
             numbers = [round(value / look.values.unit) for value in number.values]
         (planned,) = look.steps
-        rho = dearest(look, planned, numbers)
+        rho = loss(look, planned, numbers)
         assert [charge.rho for charge in look.charges] == [host.state.prices.of(rho)]
     if name == "spent":
         old, new = (look.charges[0].rho for look in looks)

@@ -19,6 +19,7 @@ from stream_dp.core.rows.attribute_versions import Declared
 from stream_dp.core.rows.attributes import Number
 from stream_dp.core.rows.blocks import Block
 from tests.core.residual.host import cells
+from tests.core.residual.least_squares import Measured, least_squares
 from tests.core.residual.versioned import NEW, Versioned, merging
 
 CASES: dict[str, dict[str, Any]] = {
@@ -35,29 +36,19 @@ CASES: dict[str, dict[str, Any]] = {
 
 def _by_least_squares(host: Versioned, query: LinearQuery, block: int) -> float:
     """The variance of the best linear unbiased estimate from all tables of one block, cell by cell."""
-    shape = host.schema.shape_at(block)
-    n = int(np.prod(shape))
-    index, rows, weights = np.arange(n).reshape(shape), [], []
-    for look in host.taken:
-        for part in getattr(look, "parts", ()):
-            if part.block != block:
-                continue
-            assert not part.groups, "no attribute is counted in groups here"
-            moved = np.moveaxis(index, part.attributes, range(len(part.attributes)))
-            sizes = [shape[a] for a in part.attributes]
-            for group in moved.reshape(int(np.prod(sizes)), -1):
-                rows.append(np.isin(np.arange(n), group).astype(float))
-                weights.append(float(grid_sigma(part.step)) ** -2)
+    shape, history = host.schema.shape_at(block), []
+    every: Any = (part for look in host.taken for part in getattr(look, "parts", ()))
+    for part in (part for part in every if part.block == block):
+        assert not part.groups, "no attribute is counted in groups here"
+        nothing = np.zeros([shape[a] for a in part.attributes])
+        variance = float(grid_sigma(part.step)) ** 2
+        history.append(Measured(part.attributes, part.block, nothing, variance))
     (mask,) = (
-        np.broadcast_to(part.query.predicate.along(range(len(shape))), shape).reshape(-1)
+        np.broadcast_to(part.query.predicate.along(range(len(shape))), shape).astype(float)
         for part in host.state.versions.parts(query) or ()
         if block in part.query.window
     )
-    design, precision = np.array(rows), np.array(weights)
-    free = np.linalg.svd(np.ones((1, n)))[2][1:].T  # the number of rows is public
-    normal = free.T @ (design.T @ (design * precision[:, None])) @ free
-    asked = free.T @ mask.astype(float)
-    return float(asked @ np.linalg.pinv(normal) @ asked)
+    return float(least_squares(shape, [mask], history, range(block, block + 1))[1][0])
 
 
 @pytest.mark.parametrize("chosen", CASES.values(), ids=CASES)
