@@ -107,7 +107,7 @@ def quote(
     timeout_s: float = 30.0,
 ) -> Exchange[QuotedAnswer | RefusedAnswer]:
     """Returns what the answer would cost now. This spends nothing."""
-    asked = query_of(query, group_by, last_phases, None)
+    asked = query_of(query, group_by, last_phases)
     exchange: Exchange[Any] = ask_query(session, dataset, asked, quote=True, timeout_s=timeout_s)
     return exchange
 
@@ -134,7 +134,7 @@ def quote_together(
         InvalidQuery: A query does not fit the schema. The error points at the piece.
         RequestTimeout: No reply came after three attempts.
     """
-    items = [as_message(session, dataset, query_of(query, (), None, None)) for query in queries]
+    items = [as_message(session, dataset, query_of(query)) for query in queries]
     return quote_items(session, dataset, items, timeout_s)
 
 
@@ -240,6 +240,6 @@ def table(
     Raises:
         StreamDPError: The query was refused, or its answer is one value, see ``answers_frame``.
     """
-    asked = query_of(query, (), last_phases, None)
+    asked = query_of(query, last_phases=last_phases)
     exchange = ask_query(session, dataset, asked, timeout_s=timeout_s)
     return exchange.then(lambda answer: frames.answer_frame(answer, asked.conditions))

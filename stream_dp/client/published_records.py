@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from stream_dp.client.kafka import topic_documents
@@ -71,18 +71,13 @@ def definition_in(known: Mapping[str, Definition], dataset: str) -> Definition:
         InvalidInput: There is no data set of that name. The error lists the existing ones.
     """
     if dataset not in known:
-        raise _unknown_dataset(dataset, sorted(known))
+        fix = f"choose one of: {', '.join(sorted(known)[:20])}{', ...' if len(known) > 20 else ''}"
+        if not known:
+            fix = "there is no data set yet; create one with: stream-dp dataset create DEFINITION.json"
+        elif near := difflib.get_close_matches(dataset, sorted(known), 1):
+            fix = f"did you mean {near[0]}?"
+        raise InvalidInput("dataset", f"there is no data set {dataset!r}", fix)
     return known[dataset]
-
-
-def _unknown_dataset(name: str, known: Sequence[str]) -> InvalidInput:
-    if not known:
-        fix = "there is no data set yet; create one with: stream-dp dataset create DEFINITION.json"
-    elif near := difflib.get_close_matches(name, known, 1):
-        fix = f"did you mean {near[0]}?"
-    else:
-        fix = f"choose one of: {', '.join(known[:20])}{', ...' if len(known) > 20 else ''}"
-    return InvalidInput("dataset", f"there is no data set {name!r}", fix)
 
 
 def ledger(session: Session, dataset: str) -> list[dict[str, Any]]:

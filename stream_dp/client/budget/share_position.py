@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, Final, NamedTuple
 
 from stream_dp.messages import AnalystSpec, OwnerSpec, entry_of, is_pattern, kept_for
@@ -35,8 +35,6 @@ class Parts(NamedTuple):
         """Returns how many units of a limit are left in the sum of which less is left, at least 0."""
         return max(0, limit - max(self.rho, self.delta))
 
-
-_NOTHING: Final = Parts()
 
 Line = Mapping[str, Parts]
 """What each account has paid of one line, by the name of the analyst or ``OWNER``."""
@@ -142,6 +140,9 @@ class ShareRules:
 
     analysts: Mapping[str, AnalystSpec]
     owner: OwnerSpec | None = None
+    _found: dict[str, AccountRule] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def rule_of(self, account: str) -> AccountRule:
         """Returns the entry of an account, what it takes from, and its share."""
@@ -152,14 +153,9 @@ class ShareRules:
                 spec = self.analysts[entry]
                 holder, share = OWNER if spec.owner else entry, spec.share
             pool = holder if holder in self._limits else REST
-            units = None if share is None else _units(share)
+            units = None if share is None else math.floor(Fraction(str(share)) * UNITS)
             self._found[account] = AccountRule(entry, pool, units)
         return self._found[account]
-
-    @cached_property
-    def _found(self) -> dict[str, AccountRule]:
-        """What was looked up, by account."""
-        return {}
 
     @cached_property
     def entries(self) -> tuple[str, ...]:
@@ -167,22 +163,13 @@ class ShareRules:
         patterns = sorted(filter(is_pattern, self.analysts), key=lambda name: (-len(name), name))
         return *sorted(self.analysts.keys() - set(patterns)), *patterns
 
-    def kept_for(self, entry: str) -> float | None:
-        """Returns the share of each line that is kept for an entry, as written. None if none is."""
-        return kept_for(entry, self.analysts[entry])
-
     @cached_property
     def _kept(self) -> dict[str, Fraction]:
         """The parts of each line that are kept for somebody, as written."""
-        kept = {entry: self.kept_for(entry) for entry in self.analysts}
+        kept = {entry: kept_for(entry, spec) for entry, spec in self.analysts.items()}
         if self.owner is not None:
             kept[OWNER] = self.owner.share
         return {who: Fraction(str(share)) for who, share in kept.items() if share is not None}
-
-    @property
-    def rest(self) -> float:
-        """The share of each line that is kept for nobody."""
-        return float(1 - sum(self._kept.values()))
 
     @cached_property
     def _limits(self) -> dict[str, int]:
@@ -208,9 +195,9 @@ class ShareRules:
 
     def _position(self, rule: AccountRule, accounts: Iterable[str], phase: _Phase) -> Position:
         """Returns what accounts have spent together, and what is left to those of their rule."""
-        paid = _sum(phase.paid.get(account, _NOTHING) for account in accounts)
+        paid = _sum(phase.paid.get(account, Parts()) for account in accounts)
         own = None if rule.share is None else paid.left_of(rule.share)
-        pool = phase.taken.get(rule.pool, _NOTHING).left_of(self._limits[rule.pool])
+        pool = phase.taken.get(rule.pool, Parts()).left_of(self._limits[rule.pool])
         return Position(max(paid), own, pool, phase.whole.left_of(UNITS))
 
     def holders(
@@ -239,7 +226,7 @@ class ShareRules:
         kept_for_owner = None if self.owner is None else self.owner.share
         yield holder(OWNER, self.rule_of(OWNER), kept_for_owner, OWNER)
         for entry in self.entries:
-            rule, kept = self.rule_of(entry), self.kept_for(entry)
+            rule, kept = self.rule_of(entry), kept_for(entry, self.analysts[entry])
             if not is_pattern(entry):
                 yield holder(entry, rule, kept, entry)
                 continue
@@ -250,16 +237,9 @@ class ShareRules:
             if name != OWNER:
                 yield holder(name, self.rule_of(name), None, name)
         of_rest = (name for name in accounts if self.rule_of(name).pool == REST)
-        yield holder(REST, AccountRule("", REST, None), self.rest, *of_rest)
+        kept_for_nobody = float(1 - sum(self._kept.values()))
+        yield holder(REST, AccountRule("", REST, None), kept_for_nobody, *of_rest)
 
 
 def _sum(parts: Iterable[Parts]) -> Parts:
-    rho = delta = 0
-    for part in parts:
-        rho, delta = rho + part.rho, delta + part.delta
-    return Parts(rho, delta)
-
-
-def _units(share: float) -> int:
-    """A share as it was written, in units, rounded down."""
-    return math.floor(Fraction(str(share)) * UNITS)
+    return reduce(lambda whole, part: whole.plus(*part), parts, Parts())

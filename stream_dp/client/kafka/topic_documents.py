@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -67,24 +68,21 @@ def _moments(texts: Any) -> object:
 
 def read_answer(value: bytes | None) -> Answer | None:
     """An answer off a topic, as the class of its kind; None when it was written by somebody else."""
-    try:
+    with contextlib.suppress(ValueError):
         return messages.read_answer(value or b"")
-    except ValueError:
-        return None
+    return None
 
 
 def ledger_entry(value: bytes) -> dict[str, Any] | None:
     """Reads an entry of a ledger. None if another program wrote it."""
-    try:
+    entry: object = None
+    with contextlib.suppress(ValueError, RecursionError):
         entry = json.loads(value)
-    except (ValueError, RecursionError):
-        return None
     return entry if isinstance(entry, dict) and {"seq", "kind"} <= entry.keys() else None
 
 
 def read(model: type[Model], value: bytes | None) -> Model | None:
     """Reads a message from a topic. None if another program or a newer release wrote it."""
-    try:
+    with contextlib.suppress(ValidationError):
         return model.model_validate_json(value or b"")
-    except ValidationError:
-        return None
+    return None

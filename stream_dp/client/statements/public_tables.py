@@ -79,7 +79,9 @@ def _worked_out(
             connection.executemany(insert, table.rows)
         connection.commit()
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
-        connection.set_authorizer(_allows)
+        connection.set_authorizer(
+            lambda action, *_: sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+        )
         steps = iter(range(_MOST_STEPS))
         connection.set_progress_handler(lambda: next(steps, None) is None, _INSTRUCTIONS_A_STEP)
         cursor = connection.execute(written)
@@ -94,18 +96,12 @@ def _worked_out(
         connection.close()
 
 
-def _allows(action: int, *_: object) -> int:
-    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
-
-
 def _kind(values: Any) -> ColumnType:
     """Returns the type of a computed column; that of texts if it has several, or none."""
-    kinds: Sequence[ColumnType] = [
-        *{_KINDS.get(type(value), "text") for value in values if value is not None}
-    ]
-    if len(kinds) == 1:
-        return kinds[0]
-    return "real" if set(kinds) == {"integer", "real"} else "text"
+    kinds = {_KINDS.get(type(value), "text") for value in values if value is not None}
+    if kinds == {"integer", "real"}:
+        return "real"
+    return kinds.pop() if len(kinds) == 1 else "text"
 
 
 def _quoted(name: str) -> str:

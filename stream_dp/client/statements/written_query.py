@@ -380,9 +380,9 @@ def _asked(condition: Condition | None, *, group_by: Sequence[str] = (), **more:
 
 def query_of(
     query: Query[Any] | Condition | None,
-    group_by: Sequence[str],
-    last_phases: int | None,
-    query_id: str | None,
+    group_by: Sequence[str] = (),
+    last_phases: int | None = None,
+    query_id: str | None = None,
 ) -> Query[Any]:
     """Builds a ``Query`` from the arguments of ``ask``.
 
