@@ -64,21 +64,10 @@ class Postgres:
         self.folder = folder
 
     def start(self) -> None:
-        run(
-            "initdb",
-            "-D",
-            "data",
-            "-A",
-            "trust",
-            "-U",
-            "ann",
-            "-E",
-            "UTF8",
-            "--locale=C",
-            cwd=self.folder,
-        )
-        options = f"-k {self.folder} -h '' -c fsync=off"
-        run("pg_ctl", "-D", "data", "-o", options, "-l", "log", "-w", "start", cwd=self.folder)
+        options = ("-A", "trust", "-U", "ann", "-E", "UTF8", "--locale=C")
+        run("initdb", "-D", "data", *options, cwd=self.folder)
+        settings = f"-k {self.folder} -h '' -c fsync=off"
+        run("pg_ctl", "-D", "data", "-o", settings, "-l", "log", "-w", "start", cwd=self.folder)
         self.ask("CREATE DATABASE stream_dp", database="postgres")
         self.ask(definitions())
 

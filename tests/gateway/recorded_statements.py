@@ -11,27 +11,23 @@ from pathlib import Path
 from stream_dp.gateway.catalogs.catalog_tables import CatalogTable, CatalogView, TableColumn
 
 FILE = Path(__file__).with_name("recorded_statements.json")
-_PEOPLE = (
-    TableColumn("city", "text", nullable=False, comment=None),
-    TableColumn("age", "int4", nullable=False, comment="bins: 0, 18, 30, 65"),
-    TableColumn("employed", "bool", nullable=True, comment=None),
-    TableColumn("income", "float8", nullable=True, comment=None),
-    TableColumn("born", "date", nullable=True, comment=None),
+
+
+def _columns(**said: str) -> tuple[TableColumn, ...]:
+    """Columns by name: a type, ``?`` where a value may be NULL, and a comment."""
+    found = []
+    for name, written in said.items():
+        kind, _, comment = written.partition(" ")
+        found.append(TableColumn(name, kind.rstrip("?"), kind.endswith("?"), comment or None))
+    return tuple(found)
+
+
+_PEOPLE = _columns(
+    city="text", age="int4 bins: 0, 18, 30, 65", employed="bool?", income="float8?", born="date?"
 )
-_FLIGHTS = (
-    TableColumn("origin", "text", nullable=False, comment=None),
-    TableColumn("destination", "text", nullable=True, comment=None),
-    TableColumn("delay", "float8", nullable=True, comment=None),
-)
-_COUNTRIES = (
-    TableColumn("code", "text", nullable=False, comment="ISO 3166"),
-    TableColumn("name", "text", nullable=True, comment=None),
-    TableColumn("population", "int8", nullable=True, comment=None),
-)
-_BUDGET = (
-    TableColumn("period", "text", nullable=True, comment=None),
-    TableColumn("spent", "float8", nullable=True, comment=None),
-)
+_FLIGHTS = _columns(origin="text", destination="text?", delay="float8?")
+_COUNTRIES = _columns(code="text ISO 3166", name="text?", population="int8?")
+_BUDGET = _columns(period="text?", spent="float8?")
 TABLES = (
     CatalogTable("public", "people", "People of three cities", _PEOPLE, None),
     CatalogTable("public", "flights", None, _FLIGHTS, None),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.gateway.in_process_gateway import InProcessGateway
 from tests.web.in_process import InProcess
 
 BY_CARRIER = "SELECT carrier, COUNT(*) AS n, AVG(delay) AS late FROM flights GROUP BY carrier"
+JOINED = "SELECT c.region, COUNT(*) FROM flights f JOIN carriers c ON f.carrier = c.code GROUP BY 1"
 
 
 class Listening:
@@ -162,13 +164,12 @@ def test_a_public_table_is_any_sql_and_joins(listening: Listening, world: InProc
     names, rows = listening.ask("SELECT * FROM carriers ORDER BY code")
     assert names == list(CARRIERS.columns)
     assert rows == sorted(CARRIERS.rows)
-    joined = (
-        "SELECT c.region, COUNT(*) FROM flights f JOIN carriers c ON f.carrier = c.code GROUP BY 1"
-    )
-    assert listening.ask(joined)[0] == ["region", "count", "count_error_bar"]
+    assert listening.ask(JOINED)[0] == ["region", "count", "count_error_bar"]
 
 
-def test_a_data_set_appears_while_a_session_is_open_and_a_phase_gives_new_answers() -> None:
+@pytest.fixture
+def own() -> Iterator[tuple[InProcess, InProcessGateway, Listening]]:
+    """A world of the test alone, where nothing is yet, its gateway, and a session there."""
     session = WorldSession()
     try:
         world = InProcess(session)
@@ -176,53 +177,46 @@ def test_a_data_set_appears_while_a_session_is_open_and_a_phase_gives_new_answer
             InProcessGateway(world) as gateway,
             psycopg.connect(gateway.url(), autocommit=True) as one,
         ):
-            listening = Listening(one)
-            assert listening.fault("SELECT COUNT(*) FROM flights")[0] == "42P01"
-            world.fill()
-            assert listening.ask("SELECT COUNT(*) FROM flights")[1] == [(21_000, 0.0)]
-            world.world.cells("flights", "second")
-            session.run()
-            assert listening.ask("SELECT COUNT(*) FROM flights")[1] == [(42_000, 0.0)]
+            yield world, gateway, Listening(one)
     finally:
         session.end()
 
 
-def test_rows_of_other_attributes_are_columns_behind_the_bars() -> None:
-    session = WorldSession()
-    try:
-        world = InProcess(session).fill()
-        owner = SessionClient(session)
-        attributes: list[Any] = [
-            one.model_dump(exclude_none=True) for one in owner.definition("flights").attributes
-        ]
-        attributes[0]["values"] = [*attributes[0]["values"], "ZZ"]
-        text = "SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier"
-        with (
-            InProcessGateway(world) as gateway,
-            psycopg.connect(gateway.url(), autocommit=True) as one,
-        ):
-            listening = Listening(one)
-            names, before = listening.ask(text)
-            assert names == ["carrier", "n", "n_error_bar"]
-            owner.change_schema("flights", attributes)
-            names, rows = listening.ask(text)
-            assert names == ["carrier", "n", "n_error_bar", "n_unrecorded_at_most"]
-            assert len(rows) == len(before) + 1, "the answer of before is not given again"
-            more = {row[0]: row[3] for row in rows}
-            assert more["ZZ"] > 3_900, "they are in other, which they may have been"
-            assert more["AA"] == 0
-            assert any(
-                "all of this is recorded since phase 2" in said for said in listening.notices
-            )
-            exact = "SELECT COUNT(*) AS n FROM flights"
-            assert listening.ask(exact)[1] == [(21_000, 0.0, 0)]
-            listening.ask("SET stream_dp.error_bars = off")
-            assert listening.ask(exact) == (["n"], [(21_000,)])
-            world.world.cells("flights", "second")
-            session.run()
-            assert listening.ask(exact) == (["n"], [(42_000,)]), "a phase still gives new answers"
-    finally:
-        session.end()
+def test_a_data_set_appears_while_a_session_is_open_and_a_phase_gives_new_answers(own: Any) -> None:
+    world, _, listening = own
+    assert listening.fault("SELECT COUNT(*) FROM flights")[0] == "42P01"
+    world.fill()
+    assert listening.ask("SELECT COUNT(*) FROM flights")[1] == [(21_000, 0.0)]
+    world.world.cells("flights", "second")
+    world.session.run()
+    assert listening.ask("SELECT COUNT(*) FROM flights")[1] == [(42_000, 0.0)]
+
+
+def test_rows_of_other_attributes_are_columns_behind_the_bars(own: Any) -> None:
+    world, _, listening = own
+    owner = SessionClient(world.fill().session)
+    attributes: list[Any] = [
+        one.model_dump(exclude_none=True) for one in owner.definition("flights").attributes
+    ]
+    attributes[0]["values"] = [*attributes[0]["values"], "ZZ"]
+    text = "SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier"
+    names, before = listening.ask(text)
+    assert names == ["carrier", "n", "n_error_bar"]
+    owner.change_schema("flights", attributes)
+    names, rows = listening.ask(text)
+    assert names == ["carrier", "n", "n_error_bar", "n_unrecorded_at_most"]
+    assert len(rows) == len(before) + 1, "the answer of before is not given again"
+    more = {row[0]: row[3] for row in rows}
+    assert more["ZZ"] > 3_900, "they are in other, which they may have been"
+    assert more["AA"] == 0
+    assert any("all of this is recorded since phase 2" in said for said in listening.notices)
+    exact = "SELECT COUNT(*) AS n FROM flights"
+    assert listening.ask(exact)[1] == [(21_000, 0.0, 0)]
+    listening.ask("SET stream_dp.error_bars = off")
+    assert listening.ask(exact) == (["n"], [(21_000,)])
+    world.world.cells("flights", "second")
+    world.session.run()
+    assert listening.ask(exact) == (["n"], [(42_000,)]), "a phase still gives new answers"
 
 
 def test_no_literal_reaches_a_log_or_another_one(
@@ -248,9 +242,6 @@ def test_no_literal_reaches_a_log_or_another_one(
 def test_a_public_table_that_changes_changes_what_is_joined(
     listening: Listening, world: InProcess
 ) -> None:
-    joined = (
-        "SELECT c.region, COUNT(*) FROM flights f JOIN carriers c ON f.carrier = c.code GROUP BY 1"
-    )
     client = SessionClient(world.session)
     regions = []
     for east in ("east", "orient"):
@@ -258,39 +249,19 @@ def test_a_public_table_that_changes_changes_what_is_joined(
         client.put_dimension(CARRIERS.model_copy(update={"rows": rows}))
         time.sleep(NEWEST_S)
         listening.ask("SELECT * FROM stream_dp.budget")  # reads again what has changed
-        regions.append({row[0] for row in listening.ask(joined)[1]})
-    assert ["east" in regions[0], "orient" in regions[1], "east" in regions[1]] == [
-        True,
-        True,
-        False,
-    ]
+        regions.append({row[0] for row in listening.ask(JOINED)[1]})
+    found = ["east" in regions[0], "orient" in regions[1], "east" in regions[1]]
+    assert found == [True, True, False]
 
 
-def filled(world: InProcess, name: str) -> None:
-    """Defines a data set, and opens a phase."""
-    world.world.define(name)
-    world.session.run()
-    world.world.cells(name, "first")
-    world.session.run()
-
-
-def test_facts_follow_events_and_survive_a_lost_connection() -> None:
-    session = WorldSession()
-    try:
-        world = InProcess(session)
-        with (
-            InProcessGateway(world) as gateway,
-            psycopg.connect(gateway.url(), autocommit=True) as one,
-        ):
-            listening = Listening(one)
-            for n_known, come in enumerate((lambda work: work(), gateway.lose), 1):
-                name = f"flights{n_known}"
-                come(partial(filled, world, name))
-                assert listening.ask(f"SELECT COUNT(*) FROM {name}")[1] == [(21_000, 0.0)]
-                found = listening.ask("SELECT COUNT(*) FROM pg_class WHERE relname LIKE 'flights%'")
-                assert found[1] == [(n_known,)]
-    finally:
-        session.end()
+def test_facts_follow_events_and_survive_a_lost_connection(own: Any) -> None:
+    world, gateway, listening = own
+    for n_known, come in enumerate((lambda work: work(), gateway.lose), 1):
+        name = f"flights{n_known}"
+        come(partial(world.fill, name))
+        assert listening.ask(f"SELECT COUNT(*) FROM {name}")[1] == [(21_000, 0.0)]
+        found = listening.ask("SELECT COUNT(*) FROM pg_class WHERE relname LIKE 'flights%'")
+        assert found[1] == [(n_known,)]
 
 
 def test_bars_that_are_turned_off_do_not_break_what_was_prepared(gateway: InProcessGateway) -> None:

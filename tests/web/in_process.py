@@ -51,11 +51,11 @@ class InProcess:
         if role in READ:
             self.published.take(role, key, value, _NOW_MS)
 
-    def fill(self) -> InProcess:
-        """Adds the data set ``flights``, in its first phase of 21,000 rows."""
-        self.world.define("flights")
+    def fill(self, name: str = "flights") -> InProcess:
+        """Adds a data set, in its first phase of 21,000 rows."""
+        self.world.define(name)
         self.session.run()
-        self.world.cells("flights", "first")
+        self.world.cells(name, "first")
         self.session.run()
         return self
 

@@ -170,7 +170,7 @@ def test_psql_draws_tables_and_lists_them(
     assert [one.split("|")[0] for one in described[:5]] == [*COLUMNS]
     assert "One of: Bonn, Graz, Lyon" in described[0]
     assert "stream_dp|ann|UTF8" in psql(r"\l")
-    for command in (
+    for command in [
         r"\dt+",
         r"\dn",
         r"\du",
@@ -181,7 +181,7 @@ def test_psql_draws_tables_and_lists_them(
         r"\dx",
         r"\dv",
         r"\conninfo",
-    ):
+    ]:
         psql(command)
     wrong = psql(WRONG, fails=True)
     assert "ERROR:  42703" in wrong
