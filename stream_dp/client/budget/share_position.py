@@ -163,13 +163,22 @@ class ShareRules:
         patterns = sorted(filter(is_pattern, self.analysts), key=lambda name: (-len(name), name))
         return *sorted(self.analysts.keys() - set(patterns)), *patterns
 
+    def kept_for(self, entry: str) -> float | None:
+        """Returns the share of each line that is kept for an entry, as written. None if none is."""
+        return kept_for(entry, self.analysts[entry])
+
     @cached_property
     def _kept(self) -> dict[str, Fraction]:
         """The parts of each line that are kept for somebody, as written."""
-        kept = {entry: kept_for(entry, spec) for entry, spec in self.analysts.items()}
+        kept = {entry: self.kept_for(entry) for entry in self.analysts}
         if self.owner is not None:
             kept[OWNER] = self.owner.share
         return {who: Fraction(str(share)) for who, share in kept.items() if share is not None}
+
+    @property
+    def rest(self) -> float:
+        """The share of each line that is kept for nobody."""
+        return float(1 - sum(self._kept.values()))
 
     @cached_property
     def _limits(self) -> dict[str, int]:
@@ -226,7 +235,7 @@ class ShareRules:
         kept_for_owner = None if self.owner is None else self.owner.share
         yield holder(OWNER, self.rule_of(OWNER), kept_for_owner, OWNER)
         for entry in self.entries:
-            rule, kept = self.rule_of(entry), kept_for(entry, self.analysts[entry])
+            rule, kept = self.rule_of(entry), self.kept_for(entry)
             if not is_pattern(entry):
                 yield holder(entry, rule, kept, entry)
                 continue
@@ -237,8 +246,7 @@ class ShareRules:
             if name != OWNER:
                 yield holder(name, self.rule_of(name), None, name)
         of_rest = (name for name in accounts if self.rule_of(name).pool == REST)
-        kept_for_nobody = float(1 - sum(self._kept.values()))
-        yield holder(REST, AccountRule("", REST, None), kept_for_nobody, *of_rest)
+        yield holder(REST, AccountRule("", REST, None), self.rest, *of_rest)
 
 
 def _sum(parts: Iterable[Parts]) -> Parts:
