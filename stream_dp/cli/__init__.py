@@ -85,7 +85,9 @@ class _Commands(click.Group):
                 formatter.write_dl([(name.ljust(width), said) for name, said in group.items()])
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+)
 @click.version_option(__version__, prog_name="stream-dp")
 def root() -> None:
     """Differentially private answers to counting queries about a growing table.

@@ -70,8 +70,6 @@ def test_the_first_line_says_what_to_use_and_the_next_what_to_write(advise: Run)
     assert {line.split("  ")[0] for line in lines} >= {
         "counts", "counts (delta 0)", "whole_table", "bypass", "weights", "gated", "memory"
     }  # fmt: skip
-    for said in ("4,000 rows a phase  calibrated", "an error of 20%", "50 queries"):
-        assert said in ended.out
 
 
 def test_it_reads_the_definition_and_nothing_of_the_rows_and_needs_no_server(

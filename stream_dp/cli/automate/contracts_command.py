@@ -12,9 +12,7 @@ from stream_dp.contracts import asyncapi, schemas
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option(
-    "--topic-prefix", default="stream-dp.", show_default=True, help="The prefix of all topic names."
-)
+@click.option("--topic-prefix", default="stream-dp.", help="The prefix of all topic names.")
 def command(folder: Path, topic_prefix: str) -> None:
     """Write JSON Schemas of all messages, an AsyncAPI and an OpenAPI document into FOLDER."""
     from stream_dp.web.http_api.api import Api

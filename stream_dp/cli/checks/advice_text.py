@@ -1,4 +1,4 @@
-"""Advice in words: which mechanism to use, why, and what would change it."""
+"""Advice in words: which mechanism to use, and why."""
 
 from __future__ import annotations
 
@@ -38,20 +38,18 @@ class Advice:
         found: What each mechanism can do.
         trials: What those have shown that were tried.
         prices: What single queries take of a line.
-        changed: Needs that ask for less, and what each mechanism can do then.
     """
 
     need: Need
     found: Sequence[Estimate]
     trials: Mapping[Name, Trial]
     prices: Sequence[Single]
-    changed: Sequence[tuple[Need, Sequence[Estimate]]]
 
 
 def advice_lines(
     advice: Advice, sample: Path | None, *, names_error: bool
 ) -> Iterator[str | Table]:
-    """Yields the recommendation, what every mechanism can do, and what would change it.
+    """Yields the recommendation, what every mechanism can do, and what single queries take.
 
     Args:
         advice: What was found.
@@ -69,8 +67,6 @@ def advice_lines(
             "[dim]Half the error takes about four times as much. What is known already makes a query "
             "cheaper.[/dim]"
         )
-    yield "\n[b]What would change it[/b]"
-    yield _changed_table(advice)
 
 
 def unit_lines(
@@ -276,20 +272,6 @@ def _single(single: Single) -> str:
             return f"the average of {single.attribute}, within {single.error:.3g} (1% of its range)"
         case "relative":
             return f"a count of {single.rows:,} rows, within {percent(single.error)} of itself"
-
-
-def _changed_table(advice: Advice) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for need, found in advice.changed:
-        words = rounded(need.queries, "query")
-        if need.n_rows != advice.need.n_rows:
-            words = f"{rounded(need.n_rows)} rows a phase"
-        elif need.accuracy != advice.need.accuracy:
-            words = f"an error of {percent(need.accuracy.error)}"
-        best = recommended(found)
-        result = f"spends {_budget(best)}" if best.serves else f"answers {_part(best)}"
-        table.add_row(words, best.name, result)
-    return table
 
 
 # ---------------------------------------------------------------- numbers

@@ -123,7 +123,6 @@ _OPTIONS = (
     click.option(
         "--encoding",
         default="utf-8",
-        show_default=True,
         callback=_encoding,
         help="The encoding of the file.",
     ),

@@ -27,14 +27,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     type=click.IntRange(1, 65535),
     envvar="STREAM_DP_GATEWAY_PORT",
     default=5433,
-    show_default=True,
     help="The port on which it speaks the Postgres protocol.",
 )
 @click.option(
     "--bind",
     envvar="STREAM_DP_GATEWAY_BIND",
     default="127.0.0.1",
-    show_default=True,
     help="The address on which it does. Others than this machine's need a certificate.",
 )
 @click.pass_context

@@ -48,7 +48,6 @@ def command() -> None:
     "--last",
     type=click.IntRange(min=1),
     default=40,
-    show_default=True,
     help="The most entries to show, newest last.",
 )
 @json_option("Print the entries as JSON, one a line.")

@@ -38,7 +38,6 @@ _MAX_SOURCE = 1 << 20
     type=click.IntRange(1, 65535),
     envvar="STREAM_DP_WEB_PORT",
     default=6066,
-    show_default=True,
     help="The port of the dashboard, /healthz and /metrics.",
 )
 @click.option(
@@ -57,21 +56,18 @@ _MAX_SOURCE = 1 << 20
     "--role",
     type=click.Choice(["owner", "counter"]),
     default="owner",
-    show_default=True,
     help="owner: take in batches, answer queries and read the sources. counter: read the sources only.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warn", "error"]),
     default="warn",
-    show_default=True,
 )
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     envvar="STREAM_DP_LOG_FORMAT",
     default="text",
-    show_default=True,
     help="json: one object a line.",
 )
 def command(

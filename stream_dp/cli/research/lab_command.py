@@ -53,6 +53,7 @@ _out = click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(),
+    show_default=False,
     help="The folder for the plot.  [default: the current folder]",
 )
 
@@ -152,7 +153,6 @@ def median_search_command(out: Path) -> None:
     "--seeds",
     type=click.IntRange(1),
     default=3,
-    show_default=True,
     help="The number of data sets of each kind.",
 )
 @_out

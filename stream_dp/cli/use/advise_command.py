@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,6 @@ from stream_dp.lab.singles import singles
 from stream_dp.lab.trial import trial
 from stream_dp.messages import LARGE_EPSILON, CalibratedSpec, Definition, PhaseSpec, UnitSpec
 from stream_dp.profiles.advice import (
-    Estimate,
     Name,
     Need,
     Trial,
@@ -40,7 +39,6 @@ from stream_dp.profiles.advice import (
     least_error,
     least_rows,
     most_thresholds,
-    recommended,
 )
 from stream_dp.profiles.builder import universe_of
 from stream_dp.profiles.line_units import epsilon_of_person, privacy_of
@@ -64,7 +62,6 @@ _TRIED_TILES: Final = (Name.CALIBRATED, Name.UNDECLARED, Name.WITHOUT_BASE)
     "--phases",
     type=click.IntRange(1, 400),
     default=12,
-    show_default=True,
     help="The number of phases in the life of the data set.",
 )
 @click.option(
@@ -76,7 +73,6 @@ _TRIED_TILES: Final = (Name.CALIBRATED, Name.UNDECLARED, Name.WITHOUT_BASE)
     "--workload",
     type=click.Choice(get_args(Workload)),
     default="conjunctions",
-    show_default=True,
     help="The queries of the trial. conjunctions: 1 to 3 conditions with AND. predicates: with OR and NOT "
     "too. thresholds: how many rows are at or below a value.",
 )
@@ -277,23 +273,19 @@ def _warn_of_error(need: Need) -> None:
 
 
 def _advice(need: Need, sample: Rows | None, known: Mapping[Name, Trial]) -> Advice:
-    """Tries mechanisms, and judges them under the need and under some that are easier."""
+    """Tries mechanisms, and judges them."""
+    names = [name for name in _tried(need) if name not in known]
     with bar() as progress:
-        task = progress.add_task("Trying", total=3 * need.phases)
-        tried = partial(trial, sample=sample, tick=partial(progress.advance, task))
-        trials = {**known, **tried(need, [name for name in _tried(need) if name not in known])}
-        found = _judged(need, trials)
-        again = (_tried_again(need, found),)
-        changed = [
-            # Fewer queries are a part of those that were tried, and a plan for more serves them as well.
-            (
-                other,
-                _judged(other, trials if other.queries != need.queries else tried(other, again)),
-            )
-            for other in _easier(need, found)
-        ]
+        tick = partial(
+            progress.advance, progress.add_task("Trying", total=len(names) * need.phases)
+        )
+        trials = {**known, **trial(need, names, sample=sample, tick=tick)}
+    found = [
+        estimate.tried(trials[estimate.name], need) if estimate.name in trials else estimate
+        for estimate in estimates(need)
+    ]
     prices = [] if need.pure or need.workload == "thresholds" else singles(need, sample)
-    return Advice(need, found, trials, prices, changed)
+    return Advice(need, found, trials, prices)
 
 
 def _tried(need: Need) -> tuple[Name, ...]:
@@ -305,31 +297,3 @@ def _tried(need: Need) -> tuple[Name, ...]:
     if need.pure:
         return Name.PURE_COUNTS, Name.BYPASS
     return *_CALIBRATED, Name.COUNTS, Name.TABLE, Name.BYPASS
-
-
-def _tried_again(need: Need, found: Sequence[Estimate]) -> Name:
-    """The one that is tried with another need, too: the recommended one, or else a calibrated one."""
-    able = _tried(need) if need.tiles else (Name.BYPASS,) if need.pure else _CALIBRATED
-    best = recommended(found)
-    if best.name in able:
-        return best.name
-    return max((e for e in found if e.name in able), key=lambda e: e.part or 0.0).name
-
-
-def _judged(need: Need, trials: Mapping[Name, Trial]) -> list[Estimate]:
-    return [
-        estimate.tried(trials[estimate.name], need) if estimate.name in trials else estimate
-        for estimate in estimates(need)
-    ]
-
-
-def _easier(need: Need, found: Sequence[Estimate]) -> list[Need]:
-    """Eases one number of the need: by a factor of two, or as far as some mechanism needs if none serves."""
-    rows, error, queries = 2 * need.n_rows, 2.0 * need.accuracy.error, need.queries // 2
-    if not recommended(found).serves:
-        more = [e.rows for e in found if e.rows is not None and e.rows > need.n_rows]
-        larger = [e.error for e in found if e.error is not None and e.error > need.accuracy.error]
-        rows, error = max(rows, min(more, default=0)), max(error, min(larger, default=0.0))
-    easier = [need.with_rows(rows)] if rows * need.phases <= MAX_ROWS else []
-    easier += [need.with_error(error)] if error < 1.0 else []
-    return easier + ([replace(need, queries=queries)] if queries else [])

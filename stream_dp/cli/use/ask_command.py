@@ -268,7 +268,6 @@ class AskOptions:
     "timeout_s",
     type=float,
     default=30.0,
-    show_default=True,
     help="The seconds to wait.",
 )
 @json_option("Print the answer as a JSON message.")

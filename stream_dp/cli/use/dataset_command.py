@@ -83,7 +83,6 @@ def create(connection: GivenServers, definition: Path) -> None:
     "--records",
     type=click.IntRange(1, 1_000_000),
     default=10_000,
-    show_default=True,
     help="The most records to read from the topic of a source.",
 )
 @click.option(
