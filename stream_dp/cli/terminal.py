@@ -13,6 +13,9 @@ from rich.console import RenderableType
 from stream_dp.cli.text.reply_text import output
 from stream_dp.errors import StreamDPError
 
+NOT_IN_FORCE = "nothing was changed; pass --yes to put this in force"
+"""What ``confirm`` says of a change if nobody is at a terminal."""
+
 
 def show(*pieces: RenderableType) -> None:
     """Prints texts in markup, and tables."""
@@ -42,16 +45,19 @@ def is_attended() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def confirm(question: str, unattended: str) -> None:
+def confirm(question: str, unattended: str, *, yes: bool = False) -> None:
     """Asks whether to go on, and ends the command if not.
 
     Args:
         question: The question.
         unattended: What to say if nobody is at a terminal.
+        yes: Whether the user has said so already.
 
     Raises:
         StreamDPError: Nobody is at a terminal.
     """
+    if yes:
+        return
     if not is_attended():
         raise StreamDPError(unattended)
     click.confirm(question, abort=True, err=True)

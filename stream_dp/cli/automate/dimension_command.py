@@ -100,8 +100,7 @@ def put(
             examples = [entry for entry in read.entries[column] if entry][:_EXAMPLES]
             shown.add_row(escape(column), kind, escape(", ".join(examples)))
         show(shown)
-        if not yes:
-            confirm("Publish the table with these types?", _UNATTENDED)
+        confirm("Publish the table with these types?", _UNATTENDED, yes=yes)
     with busy("Publishing"), connection.client() as client:
         client.put_dimension(table)
     click.echo(

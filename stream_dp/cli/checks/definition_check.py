@@ -28,7 +28,15 @@ _STAYS: Final = 5
 
 
 def checked(definition: Definition) -> str:
-    """Checks a new definition, warns of likely mistakes, and says when a phase opens and what that takes."""
+    """Checks a new definition, warns of likely mistakes, and says what it means.
+
+    It says when a phase opens, what that takes, and how long rows are kept if not for ever.
+    """
+    opening = _opening_words(definition)
+    return opening if definition.retention is None else f"{opening}\n{kept_words(definition)}"
+
+
+def _opening_words(definition: Definition) -> str:
     definition.check_new()
     universe, mechanism = build(definition)
     opens = rows_of_a_phase(definition)

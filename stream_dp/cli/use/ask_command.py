@@ -40,21 +40,16 @@ _KINDS = [kind for kind in FIELDS if kind not in _IN_SQL]
 """The kinds of queries that SQL cannot say."""
 
 
-def _window(_: click.Context, __: click.Parameter, text: str | None) -> dict[str, Any] | None:
-    """Reads a window as a message has it: a number of phases, two of them, or a length of time."""
+def _window(_: click.Context, option: click.Parameter, text: str | None) -> dict[str, Any] | None:
+    """Reads a window as a message has it: a number of phases, two of them, or a length of time.
+
+    One that is right before another has no two phases.
+    """
     if text is None:
         return None
-    if (both := re.fullmatch(r"([1-9]\d*)-([1-9]\d*)", text)) is not None:
+    field = "last" if option.name == "window" else "previous"
+    if field == "last" and (both := re.fullmatch(r"([1-9]\d*)-([1-9]\d*)", text)):
         return {"phases": [int(both[1]), int(both[2])]}
-    return _length(text, "last")
-
-
-def _previous(_: click.Context, __: click.Parameter, text: str | None) -> dict[str, Any] | None:
-    """Reads a window right before another one: a number of phases, or a length of time."""
-    return None if text is None else _length(text, "previous")
-
-
-def _length(text: str, field: str) -> dict[str, Any]:
     if re.fullmatch(r"[1-9]\d*", text):
         return {f"{field}_phases": int(text)}
     try:
@@ -227,7 +222,7 @@ class AskOptions:
 @click.option(
     "--minus-previous",
     metavar="WINDOW",
-    callback=_previous,
+    callback=_window,
     help="Ask for the share in the --window minus that right before it, in 7 phases (7) or '7 days'.",
 )
 @click.option(

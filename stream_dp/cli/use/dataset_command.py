@@ -16,7 +16,7 @@ from stream_dp.cli.files.definition_files import read_definition, read_object
 from stream_dp.cli.files.reading_options import FileReading, reading_options
 from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.shared_options import FILE, FOLDER, json_option, yes_option
-from stream_dp.cli.terminal import confirm, show, warn
+from stream_dp.cli.terminal import NOT_IN_FORCE, confirm, show, warn
 from stream_dp.cli.text.reply_text import NONE_YET, bare_table, busy, kinds_table, rows_of_a_phase
 from stream_dp.cli.text.share_tables import changes, rules_table
 from stream_dp.client.budget.odometer import Odometer
@@ -51,7 +51,7 @@ def create(connection: GivenServers, definition: Path) -> None:
     """
     read = read_definition(definition)
     with busy("Checking"):
-        from stream_dp.cli.checks.definition_check import checked, kept_words, warn_of_same_persons
+        from stream_dp.cli.checks.definition_check import checked, warn_of_same_persons
 
         opening = checked(read)
     with warnings.catch_warnings(record=True) as notes:
@@ -63,8 +63,6 @@ def create(connection: GivenServers, definition: Path) -> None:
         if said != large_delta(read.privacy.delta, rows_of_a_phase(read)):  # which is said already
             warn(said)
     click.echo(f"{read.dataset} is defined; {opening}")
-    if read.retention is not None:
-        click.echo(kept_words(read))
     click.echo(f"send rows with: stream-dp ingest FILE --dataset {read.dataset}")
 
 
@@ -145,12 +143,10 @@ def check(
 def _say_valid(file: Path, read: Definition, universe: Universe) -> None:
     """Says what a definition means, and warns of likely mistakes."""
     with busy("Checking"):
-        from stream_dp.cli.checks.definition_check import checked, kept_words
+        from stream_dp.cli.checks.definition_check import checked
 
         opening = checked(read)
     click.echo(f"{file.name} is valid: {read.dataset} has {universe.n_cells:,} cells; {opening}")
-    if read.retention is not None:
-        click.echo(kept_words(read))
     if read.kinds != KindsSpec():
         show(kinds_table(read))
     if read.analysts is not None:
@@ -311,8 +307,7 @@ def analysts(
             click.echo(f"{name}: nothing changes")
             return
         show(*lines)
-        if not yes:
-            confirm("Put this in force?", "nothing was changed; pass --yes to put this in force")
+        confirm("Put this in force?", NOT_IN_FORCE, yes=yes)
         with busy("Changing"):
             client.change_analysts(name, given["analysts"], owner=given.get("owner"))
     click.echo(f"{name}: this is in force from the next query on; what was spent stays spent")
@@ -341,11 +336,11 @@ def retire(connection: GivenServers, name: str, yes: bool) -> None:
     """Erase the rows of a data set for ever. Its name, answers and ledger stay."""
     with connection.client() as client:
         client.definition(name)
-        if not yes:
-            confirm(
-                f"This erases the rows of {name} for ever. The name can never be used again. Go on?",
-                "nothing was erased; pass --yes to erase the rows for ever",
-            )
+        confirm(
+            f"This erases the rows of {name} for ever. The name can never be used again. Go on?",
+            "nothing was erased; pass --yes to erase the rows for ever",
+            yes=yes,
+        )
         with busy("Retiring"):
             client.retire(name)
     click.echo(f"{name} is retired")
@@ -376,11 +371,11 @@ def export(connection: GivenServers, name: str, folder: Path, yes: bool) -> None
     from stream_dp.pipeline.repair.move import take_out
     from stream_dp.state.moved import MovingFolder
 
-    if not yes:
-        confirm(
-            f"{name} will never be served here again. Go on?",
-            f"nothing was exported; pass --yes to end {name} here for good",
-        )
+    confirm(
+        f"{name} will never be served here again. Go on?",
+        f"nothing was exported; pass --yes to end {name} here for good",
+        yes=yes,
+    )
     try:
         with busy("Exporting"):
             moving = MovingFolder(folder)

@@ -26,7 +26,7 @@ from stream_dp.cli.checks.schema_edits import (
 from stream_dp.cli.files.definition_files import object_in, read_object
 from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.shared_options import FILE, Decorator, json_option, yes_option
-from stream_dp.cli.terminal import confirm, show
+from stream_dp.cli.terminal import NOT_IN_FORCE, confirm, show
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.cli.text.schema_changes import (
     differences,
@@ -250,11 +250,7 @@ def _change(connection: GivenServers, name: str, edit: Edit, *, yes: bool) -> No
             click.echo(f"{name}: nothing changes")
             return
         show(*map(escape, lines))
-        if not yes:
-            confirm(
-                f"Put this in force from phase {first_phase:,} on?",
-                "nothing was changed; pass --yes to put this in force",
-            )
+        confirm(f"Put this in force from phase {first_phase:,} on?", NOT_IN_FORCE, yes=yes)
         with busy("Changing"):
             event = client.change_schema(name, attributes)
     click.echo(
