@@ -14,6 +14,11 @@ Breaks = Mapping[Check, Sequence[tuple[str, object]]]
 """What is looked for -> the places of a file, and what is wrong there: None where it is gone."""
 
 
+def unmet(wanted: Mapping[str, bool]) -> list[str]:
+    """What is wrong: the words of all that does not hold."""
+    return [what for what, holds in wanted.items() if not holds]
+
+
 def broken(document: Any, place: str, value: object) -> Any:
     """A copy in which a place has another value; ``+`` stands for a place behind the last one."""
     copied = copy.deepcopy(document)

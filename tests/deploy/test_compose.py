@@ -26,6 +26,7 @@ from tests.deploy.broken_copies import (
     broken,
     flags_of,
     too_much_memory,
+    unmet,
     what_a_cluster_shows,
     what_a_view_does_not_need,
     with_breaks,
@@ -60,8 +61,7 @@ def ways_to_the_store(document: Document) -> list[str]:
     services = document["services"]
     found = [f"published: {port}" for port in services["redis"].get("ports", ())]
     found += [f"network {name}" for name in services["redis"]["networks"] if name != "store"]
-    if document["networks"]["store"].get("internal") is not True:
-        found.append("network store reaches outside")
+    found += ["network store reaches outside"] * (not document["networks"]["store"].get("internal"))
     found += [
         f"neighbour {name}"
         for name, service in services.items()
@@ -92,12 +92,10 @@ def ways_to_the_cluster(document: Document) -> list[str]:
         found += [f"{name}: {one}" for one in service["environment"] if "REDIS" in one]
         role, given = name.removeprefix("dask-"), service["environment"]
         found += what_a_cluster_shows(role, service["command"], given, "/certificates")
-        if service.get("profiles") != ["cluster"]:
-            found.append(f"{name} starts unasked")
+        found += unmet({f"{name} starts unasked": service.get("profiles") == ["cluster"]})
     found += [one for one in services["dask-worker"]["volumes"] if not one.endswith(":ro")]
-    if services["certificates"].get("network_mode") != "none":
-        found.append("certificates are made on a network")
-    return found
+    alone = services["certificates"].get("network_mode") == "none"
+    return found + unmet({"certificates are made on a network": alone})
 
 
 def ways_to_the_broker_for_what_only_looks(document: Document) -> list[str]:
@@ -111,14 +109,11 @@ def ways_to_the_broker_for_what_only_looks(document: Document) -> list[str]:
 
 
 def figures_for_other_than_prometheus(document: Document) -> list[str]:
-    services = document["services"]
-    port = str(services["worker"]["environment"].get("STREAM_DP_METRICS_PORT"))
-    found = [
-        published for published in services["worker"]["ports"] if published.endswith(f":{port}")
-    ]
-    if "--web.cors.origin=none" not in services["prometheus"].get("command", ()):
-        found.append("Prometheus answers the pages of every site")
-    return found
+    worker, prometheus = (document["services"][name] for name in ("worker", "prometheus"))
+    port = str(worker["environment"].get("STREAM_DP_METRICS_PORT"))
+    found = [published for published in worker["ports"] if published.endswith(f":{port}")]
+    closed = "--web.cors.origin=none" in prometheus.get("command", ())
+    return found + unmet({"Prometheus answers the pages of every site": closed})
 
 
 def ways_to_change_what_grafana_does(document: Document) -> list[str]:
@@ -126,12 +121,12 @@ def ways_to_change_what_grafana_does(document: Document) -> list[str]:
         "GF_AUTH_BASIC_ENABLED": "false",
         "GF_AUTH_DISABLE_LOGIN_FORM": "true",
         "GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION": "true",
+        "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
     }
-    given = document["services"]["grafana"]["environment"]
-    found = [name for name, value in wanted.items() if given.get(name) != value]
-    if given.get("GF_AUTH_ANONYMOUS_ORG_ROLE", "Viewer") != "Viewer":
-        found.append("everybody may edit")
-    return found
+    given = {"GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer"} | document["services"]["grafana"][
+        "environment"
+    ]
+    return [name for name, value in wanted.items() if given.get(name) != value]
 
 
 def settings_that_a_view_does_not_need(document: Document) -> list[str]:
@@ -147,21 +142,18 @@ def memory_that_redis_may_not_leave(document: Document) -> list[str]:
 
 
 def broker_settings_out_of_line(document: Document) -> list[str]:
-    given = document["services"]["kafka"]["environment"]
-    found = []
-    if str(given.get("KAFKA_AUTO_CREATE_TOPICS_ENABLE")) != "false":
-        found.append("topics appear by themselves")
-    if int(given.get("KAFKA_MESSAGE_MAX_BYTES", 0)) < 6_291_456:
-        found.append("a batch does not fit")
-    if int(given.get("KAFKA_NUM_PARTITIONS", 1)) < 4:
-        found.append("too few partitions")
-    if str(given.get("KAFKA_LOG_FLUSH_INTERVAL_MESSAGES")) != "1":
-        found.append("an acknowledged record may be lost")
-    if given["KAFKA_LOG_DIRS"] not in [
-        volume.split(":")[1] for volume in document["services"]["kafka"]["volumes"]
-    ]:
-        found.append("the log is not kept")
-    return found
+    service = document["services"]["kafka"]
+    given, kept = service["environment"], [one.split(":")[1] for one in service["volumes"]]
+    flushed = str(given.get("KAFKA_LOG_FLUSH_INTERVAL_MESSAGES"))
+    return unmet(
+        {
+            "topics are declared": str(given.get("KAFKA_AUTO_CREATE_TOPICS_ENABLE")) == "false",
+            "a batch fits": int(given.get("KAFKA_MESSAGE_MAX_BYTES", 0)) >= 6_291_456,
+            "there are partitions enough": int(given.get("KAFKA_NUM_PARTITIONS", 1)) >= 4,
+            "an acknowledged record stays": flushed == "1",
+            "the log is kept": given["KAFKA_LOG_DIRS"] in kept,
+        }
+    )
 
 
 def services_nobody_watches(document: Document) -> list[str]:
@@ -193,12 +185,14 @@ def ways_the_worker_could_write(document: Document) -> list[str]:
     found = []
     for name in ("worker", "topics"):
         service = document["services"][name]
-        if service.get("read_only") is not True:
-            found.append(f"{name}: root is writable")
-        if service.get("cap_drop") != ["ALL"] or service.get("privileged"):
-            found.append(f"{name}: keeps capabilities")
-        if service.get("user", "").startswith(("0", "root")):
-            found.append(f"{name}: root")
+        dropped = service.get("cap_drop") == ["ALL"] and not service.get("privileged")
+        found += unmet(
+            {
+                f"{name} only reads its root": service.get("read_only") is True,
+                f"{name} drops capabilities": dropped,
+                f"{name} is not root": not service.get("user", "").startswith(("0", "root")),
+            }
+        )
         kept = {"worker": ["rows:/rows", "certificates:/certificates:ro"]}.get(name, [])
         found += [f"{name}: {one}" for one in service.get("volumes", ()) if one not in kept]
     return found

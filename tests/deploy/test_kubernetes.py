@@ -22,6 +22,7 @@ from tests.deploy.broken_copies import (
     broken,
     flags_of,
     too_much_memory,
+    unmet,
     what_a_cluster_shows,
     what_a_view_does_not_need,
     with_breaks,
@@ -30,6 +31,7 @@ from tests.deploy.broken_copies import (
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
 ANY_VERSION = "1.33"
+CERTIFICATE = {"name": "dask", "secret": {"secretName": "dask"}}
 
 
 def manifests() -> list[Document]:
@@ -73,20 +75,17 @@ def test_a_manifest_is_what_kubernetes_takes(document: Document) -> None:
 def loose_containers(documents: Document) -> list[str]:
     found = []
     for name, pod in pods(documents):
-        if pod["securityContext"].get("runAsNonRoot") is not True:
-            found.append(f"{name}: may be root")
-        if pod.get("automountServiceAccountToken") is not False:
-            found.append(f"{name}: has a token of the cluster")
         for container in pod["containers"]:
-            context = container["securityContext"]
-            if context.get("readOnlyRootFilesystem") is not True:
-                found.append(f"{name}: writes to its root")
-            if context.get("allowPrivilegeEscalation") is not False:
-                found.append(f"{name}: may gain rights")
-            if context.get("capabilities") != {"drop": ["ALL"]}:
-                found.append(f"{name}: has capabilities")
-            if "limits" not in container["resources"]:
-                found.append(f"{name}: has no limits")
+            wanted = {
+                "runAsNonRoot": True,
+                "automountServiceAccountToken": False,
+                "readOnlyRootFilesystem": True,
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            given = {**pod, **pod["securityContext"], **container["securityContext"]}
+            found += [f"{name}: {key}" for key, value in wanted.items() if given.get(key) != value]
+            found += unmet({f"{name} has limits": "limits" in container["resources"]})
     return found
 
 
@@ -104,8 +103,7 @@ def ways_to_the_store(documents: Document) -> list[str]:
 
 def ways_of_the_gateway_to_rows(documents: Document) -> list[str]:
     """It has no address of the store and no password for it, and nobody reaches it without encryption."""
-    pod = _pod(documents, "gateway")
-    (container,) = pod["containers"]
+    container = _container(documents, "gateway")
     found = [str(one) for one in container["envFrom"] if "secretRef" in one]
     found += [one["name"] for one in container["env"] if "REDIS" in one["name"]]
     names = {one["name"] for one in container["env"]}
@@ -126,15 +124,13 @@ def ways_to_the_cluster(documents: Document) -> list[str]:
                 if selector != "podSelector" or not asking or asking - may[name]:
                     found.append(f"{name}: {source}")
             found += [f"{name}: {one}" for one in rule["ports"] if one["port"] != port]
-        pod = _pod(documents, name)
-        (container,) = pod["containers"]
+        pod, container = _pod(documents, name), _container(documents, name)
         environment = {one["name"]: one["value"] for one in container["env"]}
         role = name.removeprefix("dask-")
         found += what_a_cluster_shows(role, container["args"], environment, "/etc/dask")
         found += [f"{name}: {one}" for one in container["ports"] if one["containerPort"] != port]
-        secrets = {volume["name"]: volume.get("secret", {}) for volume in pod["volumes"]}
-        if secrets["dask"].get("secretName") != "dask":
-            found.append(f"{name} has no certificate")
+        secrets = [volume.get("secret", {}).get("secretName") for volume in pod["volumes"]]
+        found += unmet({f"{name} has a certificate": "dask" in secrets})
     service = documents["Service/dask-scheduler"]["spec"]["ports"]
     return found + [str(one) for one in service if one["port"] != 8786]
 
@@ -147,10 +143,9 @@ def rights_of_the_cluster_that_it_does_not_need(documents: Document) -> list[str
         "dask-worker": {"rows-reader"},
         "worker-of-the-cluster": {"rows-writer", "stream-dp"},
     }.items():
-        (container,) = _pod(documents, name)["containers"]
-        given = {
-            one["secretRef"]["name"] for one in container.get("envFrom", ()) if "secretRef" in one
-        }
+        container = _container(documents, name)
+        sources = container.get("envFrom", ())
+        given = {one["secretRef"]["name"] for one in sources if "secretRef" in one}
         found += [f"{name}: {secret}" for secret in given ^ secrets]
         found += [
             f"{name}: {one['name']}"
@@ -158,7 +153,7 @@ def rights_of_the_cluster_that_it_does_not_need(documents: Document) -> list[str
             if name != "worker-of-the-cluster" and "REDIS" in one["name"]
         ]
     pod = _pod(documents, "worker-of-the-cluster")
-    (container,) = pod["containers"]
+    container = _container(documents, "worker-of-the-cluster")
     environment = {one["name"]: one.get("value", "") for one in container["env"]}
     wanted = {
         "STREAM_DP_COUNT_WITH": "tls://dask-scheduler:8786",
@@ -167,14 +162,12 @@ def rights_of_the_cluster_that_it_does_not_need(documents: Document) -> list[str
         "STREAM_DP_COUNT_TLS_KEY": "/etc/dask/tls.key",
     }
     found += [name for name, value in wanted.items() if environment.get(name) != value]
-    if {"name": "dask", "secret": {"secretName": "dask"}} not in pod["volumes"]:
-        found.append("the worker has no certificate")
-    return found
+    return found + unmet({"the worker has a certificate": CERTIFICATE in pod["volumes"]})
 
 
 def ways_to_the_workers(documents: Document) -> list[str]:
     """Who monitors has the figures and no page; who looks at pages shows a token for the figures."""
-    (container,) = _pod(documents, "worker")["containers"]
+    container = _container(documents, "worker")
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     found = []
     for rule in documents["NetworkPolicy/worker"]["spec"]["ingress"]:
@@ -238,30 +231,31 @@ def unprotected_traffic(documents: Document) -> list[str]:
     found = [name for name, value in needed.items() if given.get(name) != value]
     lines = (FOLDER / "base/settings.env").read_text().splitlines()
     settings = dict(line.split("=", 1) for line in lines)
-    if settings["STREAM_DP_KAFKA_SECURITY_PROTOCOL"] != "SASL_SSL":
-        found.append("the brokers ask for nothing")
+    protocol = settings["STREAM_DP_KAFKA_SECURITY_PROTOCOL"]
+    found += unmet({"the brokers ask who it is": protocol == "SASL_SSL"})
     found += [name for name in settings if name == "STREAM_DP_REDIS_URL"]  # it has a password
-    mounted: Document = {"/etc/kafka": {"secretName": "kafka-ca"}}
+    brokers: Document = {"/etc/kafka": {"secretName": "kafka-ca"}}
     rows: Document = {"secretName": "store", "items": [{"key": "tls.crt", "path": "ca.crt"}]}
-    for name, wanted in {
-        "topics": mounted,
-        "worker": {**mounted, "/etc/store": rows},
-        "counter": {**mounted, "/etc/store": rows},
+    for name, more in {
+        "topics": {},
+        "worker": {"/etc/store": rows},
+        "counter": {"/etc/store": rows},
     }.items():
-        pod = _pod(documents, name)
-        (container,) = pod["containers"]
-        if {"secretRef": {"name": "stream-dp"}} not in container["envFrom"]:
-            found.append(f"{name} starts without its passwords")
+        pod, container = _pod(documents, name), _container(documents, name)
         secrets = {volume["name"]: volume.get("secret") for volume in pod["volumes"]}
         there = {m["mountPath"]: secrets[m["name"]] for m in container["volumeMounts"]}
-        if {path: there.get(path) for path in wanted} != wanted:
-            found.append(f"{name} cannot check who answers")
+        passwords = {"secretRef": {"name": "stream-dp"}}
+        found += unmet(
+            {
+                f"{name} waits for its passwords": passwords in container["envFrom"],
+                f"{name} can check who answers": there == {**there, **brokers, **more},
+            }
+        )
     return found
 
 
 def _store_flags(documents: Document) -> dict[str, str]:
-    (container,) = _pod(documents, "store")["containers"]
-    return flags_of(container["args"])
+    return flags_of(_container(documents, "store")["args"])
 
 
 def settings_that_a_view_does_not_need(documents: Document) -> list[str]:
@@ -276,34 +270,23 @@ MIB = {"mb": 1, "gb": 1024, "Mi": 1, "Gi": 1024}
 
 
 def memory_that_the_store_may_not_leave(documents: Document) -> list[str]:
-    (container,) = _pod(documents, "store")["containers"]
-    limit = container["resources"]["limits"]["memory"]
+    limit = _container(documents, "store")["resources"]["limits"]["memory"]
     texts = _store_flags(documents).get("--maxmemory", "0mb"), limit
     return too_much_memory(*(int(text[:-2]) * MIB[text[-2:]] for text in texts))
 
 
 def ways_to_run_two_releases_at_once(documents: Document) -> list[str]:
     """The upgrade rule: all workers are stopped before a new one starts."""
-    found = []
+    found = {}
     for document in documents.values():
-        (args,) = [
-            container.get("args", [])
-            for container in document.get("spec", {})
-            .get("template", {})
-            .get("spec", {})
-            .get("containers", [{}])
-        ]
-        if args[:1] != ["worker"]:
-            continue
-        spec = document["spec"]
-        name, kind = document["metadata"]["name"], document["kind"]
-        wanted, given = {
-            "StatefulSet": ("OnDelete", spec.get("updateStrategy", {}).get("type")),
-            "Deployment": ("Recreate", spec.get("strategy", {}).get("type")),
-        }[kind]
-        if given != wanted:
-            found.append(f"{name}: {given}")
-    return found
+        spec, name = document.get("spec", {}), document["metadata"]["name"]
+        if "template" in spec and _container(documents, name).get("args", [])[:1] == ["worker"]:
+            wanted, field = {
+                "StatefulSet": ("OnDelete", "updateStrategy"),
+                "Deployment": ("Recreate", "strategy"),
+            }[document["kind"]]
+            found[f"{name}: {field}"] = spec.get(field, {}).get("type") == wanted
+    return unmet(found)
 
 
 def unknown_settings(documents: Document) -> list[str]:
@@ -321,17 +304,18 @@ def _pod(documents: Document, name: str) -> Document:
     return dict(pods(documents))[name]
 
 
+def _container(documents: Document, name: str) -> Document:
+    (container,) = _pod(documents, name)["containers"]
+    return dict(container)
+
+
 POD = "spec template spec"
-STORE, WORKER, GATEWAY, SCHEDULER, COUNTING = (
-    f"{kind} {POD} containers 0"
-    for kind in (
-        "Deployment/store",
-        "StatefulSet/worker",
-        "Deployment/gateway",
-        "Deployment/dask-scheduler",
-        "Deployment/dask-worker",
-    )
+WORKER = f"StatefulSet/worker {POD} containers 0"
+STORE, GATEWAY, SCHEDULER, COUNTING = (
+    f"Deployment/{name} {POD} containers 0"
+    for name in ("store", "gateway", "dask-scheduler", "dask-worker")
 )
+ANYWHERE = [{"ipBlock": {"cidr": "0.0.0.0/0"}}]
 OF_THE_CLUSTER = f"StatefulSet/worker-of-the-cluster {POD}"
 ASKING = "spec ingress 0 from 0 podSelector matchExpressions 0 values +"
 CHECKS: Breaks = {
@@ -340,10 +324,7 @@ CHECKS: Breaks = {
         (f"Deployment/counter {POD} containers 0 resources limits", None),
     ],
     ways_to_the_store: [
-        (
-            "NetworkPolicy/store spec ingress 0 from 0 podSelector matchExpressions 0 values +",
-            "topics",
-        ),
+        (f"NetworkPolicy/store {ASKING}", "topics"),
         ("NetworkPolicy/nothing spec policyTypes", ["Ingress"]),
     ],
     ways_to_the_cluster: [
@@ -396,17 +377,11 @@ CHECKS: Breaks = {
     ],
     ways_out: [
         ("NetworkPolicy/to-the-brokers spec egress 0 to", None),
-        (
-            "NetworkPolicy/to-the-brokers spec egress +",
-            {"ports": [{"port": 443}], "to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]},
-        ),
+        ("NetworkPolicy/to-the-brokers spec egress +", {"ports": [{"port": 443}], "to": ANYWHERE}),
         ("NetworkPolicy/store spec egress", [{}]),
         ("NetworkPolicy/to-the-store spec podSelector matchExpressions 0 values +", "dask-worker"),
         ("NetworkPolicy/to-the-bucket spec podSelector matchExpressions 0 values +", "gateway"),
-        (
-            "NetworkPolicy/to-the-bucket spec egress 0 to",
-            [{"ipBlock": {"cidr": "0.0.0.0/0"}}],
-        ),
+        ("NetworkPolicy/to-the-bucket spec egress 0 to", ANYWHERE),
     ],
     unprotected_traffic: [
         (f"{STORE} args 12", "6380"),
@@ -432,8 +407,9 @@ def test_images_are_of_this_release() -> None:
 
 
 def test_a_worker_keeps_its_name_in_the_group() -> None:
-    (container,) = _pod(DOCUMENTS, "worker")["containers"]
-    (name,) = [v for v in container["env"] if v["name"] == "STREAM_DP_INSTANCE_ID"]
+    (name,) = [
+        v for v in _container(DOCUMENTS, "worker")["env"] if v["name"] == "STREAM_DP_INSTANCE_ID"
+    ]
     assert name["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
     assert DOCUMENTS["PodDisruptionBudget/worker"]["spec"]["maxUnavailable"] == 1
 
