@@ -324,12 +324,12 @@ def test_a_draft_from_private_rows_says_what_it_reveals(
 
 @pytest.fixture
 def answering(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Ended]:
-    """``answering(["Bonn"], "init")``: a command at a terminal, whose owner types these lines."""
+    """``answering("Bonn|Graz", "init")``: a command at a terminal, whose owner types these lines."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("stream_dp.cli.draft.init_command.is_attended", lambda: True)
 
-    def answering(lines: list[str], *words: object) -> Ended:
-        left = iter(lines)
+    def answering(lines: str | None, *words: object) -> Ended:
+        left = iter([] if lines is None else lines.split("|"))
         monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: next(left))
         ended = run("dataset", *words)
         assert list(left) == [], "every answer was asked for"
@@ -343,33 +343,10 @@ def test_without_a_file_the_owner_says_names_types_values_and_edges(
 ) -> None:
     (tmp_path / "codes.txt").write_text("A00\nB01\n")
     ended = answering(
-        [
-            *("My stays", "stays", "patient"),
-            *(
-                "patient",
-                "ward",
-                "category",
-                " ICU, Surgery ,",
-                "code",
-                "",
-                "@none.txt",
-                "@codes.txt",
-            ),
-            *(
-                "age",
-                "number",
-                "a, b",
-                "65, 18",
-                "y",
-                *("cost", "number", "?", "n"),
-                "seen",
-                "date",
-                "month",
-                "2026-01-02",
-                "2026-01-01",
-            ),
-            *("urgent", "boolean", "note", "none", "", "month"),
-        ],
+        "My stays|stays|patient"
+        "|patient|ward|category| ICU, Surgery ,|code||@none.txt|@codes.txt"
+        "|age|number|a, b|65, 18|y|cost|number|?|n|seen|date|month|2026-01-02|2026-01-01"
+        "|urgent|boolean|note|none||month",
         "init",
     )
     assert ended.code == 0, ended.err
@@ -391,21 +368,7 @@ def test_of_rows_that_are_not_public_only_names_and_types_are_taken(
     answering: Callable[..., Ended], tmp_path: Path
 ) -> None:
     stays(tmp_path)
-    lines = [
-        "n",
-        "",
-        *("none",),
-        *("", "A, B"),
-        *("none",),
-        *("", "40"),
-        "y",
-        "",
-        *("none",),
-        "",
-        *("none",),
-        "",
-    ]
-    ended = answering(lines, "init", "stays.csv")
+    ended = answering("n||none||A, B|none||40|y||none||none|", "init", "stays.csv")
     assert ended.code == 0, ended.err
     text = (tmp_path / "stays.json").read_text()
     assert [one["name"] for one in json.loads(text)["attributes"]] == ["ward", "age", "urgent"]
@@ -416,9 +379,9 @@ def test_of_rows_that_are_not_public_only_names_and_types_are_taken(
 def test_values_in_files_are_for_drafts_from_rows(
     answering: Callable[..., Ended], tmp_path: Path
 ) -> None:
-    ended = answering(["n"], "init", stays(tmp_path), "--values", "code=codes.txt")
+    ended = answering("n", "init", stays(tmp_path), "--values", "code=codes.txt")
     assert (ended.code, "--values needs --public or --private" in ended.err) == (2, True)
-    ended = answering([], "init", "--values", "code=codes.txt")
+    ended = answering(None, "init", "--values", "code=codes.txt")
     assert (ended.code, "--values, --public and --private need FILE" in ended.err) == (2, True)
 
 
