@@ -218,15 +218,9 @@ class Page:
         self.call("Input.insertText", text=text)
 
     def press(self, key: str) -> None:
-        text = {"text": "\r"} if key == "Enter" else {}
+        more = {"windowsVirtualKeyCode": 13, "text": "\r"} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
-            self.call(
-                "Input.dispatchKeyEvent",
-                type=kind,
-                key=key,
-                code=key,
-                **({"windowsVirtualKeyCode": 13, **text} if key == "Enter" else {}),
-            )
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, **more)
 
     def overflow(self) -> list[str]:
         """What sticks out of the window to the right, and is not in a part that scrolls by itself."""
@@ -246,22 +240,10 @@ class Page:
     def errors(self) -> list[str]:
         """What the console shows in red."""
         self.evaluate("0")  # so that what was told before is here
-        thrown = self._browser.events(self._session, "Runtime.exceptionThrown")
-        logged = self._browser.events(self._session, "Log.entryAdded")
-        written = self._browser.events(self._session, "Runtime.consoleAPICalled")
-        return [
-            *(json.dumps(event["params"]["exceptionDetails"]) for event in thrown),
-            *(
-                event["params"]["entry"]["text"]
-                for event in logged
-                if event["params"]["entry"]["level"] == "error"
-            ),
-            *(
-                json.dumps(event["params"]["args"])
-                for event in written
-                if event["params"]["type"] == "error"
-            ),
-        ]
+        told = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
+        found = [event["params"] for event in self._browser.events(self._session, *told)]
+        kinds = [one.get("type") or one.get("entry", {}).get("level", "error") for one in found]
+        return [json.dumps(one) for one, kind in zip(found, kinds, strict=True) if kind == "error"]
 
     def close(self) -> None:
         self._browser.call("Target.disposeBrowserContext", browserContextId=self._context)
@@ -278,6 +260,11 @@ def browser(
     started.close()
 
 
+def pages_of(access: Access, health: Callable[[], Health] = Health) -> Pages:
+    """Pages without a broker behind them."""
+    return Pages(access, broker=Broker("127.0.0.1:1"), topics=Topics(), health=health)
+
+
 Browse: TypeAlias = Callable[[Access], Awaitable[TestClient[Any, Any]]]
 
 
@@ -291,7 +278,7 @@ async def browse() -> AsyncIterator[Browse]:
 
         async def browse(access: Access) -> TestClient[Any, Any]:
             app = web.Application()
-            Pages(access, broker=Broker("127.0.0.1:1"), topics=Topics(), health=Health).install(app)
+            pages_of(access).install(app)
             app.router.add_get("/metrics", metrics)
             return await stack.enter_async_context(TestClient(TestServer(app)))
 

@@ -21,9 +21,9 @@ from stream_dp.web.page_data.feed import Feed
 from stream_dp.web.page_data.published_state import PublishedState
 from stream_dp.web.page_data.views import Views
 from stream_dp.web.page_queries import Asking
-from stream_dp.web.pages import Pages
 from tests.client.world_client import SessionClient, WorldSession
 from tests.waiting import PATIENCE_S
+from tests.web.conftest import pages_of
 from tests.web.in_process import InProcess
 
 WELL = Health(ready=True, partitions=(0,))
@@ -88,9 +88,7 @@ class Site(Server):
         self.start()
 
     async def _pages(self) -> web.Application:
-        pages = Pages(
-            self._access, broker=Broker("127.0.0.1:1"), topics=Topics(), health=lambda: self.health
-        )
+        pages = pages_of(self._access, lambda: self.health)
         published: PublishedState = self.worker.published
         pages._published, pages._views = published, Views(published)
         pages._feed = _ReadFeed(Broker("127.0.0.1:1"), Topics(), published)

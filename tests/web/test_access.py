@@ -11,17 +11,14 @@ from importlib.resources import files
 import pytest
 from aiohttp import ClientConnectionError, ClientSession
 
-from stream_dp.broker import Broker
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import Topics
 from stream_dp.pipeline.app import create_app
 from stream_dp.settings import WorkerSettings, is_loopback
 from stream_dp.web.access import Access
 from stream_dp.web.http_api.api import Api
 from stream_dp.web.http_api.openapi import openapi, operations_of
 from stream_dp.web.metrics_port import serve_metrics
-from stream_dp.web.pages import Pages
-from tests.web.conftest import Browse
+from tests.web.conftest import Browse, pages_of
 
 EVERYWHERE = "0.0.0.0"
 OPERATOR, ANALYST = "o" * 16, "a" * 16
@@ -168,8 +165,7 @@ async def test_a_port_for_prometheus_has_no_page_and_no_name_of_another_site() -
 
 async def test_nothing_is_served_but_what_this_project_has_written() -> None:
     app = create_app(WorkerSettings())
-    pages = Pages(HERE, broker=Broker("127.0.0.1:1"), topics=Topics(), health=app.health)
-    pages.install(app.web.web_app)
+    pages_of(HERE, app.health).install(app.web.web_app)
     app.web.init_server()
     assert {route.resource.canonical for route in app.web.web_app.router.routes()} == {
         *("/", "/ask", "/enter", "/question", "/static/{name}"),

@@ -11,6 +11,7 @@ from kafka import KafkaProducer
 from stream_dp.broker import Broker
 from stream_dp.web.page_data.feed import Feed
 from stream_dp.web.page_data.published_state import PublishedState
+from tests.answers import count_answer
 from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -21,21 +22,10 @@ def phase(number: int) -> tuple[str, dict[str, Any]]:
 
 
 def answer(number: int) -> tuple[str, dict[str, Any]]:
-    return "answers", {
-        "analyst": "ann",
-        "query_id": f"q{number}",
-        "status": "answered",
-        "kind": "predicate",
-        "value": 0.5,
-        "count": 5,
-        "n": 10,
-        "difficulty": "easy",
-        "path": "certified",
-        "privacy_loss": {"share": 0.0, "blocks": 0},
-        "budget": {"spent": 0.0, "left": 1.0},
-        "phase": 1,
-        "window": [1, 1],
-    }
+    said = count_answer(
+        5, 1, n=10, query_id=f"q{number}", difficulty="easy", path="certified", phase=1
+    )
+    return "answers", json.loads(said.to_bytes())
 
 
 def test_a_flood_of_answers_is_read_in_part_and_the_ledger_in_full(deployment: Any) -> None:

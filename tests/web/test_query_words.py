@@ -61,87 +61,58 @@ def test_what_is_no_query_and_what_is_a_quote_has_no_words(fields: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("words", "fields"),
+    "words",
     [
-        ("age >= 18", {"where": OLD}),
-        (
-            "SELECT city, age, COUNT(*) GROUP BY city, age",
-            {"kind": "table", "group_by": ["city", "age"]},
-        ),
-        (
-            "SELECT city, COUNT(*) WHERE age >= 18 GROUP BY city",
-            {"kind": "table", "group_by": ["city"], "where": OLD},
-        ),
-        ("SELECT QUANTILE(age, 0.9)", {"kind": "quantile", "attribute": "age", "rank": 0.9}),
-        (
-            "SELECT city, QUANTILE(age, 0) GROUP BY city",
-            {"kind": "quantile", "attribute": "age", "rank": 0.0, "group_by": ["city"]},
-        ),
-        (
-            "SELECT city, SUM(age) WHERE age >= 18 GROUP BY city",
-            {"kind": "sum", "attribute": "age", "where": OLD, "group_by": ["city"]},
-        ),
-        ("SELECT AVG(age)", {"kind": "sum", "attribute": "age", "mean": True}),
-        (
-            "SELECT COUNT(*), AVG(age)",
-            {"kind": "sum", "attribute": "age", "mean": True, "count_rows": True},
-        ),
-        (
-            "SELECT COUNT(*) FILTER (WHERE smoker = TRUE) / COUNT(*) WHERE age >= 18",
-            {"kind": "share", "share_of": {"attribute": "smoker", "eq": True}, "where": OLD},
-        ),
-        ("SELECT MODE(age)", {"kind": "mode", "attribute": "age"}),
+        "age >= 18",
+        "SELECT city, age, COUNT(*) GROUP BY city, age",
+        "SELECT city, COUNT(*) WHERE age >= 18 GROUP BY city",
+        "SELECT QUANTILE(age, 0.9)",
+        "SELECT city, QUANTILE(age, 0) GROUP BY city",
+        "SELECT city, SUM(age) WHERE age >= 18 GROUP BY city",
+        "SELECT AVG(age)",
+        "SELECT COUNT(*), AVG(age)",
+        "SELECT COUNT(*) FILTER (WHERE smoker = TRUE) / COUNT(*) WHERE age >= 18",
+        "SELECT MODE(age)",
     ],
 )
-def test_a_query_in_words_is_a_statement_that_asks_for_it(
+def test_a_query_in_words_is_a_statement_that_asks_for_it(words: str) -> None:
+    query = QueryFields.read({"query_id": "q", **sql.parse(words, ATTRIBUTES)})
+    assert words_of(query) == sql_of(query) == words
+
+
+MOVED = {"kind": "difference"}
+LAST, BEFORE = {"last_phases": 3}, {"previous_phases": 3}
+NOVEMBER = {"since": "2026-11-01", "until": "2026-11-08"}
+IN_SQL = [
+    ("every row", {}),
+    ("every row, last 7 days, by day", {"window": WEEK, "series": "day"}),
+    ("every row, last 3 phases", {"window": LAST}),
+    ("every row, phases 3 to 7", {"window": {"phases": [3, 7]}}),
+    ("every row, since 2026-11-01 until 2026-11-08", {"window": NOVEMBER}),
+]
+IN_WORDS = [
+    ("every row", {"error": 0.01}),
+    ("median(age)", {"kind": "median", "attribute": "age"}),
+    ("threshold(age)", {"kind": "threshold", "attribute": "age"}),
+    (
+        "difference age >= 18, last 3 phases, minus the 3 phases before",
+        {**MOVED, "where": OLD, "window": LAST, "minus_window": BEFORE},
+    ),
+    (
+        "difference, last 7 days, minus the 7 days before",
+        {**MOVED, "window": WEEK, "minus_window": {"previous": "7 days"}},
+    ),
+    (
+        "difference GROUP BY city, minus the last 2 phases",
+        {**MOVED, "group_by": ["city"], "minus_window": {"last_phases": 2}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "fields"), [*IN_SQL, *IN_WORDS])
+def test_times_and_other_kinds_have_words_and_a_link_has_sql_where_there_is_any(
     words: str, fields: dict[str, Any]
 ) -> None:
     query = QueryFields.read({"query_id": "q", **fields})
-    assert words_of(query) == sql_of(query) == words
-    again = QueryFields.read({"query_id": "q", **sql.parse(words, ATTRIBUTES)})
-    assert again == query
-
-
-@pytest.mark.parametrize(
-    ("words", "fields", "is_sql"),
-    [
-        ("every row", {}, True),
-        ("every row, last 7 days, by day", {"window": WEEK, "series": "day"}, True),
-        ("every row, last 3 phases", {"window": {"last_phases": 3}}, True),
-        ("every row, phases 3 to 7", {"window": {"phases": [3, 7]}}, True),
-        (
-            "every row, since 2026-11-01 until 2026-11-08",
-            {"window": {"since": "2026-11-01", "until": "2026-11-08"}},
-            True,
-        ),
-        ("every row", {"error": 0.01}, False),
-        ("median(age)", {"kind": "median", "attribute": "age"}, False),
-        ("threshold(age)", {"kind": "threshold", "attribute": "age"}, False),
-        (
-            "difference age >= 18, last 3 phases, minus the 3 phases before",
-            {
-                "kind": "difference",
-                "where": OLD,
-                "window": {"last_phases": 3},
-                "minus_window": {"previous_phases": 3},
-            },
-            False,
-        ),
-        (
-            "difference, last 7 days, minus the 7 days before",
-            {"kind": "difference", "window": WEEK, "minus_window": {"previous": "7 days"}},
-            False,
-        ),
-        (
-            "difference GROUP BY city, minus the last 2 phases",
-            {"kind": "difference", "group_by": ["city"], "minus_window": {"last_phases": 2}},
-            False,
-        ),
-    ],
-)
-def test_times_and_other_kinds_have_words_and_a_link_has_sql_where_there_is_any(
-    words: str, fields: dict[str, Any], is_sql: bool
-) -> None:
-    query = QueryFields.read({"query_id": "q", **fields})
     assert words_of(query) == words
-    assert (sql_of(query) is not None) is is_sql
+    assert (sql_of(query) is not None) is ((words, fields) in IN_SQL)

@@ -15,21 +15,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from stream_dp.broker import Broker
-from stream_dp.messages import Topics
-from stream_dp.pipeline.watch.health import Health
 from stream_dp.web import event_stream, page_server
 from stream_dp.web.access import Access
 from stream_dp.web.http_api import bodies
 from stream_dp.web.page_server import Runner
-from stream_dp.web.pages import Pages
+from tests.web.conftest import pages_of
 
 PLACES = page_server._MOST_CONNECTIONS
 END = b"Connection: close\r\n\r\n"
-SLOW_BODY = (
-    b"POST /enter HTTP/1.1\r\nHost: localhost\r\n"
-    b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
-)
+GET_OF = b"GET %s HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /enter HTTP/1.1\r\nHost: localhost\r\n"
+IN_JSON = b"Content-Type: application/json\r\n"
+SLOW_BODY = POST + IN_JSON + b"Content-Length: 9\r\n\r\n{"
 CANARY = b"zyzzyva"
 
 
@@ -43,9 +40,7 @@ class Site:
 
     async def start(self) -> None:
         app = web.Application()
-        access = Access("127.0.0.1", 6066)
-        served = Pages(access, broker=Broker("127.0.0.1:1"), topics=Topics(), health=Health)
-        served.install(app)
+        pages_of(Access("127.0.0.1", 6066)).install(app)
         app.router.add_get("/healthz", self._health)
         app.router.add_get("/metrics", self._health)
         app.router.add_get("/flood", self._flood)
@@ -79,7 +74,7 @@ class Site:
         """What a request is answered; b"" where the connection ends instead."""
         try:
             reader, writer = await asyncio.open_connection(*self.address)
-            writer.write(b"GET %s HTTP/1.1\r\nHost: localhost\r\n" % path.encode() + END)
+            writer.write(GET_OF % path.encode() + END)
             reply = await reader.read()
             writer.close()
         except ConnectionError:
@@ -90,7 +85,7 @@ class Site:
         """The same, without the event loop that serves it."""
         try:
             with socket.create_connection(self.address, timeout=3.0) as one:
-                one.sendall(b"GET %s HTTP/1.1\r\nHost: localhost\r\n" % path.encode() + END)
+                one.sendall(GET_OF % path.encode() + END)
                 return b"".join(iter(partial(one.recv, 65_536), b""))
         except OSError:
             return b""
@@ -251,32 +246,32 @@ async def test_what_nobody_reads_is_not_sent_for_ever(
         await site.ended.wait()
 
 
+GET = GET_OF % b"/"
+ENDED = b"\r\n\r\n"
 NOT_HTTP = {
-    "a name": CANARY + b"\r\n\r\n",
+    "a name": CANARY + ENDED,
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + CANARY + b"\r\n",
-    "a method": CANARY + b" / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "a version": b"GET / " + CANARY + b"\r\n\r\n",
-    "an address": b"GET http://[::1" + CANARY + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "a header": b"GET / HTTP/1.1\r\nHost: localhost\r\n" + CANARY + b"\r\n\r\n",
-    "a long header": b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + 5_000 * CANARY + b"\r\n\r\n",
-    "a long path": b"GET /" + 5_000 * CANARY + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "a length": b"POST /enter HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
-    + CANARY
-    + b"\r\n\r\n",
-    "a chunk": b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-    + CANARY
-    + b"\r\n",
-    "a chunk that is read": SLOW_BODY[:-1].replace(
-        b"Content-Length: 9", b"Transfer-Encoding: chunked"
-    )
+    "a method": CANARY + b" / HTTP/1.1\r\nHost: localhost" + ENDED,
+    "a version": b"GET / " + CANARY + ENDED,
+    "an address": GET_OF % (b"http://[::1" + CANARY) + b"\r\n",
+    "a header": GET + CANARY + ENDED,
+    "a long header": GET + b"X: " + 5_000 * CANARY + ENDED,
+    "a long path": GET_OF % (b"/" + 5_000 * CANARY) + b"\r\n",
+    "a length": POST + b"Content-Length: " + CANARY + ENDED,
+    "a chunk": POST + b"Transfer-Encoding: chunked" + ENDED + CANARY + b"\r\n",
+    "a chunk that is read": POST
+    + IN_JSON
+    + b"Transfer-Encoding: chunked"
+    + ENDED
     + CANARY
     + b"\r\n",
-    "a packed body": SLOW_BODY[:-1].replace(b"Length: 9", b"Encoding: gzip\r\nContent-Length: 7")
+    "a packed body": POST
+    + IN_JSON
+    + b"Content-Encoding: gzip\r\nContent-Length: 7"
+    + ENDED
     + CANARY,
     "a body cut short": SLOW_BODY + CANARY[:3],
-    "another protocol": b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
-    + CANARY
-    + b"\r\n\r\n",
+    "another protocol": GET + b"Connection: Upgrade\r\nUpgrade: h2c" + ENDED + CANARY + ENDED,
 }
 
 
