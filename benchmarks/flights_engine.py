@@ -14,9 +14,9 @@ from workloads import (
     DATA,
     FAILURE_PROBABILITY,
     FLIGHTS,
-    CalibratedMethod,
     Method,
     Score,
+    calibrated,
     console,
     flight_queries,
     flights_by_month,
@@ -71,7 +71,7 @@ def main() -> None:
         n_queries = asked.queries or (3000 if error >= 0.02 else 1000)
         accuracy = Accuracy(error, FAILURE_PROBABILITY)
         methods: list[Method] = [
-            CalibratedMethod(FLIGHTS, accuracy, noise, queries_per_phase=asked.expect),
+            calibrated(FLIGHTS, accuracy, noise, asked.expect),
             gaussian(FLIGHTS, accuracy, noise),
             whole_table(FLIGHTS, accuracy, noise),
         ]

@@ -15,11 +15,11 @@ from workloads import (
     ADULT,
     DATA,
     FAILURE_PROBABILITY,
-    CalibratedMethod,
     Method,
     Score,
     adult,
     adult_queries,
+    calibrated,
     console,
     gaussian,
     report,
@@ -66,7 +66,7 @@ def main() -> None:
         accuracy = Accuracy(error, FAILURE_PROBABILITY)
         methods: list[Method] = [
             # One phase only, so nothing is kept for phases to come.
-            CalibratedMethod(ADULT, accuracy, noise, pacing=False, queries_per_phase=asked.expect),
+            calibrated(ADULT, accuracy, noise, asked.expect),
             gaussian(ADULT, accuracy, noise),
         ]
         title = f"W5 {kind}, error {error}, seed {seed}"

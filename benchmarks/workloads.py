@@ -27,6 +27,7 @@ from rich.table import Table
 from stream_dp.core.baselines.fresh_counts import FreshCounts
 from stream_dp.core.baselines.whole_noisy_table import WholeTable
 from stream_dp.core.budget.parameters import Accuracy, Privacy
+from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.outcome import Answered
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.queries.conditions import compile_where
@@ -39,7 +40,6 @@ from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.composition import Concentrated
-from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
 from stream_dp.lab.synthetic_stream import Cells, conjunction, single_or_subset
 from stream_dp.lab.trial import Driven, ExactCounts
 
@@ -240,62 +240,13 @@ class Method(Protocol):
         ...
 
 
-class CalibratedMethod:
-    """The calibrated profile."""
+class EngineMethod:
+    """A mechanism of this package, without servers."""
 
-    def __init__(
-        self,
-        universe: Universe,
-        accuracy: Accuracy,
-        noise: NoiseSource,
-        *,
-        pacing: bool = False,
-        base_share: float | None = None,
-        queries_per_phase: int | None = None,
-        name: str = "calibrated",
-    ) -> None:
+    def __init__(self, name: str, mechanism: Mechanism, noise: NoiseSource) -> None:
         self.name = name
         self.paths: Counter[str] = Counter()
         self.unverified: float | None = None
-        self._driven = Driven(
-            Calibrated(
-                universe,
-                PRIVACY,
-                accuracy,
-                CalibratedSettings(
-                    pacing=pacing,
-                    base_share=base_share,
-                    queries_per_phase=queries_per_phase,
-                ),
-            ),
-            noise,
-        )
-
-    @property
-    def paid(self) -> int:
-        return self._driven.looks
-
-    def open_phase(self, n_rows: int, data: Blocks) -> None:
-        self._driven.open_phase(n_rows, data)
-
-    def ask(self, query: LinearQuery, data: Blocks) -> float | None:
-        outcome = self._driven.ask(query, data)
-        assert isinstance(outcome, Answered)
-        self.paths[outcome.path.value] += 1
-        if outcome.path is AnswerPath.UNVERIFIED:
-            self.unverified = outcome.count
-            return None
-        return outcome.count
-
-    def worst_line(self) -> float:
-        return self._driven.spent_share()
-
-
-class BaselineMethod:
-    """One of ``stream_dp.core.baselines``."""
-
-    def __init__(self, name: str, mechanism: PredicateMechanism, noise: NoiseSource) -> None:
-        self.name = name
         self._driven = Driven(mechanism, noise)
 
     @property
@@ -307,7 +258,11 @@ class BaselineMethod:
 
     def ask(self, query: LinearQuery, data: Blocks) -> float | None:
         outcome = self._driven.ask(query, data)
-        if not isinstance(outcome, Answered) or outcome.path is AnswerPath.UNVERIFIED:
+        if not isinstance(outcome, Answered):
+            return None
+        self.paths[outcome.path.value] += 1
+        if outcome.path is AnswerPath.UNVERIFIED:
+            self.unverified = outcome.count
             return None
         return outcome.count
 
@@ -315,14 +270,25 @@ class BaselineMethod:
         return self._driven.spent_share()
 
 
-def gaussian(universe: Universe, accuracy: Accuracy, noise: NoiseSource) -> BaselineMethod:
+def calibrated(
+    universe: Universe, accuracy: Accuracy, noise: NoiseSource, queries_per_phase: int | None
+) -> EngineMethod:
+    """The calibrated profile. It refuses nothing."""
+    settings = CalibratedSettings(
+        pacing=False, base_share=None, queries_per_phase=queries_per_phase
+    )
+    mechanism = Calibrated(universe, PRIVACY, accuracy, settings)
+    return EngineMethod("calibrated", mechanism, noise)
+
+
+def gaussian(universe: Universe, accuracy: Accuracy, noise: NoiseSource) -> EngineMethod:
     """A fresh discrete Gaussian count for each new query, and an exact cache."""
-    return BaselineMethod("gaussian", FreshCounts(universe, accuracy, Concentrated(PRIVACY)), noise)
+    return EngineMethod("gaussian", FreshCounts(universe, accuracy, Concentrated(PRIVACY)), noise)
 
 
-def whole_table(universe: Universe, accuracy: Accuracy, noise: NoiseSource) -> BaselineMethod:
+def whole_table(universe: Universe, accuracy: Accuracy, noise: NoiseSource) -> EngineMethod:
     """One noisy table of the whole universe a block, with all of its line; certificate only."""
-    return BaselineMethod("whole table", WholeTable(universe, PRIVACY, accuracy), noise)
+    return EngineMethod("whole table", WholeTable(universe, PRIVACY, accuracy), noise)
 
 
 # ---------------------------------------------------------------- scores
@@ -351,7 +317,7 @@ class Score:
         self.distinct.add(key)
         if count is None:
             self.refused += 1
-            if isinstance(self.method, CalibratedMethod) and self.method.unverified is not None:
+            if isinstance(self.method, EngineMethod) and self.method.unverified is not None:
                 self.likely += abs(self.method.unverified - truth) <= margin
         elif abs(count - truth) <= margin:
             self.within += 1
@@ -431,7 +397,7 @@ def report(title: str, scores: Sequence[Score], console: Console) -> None:
         )
     console.print(table)
     for score in scores:
-        if isinstance(score.method, CalibratedMethod):
+        if isinstance(score.method, EngineMethod) and score.method.name == "calibrated":
             paths = ", ".join(f"{path} {n:,}" for path, n in sorted(score.method.paths.items()))
             console.print(f"  {score.method.name}: {paths}")
     console.print(f"  peak memory of this process {_peak_mib():,.0f} MiB")
