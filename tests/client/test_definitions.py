@@ -1,9 +1,10 @@
-"""What is asked of the delta of a new definition."""
+"""What is asked of the delta of a new definition, and how precise answers are where it does not say so."""
 
 from __future__ import annotations
 
 import json
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -66,3 +67,39 @@ def test_a_large_epsilon_is_said_in_odds_of_guessing() -> None:
     unit = UnitSpec(key="user", rows_per_phase=1, phases=1)
     assert "about a person" in (large_epsilon(row.model_copy(update={"unit": unit})) or "")
     assert large_epsilon(PrivacySpec(epsilon=2.999, delta=1e-9)) is None
+
+
+PERSONS = {"epsilon": 1.0, "delta": 1e-9, "unit": {"key": "id", "rows_per_phase": 1, "phases": 12}}
+
+
+def read(named: dict[str, Any]) -> Definition:
+    return Definition.read(world.definition("people", **{"accuracy": {}, **named}))
+
+
+@pytest.mark.parametrize(
+    ("named", "error", "aim"),
+    [
+        ({}, 0.02, 0.1),
+        ({"accuracy": {"failure_probability": 0.05}}, 0.02, 0.1),
+        ({"accuracy": {"aim": 0.2}}, 0.02, 0.2),
+        ({"accuracy": {"aim": 0.2, "error": 0.05}}, 0.05, 0.2),
+        ({"accuracy": {"error": 0.05}}, 0.05, None),
+        ({"mechanism": {"profile": "counts"}}, 0.02, None),
+    ],
+)
+def test_a_definition_that_names_no_error_aims_at_a_tenth_of_each_answer(
+    named: dict[str, Any], error: float, aim: float | None
+) -> None:
+    found = read(named)
+    assert (found.accuracy.error, found.accuracy.aim) == (error, aim)
+    assert Definition.read(json.loads(found.to_bytes())) == found
+
+
+def test_the_precision_is_told_in_one_sentence() -> None:
+    within = "answers lie within 5% of the rows {}, except one in 100"
+    for named, said in (
+        ({}, "answers aim at 10% of themselves; the error bars hold, except one in 100"),
+        ({"accuracy": {"error": 0.05}}, within.format("asked")),
+        ({"accuracy": {"error": 0.05}, "privacy": PERSONS}, within.format("that count")),
+    ):
+        assert read(named).precision == said

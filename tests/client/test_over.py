@@ -171,7 +171,6 @@ def test_a_sum_and_a_count_of_the_same_frame_are_one_query() -> None:
         ("day, LAG(COUNT(*), 1, 0) OVER (ORDER BY day) GROUP BY day", "a third argument of LAG"),
         ("day, LAG(COUNT(*)) OVER (ORDER BY day) GROUP BY day HAVING COUNT(*) > 3", "put the condition"),
         ("day, RANK() OVER (ORDER BY day) FROM t GROUP BY day", "only SUM, AVG, LAG and LEAD have OVER"),
-        ("AVG(n) FROM (SELECT day, COUNT(*) AS n FROM t GROUP BY day)", "has counted already"),
     ],
 )  # fmt: skip
 def test_what_is_no_function_of_the_last_periods_is_refused_in_words(

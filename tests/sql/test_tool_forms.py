@@ -250,9 +250,6 @@ ROWS = "ask SELECT city, COUNT(*) ... GROUP BY city, or read invented rows: stre
         (f"SELECT COUNT(*) FROM people JOIN ({COUNTED} LIMIT 5) AS series_limit ON city = city__", "other",
          "set the series limit to None"),
         ("SELECT COUNT(*) FROM people WHERE city = ANY('{Graz,,}')", "other", "compare one at a time"),
-        ("SELECT COUNT(*) FROM people WHERE city IS NULL", "other", "omit this condition"),
-        ("SELECT COUNT(*) FROM people WHERE age >= 'x'", "other", "write it without quotes"),
-        ("SELECT COUNT(*) FROM people WHERE member = 'x'", "other", "write TRUE or FALSE"),
         *[(statement, "other", "group once") for statement in (
             f"SELECT AVG(n) FROM ({COUNTED})", f"SELECT SUM(n) FROM ({COUNTED} LIMIT 2)",
             f"SELECT SUM(n) FROM ({COUNTED} HAVING COUNT(*) > 5)", f"SELECT COUNT(*) FROM ({COUNTED})",
