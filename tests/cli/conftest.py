@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import random
 import secrets
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 import pytest
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
+from rich.console import Console, RenderableType
 
 from stream_dp import cli
 from stream_dp.cli.server_options import GivenServers
@@ -64,6 +66,14 @@ def served(
     monkeypatch.setenv("STREAM_DP_REDIS_URL", served_deployment.redis_url)
     monkeypatch.setenv("STREAM_DP_TOPIC_PREFIX", served_deployment.prefix)
     return run
+
+
+def printed(*pieces: RenderableType, width: int = 1000) -> list[str]:
+    """The lines that a terminal without colours shows."""
+    console = Console(width=width, file=io.StringIO(), record=True, color_system=None)
+    for piece in pieces:
+        console.print(piece)
+    return [line.rstrip() for line in console.export_text().splitlines()]
 
 
 def servers_of(deployment: Any) -> list[str]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from stream_dp.cli.text.reply_text import output
 from stream_dp.cli.use.budget_command import (
     _memory_lines,
     _tau_line,
@@ -20,6 +19,7 @@ from stream_dp.client.budget.odometer import Odometer
 from stream_dp.core.budget.accountant import epsilon_of, rho_max
 from stream_dp.messages import Definition
 from stream_dp.profiles.builder import build
+from tests.cli.conftest import printed
 from tests.pipeline import world
 
 PEOPLE = world.definition("people")
@@ -127,26 +127,20 @@ def test_a_loss_is_never_said_to_pass_a_promise_that_covers_it() -> None:
     ],
 )  # fmt: skip
 def test_the_loss_of_a_person_stands_below_the_table(
-    unit: dict[str, Any], phases: int, said: str | None, capsys: pytest.CaptureFixture[str]
+    unit: dict[str, Any], phases: int, said: str | None
 ) -> None:
-    for line in table_lines(people(**unit), spent(*[FULL] * phases)):
-        output().print(line)
-    summary, head, line, *rows = capsys.readouterr().out.splitlines()
+    lines = table_lines(people(**unit), spent(*[FULL] * phases))
+    summary, head, line, *rows = printed(*lines)
     assert summary == f"{phases} phases are open; none has spent more than 100.00% of its budget"
     assert line.split()[:4] == ["1", "to", str(phases), f"{20_000 * phases:,}"]
     assert rows == [said] if said else re.search(r" 1\.000 +1$", line)
     assert ("epsilon in this phase" if said else "epsilon so far") in head
 
 
-def test_phases_that_have_spent_the_same_one_after_another_are_one_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for line in table_lines(people(), spent(FULL // 4, FULL // 4, FULL // 2, FULL // 4)):
-        output().print(line)
-    summary, _, *rows = capsys.readouterr().out.splitlines()
+def test_phases_that_have_spent_the_same_one_after_another_are_one_line() -> None:
+    lines = table_lines(people(), spent(FULL // 4, FULL // 4, FULL // 2, FULL // 4))
+    summary, _, *rows = printed(*lines)
     assert summary == "4 phases are open; none has spent more than 50.00% of its budget"
     assert [row.strip().split("  ")[0] for row in rows] == ["1 to 2", "3", "4"]
     assert [re.search(r"(\d+)\.00%", row)[1] for row in rows] == ["25", "50", "25"]  # type: ignore[index]
-    for line in table_lines(people(), spent(FULL // 4)):
-        output().print(line)
-    assert "phases are open" not in capsys.readouterr().out
+    assert "phases are open" not in str(printed(*table_lines(people(), spent(FULL // 4))))

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from stream_dp.cli.checks.definition_check import checked
 from stream_dp.cli.files.reading_options import FileReading
@@ -19,6 +18,7 @@ from stream_dp.core.rows.attributes import Boolean, Category, Date, Number
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import Definition
+from tests.cli.conftest import printed
 from tests.pipeline import world
 
 DAY = Category("day", ("2026-11-01", "2026-11-02"))
@@ -187,10 +187,7 @@ def test_the_table_of_a_check_counts_dates_outside_the_bounds() -> None:
     found = Survey(Universe((MONTH,)))
     part = {"month": ["2026-03-14", "2025-01-01", "x", None]}
     found.take(part, part)
-    console = Console(width=100)
-    with console.capture() as shown:
-        console.print(reading_table(found))
-    assert [" ".join(line.split()) for line in shown.get().splitlines()[1:]] == [
+    assert [" ".join(line.split()) for line in printed(reading_table(found))[1:]] == [
         "month a date 2 itself",
         "out of bounds: '2025-01-01' 1 < 2026-01",
         "empty 1 missing",

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from stream_dp.cli.files.statement_files import read_statements, statements
-from stream_dp.cli.text.reply_text import answer_line, bundle_lines, output
+from stream_dp.cli.text.reply_text import answer_line, bundle_lines
 from stream_dp.errors import InvalidInput, InvalidQuery
 from stream_dp.messages import QuotedBundle, read_answer
+from tests.cli.conftest import printed
 
 GOLDEN = Path(__file__).parents[1] / "golden/bundles/quote-v1.json"
 
@@ -61,13 +62,11 @@ def test_a_file_without_a_query_or_in_another_encoding_is_named(tmp_path: Path) 
     assert [each.text for each in read_statements(file)] == ["smoker"]
 
 
-def test_a_quote_is_a_table_with_the_part_of_each_query(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quote_is_a_table_with_the_part_of_each_query() -> None:
     bundle = read_answer(GOLDEN.read_bytes())
     assert isinstance(bundle, QuotedBundle)
     names = [("1", "GROUP BY city"), ("2", "city = '[b]'"), ("3", "age >= 33"), ("4", "?")]
-    for piece in bundle_lines(bundle, names):
-        output().print(piece)
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    lines = [" ".join(line.split()) for line in printed(*bundle_lines(bundle, names))]
     assert lines == [
         "line query cost",
         "1 GROUP BY city 0.31% the rows were looked at; the window was clamped to the 3 phases there are",
@@ -87,9 +86,8 @@ def test_a_quote_is_a_table_with_the_part_of_each_query(capsys: pytest.CaptureFi
         "queries": (cheap, lacking, *rest),
         "together": bundle.together.model_copy(update={"most": 0.4}),
     }
-    for piece in bundle_lines(bundle.model_copy(update=changed), names):
-        output().print(piece)
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    dearer = bundle_lines(bundle.model_copy(update=changed), names)
+    lines = [" ".join(line.split()) for line in printed(*dearer)]
     assert lines[1] == "1 GROUP BY city about 0.31%, 40.00% at most the rows were looked at"
     assert "cannot be had no look that it may pay for is precise enough" in lines[2]
     assert lines[-1].startswith(

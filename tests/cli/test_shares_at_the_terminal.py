@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from rich.table import Table
 
 from stream_dp.cli.operate.ledger_command import entries_table
@@ -20,7 +18,7 @@ from stream_dp.client.budget.share_position import ShareRules
 from stream_dp.display.price_words import left
 from stream_dp.messages import AnalystSpec, BudgetShares, ChangeAnalysts, OwnShare, read_answer
 from tests.answers import count_answer
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, printed
 from tests.client.test_accounts import RULES, Book, part
 
 
@@ -32,11 +30,7 @@ def rules(**more: Any) -> ShareRules:
 
 def lines(*things: Table | str) -> list[list[str]]:
     """What is printed, as the words of each line that stand two blanks apart."""
-    text = StringIO()
-    console = Console(file=text, width=120)
-    for thing in things:
-        console.print(thing)
-    return [re.split(r"  +", line.strip()) for line in text.getvalue().splitlines()]
+    return [re.split(r"  +", line.strip()) for line in printed(*things)]
 
 
 @pytest.fixture

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from stream_dp import sql
 from stream_dp.cli.text.reply_text import answer_lines, view_lines
@@ -15,6 +12,7 @@ from stream_dp.client import Column, ResultTable
 from stream_dp.client.statements.statement_table import evaluate
 from stream_dp.messages import NoisyAnswer, read_answer
 from tests.answers import noisy_answer
+from tests.cli.conftest import printed
 
 GOLDEN = Path(__file__).parents[1] / "golden/answers"
 
@@ -38,14 +36,6 @@ def table(rows: list[tuple[Any, ...]], **more: Any) -> ResultTable:
     return ResultTable("people", columns, rows, **{"phases": (1, 2), **more})
 
 
-def printed(found: ResultTable) -> list[str]:
-    text = io.StringIO()
-    console = Console(width=200, file=text)
-    for piece in view_lines(found.view):
-        console.print(piece)
-    return [line.rstrip() for line in text.getvalue().splitlines()]
-
-
 def test_each_value_stands_with_its_half_width_and_the_price_of_all_queries_below() -> None:
     rows = [
         ("Bonn", 1200, 34.4, 31.4159, 0.21),
@@ -53,9 +43,8 @@ def test_each_value_stands_with_its_half_width_and_the_price_of_all_queries_belo
         ("Graz [b]", 7, None, None, None),
     ]
     answers = (answer(0.01, 0.9), answer(0.02, 0.8))
-    heads, bonn, missing, graz, price, note = printed(
-        table(rows, answers=answers, notes=("values are noisy",))
-    )
+    noisy = table(rows, answers=answers, notes=("values are noisy",))
+    heads, bonn, missing, graz, price, note = printed(*view_lines(noisy.view))
     assert heads.split() == ["city", "[x]", "n", "mean"]
     assert bonn.split("  ")[0] == "Bonn"
     assert bonn.endswith("1,200 ± 34  31.42 ± 0.21")
@@ -66,11 +55,11 @@ def test_each_value_stands_with_its_half_width_and_the_price_of_all_queries_belo
     assert price == f"2 queries; cost 3.00% of a phase's budget, {left}"
     assert note == "note: values are noisy"
     alone = table([], answers=(answer(0.0, 0.5),), phases=(2, 2))
-    assert printed(alone)[-1] == "1 query; free, 50.00% of the budget left; phase 2"
     assert (
-        printed(table([], phases=None, notes=("nothing was asked",)))[-1]
-        == "note: nothing was asked"
+        printed(*view_lines(alone.view))[-1] == "1 query; free, 50.00% of the budget left; phase 2"
     )
+    unasked = table([], phases=None, notes=("nothing was asked",))
+    assert printed(*view_lines(unasked.view))[-1] == "note: nothing was asked"
     noted = answers[0].model_copy(update={"note": "ask with at_most"})
     (*_, said) = view_lines(table(rows, answers=answers, answer=noted).view)
     assert str(said) == "note: ask with COSTING AT MOST"
@@ -83,10 +72,7 @@ def asked(text: str, answer: Any) -> str:
     """What somebody reads who asked a text of one query."""
     schema = [{"name": "delay", "type": "number", "edges": [0, 30], "integer": True}]
     plan = sql.plan(text, schema)
-    console = Console(width=200, file=io.StringIO(), record=True)
-    for piece in view_lines(evaluate(plan, "flights", [answer]).view):
-        console.print(piece)
-    return console.export_text()
+    return "\n".join(printed(*view_lines(evaluate(plan, "flights", [answer]).view)))
 
 
 def series_of_sums(**part: Any) -> Any:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from stream_dp.cli.text.reply_text import answer_line, view_lines
 from stream_dp.display.answer_cells import SHAPES, AnswerCells
@@ -18,6 +16,7 @@ from stream_dp.display.figure_text import share, share_range, text
 from stream_dp.display.figures import Figure, FigureUnit
 from stream_dp.messages import ANSWERS, NoisyAnswer, read_answer
 from tests.answers import noisy_answer
+from tests.cli.conftest import printed
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = Path(__file__).parent / "shown_answers.txt"
@@ -44,11 +43,8 @@ COUNTED = {"counted": 1200, "counted_bar": 55.4, "surplus_at_most": 0.7812}
 OF_COUNTED = "of the 1,200 ± 55 rows that count, of 5,000"
 
 
-def printed(view: AnswerView) -> str:
-    console = Console(width=200, file=io.StringIO(), color_system=None, record=True)
-    for piece in view_lines(view):
-        console.print(piece)
-    return "\n".join(line.rstrip() for line in console.export_text().splitlines())
+def shown(view: AnswerView) -> str:
+    return "\n".join(printed(*view_lines(view)))
 
 
 def golden(name: str) -> NoisyAnswer:
@@ -60,9 +56,9 @@ def golden(name: str) -> NoisyAnswer:
 @pytest.mark.parametrize("name", ANSWERED)
 def test_each_kind_is_shown_as_the_file_of_examples_has_it(name: str) -> None:
     """``shown_answers.txt`` is for you to read: it has each kind of answer as people see it."""
-    shown = SHOWN.read_text().split("\n\n")
-    wanted = {lines.partition("\n")[0]: lines.partition("\n")[2] for lines in map(str.strip, shown)}
-    assert printed(view_of(golden(name))) == wanted[f"== {name}"]
+    examples = [text.strip().partition("\n") for text in SHOWN.read_text().split("\n\n")]
+    wanted = {head: lines for head, _, lines in examples}
+    assert shown(view_of(golden(name))) == wanted[f"== {name}"]
 
 
 def test_every_kind_has_a_shape_but_those_without_figures() -> None:
@@ -204,7 +200,7 @@ def test_an_answer_says_what_of_what(kind: str, fields: dict[str, Any], said: st
     answer = noisy_answer(N, kind=kind, attribute="age", **fields)
     assert "; ".join(sentences(AnswerCells(answer))) == said
     assert answer_line(answer) == f"{said} (hard, measured), 90.00% of the budget left"
-    assert printed(view_of(answer)).startswith(said)
+    assert shown(view_of(answer)).startswith(said)
 
 
 def test_where_a_person_is_protected_it_is_said_which_rows_count() -> None:
@@ -243,8 +239,8 @@ def test_a_part_of_a_series_that_is_refused_says_why() -> None:
     document["parts"][1]["answer"] = {**head, "status": "refused", "reason": reason}
     answer = read_answer(document)
     assert isinstance(answer, NoisyAnswer)
-    assert "2026-11-07" in printed(view_of(answer))
-    assert "refused: the rows are erased" in printed(view_of(answer))
+    assert "2026-11-07" in shown(view_of(answer))
+    assert "refused: the rows are erased" in shown(view_of(answer))
 
 
 def test_a_price_is_told_as_it_is_typed_and_the_time_that_it_covers() -> None:
