@@ -79,7 +79,8 @@ class DemoTile:
     group_by: tuple[str, ...] = ()
 
 
-_CANCELLED: Final = {"where": {"attribute": "arr_delay", "is_missing": True}}
+_CANCELLED: Final = {"attribute": "arr_delay", "is_missing": True}
+_EARLY: Final = {"attribute": "arr_delay", "lt": 0}
 _LATE: Final = {"attribute": "arr_delay", "ge": 30}
 _VERY_LATE_AT_JFK: Final = [
     {"attribute": "origin", "eq": "JFK"},
@@ -89,11 +90,7 @@ _DAY: Final = {"window": {"last": "1 day"}}
 _WEEK: Final = {"error": 0.04, "window": {"last": "7 days"}}
 _BY_DAY: Final = {"window": {"last": "14 days"}, "series": "day"}
 
-_IS_LATE: Final = "IFNULL(arr_delay >= 30, 0)"  # one that is cancelled is not late
-_PART_CANCELLED: Final = "AVG(arr_delay IS NULL)"
-_PART_LATE: Final = f"AVG({_IS_LATE})"
-_PART_EARLY: Final = "AVG(IFNULL(arr_delay < 0, 0))"
-_PART_LATE_AT_JFK: Final = "AVG(IFNULL(origin = 'JFK' AND arr_delay >= 60, 0))"
+_PART_LATE: Final = "AVG(IFNULL(arr_delay >= 30, 0))"  # one that is cancelled is not late
 _CHANGE: Final = " - ".join(
     f"{_PART_LATE} FILTER (WHERE phase {sign} :last - 7)" for sign in (">", "<=")
 )
@@ -101,63 +98,51 @@ _MEAN: Final = f"AVG(MIN(MAX(arr_delay, {_LOW}), {_HIGH}))"
 _PARTS: Final = "1.0 * COUNT(*) / SUM(COUNT(*)) OVER ()"
 
 
-def _table_of(name: str, title: str, attribute: str) -> DemoTile:
-    fields = {"kind": "table", "group_by": [attribute], **_WEEK}
-    return DemoTile(name, title, fields, 7, _PARTS, (attribute,))
+def _of_day(name: str, title: str, where: Mapping[str, Any], exact: str, **more: Any) -> DemoTile:
+    return DemoTile(name, title, {"where": where, **_DAY, **more}, 1, exact)
 
 
+def _of_week(
+    name: str, title: str, fields: Mapping[str, Any], exact: str, *group_by: str
+) -> DemoTile:
+    grouped = {"group_by": [*group_by]} if group_by else {}
+    return DemoTile(name, f"{title}, 7 days", {**fields, **grouped, **_WEEK}, 7, exact, group_by)
+
+
+_MOVED: Final = {"kind": "difference", "where": _LATE, "minus_window": {"previous": "7 days"}}
+_TABLE: Final = {"kind": "table"}
 TILES: Final = (
-    DemoTile(
+    _of_day(
         "cancelled",
         "cancelled, this day",
-        {**_CANCELLED, **_DAY, "alert": {"above": _ALERT_ABOVE}},
-        1,
-        _PART_CANCELLED,
+        _CANCELLED,
+        "AVG(arr_delay IS NULL)",
+        alert={"above": _ALERT_ABOVE},
     ),
-    DemoTile("late", "30 minutes late, this day", {"where": _LATE, **_DAY}, 1, _PART_LATE),
-    DemoTile(
-        "early",
-        "early, this day",
-        {"where": {"attribute": "arr_delay", "lt": 0}, **_DAY},
-        1,
-        _PART_EARLY,
+    _of_day("late", "30 minutes late, this day", _LATE, _PART_LATE),
+    _of_day("early", "early, this day", _EARLY, "AVG(IFNULL(arr_delay < 0, 0))"),
+    _of_day(
+        "cancelled-by-day", "cancelled, by day", _CANCELLED, "AVG(arr_delay IS NULL)", **_BY_DAY
     ),
-    DemoTile(
-        "cancelled-by-day", "cancelled, by day", {**_CANCELLED, **_BY_DAY}, 1, _PART_CANCELLED
-    ),
-    DemoTile("late-by-day", "30 minutes late, by day", {"where": _LATE, **_BY_DAY}, 1, _PART_LATE),
-    DemoTile(
-        "late-change",
-        "late: 7 days against the 7 before",
-        {"kind": "difference", "where": _LATE, "minus_window": {"previous": "7 days"}, **_WEEK},
-        14,
-        _CHANGE,
-    ),
-    _table_of("carriers", "top carriers, 7 days", "carrier"),
-    DemoTile(
-        "delay",
-        "average delay in minutes, 7 days",
-        {"kind": "sum", "attribute": "arr_delay", **_WEEK},
-        7,
-        _MEAN,
-    ),
-    DemoTile(
+    _of_day("late-by-day", "30 minutes late, by day", _LATE, _PART_LATE, **_BY_DAY),
+    DemoTile("late-change", "late: 7 days against the 7 before", {**_MOVED, **_WEEK}, 14, _CHANGE),
+    _of_week("carriers", "top carriers", _TABLE, _PARTS, "carrier"),
+    _of_week("delay", "average delay in minutes", {"kind": "sum", "attribute": "arr_delay"}, _MEAN),
+    _of_week(
         "late-by-hour",
-        "30 minutes late by hour, 7 days",
-        {"kind": "share", "share_of": _LATE, "group_by": ["hour"], **_WEEK},
-        7,
+        "30 minutes late by hour",
+        {"kind": "share", "share_of": _LATE},
         _PART_LATE,
-        ("hour",),
+        "hour",
     ),
-    _table_of("origins", "by airport, 7 days", "origin"),
-    DemoTile(
+    _of_week("origins", "by airport", _TABLE, _PARTS, "origin"),
+    _of_week(
         "jfk-very-late",
-        "from JFK and an hour late, 7 days",
-        {"where": {"all": _VERY_LATE_AT_JFK}, **_WEEK},
-        7,
-        _PART_LATE_AT_JFK,
+        "from JFK and an hour late",
+        {"where": {"all": _VERY_LATE_AT_JFK}},
+        "AVG(IFNULL(origin = 'JFK' AND arr_delay >= 60, 0))",
     ),
-    _table_of("distances", "by distance, 7 days", "distance"),
+    _of_week("distances", "by distance", _TABLE, _PARTS, "distance"),
 )
 
 

@@ -45,6 +45,11 @@ _FIXES: Final = {
     Boolean: "write true or false",
     Date: "write dates as in ISO 8601, such as 2026-03-14 or 2026-03-14T10:00+01:00",
 }
+_FIX_EMPTY: Final = {
+    True: "check that it is the right column",
+    False: 'a definition with "missing": true distinguishes them',
+}
+"""What to do about empty values, by whether they count apart."""
 _EXAMPLES: Final = 3
 _REMEMBERED: Final = 1_000
 """How many distinct values of a column are kept. The examples are the most common of these."""
@@ -240,7 +245,7 @@ class ColumnReading:
                 said = " and ".join(f"{n / self.rows:.1%} are {what}" for n, what in parts if n)
                 yield self._complaint(
                     f"of {self.rows:,} rows {said} and count as {self.attribute.labels[cell]}",
-                    self._fix(apart=is_apart) if strange else self._fix_empty(apart=is_apart),
+                    self._fix(apart=is_apart) if strange else _FIX_EMPTY[is_apart],
                     self.strange.examples if strange else (),
                     asks=is_apart or share >= _WRONGLY,
                 )
@@ -305,12 +310,6 @@ class ColumnReading:
         return (
             fix if apart else f'{fix}, or add "missing": true to the definition to count them apart'
         )
-
-    @staticmethod
-    def _fix_empty(*, apart: bool) -> str:
-        if apart:
-            return "check that it is the right column"
-        return 'a definition with "missing": true distinguishes them'
 
     def _out_of_bounds(self, attribute: Date) -> Iterator[Complaint]:
         """Yields the complaint about dates that are counted without their period."""

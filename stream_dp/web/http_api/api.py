@@ -163,16 +163,23 @@ class Api:
         return None if asker is None else asker.token
 
     @contextlib.asynccontextmanager
-    async def _client(self, request: web.Request) -> AsyncIterator[tuple[AsyncClient, str]]:
+    async def _client(
+        self, request: web.Request, *, named: bool = True
+    ) -> AsyncIterator[tuple[AsyncClient, str]]:
         """Holds a client that asks in the name of the sender, next to the data set of the address.
+
+        Args:
+            request: The request.
+            named: Whether it asks in the name of the sender, and not in nobody's.
 
         Raises:
             InvalidMessage: The request has no signed token for the data set, and needs one.
             ServerUnavailable: A server is away, so nothing was sent.
             NotFound: There is no such data set.
         """
-        dataset, token = request.match_info["dataset"], self._token(request)
-        self._check_servers()
+        dataset, token = request.match_info["dataset"], self._token(request) if named else None
+        if gone := self._gone():
+            raise ServerUnavailable(f"{gone}; nothing was sent. Ask again when it is back")
         async with self._shared.ask(token) as client:
             await _check_dataset(client, dataset)
             yield client, dataset
@@ -186,10 +193,11 @@ class Api:
             raise InvalidMessage(
                 "alert", "an alert goes with a standing query", "post the query to standing"
             )
-        dataset, token = request.match_info["dataset"], self._token(request)
-        self._check_servers()
-        async with self._shared.ask() as client:  # to translate SQL takes a place, too
-            await _check_dataset(client, dataset)
+        token = self._token(request)
+        async with self._client(request, named=False) as (
+            client,
+            dataset,
+        ):  # SQL takes a place, too
             asked = await _asked(client, dataset, query)
         self._shared.check_room()
         task = asyncio.create_task(self._ask(dataset, asked, token))
@@ -290,10 +298,7 @@ class Api:
     @operation(f"{DATASET}/standing", "standing-queries", problems=(404, 503))
     async def standing(self, request: web.Request) -> web.Response:
         """The standing queries, which are answered again in each phase."""
-        dataset = request.match_info["dataset"]
-        self._check_servers()
-        async with self._shared.ask() as client:
-            await _check_dataset(client, dataset)
+        async with self._client(request, named=False) as (client, dataset):
             return _json(StandingList(standing=tuple(await client.standing(dataset))))
 
     @operation(f"{DATASET}/standing", "standing", "query", problems=(*OF_QUERIES, 409))
@@ -321,15 +326,6 @@ class Api:
     async def _ask(self, dataset: str, asked: Query[Any], token: str | None) -> Answer:
         async with self._shared.ask(token) as client:
             return await client.ask_query(dataset, asked, timeout_s=_GIVE_UP_S)
-
-    def _check_servers(self) -> None:
-        """Checks that no server is known to be away.
-
-        Raises:
-            ServerUnavailable: One is, so nothing was sent.
-        """
-        if gone := self._gone():
-            raise ServerUnavailable(f"{gone}; nothing was sent. Ask again when it is back")
 
     # ------------------------------------------------------------ what happens
 

@@ -50,14 +50,10 @@ async def answer_problems(request: web.Request, handler: Handler) -> web.StreamR
     """Writes the errors of requests to the API as problems, and leaves other requests alone."""
     try:
         return await handler(request)
-    except web.HTTPException as error:
+    except (web.HTTPException, StreamDPError) as error:
         if not request.path.startswith(_API):
             raise
-        return _of_http(error)
-    except StreamDPError as error:
-        if not request.path.startswith(_API):
-            raise
-        return _reply(_of_error(error))
+        return _of_http(error) if isinstance(error, web.HTTPException) else _of_error(error)
 
 
 def _of_http(error: web.HTTPException) -> web.Response:
@@ -74,7 +70,7 @@ def _of_http(error: web.HTTPException) -> web.Response:
     return reply
 
 
-def _of_error(error: StreamDPError) -> Problem:
+def _of_error(error: StreamDPError) -> web.Response:
     status = _status(error)
     facts: dict[str, str | int | bool] = {"code": error.code, "retriable": error.retriable}
     detail = str(error)
@@ -83,9 +79,8 @@ def _of_error(error: StreamDPError) -> Problem:
     elif isinstance(error, InvalidInput):
         detail = f"{error.problem}; {error.fix}"
         facts |= {"code": error.reason, "field": error.field, **position_of(error)}
-    return Problem.model_validate(
-        {"title": status.phrase, "status": status, "detail": detail, **facts}
-    )
+    problem = {"title": status.phrase, "status": status, "detail": detail, **facts}
+    return _reply(Problem.model_validate(problem))
 
 
 def _status(error: StreamDPError) -> HTTPStatus:
