@@ -39,9 +39,7 @@ class Ended:
 
 
 @pytest.fixture
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., Ended]:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """``run("ask", "people", ...)``: without servers of its own, and away from those of this machine."""
     monkeypatch.setenv("STREAM_DP_STATE_DIR", str(tmp_path / "state"))
     for name in ("STREAM_DP_BOOTSTRAP_SERVERS", "STREAM_DP_REDIS_URL", "STREAM_DP_TOPIC_PREFIX"):
@@ -58,9 +56,7 @@ def run(
 
 
 @pytest.fixture
-def served(
-    run: Callable[..., Ended], served_deployment: Any, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Ended]:
+def served(run: Run, served_deployment: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
     """``run``, with the servers in the environment."""
     monkeypatch.setenv("STREAM_DP_BOOTSTRAP_SERVERS", served_deployment.bootstrap_servers)
     monkeypatch.setenv("STREAM_DP_REDIS_URL", served_deployment.redis_url)
@@ -127,7 +123,7 @@ def definition() -> dict[str, Any]:
 
 
 @pytest.fixture
-def write(definition: dict[str, Any], tmp_path: Path) -> Callable[..., Path]:
+def write(definition: dict[str, Any], tmp_path: Path) -> Write:
     """``write(phase=...)``: the file of the definition with these fields changed."""
 
     def write(**changed: object) -> Path:
@@ -139,9 +135,7 @@ def write(definition: dict[str, Any], tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def define(
-    served: Callable[..., Ended], definition: dict[str, Any], write: Callable[..., Path]
-) -> Callable[..., str]:
+def define(served: Run, definition: dict[str, Any], write: Write) -> Callable[..., str]:
     """``define(phase=...)``: creates the data set with these fields changed; its name."""
 
     def define(**changed: object) -> str:
@@ -153,7 +147,7 @@ def define(
 
 
 @pytest.fixture
-def write_people(tmp_path: Path) -> Callable[..., Path]:
+def write_people(tmp_path: Path) -> Write:
     """``write_people(name, n)``: a csv of n people, half of them in Bonn, one in five of no known age."""
 
     def write(name: str, n: int = 5000) -> Path:

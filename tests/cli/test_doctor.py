@@ -27,7 +27,7 @@ from stream_dp.pipeline.journal.journal import facts_of
 from stream_dp.pipeline.watch.health import MOVED
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import Pairs, State, StateTable
-from tests.cli.conftest import delete_topic, servers_of
+from tests.cli.conftest import Run, delete_topic, servers_of
 
 pytestmark = pytest.mark.kafka
 
@@ -35,7 +35,7 @@ Examine = Callable[..., dict[str, list[tuple[str, str]]]]
 
 
 @pytest.fixture
-def examine(run: Callable[..., Any], deployment: Any) -> Examine:
+def examine(run: Run, deployment: Any) -> Examine:
     """``examine(...)``: findings by health, each with its fix; the exit code must fit to them."""
 
     def examine(*flags: str, **other: str) -> dict[str, list[tuple[str, str]]]:
@@ -110,7 +110,7 @@ def test_a_good_setup_is_called_good_and_nothing_is_written(
 
 
 def test_a_data_set_that_nobody_can_serve_is_bad_also_for_status(
-    examine: Examine, deployment: Any, run: Callable[..., Any]
+    examine: Examine, deployment: Any, run: Run
 ) -> None:
     reason = {"code": "stopped", "message": "the journal was cut"}
     event = {"version": 1, "dataset": "people", "event": "stopped", "reason": reason}
@@ -276,7 +276,7 @@ def test_the_journal_of_a_worker_is_compared_with_the_ledger_and_with_redis(
 
 
 def test_without_the_address_of_redis_an_analyst_still_gets_the_rest(
-    run: Callable[..., Any], deployment: Any
+    run: Run, deployment: Any
 ) -> None:
     assert "STREAM_DP_REDIS_URL" not in os.environ
     ended = run("doctor", *servers_of(deployment)[:4])

@@ -323,7 +323,7 @@ def test_a_draft_from_private_rows_says_what_it_reveals(
 
 
 @pytest.fixture
-def answering(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Ended]:
+def answering(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """``answering("Bonn|Graz", "init")``: a command at a terminal, whose owner types these lines."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("stream_dp.cli.draft.init_command.is_attended", lambda: True)
@@ -339,7 +339,7 @@ def answering(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call
 
 
 def test_without_a_file_the_owner_says_names_types_values_and_edges(
-    answering: Callable[..., Ended], tmp_path: Path
+    answering: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "codes.txt").write_text("A00\nB01\n")
     ended = answering(
@@ -365,7 +365,7 @@ def test_without_a_file_the_owner_says_names_types_values_and_edges(
 
 
 def test_of_rows_that_are_not_public_only_names_and_types_are_taken(
-    answering: Callable[..., Ended], tmp_path: Path
+    answering: Run, tmp_path: Path
 ) -> None:
     stays(tmp_path)
     ended = answering("n||none||A, B|none||40|y||none||none|", "init", "stays.csv")
@@ -376,9 +376,7 @@ def test_of_rows_that_are_not_public_only_names_and_types_are_taken(
     assert json.loads(text)["attributes"][1]["edges"] == [40]
 
 
-def test_values_in_files_are_for_drafts_from_rows(
-    answering: Callable[..., Ended], tmp_path: Path
-) -> None:
+def test_values_in_files_are_for_drafts_from_rows(answering: Run, tmp_path: Path) -> None:
     ended = answering("n", "init", stays(tmp_path), "--values", "code=codes.txt")
     assert (ended.code, "--values needs --public or --private" in ended.err) == (2, True)
     ended = answering(None, "init", "--values", "code=codes.txt")

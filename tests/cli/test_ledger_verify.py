@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from stream_dp.state import ledger
-from tests.cli.conftest import servers_of
+from tests.cli.conftest import Run, servers_of
 
 pytestmark = pytest.mark.kafka
 
@@ -29,13 +28,13 @@ def people(deployment: Any, definition: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def check(run: Callable[..., Any], deployment: Any) -> Callable[..., Any]:
+def check(run: Run, deployment: Any) -> Run:
     """``check("people", "--json")``: the command, without any store's address."""
     return lambda *words: run("ledger", "verify", *servers_of(deployment)[:4], *words)
 
 
 def test_each_block_has_its_line_and_nothing_differs(
-    check: Callable[..., Any], people: str, deployment: Any
+    check: Run, people: str, deployment: Any
 ) -> None:
     assert "there is no ledger of nobody" in check("nobody").err
     ended = check("--json")
@@ -62,7 +61,7 @@ def test_each_block_has_its_line_and_nothing_differs(
 
 @pytest.mark.slow
 def test_a_forged_entry_is_named_and_the_exit_code_says_so(
-    check: Callable[..., Any], people: str, deployment: Any
+    check: Run, people: str, deployment: Any
 ) -> None:
     with deployment.client() as client:
         entries = client.ledger_entries()[people]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import servers_of
+from tests.cli.conftest import Run, servers_of
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.mark.slow
 def test_a_data_set_moves_with_its_ids_and_budgets_and_ends_where_it_was(
-    run: Callable[..., Any],
+    run: Run,
     make_deployment: Callable[..., Any],
     definition: dict[str, Any],
     tmp_path: Path,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 
-from tests.cli.conftest import delete_topic, servers_of
+from tests.cli.conftest import Run, delete_topic, servers_of
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -29,7 +28,7 @@ def served(deployment: Any, definition: dict[str, Any]) -> tuple[str, Any]:
 
 
 def test_a_journal_that_is_lost_begins_again_with_what_redis_has(
-    run: Callable[..., Any], deployment: Any, definition: dict[str, Any]
+    run: Run, deployment: Any, definition: dict[str, Any]
 ) -> None:
     name, answer = served(deployment, definition)
     spent = deployment.durable().spent(name)
@@ -69,7 +68,7 @@ def test_a_journal_that_is_lost_begins_again_with_what_redis_has(
 
 
 def test_without_redis_its_rows_are_written_off_and_new_ones_count(
-    run: Callable[..., Any], deployment: Any, definition: dict[str, Any]
+    run: Run, deployment: Any, definition: dict[str, Any]
 ) -> None:
     name, _ = served(deployment, definition)
     delete_topic(deployment, "journal")
@@ -95,7 +94,7 @@ def test_without_redis_its_rows_are_written_off_and_new_ones_count(
     assert ended.code == 0, ended.out
 
 
-def test_what_makes_no_sense_is_refused(run: Callable[..., Any], deployment: Any) -> None:
+def test_what_makes_no_sense_is_refused(run: Run, deployment: Any) -> None:
     def said(*words: str) -> str:
         ended = run("journal", "repair", *words, *servers_of(deployment))
         assert ended.code != 0

@@ -21,8 +21,12 @@ from tests.pipeline.s3_server import BUCKET, CREDENTIALS, S3Server, gateway
 RIGHTS = "start it, or give workers the rights to list, read, write and delete files there"
 
 
+Find = Callable[..., list[DoctorFinding]]
+"""Settings of a worker that are other than those of the test; what is found."""
+
+
 @pytest.fixture
-def found(tmp_path: Path) -> Callable[..., list[DoctorFinding]]:
+def found(tmp_path: Path) -> Find:
     """``found(rows=...)``: what is found with these settings; by default in a folder."""
 
     def found(**settings: Any) -> list[DoctorFinding]:
@@ -38,7 +42,7 @@ def files_in(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("sealed", [False, True])
 def test_a_good_store_is_called_good_and_keeps_nothing(
-    found: Callable[..., list[DoctorFinding]], tmp_path: Path, sealed: bool
+    found: Find, tmp_path: Path, sealed: bool
 ) -> None:
     key = tmp_path / "key"
     key.write_bytes(bytes(32))
@@ -75,7 +79,7 @@ class Faulty(SlabFiles):
     ],
 )
 def test_a_store_that_does_not_do_what_it_says_is_bad(
-    found: Callable[..., list[DoctorFinding]],
+    found: Find,
     monkeypatch: pytest.MonkeyPatch,
     wrong: str,
     finding: str,
@@ -95,7 +99,7 @@ def test_a_store_that_does_not_do_what_it_says_is_bad(
 
 
 def test_another_key_a_folder_that_cannot_be_written_and_no_address_are_bad(
-    found: Callable[..., list[DoctorFinding]], tmp_path: Path
+    found: Find, tmp_path: Path
 ) -> None:
     key = tmp_path / "key"
     key.write_bytes(bytes(32))
@@ -111,7 +115,7 @@ def test_another_key_a_folder_that_cannot_be_written_and_no_address_are_bad(
 
 
 def test_without_a_store_nothing_is_found_and_a_cluster_would_have_nothing_to_count(
-    found: Callable[..., list[DoctorFinding]],
+    found: Find,
 ) -> None:
     assert found(rows=None) == []
     (one,) = found(rows=None, count_with="tls://127.0.0.1:1")
@@ -144,9 +148,7 @@ def keep_versions(server: S3Server, status: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_bucket_that_keeps_what_is_deleted_is_refused(
-    found: Callable[..., list[DoctorFinding]], bucket: S3Server
-) -> None:
+def test_a_bucket_that_keeps_what_is_deleted_is_refused(found: Find, bucket: S3Server) -> None:
     versions, store = found(rows=bucket.url)
     assert versions == DoctorFinding("good", "the bucket keeps no versions of deleted files")
     assert store.health == "good"
@@ -166,7 +168,7 @@ def test_a_bucket_that_keeps_what_is_deleted_is_refused(
 
 @pytest.mark.slow
 def test_a_bucket_that_was_not_asked_or_does_not_answer_is_no_good_news(
-    found: Callable[..., list[DoctorFinding]], bucket: S3Server, monkeypatch: pytest.MonkeyPatch
+    found: Find, bucket: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "boto3", None)
@@ -223,7 +225,7 @@ def cluster_of(processes: int) -> Iterator[dict[str, Any]]:
     ],
 )  # fmt: skip
 def test_a_cluster_counts_rows_of_this_store_or_is_bad(
-    found: Callable[..., list[DoctorFinding]],
+    found: Find,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     processes: int,
@@ -240,7 +242,7 @@ def test_a_cluster_counts_rows_of_this_store_or_is_bad(
 
 
 def test_a_scheduler_that_does_not_answer_or_is_not_encrypted_is_bad(
-    found: Callable[..., list[DoctorFinding]], monkeypatch: pytest.MonkeyPatch
+    found: Find, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stream_dp.pipeline.rows.counting_cluster._PATIENCE_S", 0.5)
     with cluster_of(0) as settings:

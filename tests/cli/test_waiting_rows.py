@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from stream_dp.cli.files.phase_cuts import aligned, enough_rows, left_waiting
 from stream_dp.cli.files.row_files import RowFile
 from stream_dp.messages import Definition
+from tests.cli.conftest import Run
 from tests.pipeline import world
 
 CENSUS = 48_842
@@ -62,9 +62,7 @@ def test_the_census_opens_two_phases_of_all_of_its_rows_at_24421() -> None:
                 assert left_waiting(census(found), n_rows) < n_rows / 100
 
 
-def test_a_check_says_how_many_rows_wait_and_what_to_do(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_check_says_how_many_rows_wait_and_what_to_do(run: Run, tmp_path: Path) -> None:
     file, rows = tmp_path / "definition.json", tmp_path / "rows.csv"
     with rows.open("w", newline="") as opened:
         written = csv.writer(opened)
@@ -86,7 +84,7 @@ def test_a_check_says_how_many_rows_wait_and_what_to_do(
     assert "would wait" not in check(50_000), "it may be a sample"
 
 
-def test_a_check_says_which_periods_are_too_small(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_check_says_which_periods_are_too_small(run: Run, tmp_path: Path) -> None:
     file, rows = tmp_path / "definition.json", tmp_path / "rows.csv"
     days = ["2026-11-01"] * 50 + ["2026-11-02"] * 9 + ["2026-11-03"] * 60
     rows.write_text("\n".join(["a0,seen", *(f"another,{day}" for day in days)]))

@@ -8,14 +8,13 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.web.conftest import Browser
+from tests.web.conftest import browser as browser
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,14 +67,3 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Port]:
         yield Port(number, sales, Counter(row["country"] for row in rows if row["paid"] == "True"))
     finally:
         shell("stream-dp down")
-
-
-@pytest.fixture(scope="module")
-def browser(
-    tmp_path_factory: pytest.TempPathFactory, needed: Callable[[], Any]
-) -> Iterator[Browser]:
-    """One Chromium for a module."""
-    with needed():
-        started = Browser(tmp_path_factory.mktemp("chromium"))
-    yield started
-    started.close()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stream_dp.embedded import ports
+from tests.pipeline.world import definition
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
@@ -22,15 +23,10 @@ def worker(module_deployment: Any) -> Any:
     worker = module_deployment.worker(web_operator_token=OPERATOR, web_analyst_token=ANALYST)
     worker.wait_ready()
     with module_deployment.client() as client:
-        client.define(
-            {
-                "dataset": "people",
-                "attributes": [{"name": "smoker", "type": "boolean"}],
-                "privacy": {"epsilon": 1.0, "delta": 1e-9},
-                "accuracy": {"error": 0.1, "failure_probability": 0.01},
-                "phase": {"min_rows": 2000},
-            }
-        )
+        smoker = {"name": "smoker", "type": "boolean"}
+        accuracy = {"error": 0.1, "failure_probability": 0.01}
+        phase = {"min_rows": 2000}
+        client.define(definition("people", attributes=[smoker], accuracy=accuracy, phase=phase))
         client.send("people", columns={"smoker": [True, False] * 1000})
     return worker
 

@@ -13,19 +13,17 @@ from stream_dp.web.page_data.published_state import PublishedState
 from stream_dp.web.page_data.views import Views
 from tests.answers import count_answer, table_answer
 from tests.client.test_accounts import RULES, Book, part
+from tests.pipeline.world import definition
 
-DEFINITION: dict[str, Any] = {
-    "version": 1,
-    "dataset": "people",
-    "attributes": [
+DEFINITION = definition(
+    "people",
+    attributes=[
         {"name": "city", "type": "category", "values": ["Bonn", "Graz"]},
         {"name": "age", "type": "number", "edges": [18, 30, 45], "integer": True},
         {"name": "smoker", "type": "boolean", "missing": True},
     ],
-    "privacy": {"epsilon": 1.0, "delta": 1e-9},
-    "accuracy": {"error": 0.02, "failure_probability": 0.01},
-    "phase": {"min_rows": 100},
-}
+    phase={"min_rows": 100},
+)
 
 
 @pytest.fixture
