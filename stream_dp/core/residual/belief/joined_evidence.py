@@ -84,7 +84,7 @@ class KnownSums:
 
     @property
     def of_live(self) -> Places:
-        """As in ``KnownPart``."""
+        """The places of its live answers, see ``KnownPart``."""
         places = np.arange(self.n_answers) if self.part.places is None else self.part.places
         return places[:0] if self.evidence is None else _of_live(places, self.evidence.live)
 
