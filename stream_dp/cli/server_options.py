@@ -137,14 +137,18 @@ class GivenServers:
         )
 
 
-def connected(*, operator: bool = False) -> Decorator:
+def connected(*arguments: str, operator: bool = False) -> Decorator:
     """Adds the options that locate the servers. The command receives a ``connection``.
 
     Args:
+        arguments: The names of its first arguments, which it needs.
         operator: Whether the command also needs Redis, which has rows too.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in reversed(arguments):
+            function = click.argument(name)(function)
+
         @_bootstrap_option
         @topic_prefix_option
         @state_dir_option

@@ -74,8 +74,7 @@ def command() -> None:
 
 
 @command.command("apply")
-@connected()
-@click.argument("dataset")
+@connected("dataset")
 @click.argument("file", type=FILE, required=False)
 @click.option("--prune", is_flag=True, help="End your standing queries that are not in the file.")
 @analyst_option

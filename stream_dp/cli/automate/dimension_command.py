@@ -133,8 +133,7 @@ def list_tables(connection: GivenServers) -> None:
 
 
 @command.command("show")
-@connected()
-@click.argument("name")
+@connected("name")
 def show_table(connection: GivenServers, name: str) -> None:
     """Show the first rows of the public table NAME."""
     with busy("Reading"), connection.client() as client:
@@ -148,8 +147,7 @@ def show_table(connection: GivenServers, name: str) -> None:
 
 
 @command.command()
-@connected()
-@click.argument("name")
+@connected("name")
 def delete(connection: GivenServers, name: str) -> None:
     """Delete the public table NAME.
 

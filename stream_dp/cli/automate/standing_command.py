@@ -47,8 +47,7 @@ def list_(connection: GivenServers, dataset: str | None, as_json: bool) -> None:
 
 
 @command.command("end")
-@connected()
-@click.argument("dataset")
+@connected("dataset")
 @click.argument("query_id", metavar="ID")
 @click.option(
     "--analyst",

@@ -18,8 +18,7 @@ _Columns: TypeAlias = dict[str, list[str | bool | None]]
 
 
 @click.command()
-@connected()
-@click.argument("dataset")
+@connected("dataset")
 @click.option(
     "-o",
     "--output",

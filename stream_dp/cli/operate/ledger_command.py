@@ -41,8 +41,7 @@ def command() -> None:
 
 
 @command.command("show")
-@connected()
-@click.argument("name")
+@connected("name")
 @click.option("--analyst", metavar="WHO", help="Show only the charges of this analyst.")
 @click.option(
     "--last",

@@ -44,8 +44,7 @@ def command() -> None:
 
 
 @command.command()
-@connected()
-@click.argument("name")
+@connected("name")
 @click.option("--key", "keys", multiple=True, help="The key of a person. May be repeated.")
 @click.option(
     "--file",
@@ -191,8 +190,7 @@ def _facts(
 
 
 @command.command()
-@connected(operator=True)
-@click.argument("name")
+@connected("name", operator=True)
 @click.option("--key", required=True, help="The key of the person, as rows have it.")
 def check(connection: GivenServers, name: str, key: str) -> None:
     """Say where something of a person still is in data set NAME.

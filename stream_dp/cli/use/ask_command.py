@@ -189,8 +189,7 @@ class AskOptions:
 
 
 @click.command(context_settings={"allow_extra_args": True})
-@connected()
-@click.argument("dataset")
+@connected("dataset")
 @click.argument("query", required=False)
 @click.option("--group-by", multiple=True, help="An attribute to group by. May be repeated.")
 @click.option(

@@ -23,8 +23,7 @@ from stream_dp.messages import Definition, KindsSpec
 
 
 @click.command()
-@connected()
-@click.argument("dataset")
+@connected("dataset")
 @click.option(
     "--analyst",
     metavar="NAME",

@@ -154,8 +154,7 @@ def _say_valid(file: Path, read: Definition, universe: Universe) -> None:
 
 
 @command.command("show")
-@connected()
-@click.argument("name")
+@connected("name")
 @json_option("Print the definition as a JSON message.")
 def show_(connection: GivenServers, name: str, as_json: bool) -> None:
     """Show what you can ask of a data set, and what it promises to whom."""
@@ -278,8 +277,7 @@ def list_(connection: GivenServers, as_json: bool) -> None:
 
 
 @command.command("analysts")
-@connected()
-@click.argument("name")
+@connected("name")
 @click.argument("file", type=FILE, required=False)
 @yes_option
 @json_option("Print such a JSON file.")
@@ -329,8 +327,7 @@ def _say_rules(name: str, rules: ShareRules | None, *, as_json: bool) -> None:
 
 
 @command.command("retire")
-@connected()
-@click.argument("name")
+@connected("name")
 @yes_option
 def retire(connection: GivenServers, name: str, yes: bool) -> None:
     """Erase the rows of a data set for ever. Its name, answers and ledger stay."""
@@ -351,8 +348,7 @@ def retire(connection: GivenServers, name: str, yes: bool) -> None:
 
 
 @command.command("export")
-@connected(operator=True)
-@click.argument("name")
+@connected("name", operator=True)
 @click.option(
     "--to",
     "folder",
@@ -408,8 +404,7 @@ def import_(connection: GivenServers, folder: Path) -> None:
 
 
 @command.command("unlock")
-@connected(operator=True)
-@click.argument("name")
+@connected("name", operator=True)
 def unlock(connection: GivenServers, name: str) -> None:
     """Let a data set in quarantine take records again.
 

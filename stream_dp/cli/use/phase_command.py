@@ -19,8 +19,7 @@ def command() -> None:
 
 
 @command.command("close")
-@connected()
-@click.argument("name")
+@connected("name")
 @json_option("Print the event as a JSON message.")
 @click.option("--yes", is_flag=True, help="Skip the question about a phase of few rows.")
 def close(connection: GivenServers, name: str, as_json: bool, yes: bool) -> None:

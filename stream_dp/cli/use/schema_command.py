@@ -55,8 +55,7 @@ def command() -> None:
 
 
 @command.command("show")
-@connected()
-@click.argument("name")
+@connected("name")
 @json_option("Print the versions as JSON.")
 def show_(connection: GivenServers, name: str, as_json: bool) -> None:
     """Show the versions of the attributes of NAME."""
@@ -85,8 +84,7 @@ def _changing(command_name: str) -> Decorator:
 
     def decorate(function: Callable[..., Edit]) -> click.Command:
         @command.command(command_name)
-        @connected()
-        @click.argument("name")
+        @connected("name")
         @yes_option
         @functools.wraps(function)
         def wrapper(connection: GivenServers, name: str, yes: bool, **given: Any) -> None:
