@@ -1,15 +1,41 @@
-"""Server-sent events to one reader, who is told from time to time that the server is still there."""
+"""Server-sent events to readers, who are told from time to time that the server is still there."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 from aiohttp import ClientConnectionError, web
 
+from stream_dp.web.access import Role
+
 TICK_S: Final = 0.5
 _STILL_HERE_S: Final = 5.0  # live.js relies on it
+_MOST: Final = 32
+_FOR_OPERATORS: Final = 8
+
+
+class Viewers:
+    """Counts open streams, and keeps some places for operators."""
+
+    def __init__(self) -> None:
+        self._open = 0
+
+    @contextlib.contextmanager
+    def place(self, role: Role | None) -> Iterator[None]:
+        """Takes a place while the context lasts.
+
+        Raises:
+            HTTPServiceUnavailable: All places of this role are taken.
+        """
+        if self._open >= _MOST - (0 if role == "operator" else _FOR_OPERATORS):
+            raise web.HTTPServiceUnavailable(text="too many pages are open\n")
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
 
 
 async def stream(

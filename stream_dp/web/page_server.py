@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+
+from stream_dp.web.access import Access
 
 # The event loop accepts at most 128 connections in one pass and reads their requests two passes later.
 # With twice as many slots, plus some for active requests, no request loses its slot before it is read.
@@ -175,3 +178,26 @@ class Runner(web.AppRunner):
             waited_for.sort(key=lambda one: (-taken[one.address], one.since))
             for one in waited_for[:_ENDED_AT_ONCE]:
                 one.end()
+
+
+async def serve_metrics(
+    access: Access, host: str, port: int, exposition: Callable[[], bytes]
+) -> None:
+    """Serves ``/metrics`` to anyone who reaches a port of its own, until it is cancelled.
+
+    A Prometheus needs no token for the pages then.
+    """
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=exposition(), content_type="text/plain")
+
+    app = web.Application()
+    access.install_without_tokens(app)
+    app.router.add_get("/metrics", metrics)
+    runner = Runner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()

@@ -19,12 +19,11 @@ from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import Topics
 from stream_dp.pipeline.watch.health import Health
 from stream_dp.web.access import Access, Role
-from stream_dp.web.event_stream import TICK_S, stream
+from stream_dp.web.event_stream import TICK_S, Viewers, stream
 from stream_dp.web.http_api.api import API_ANALYST, Api
 from stream_dp.web.http_api.bodies import read_body
 from stream_dp.web.page_data.feed import Feed
 from stream_dp.web.page_data.published_state import PublishedState
-from stream_dp.web.page_data.viewers import Viewers
 from stream_dp.web.page_data.views import Section, Views, away, health_document
 from stream_dp.web.page_queries import ANALYST, Asking, error_document
 

@@ -19,7 +19,7 @@ from kafka.errors import KafkaError
 from rich.console import Console, RenderableType
 
 from stream_dp import cli
-from stream_dp.cli.server_options import GivenServers
+from stream_dp.cli.command_options import GivenServers
 from stream_dp.client.kafka.deployment_topics import create_topics
 from tests.client.world_client import SessionClient, WorldSession
 

@@ -17,8 +17,8 @@ import pytest
 
 from stream_dp.broker import Broker
 from stream_dp.cli import GROUPS
+from stream_dp.cli.command_options import GivenServers
 from stream_dp.cli.operate.worker_command import source_of
-from stream_dp.cli.server_options import GivenServers
 from stream_dp.cli.use.ask_command import _with_price
 from stream_dp.embedded import ports
 from stream_dp.embedded.folders import Running, StateFolder

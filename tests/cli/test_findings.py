@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from stream_dp.cli.command_options import unreachable
 from stream_dp.cli.operate import doctor_command
-from stream_dp.cli.server_options import unreachable
 from stream_dp.client.kafka.deployment_topics import TopicState
 from stream_dp.messages import TOPICS, Definition
 from stream_dp.state import ledger

@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from rich.progress import Progress
 
-from stream_dp.cli.files.person_keys import person_keys
 from stream_dp.cli.operate import stopped_workers
-from stream_dp.cli.operate.person_command import _advice
+from stream_dp.cli.operate.person_command import _advice, person_keys
 from stream_dp.cli.text import progress_bar
 from stream_dp.client.kafka import deployment_topics
 from stream_dp.client.kafka.deployment_topics import TopicState

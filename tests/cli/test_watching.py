@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.cli.server_options import GivenServers
+from stream_dp.cli.command_options import GivenServers
 from tests.client.world_client import QuietSession, SessionClient
 from tests.display.test_running_words import ticked
 from tests.waiting import until

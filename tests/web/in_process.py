@@ -16,9 +16,9 @@ from yarl import URL
 
 from stream_dp.errors import ServerUnavailable
 from stream_dp.web.access import Access
+from stream_dp.web.event_stream import Viewers
 from stream_dp.web.http_api.api import API_ANALYST, Api
 from stream_dp.web.page_data.published_state import READ, PublishedState
-from stream_dp.web.page_data.viewers import Viewers
 from tests.client.world_client import AsyncSessionClient, WorldSession
 
 _NOW_MS = 1_790_000_000_000

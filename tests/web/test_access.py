@@ -17,7 +17,7 @@ from stream_dp.settings import WorkerSettings, is_loopback
 from stream_dp.web.access import Access
 from stream_dp.web.http_api.api import Api
 from stream_dp.web.http_api.openapi import openapi, operations_of
-from stream_dp.web.metrics_port import serve_metrics
+from stream_dp.web.page_server import serve_metrics
 from tests.web.conftest import Browse, pages_of
 
 EVERYWHERE = "0.0.0.0"

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import click
 from pydantic import BeforeValidator, Field, model_validator
 
-from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.shared_options import FILE, analyst_option
+from stream_dp.cli.command_options import FILE, GivenServers, analyst_option, connected
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.client import Client, Query
 from stream_dp.errors import InvalidInput

@@ -14,10 +14,9 @@ from typing import Final, Self, TypeAlias, get_args
 import click
 from rich.markup import escape
 
+from stream_dp.cli.command_options import FILE, GivenServers, connected
 from stream_dp.cli.files.file_columns import mark_of
 from stream_dp.cli.files.reading_options import delimiter_option
-from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.shared_options import FILE
 from stream_dp.cli.terminal import confirm, show
 from stream_dp.cli.text.reply_text import bare_table, busy
 from stream_dp.errors import InvalidInput

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import click
 
-from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.shared_options import json_option
+from stream_dp.cli.command_options import GivenServers, connected, json_option
 from stream_dp.cli.terminal import show
 from stream_dp.cli.text.reply_text import bare_table, busy
 from stream_dp.display.figure_text import share

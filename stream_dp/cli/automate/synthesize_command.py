@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import click
 
-from stream_dp.cli.server_options import GivenServers, connected
+from stream_dp.cli.command_options import GivenServers, connected
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.client.statements.result_table import csv_text
 from stream_dp.display.phase_words import phases

@@ -8,8 +8,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.shared_options import json_option
+from stream_dp.cli.command_options import GivenServers, connected, json_option
 from stream_dp.cli.text.reply_text import answer_line, running_line
 from stream_dp.display.event_words import event_line, rejection_line
 from stream_dp.messages import (

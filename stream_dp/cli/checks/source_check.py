@@ -11,8 +11,8 @@ from typing import Any, Final
 import click
 
 from stream_dp.cli.checks.definition_check import warn_of_others
+from stream_dp.cli.command_options import GivenServers
 from stream_dp.cli.files.value_survey import Survey, reading_table, warn_of
-from stream_dp.cli.server_options import GivenServers
 from stream_dp.cli.terminal import show, warn
 from stream_dp.cli.text.progress_bar import bar
 from stream_dp.client.kafka import topic_documents

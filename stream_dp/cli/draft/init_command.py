@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from stream_dp.calendar_periods import zone_of
+from stream_dp.cli.command_options import FILE
 from stream_dp.cli.files.reading_options import FileReading, reading_options
-from stream_dp.cli.shared_options import FILE
 from stream_dp.cli.terminal import is_attended, show, warn
 from stream_dp.errors import InvalidInput, StreamDPError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from stream_dp.cli.shared_options import Decorator
+from stream_dp.cli.command_options import Decorator
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,15 @@ from rich.markup import escape
 
 from stream_dp.audit import Report
 from stream_dp.broker import Broker
+from stream_dp.cli.command_options import (
+    GivenServers,
+    connected,
+    json_option,
+    unreachable,
+    without_password,
+)
 from stream_dp.cli.operate.doctor_finding import DoctorFinding, bad, fault_of, good, note
 from stream_dp.cli.operate.ledger_command import published, reports
-from stream_dp.cli.server_options import GivenServers, connected, unreachable, without_password
-from stream_dp.cli.shared_options import json_option
 from stream_dp.cli.terminal import many
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.client.budget.odometer import Odometer

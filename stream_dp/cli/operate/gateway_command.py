@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stream_dp.cli.server_options import GivenServers, connected
+from stream_dp.cli.command_options import GivenServers, connected
 from stream_dp.client.kafka.deployment_topics import check_reachable
 
 if TYPE_CHECKING:

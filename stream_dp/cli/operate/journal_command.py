@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
+from stream_dp.cli.command_options import GivenServers, connected
 from stream_dp.cli.operate.stopped_workers import run
-from stream_dp.cli.server_options import GivenServers, connected
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.intake.decoder import partition_of

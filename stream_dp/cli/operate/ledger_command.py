@@ -14,8 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.audit import Report, verify
-from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.shared_options import json_option
+from stream_dp.cli.command_options import GivenServers, connected, json_option
 from stream_dp.cli.terminal import many, show, show_json
 from stream_dp.cli.text.progress_bar import bar
 from stream_dp.cli.text.reply_text import bare_table, busy, numbers

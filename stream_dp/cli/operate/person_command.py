@@ -14,8 +14,7 @@ import click
 from rich.markup import escape
 
 from stream_dp.calendar_periods import span_of, zone_of
-from stream_dp.cli.server_options import PERSON_KEY, GivenServers, connected
-from stream_dp.cli.shared_options import FILE, json_option
+from stream_dp.cli.command_options import FILE, PERSON_KEY, GivenServers, connected, json_option
 from stream_dp.cli.terminal import many, note, show, show_json
 from stream_dp.cli.text.progress_bar import bar, late_bar
 from stream_dp.cli.text.reply_text import bare_table, busy, numbers
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 60.0
 """The seconds to wait for each batch of a request."""
+_ROWS_AT_ONCE = 20_000
 _STAYS = (
     "source topics, backups, exports and published numbers stay as they are: see docs/erasure.md"
 )
@@ -120,10 +120,37 @@ def _of_file(definition: Definition, file: Path | None, column: str | None) -> S
         if column is not None:
             raise click.UsageError("--column goes with --file")
         return ()
-    from stream_dp.cli.files.person_keys import person_keys
-
     unit = definition.privacy.unit
     return person_keys(file, column or ("" if unit is None else unit.key))
+
+
+def person_keys(file: Path, column: str) -> list[Any]:
+    """Returns the keys in a file, without the empty ones.
+
+    Args:
+        file: A text file (.txt) with a key on each line, or a file that ``ingest`` reads.
+        column: The column of the keys. A text file has none.
+
+    Raises:
+        InvalidInput: The file cannot be read, or has no such column. The error quotes no line of it.
+    """
+    if file.suffix.lower() == ".txt":
+        try:
+            lines = file.read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            raise InvalidInput(file.name, "it is not UTF-8", "save it in UTF-8") from None
+        return [key for line in lines if (key := line.strip())]
+    from stream_dp.cli.files.file_columns import FileColumns
+    from stream_dp.cli.files.reading_options import FileReading
+
+    read = FileColumns(file, {"key": column}, FileReading(), person=None, listed={})
+    if column not in read.names():  # its first line may be a key
+        raise InvalidInput(
+            "--column",
+            f"{file.name} has no column {column}",
+            "name the column of the keys, or write one key a line to a .txt file",
+        )
+    return [key for some, _ in read.read(_ROWS_AT_ONCE) for key in some["key"] if key is not None]
 
 
 def _erased(

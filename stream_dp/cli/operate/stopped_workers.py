@@ -10,7 +10,7 @@ from typing import TypeVar
 from aiokafka.errors import KafkaError
 
 from stream_dp.broker import Broker
-from stream_dp.cli.server_options import GivenServers
+from stream_dp.cli.command_options import GivenServers
 from stream_dp.client.kafka.deployment_topics import workers
 from stream_dp.core.randomness.noise_sources import PooledNoise
 from stream_dp.errors import InvalidInput, ServerUnavailable

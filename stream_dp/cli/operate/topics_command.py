@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stream_dp.cli.server_options import GivenServers, connected
+from stream_dp.cli.command_options import GivenServers, connected
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.client.kafka.deployment_topics import create_topics
 

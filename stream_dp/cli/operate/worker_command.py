@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stream_dp.cli.server_options import GivenServers, connected, unreachable, without_password
-from stream_dp.cli.shared_options import FILE
+from stream_dp.cli.command_options import (
+    FILE,
+    GivenServers,
+    connected,
+    unreachable,
+    without_password,
+)
 from stream_dp.client.kafka.deployment_topics import check_reachable
 from stream_dp.errors import InvalidInput, ServerUnavailable, StoreUnavailable, StreamDPError
 from stream_dp.messages import Definition, read_json
@@ -176,8 +181,7 @@ def _app(settings: WorkerSettings) -> tuple[StreamApp, Access]:
     from stream_dp.messages import Topics
     from stream_dp.pipeline.app import create_app
     from stream_dp.web.access import Access
-    from stream_dp.web.metrics_port import serve_metrics
-    from stream_dp.web.page_server import Runner
+    from stream_dp.web.page_server import Runner, serve_metrics
     from stream_dp.web.pages import Pages
 
     app, tokens = create_app(settings), (settings.web_operator_token, settings.web_analyst_token)

@@ -13,11 +13,11 @@ import click
 from stream_dp.cli.checks.advice_text import Advice, advice_lines, percent, rounded, unit_lines
 from stream_dp.cli.checks.definition_check import warn_of_privacy
 from stream_dp.cli.checks.person_census import with_unit
+from stream_dp.cli.command_options import FILE
 from stream_dp.cli.files.definition_files import read_definition
 from stream_dp.cli.files.reading_options import FileReading, reading_options
 from stream_dp.cli.files.row_files import RowFile
 from stream_dp.cli.files.value_survey import warn_of_left_out
-from stream_dp.cli.shared_options import FILE
 from stream_dp.cli.terminal import many, note, show, warn
 from stream_dp.cli.text.progress_bar import bar
 from stream_dp.core.budget.parameters import Accuracy, Unit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import threading
@@ -12,18 +13,24 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+from rich.table import Table
 from rich.text import Text
 
 from stream_dp.calendar_periods import Length, span_of, zone_of
+from stream_dp.cli.command_options import FILE, GivenServers, analyst_option, connected, json_option
 from stream_dp.cli.files.statement_files import FileQuery, read_statements
-from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.shared_options import FILE, analyst_option, json_option
 from stream_dp.cli.terminal import show
-from stream_dp.cli.text.reply_text import answer_lines, busy, rows_of_a_phase, view_lines
+from stream_dp.cli.text.reply_text import (
+    answer_lines,
+    bundle_lines,
+    busy,
+    rows_of_a_phase,
+    view_lines,
+)
 from stream_dp.cli.text.sql_error import pointed_error, pointed_refusal
-from stream_dp.cli.text.statement_tables import in_json, quoted_lines
-from stream_dp.client import Client, Query, Refusal, ResultTable
+from stream_dp.client import Client, Query, Refusal, Rejection, ResultTable
 from stream_dp.client.statements.statement import Statement
+from stream_dp.display.price_words import NOTHING_ASKED
 from stream_dp.errors import InvalidQuery, StreamDPError
 from stream_dp.messages import (
     FIELDS,
@@ -383,7 +390,7 @@ def ask_statements(
         return _show_quote(client, price, named, as_json=options.as_json)
     for each, one, found in zip(written, read, given, strict=True):
         if options.as_json:
-            click.echo(in_json(found))
+            click.echo(_in_json(found))
             continue
         if file is not None:
             show(Text(f"{each.line}: {each.in_one_line}", "bold"))
@@ -430,10 +437,39 @@ def _show_quote(
     elif isinstance(quote, RefusedAnswer):
         click.echo(f"refused: {_explained(client, statements[0][1], quote)}", err=True)
     else:
-        show(*quoted_lines(quote, statements))
+        show(*_quoted_lines(quote, statements))
     if isinstance(quote, QuotedBundle):
         return all(query.privacy_loss for query in quote.queries)
     return quote is None
+
+
+def _in_json(found: ResultTable | Refusal | Rejection) -> str:
+    """What a statement gives, as JSON: its answer if that says all, or else its table."""
+    said = found.rejected if isinstance(found, Rejection) else found.answer
+    if said is not None:
+        return said.to_bytes().decode()
+    assert isinstance(found, ResultTable), "a refusal is an answer"
+    return json.dumps(found.to_document(), ensure_ascii=False)
+
+
+def _quoted_lines(
+    quote: QuotedBundle | None, statements: Sequence[tuple[str, Statement]]
+) -> list[Text | Table]:
+    """A quote for statements at length.
+
+    Args:
+        quote: The quote. None if nothing is asked.
+        statements: The position of each statement, and the statement.
+    """
+    if quote is None:
+        return [Text(NOTHING_ASKED)]
+    names = []
+    for position, one in statements:
+        written, n = " ".join(one.text.split()), len(one.items)
+        names += [
+            (position, written if n == 1 else f"{written} ({i} of {n})") for i in range(1, n + 1)
+        ]
+    return bundle_lines(quote, names)
 
 
 def _explained(client: Client, statement: Statement, answer: RefusedAnswer) -> str:

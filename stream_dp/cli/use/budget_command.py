@@ -9,8 +9,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.shared_options import json_option
+from stream_dp.cli.command_options import GivenServers, connected, json_option
 from stream_dp.cli.terminal import many, show, show_json
 from stream_dp.cli.text.reply_text import bare_table, busy, kinds_table, numbers, spending_bar
 from stream_dp.cli.text.share_tables import own_table, says_of, shares_table

@@ -11,11 +11,17 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from stream_dp.cli.command_options import (
+    FILE,
+    FOLDER,
+    GivenServers,
+    connected,
+    json_option,
+    yes_option,
+)
 from stream_dp.cli.draft import init_command
 from stream_dp.cli.files.definition_files import read_definition, read_object
 from stream_dp.cli.files.reading_options import FileReading, reading_options
-from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.shared_options import FILE, FOLDER, json_option, yes_option
 from stream_dp.cli.terminal import NOT_IN_FORCE, confirm, show, warn
 from stream_dp.cli.text.reply_text import NONE_YET, bare_table, busy, kinds_table, rows_of_a_phase
 from stream_dp.cli.text.share_tables import changes, rules_table

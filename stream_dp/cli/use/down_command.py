@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from stream_dp.cli.server_options import state_dir_option
+from stream_dp.cli.command_options import state_dir_option
 from stream_dp.embedded.folders import StateFolder, stop_running
 from stream_dp.errors import ServerUnavailable
 

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 import click
 
 from stream_dp.calendar_periods import span_of
+from stream_dp.cli.command_options import FILE, GivenServers, connected, json_option
 from stream_dp.cli.files.batch_ids import RowsDigest, batch_key
 from stream_dp.cli.files.cell_widths import rows_a_batch
 from stream_dp.cli.files.phase_cuts import BATCH_ROWS, aligned
 from stream_dp.cli.files.reading_options import FileReading, reading_options
 from stream_dp.cli.files.row_files import FileBatch, RowFile
-from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.shared_options import FILE, json_option
 from stream_dp.cli.terminal import confirm, is_attended, many, note, show_json
 from stream_dp.cli.text.progress_bar import bar
 from stream_dp.cli.text.reply_text import busy, rows_of_a_phase

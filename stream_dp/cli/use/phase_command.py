@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.shared_options import json_option
+from stream_dp.cli.command_options import GivenServers, connected, json_option
 from stream_dp.cli.terminal import confirm
 from stream_dp.cli.text.reply_text import busy, rows_of_a_phase
 from stream_dp.display.figure_text import share_range

@@ -23,9 +23,15 @@ from stream_dp.cli.checks.schema_edits import (
     with_proposed,
     with_values,
 )
+from stream_dp.cli.command_options import (
+    FILE,
+    Decorator,
+    GivenServers,
+    connected,
+    json_option,
+    yes_option,
+)
 from stream_dp.cli.files.definition_files import object_in, read_object
-from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.shared_options import FILE, Decorator, json_option, yes_option
 from stream_dp.cli.terminal import NOT_IN_FORCE, confirm, show
 from stream_dp.cli.text.reply_text import busy
 from stream_dp.cli.text.schema_changes import (

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 import click
 from rich.table import Table
 
-from stream_dp.cli.server_options import GivenServers, connected
-from stream_dp.cli.shared_options import json_option
+from stream_dp.cli.command_options import GivenServers, connected, json_option
 from stream_dp.cli.terminal import show, show_json
 from stream_dp.cli.text.reply_text import NONE_YET, bare_table, busy, output, spending_bar
 from stream_dp.client import Client

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from stream_dp.cli.server_options import (
+from stream_dp.cli.command_options import (
     DEFAULT_PREFIX,
     PERSON_KEY,
     last_words,

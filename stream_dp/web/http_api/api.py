@@ -30,7 +30,7 @@ from stream_dp.messages import (
     read_json,
 )
 from stream_dp.web.access import Access
-from stream_dp.web.event_stream import TICK_S, stream
+from stream_dp.web.event_stream import TICK_S, Viewers, stream
 from stream_dp.web.http_api.api_documents import (
     DatasetBudget,
     DatasetList,
@@ -57,7 +57,6 @@ from stream_dp.web.http_api.openapi import (
 )
 from stream_dp.web.http_api.problems import NotFound, answer_problems
 from stream_dp.web.page_data.published_state import PublishedDataset, PublishedState
-from stream_dp.web.page_data.viewers import Viewers
 from stream_dp.web.shared_client import SharedClient
 
 API_ANALYST: Final = "api"

@@ -1,4 +1,4 @@
-"""Finds the servers: from options, the environment, or the state folder that `up` wrote."""
+"""Options that several commands have, and the servers: given, or those that `up` has started."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import click
 
-from stream_dp.cli.shared_options import FOLDER, Decorator
 from stream_dp.embedded.folders import Running, StateFolder, state_folder
 from stream_dp.errors import ServerUnavailable
 from stream_dp.store_address import SentinelAddress
@@ -25,6 +24,29 @@ if TYPE_CHECKING:
 
 DEFAULT_PREFIX = "stream-dp."
 PERSON_KEY = "STREAM_DP_PERSON_KEY_FILE"
+
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
+"""A file that is there."""
+FOLDER: Final = click.Path(path_type=Path, file_okay=False)
+"""A folder, which need not be there yet."""
+
+yes_option = click.option("--yes", is_flag=True, help="Go on without asking.")
+analyst_option = click.option(
+    "--analyst",
+    help="The name of the analyst.  [default: the one in STREAM_DP_TOKEN, or your login name]",
+)
+
+
+def json_option(prints: str) -> Decorator:
+    """Adds ``--json``, which the command receives as ``as_json``.
+
+    Args:
+        prints: The help of the option.
+    """
+    return click.option("--json", "as_json", is_flag=True, help=prints)
+
 
 state_dir_option = click.option(
     "--state-dir",
