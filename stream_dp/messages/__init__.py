@@ -59,37 +59,37 @@ from stream_dp.messages.json_reader import read_json as read_json
 from stream_dp.messages.kinds import ABSENT as ABSENT
 from stream_dp.messages.kinds import ANSWERS as ANSWERS
 from stream_dp.messages.kinds import FIELDS as FIELDS
-from stream_dp.messages.kinds import KindsSpec as KindsSpec
-from stream_dp.messages.kinds.adaptive_threshold_kind import (
+from stream_dp.messages.kinds.extra_kinds import (
     AdaptiveThresholdAnswer as AdaptiveThresholdAnswer,
 )
-from stream_dp.messages.kinds.between_kind import BetweenAnswer as BetweenAnswer
-from stream_dp.messages.kinds.correlated_vector_kind import (
+from stream_dp.messages.kinds.extra_kinds import Batched as Batched
+from stream_dp.messages.kinds.extra_kinds import BetweenAnswer as BetweenAnswer
+from stream_dp.messages.kinds.extra_kinds import (
     CorrelatedVectorAnswer as CorrelatedVectorAnswer,
 )
-from stream_dp.messages.kinds.correlated_vector_kind import Vector as Vector
-from stream_dp.messages.kinds.correlation_kind import CorrelationAnswer as CorrelationAnswer
-from stream_dp.messages.kinds.count_kind import PredicateAnswer as PredicateAnswer
-from stream_dp.messages.kinds.count_kind import TableAnswer as TableAnswer
-from stream_dp.messages.kinds.difference_kind import DifferenceAnswer as DifferenceAnswer
-from stream_dp.messages.kinds.difference_kind import (
+from stream_dp.messages.kinds.extra_kinds import InteriorPointAnswer as InteriorPointAnswer
+from stream_dp.messages.kinds.extra_kinds import KindsSpec as KindsSpec
+from stream_dp.messages.kinds.extra_kinds import MedianAnswer as MedianAnswer
+from stream_dp.messages.kinds.extra_kinds import ModeAnswer as ModeAnswer
+from stream_dp.messages.kinds.extra_kinds import PrefixBatchAnswer as PrefixBatchAnswer
+from stream_dp.messages.kinds.extra_kinds import ThresholdAnswer as ThresholdAnswer
+from stream_dp.messages.kinds.extra_kinds import ThresholdCurveAnswer as ThresholdCurveAnswer
+from stream_dp.messages.kinds.extra_kinds import Vector as Vector
+from stream_dp.messages.kinds.profile_kinds import CorrelationAnswer as CorrelationAnswer
+from stream_dp.messages.kinds.profile_kinds import DifferenceAnswer as DifferenceAnswer
+from stream_dp.messages.kinds.profile_kinds import (
     DifferenceByGroupAnswer as DifferenceByGroupAnswer,
 )
-from stream_dp.messages.kinds.interior_point_kind import InteriorPointAnswer as InteriorPointAnswer
-from stream_dp.messages.kinds.median_kind import MedianAnswer as MedianAnswer
-from stream_dp.messages.kinds.mode_kind import ModeAnswer as ModeAnswer
-from stream_dp.messages.kinds.prefix_batch_kind import Batched as Batched
-from stream_dp.messages.kinds.prefix_batch_kind import PrefixBatchAnswer as PrefixBatchAnswer
-from stream_dp.messages.kinds.quantile_kind import QuantileAnswer as QuantileAnswer
-from stream_dp.messages.kinds.quantile_kind import QuantileByGroupAnswer as QuantileByGroupAnswer
-from stream_dp.messages.kinds.share_kind import ShareAnswer as ShareAnswer
-from stream_dp.messages.kinds.share_kind import ShareByGroupAnswer as ShareByGroupAnswer
-from stream_dp.messages.kinds.share_kind import ShareTable as ShareTable
-from stream_dp.messages.kinds.sum_kind import SumAnswer as SumAnswer
-from stream_dp.messages.kinds.sum_kind import SumByGroupAnswer as SumByGroupAnswer
-from stream_dp.messages.kinds.sum_kind import SumTable as SumTable
-from stream_dp.messages.kinds.threshold_kind import ThresholdAnswer as ThresholdAnswer
-from stream_dp.messages.kinds.threshold_kind import ThresholdCurveAnswer as ThresholdCurveAnswer
+from stream_dp.messages.kinds.profile_kinds import PredicateAnswer as PredicateAnswer
+from stream_dp.messages.kinds.profile_kinds import QuantileAnswer as QuantileAnswer
+from stream_dp.messages.kinds.profile_kinds import QuantileByGroupAnswer as QuantileByGroupAnswer
+from stream_dp.messages.kinds.profile_kinds import ShareAnswer as ShareAnswer
+from stream_dp.messages.kinds.profile_kinds import ShareByGroupAnswer as ShareByGroupAnswer
+from stream_dp.messages.kinds.profile_kinds import ShareTable as ShareTable
+from stream_dp.messages.kinds.profile_kinds import SumAnswer as SumAnswer
+from stream_dp.messages.kinds.profile_kinds import SumByGroupAnswer as SumByGroupAnswer
+from stream_dp.messages.kinds.profile_kinds import SumTable as SumTable
+from stream_dp.messages.kinds.profile_kinds import TableAnswer as TableAnswer
 from stream_dp.messages.message_base import DATASET_PATTERN as DATASET_PATTERN
 from stream_dp.messages.message_base import TOPIC_PATTERN as TOPIC_PATTERN
 from stream_dp.messages.message_base import AttributeName as AttributeName

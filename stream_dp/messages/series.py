@@ -7,10 +7,16 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Discriminator, Tag
 
 from stream_dp.messages.answer_forms import NoisyAnswer, RefusedAnswer
-from stream_dp.messages.kinds.count_kind import PredicateAnswer, TableAnswer
-from stream_dp.messages.kinds.quantile_kind import QuantileAnswer, QuantileByGroupAnswer
-from stream_dp.messages.kinds.share_kind import ShareAnswer, ShareByGroupAnswer
-from stream_dp.messages.kinds.sum_kind import SumAnswer, SumByGroupAnswer
+from stream_dp.messages.kinds.profile_kinds import (
+    PredicateAnswer,
+    QuantileAnswer,
+    QuantileByGroupAnswer,
+    ShareAnswer,
+    ShareByGroupAnswer,
+    SumAnswer,
+    SumByGroupAnswer,
+    TableAnswer,
+)
 from stream_dp.messages.message_base import Reply
 
 SERIES: Final = "series"

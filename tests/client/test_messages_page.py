@@ -50,7 +50,7 @@ from stream_dp.messages.analyst_rules import AnalystSpec
 from stream_dp.messages.answer_forms import FoundCell
 from stream_dp.messages.bundles import PriceRange
 from stream_dp.messages.definition.promise_specs import UnitSpec
-from stream_dp.messages.kinds.correlated_vector_kind import Vector
+from stream_dp.messages.kinds.extra_kinds import Vector
 from stream_dp.messages.message_base import Reply
 from stream_dp.messages.replies import RunningTable
 from stream_dp.messages.series import SeriesPart

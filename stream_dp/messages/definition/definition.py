@@ -28,7 +28,7 @@ from stream_dp.messages.definition.promise_specs import (
     as_written,
     one_in,
 )
-from stream_dp.messages.kinds import KindsSpec
+from stream_dp.messages.kinds.extra_kinds import KindsSpec
 from stream_dp.messages.message_base import DatasetName, Request, tupled, validated
 from stream_dp.messages.tile_fields import RunningSpec
 from stream_dp.messages.time_fields import PhaseSpec

@@ -10,7 +10,7 @@ from stream_dp.calendar_periods import Length, zone_of
 from stream_dp.messages.analyst_rules import bounds_spending, check_shares
 from stream_dp.messages.definition.profile_specs import CalibratedSpec
 from stream_dp.messages.definition.promise_specs import MAX_SQUARES, as_written
-from stream_dp.messages.kinds import KindsSpec
+from stream_dp.messages.kinds.extra_kinds import KindsSpec
 
 if TYPE_CHECKING:
     from stream_dp.messages.definition.definition import Definition

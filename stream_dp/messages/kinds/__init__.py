@@ -1,46 +1,19 @@
-"""The kinds of queries, as the messages know them: one module for each, joined here.
+"""The kinds of queries, as the messages know them.
 
-To add a kind, write its module, and name it below: in its literal, its settings, its fields and its answers.
+To add a kind, write its setting and its answer in ``extra_kinds``, and name it below: in its literal and its
+fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
-from pydantic import model_validator
-from pydantic_core import PydanticCustomError
-
 from stream_dp.messages.answer_forms import NoisyAnswer
-from stream_dp.messages.kinds.adaptive_threshold_kind import (
-    AdaptiveThresholdAnswer,
-    AdaptiveThresholdSpec,
-)
-from stream_dp.messages.kinds.between_kind import BetweenAnswer, BetweenSpec
-from stream_dp.messages.kinds.correlated_vector_kind import (
-    CorrelatedVectorAnswer,
-    CorrelatedVectorSpec,
-)
-from stream_dp.messages.kinds.correlation_kind import CorrelationAnswer
-from stream_dp.messages.kinds.count_kind import PredicateAnswer, TableAnswer
-from stream_dp.messages.kinds.difference_kind import DifferenceAnswer, DifferenceByGroupAnswer
-from stream_dp.messages.kinds.interior_point_kind import InteriorPointAnswer, InteriorPointSpec
-from stream_dp.messages.kinds.kind_messages import QueryShape
-from stream_dp.messages.kinds.median_kind import MedianAnswer, StableMedianSpec
-from stream_dp.messages.kinds.mode_kind import ModeAnswer, ModeSpec
-from stream_dp.messages.kinds.prefix_batch_kind import PrefixBatchAnswer, PrefixBatchSpec
-from stream_dp.messages.kinds.quantile_kind import QuantileAnswer, QuantileByGroupAnswer
-from stream_dp.messages.kinds.share_kind import ShareAnswer, ShareByGroupAnswer
-from stream_dp.messages.kinds.sum_kind import SumAnswer, SumByGroupAnswer
-from stream_dp.messages.kinds.threshold_kind import (
-    ThresholdAnswer,
-    ThresholdCurveAnswer,
-    ThresholdSpec,
-)
-from stream_dp.messages.message_base import Request
-
-__all__ = ["ABSENT", "ANSWERS", "FIELDS", "KindsSpec", "QueryKind"]
+from stream_dp.messages.kinds.extra_kinds import EXTRA_ANSWERS
+from stream_dp.messages.kinds.profile_kinds import PROFILE_ANSWERS
 
 QueryKind = Literal[
     "predicate",
@@ -62,28 +35,22 @@ QueryKind = Literal[
 """The kind that a query can name."""
 
 
-class KindsSpec(Request):
-    """The kinds of queries other than counts, and their settings. A kind without settings is refused."""
+@dataclass(frozen=True, slots=True)
+class QueryShape:
+    """The fields of a query that belong to its kind.
 
-    threshold: ThresholdSpec | None = None
-    median: StableMedianSpec | None = None
-    mode: ModeSpec | None = None
-    prefix_batch: PrefixBatchSpec | None = None
-    correlated_vector: CorrelatedVectorSpec | None = None
-    between: BetweenSpec | None = None
-    interior_point: InteriorPointSpec | None = None
-    adaptive_threshold: AdaptiveThresholdSpec | None = None
+    Attributes:
+        needs: The fields that every query of the kind has.
+        may_have: The fields that a query of the kind can leave out.
+    """
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known(cls, given: object) -> object:
-        """Refuses unknown kinds."""
-        if isinstance(given, dict) and (unknown := sorted(given.keys() - cls.model_fields.keys())):
-            known = ", ".join(cls.model_fields)
-            raise PydanticCustomError(
-                "kind_unknown", "unknown kind", {"given": unknown[0][:64], "known": known}
-            )
-        return given
+    needs: tuple[str, ...] = ()
+    may_have: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All fields that belong to the kind."""
+        return (*self.needs, *self.may_have)
 
 
 _PRECISE: Final = ("error", "at_most")
@@ -113,16 +80,8 @@ FIELDS: Final[Mapping[str, QueryShape]] = MappingProxyType(
 )
 """The fields of each kind of query: those that it needs, and those that it may have."""
 
-_ANSWERS: Final[tuple[type[NoisyAnswer], ...]] = (
-    *(PredicateAnswer, TableAnswer, SumAnswer, SumByGroupAnswer, ShareAnswer, ShareByGroupAnswer),
-    *(DifferenceAnswer, DifferenceByGroupAnswer, CorrelationAnswer),
-    *(QuantileAnswer, QuantileByGroupAnswer, ThresholdAnswer, ThresholdCurveAnswer),
-    *(MedianAnswer, ModeAnswer, PrefixBatchAnswer, CorrelatedVectorAnswer, BetweenAnswer),
-    *(InteriorPointAnswer, AdaptiveThresholdAnswer),
-)
-
 ANSWERS: Final[Mapping[str, type[NoisyAnswer]]] = MappingProxyType(
-    {model.model_fields["kind"].default: model for model in _ANSWERS}
+    {model.model_fields["kind"].default: model for model in (*PROFILE_ANSWERS, *EXTRA_ANSWERS)}
 )
 """The model of each kind of answer."""
 
