@@ -15,7 +15,6 @@ from stream_dp.errors import (
     ServerUnavailable,
     StreamDPError,
 )
-from stream_dp.gateway.catalogs.catalog_tables import CatalogFault
 from stream_dp.gateway.protocol.sql_fault import SqlFault
 
 _log = logging.getLogger(__name__)
@@ -48,8 +47,6 @@ def fault_of(error: Exception) -> SqlFault:
     """Returns what a client reads of an error. Of one that is not expected it reads the class alone."""
     if isinstance(error, SqlFault):
         return error
-    if isinstance(error, CatalogFault):
-        return SqlFault(error.state, error.message)
     if isinstance(error, InvalidQuery):
         state = _OF_SORTS.get(error.sort, _NOT_ANSWERED)
         position = None if error.offset is None else error.offset + 1

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from stream_dp.gateway.catalogs.catalog_process import CatalogProcess
-from stream_dp.gateway.catalogs.catalog_tables import CatalogFault
+from stream_dp.gateway.protocol.sql_fault import SqlFault
 from tests.gateway.recorded_statements import SETTINGS, VIEW
 
 COUNT = "SELECT count(*) AS n FROM countries"
@@ -63,7 +63,7 @@ async def test_a_statement_that_would_stop_the_server_is_stopped_and_the_next_is
         await asyncio.sleep(0.001)
         beats += 1
     catalogs._deadline_s = PATIENT_S
-    with pytest.raises(CatalogFault) as raised:
+    with pytest.raises(SqlFault) as raised:
         await task
     assert raised.value.state in ("57014", "53200", "54000")
     assert beats > 3
@@ -80,7 +80,7 @@ async def test_who_waits_while_a_statement_is_killed_gets_an_answer(
         *(catalogs.answer(COUNT, VIEW, SETTINGS) for _ in range(3)),
         return_exceptions=True,
     )
-    assert isinstance(first, CatalogFault)
+    assert isinstance(first, SqlFault)
     assert first.state == "57014"
     assert others == [COUNTED] * 3
     assert number(catalogs) != before
@@ -112,7 +112,7 @@ async def test_a_statement_sees_only_the_tables_of_its_view(catalogs: CatalogPro
     for view in (*views, *views):
         assert (await catalogs.answer("SELECT current_user", view, SETTINGS))[1] == [(view.user,)]
     assert (await catalogs.answer("SELECT count(*) FROM pg_class", bare, SETTINGS))[1] == [(0,)]
-    with pytest.raises(CatalogFault, match="does not exist"):
+    with pytest.raises(SqlFault, match="does not exist"):
         await catalogs.answer(COUNT, bare, SETTINGS)
     assert await catalogs.answer(COUNT, VIEW, SETTINGS) == COUNTED
 
@@ -153,7 +153,7 @@ def test_the_process_has_no_secret_and_no_file_of_the_gateway(
 async def test_an_answer_that_is_too_long_is_refused(
     catalogs: CatalogProcess, statement: str
 ) -> None:
-    with pytest.raises(CatalogFault) as raised:
+    with pytest.raises(SqlFault) as raised:
         await catalogs.answer(statement, VIEW, SETTINGS)
     assert raised.value.state == "54000"
     assert await catalogs.answer(COUNT, VIEW, SETTINGS) == COUNTED

@@ -14,7 +14,8 @@ from stream_dp.gateway.catalogs.catalog_database import CatalogDatabase
 from stream_dp.gateway.catalogs.catalog_rows import table_oids
 from stream_dp.gateway.catalogs.catalog_shapes import USUAL_TYPES
 from stream_dp.gateway.catalogs.catalog_syntax import is_about_catalogs
-from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogTable, CatalogView
+from stream_dp.gateway.catalogs.catalog_tables import CatalogTable, CatalogView
+from stream_dp.gateway.protocol.sql_fault import SqlFault
 from tests.gateway.recorded_statements import SETTINGS, TABLES, VIEW
 
 
@@ -164,7 +165,7 @@ def test_columns_have_the_names_and_types_of_postgres(
 def test_a_fault_has_the_state_of_postgres_and_repeats_no_literal(
     catalogs: CatalogDatabase, statement: str, state: str
 ) -> None:
-    with pytest.raises(CatalogFault) as raised:
+    with pytest.raises(SqlFault) as raised:
         catalogs.answer(statement, SETTINGS)
     assert raised.value.state == state
     if '"secret"' not in statement:  # a name may be repeated

@@ -9,8 +9,8 @@ from sqlglot import exp
 
 from stream_dp.gateway.catalogs.catalog_functions import ViewFunctions, array_items
 from stream_dp.gateway.catalogs.catalog_scopes import UNKNOWN, Typed
-from stream_dp.gateway.catalogs.catalog_tables import CatalogFault
 from stream_dp.gateway.pg_types import BASES, OIDS
+from stream_dp.gateway.protocol.sql_fault import SqlFault
 
 WHOLE: Final = frozenset({"int2", "int4", "int8", "oid", "xid", "cid"})
 FLOATS: Final = frozenset({"float4", "float8", "numeric"})
@@ -53,11 +53,11 @@ def cast(node: Any, kind: str | None, to: str, functions: ViewFunctions) -> Type
         functions: What knows the names of oids.
 
     Raises:
-        CatalogFault: The type does not exist, or it has no such value.
+        SqlFault: The type does not exist, or it has no such value.
     """
     to = BASES.get(to, to)
     if to not in OIDS:
-        raise CatalogFault("42704", f"type {to} does not exist")
+        raise SqlFault("42704", f"type {to} does not exist")
     if isinstance(node, exp.Null):
         return node, to
     if to in NAMED:
@@ -106,7 +106,7 @@ def _whole(item: str) -> int:
     try:
         return int(item)
     except ValueError:
-        raise CatalogFault("22P02", "invalid input for a whole number") from None
+        raise SqlFault("22P02", "invalid input for a whole number") from None
 
 
 def as_text(node: Any, kind: str | None) -> Any:

@@ -18,11 +18,11 @@ from typing import Any, BinaryIO, Final
 
 from stream_dp.gateway.catalogs.catalog_database import CatalogDatabase
 from stream_dp.gateway.catalogs.catalog_tables import (
-    CatalogFault,
     CatalogTable,
     CatalogView,
     TableColumn,
 )
+from stream_dp.gateway.protocol.sql_fault import SqlFault
 
 HEAD: Final = struct.Struct("!I")
 MOST_REPLY_BYTES: Final = 16 << 20
@@ -64,7 +64,7 @@ class CatalogChild:
         """Returns the reply to a message; a fault is one too."""
         try:
             return self._reply(message)
-        except CatalogFault as fault:
+        except SqlFault as fault:
             return {"state": fault.state, "message": fault.message}
         except MemoryError:
             return {"state": "53200", "message": "the statement needs too much memory"}

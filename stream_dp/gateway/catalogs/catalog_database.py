@@ -13,8 +13,9 @@ from stream_dp.gateway.catalogs.catalog_functions import ALLOWED_IN_SQLITE, KIND
 from stream_dp.gateway.catalogs.catalog_rows import catalog_rows
 from stream_dp.gateway.catalogs.catalog_shapes import CATALOGS, Columns
 from stream_dp.gateway.catalogs.catalog_syntax import parsed
-from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogView
+from stream_dp.gateway.catalogs.catalog_tables import CatalogView
 from stream_dp.gateway.catalogs.catalog_translation import CatalogTranslation
+from stream_dp.gateway.protocol.sql_fault import SqlFault
 
 MOST_ROWS: Final = 10_000
 _MOST_BYTES: Final = 1_000_000
@@ -88,7 +89,7 @@ class CatalogDatabase:
         """Returns the name and the type of each column. The statement does not run.
 
         Raises:
-            CatalogFault: The statement is not answered.
+            SqlFault: The statement is not answered.
         """
         return self._statement(sql, settings)[1]
 
@@ -100,7 +101,7 @@ class CatalogDatabase:
         """Returns the name and the type of each column, and the rows.
 
         Raises:
-            CatalogFault: The statement is not answered.
+            SqlFault: The statement is not answered.
         """
         text, columns = self._statement(sql, settings)
         self._functions.fault = None
@@ -109,21 +110,21 @@ class CatalogDatabase:
         except (sqlite3.Error, MemoryError) as error:
             raise self._fault(error) from None
         if len(rows) > MOST_ROWS:
-            raise CatalogFault("54000", f"the answer has more than {MOST_ROWS:,} rows; add LIMIT")
+            raise SqlFault("54000", f"the answer has more than {MOST_ROWS:,} rows; add LIMIT")
         kinds = [kind for _, kind in columns]
         return columns, [
             [_value(one, kind) for one, kind in zip(row, kinds, strict=True)] for row in rows
         ]
 
-    def _fault(self, error: Exception) -> CatalogFault:
+    def _fault(self, error: Exception) -> SqlFault:
         """Returns what to say of an error of SQLite, whose own text may repeat the statement."""
         if self._functions.fault is not None:
             return self._functions.fault
         if isinstance(error, MemoryError) or "out of memory" in str(error):
-            return CatalogFault("53200", "the statement needs too much memory")
+            return SqlFault("53200", "the statement needs too much memory")
         if isinstance(error, sqlite3.DataError) or "too big" in str(error):
-            return CatalogFault("54000", "a value of the answer is too long")
-        return CatalogFault("0A000", "this form of a statement about catalogs is not answered")
+            return SqlFault("54000", "a value of the answer is too long")
+        return SqlFault("0A000", "this form of a statement about catalogs is not answered")
 
 
 def _authorized(action: int, first: str | None, second: str | None, *_: Any) -> int:
@@ -158,5 +159,5 @@ def _value(value: Any, kind: str) -> Any:
         if kind.startswith("_"):
             return json.loads(value)
     except (TypeError, ValueError):
-        raise CatalogFault("22P02", f"a value of the answer is not of type {kind}") from None
+        raise SqlFault("22P02", f"a value of the answer is not of type {kind}") from None
     return value if isinstance(value, str) and kind in TEXTS else str(value)

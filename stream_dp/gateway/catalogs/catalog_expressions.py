@@ -31,9 +31,9 @@ from stream_dp.gateway.catalogs.catalog_scopes import (
     common_type,
     quoted,
 )
-from stream_dp.gateway.catalogs.catalog_tables import CatalogFault
 from stream_dp.gateway.catalogs.column_names import type_name
 from stream_dp.gateway.pg_types import OIDS
+from stream_dp.gateway.protocol.sql_fault import SqlFault
 
 _REGULAR: Final = {"~": "", "~*": "i", "!~": "", "!~*": "i"}
 _COMPARED: Final = (
@@ -53,12 +53,10 @@ _MOST_INT8: Final = 2**63 - 1
 _SETTINGS: Final = {"user", "session_user", "current_user", "current_role"}
 
 
-def unanswered(node: Any) -> CatalogFault:
+def unanswered(node: Any) -> SqlFault:
     """Returns the fault of a form that the catalogs do not have."""
     form = type(node).__name__
-    return CatalogFault(
-        "0A000", f"statements about catalogs are not answered with this form: {form}"
-    )
+    return SqlFault("0A000", f"statements about catalogs are not answered with this form: {form}")
 
 
 class Expressions:
@@ -84,7 +82,7 @@ class Expressions:
         """Returns an expression of SQLite, and its type.
 
         Raises:
-            CatalogFault: It names what does not exist, or has a form that is not answered.
+            SqlFault: It names what does not exist, or has a form that is not answered.
         """
         for kind in type(node).__mro__:
             if (work := _HANDLERS.get(kind)) is not None:
@@ -341,7 +339,7 @@ def _exists(by: Expressions, node: Any, scope: StatementScope) -> Typed:
 def _subquery(by: Expressions, node: Any, scope: StatementScope) -> Typed:
     inner = by.query(node, scope)
     if len(inner.columns) != 1:
-        raise CatalogFault("42601", "subquery must return only one column")
+        raise SqlFault("42601", "subquery must return only one column")
     return exp.Subquery(this=inner.node), inner.columns[0][1]
 
 

@@ -18,9 +18,10 @@ from stream_dp.gateway.catalogs.catalog_rows import (
     table_oids,
 )
 from stream_dp.gateway.catalogs.catalog_shapes import CATALOG_OIDS
-from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogView
+from stream_dp.gateway.catalogs.catalog_tables import CatalogView
 from stream_dp.gateway.pg_types import OIDS, PG_TYPES, type_named
 from stream_dp.gateway.protocol.field_values import items_of_array
+from stream_dp.gateway.protocol.sql_fault import SqlFault
 
 OF_FIRST: Final = "of the first argument"
 ARRAY_OF_FIRST: Final = "array of the first argument"
@@ -172,7 +173,7 @@ def array_items(text: str) -> list[str | None]:
     try:
         return items_of_array(text)
     except ValueError:
-        raise CatalogFault("22P02", "malformed array literal") from None
+        raise SqlFault("22P02", "malformed array literal") from None
 
 
 def _from_array(array: Any) -> str:
@@ -240,7 +241,7 @@ def _part_of_time(part: Any, time: Any) -> float:
     by_name["quarter"] = (by_name.get("month", 1) + 2) // 3
     found = by_name.get(str(part).lower())
     if found is None:
-        raise CatalogFault("0A000", "this part of a time is not answered")
+        raise SqlFault("0A000", "this part of a time is not answered")
     return float(found)
 
 
@@ -250,7 +251,7 @@ def _date_trunc(part: Any, time: Any, *_: Any) -> str:
         str(part).lower()
     )
     if kept is None:
-        raise CatalogFault("0A000", "this part of a time is not answered")
+        raise SqlFault("0A000", "this part of a time is not answered")
     return text[:kept] + "0000-01-01 00:00:00"[kept:]
 
 
@@ -292,14 +293,14 @@ def _truth(text: Any) -> bool:
         return True
     if low in ("f", "false", "no", "n", "off", "0"):
         return False
-    raise CatalogFault("22P02", "invalid input for type boolean")
+    raise SqlFault("22P02", "invalid input for type boolean")
 
 
 def _whole(value: Any) -> int:
     try:
         return round(value) if isinstance(value, float) else int(value)
     except (ValueError, OverflowError):
-        raise CatalogFault("22P02", "invalid input for a whole number") from None
+        raise SqlFault("22P02", "invalid input for a whole number") from None
 
 
 _PLAIN: Final[Mapping[str, tuple[str, Function]]] = {
@@ -414,7 +415,7 @@ class ViewFunctions:
             oid: _shown(name, ("pg_catalog.", "public.")) for name, oid in self._classes.items()
         }
         self.settings: Mapping[str, str] = {}
-        self.fault: CatalogFault | None = None
+        self.fault: SqlFault | None = None
 
     def register(self, database: sqlite3.Connection) -> None:
         """Gives SQLite all functions of this module."""
@@ -432,14 +433,14 @@ class ViewFunctions:
                 return None
             try:
                 return call(*arguments)
-            except CatalogFault as fault:
+            except SqlFault as fault:
                 self.fault = fault
                 raise
             except MemoryError:
-                self.fault = CatalogFault("53200", "the statement needs too much memory")
+                self.fault = SqlFault("53200", "the statement needs too much memory")
                 raise
             except (TypeError, ValueError, AttributeError, IndexError, re.error):
-                self.fault = CatalogFault("22023", f"{name} does not take these arguments")
+                self.fault = SqlFault("22023", f"{name} does not take these arguments")
                 raise
 
         database.create_function(name, -1, guarded)
@@ -448,13 +449,13 @@ class ViewFunctions:
         """Returns the oid of the table that a text names.
 
         Raises:
-            CatalogFault: There is none.
+            SqlFault: There is none.
         """
         if text.isdigit():
             return int(text)
         found = self._to_regclass(text)
         if found is None:
-            raise CatalogFault("42P01", "a relation that is named in a text does not exist")
+            raise SqlFault("42P01", "a relation that is named in a text does not exist")
         return found
 
     def oid_of(self, kind: str, text: str) -> int:
@@ -466,13 +467,13 @@ class ViewFunctions:
         if kind == "regtype":
             name = type_named(text)
             if name is None:
-                raise CatalogFault("42704", "a type that is named in a text does not exist")
+                raise SqlFault("42704", "a type that is named in a text does not exist")
             return OIDS[name]
         bare = text.removeprefix("pg_catalog.")
         for oid, name in self._names.get(kind, {}).items():
             if bare in (name, name.strip('"')):
                 return oid
-        raise CatalogFault("42704", f"a text names nothing that type {kind} has")
+        raise SqlFault("42704", f"a text names nothing that type {kind} has")
 
     def _to_regclass(self, text: Any) -> int | None:
         if isinstance(text, int):
@@ -523,7 +524,7 @@ class ViewFunctions:
     def _current_setting(self, name: Any, is_missing_ok: Any = 0) -> str | None:
         found = self.settings.get(str(name).lower(), _DEFAULTS.get(str(name).lower()))
         if found is None and not is_missing_ok:
-            raise CatalogFault("42704", "unrecognized configuration parameter")
+            raise SqlFault("42704", "unrecognized configuration parameter")
         return found
 
     def _set_config(self, _name: Any, value: Any, _is_local: Any) -> Any:
@@ -560,11 +561,11 @@ def function_kind(name: str, arguments: list[str | None]) -> str | None:
     """Returns the type of the value of a function for the types of its arguments.
 
     Raises:
-        CatalogFault: There is no such function.
+        SqlFault: There is no such function.
     """
     kind = KINDS.get(name)
     if kind is None:
-        raise CatalogFault("42883", f"function {name} does not exist")
+        raise SqlFault("42883", f"function {name} does not exist")
     first = arguments[0] if arguments else None
     if kind == OF_FIRST:
         return "int8" if name == "sum" and first in ("int2", "int4") else first

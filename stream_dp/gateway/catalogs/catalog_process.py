@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from stream_dp.gateway.catalogs.catalog_child import HEAD, MOST_REPLY_BYTES, UNKNOWN_VIEW, framed
 from stream_dp.gateway.catalogs.catalog_shapes import Columns
-from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogView
+from stream_dp.gateway.catalogs.catalog_tables import CatalogView
+from stream_dp.gateway.protocol.sql_fault import SqlFault
 
 _STARTED_WITHIN_S: Final = 60.0
 _LOADED_WITHIN_S: Final = 30.0
@@ -60,7 +61,7 @@ class CatalogProcess:
             The name and the type of each column, and the rows, at most 10,000.
 
         Raises:
-            CatalogFault: The statement is not answered.
+            SqlFault: The statement is not answered.
         """
         reply = await self._ask("answer", sql, view, settings)
         return _columns(reply), [tuple(row) for row in reply["rows"]]
@@ -74,7 +75,7 @@ class CatalogProcess:
             settings: The settings of the connection, by their names in small letters.
 
         Raises:
-            CatalogFault: The statement is not answered.
+            SqlFault: The statement is not answered.
         """
         return _columns(await self._ask("describe", sql, view, settings))
 
@@ -91,7 +92,7 @@ class CatalogProcess:
             if reply.get("state") == "53200":
                 await self._end()
         if "state" in reply:
-            raise CatalogFault(reply["state"], reply["message"])
+            raise SqlFault(reply["state"], reply["message"])
         return reply
 
     async def _running(self) -> asyncio.subprocess.Process:
@@ -132,14 +133,14 @@ class CatalogProcess:
                 if size <= MOST_REPLY_BYTES:
                     reply = json.loads(await process.stdout.readexactly(size))
         except TimeoutError:
-            raise CatalogFault("57014", _TOO_LONG) from None
+            raise SqlFault("57014", _TOO_LONG) from None
         except (asyncio.IncompleteReadError, ConnectionError):
-            raise CatalogFault("53200", _TOO_MUCH) from None
+            raise SqlFault("53200", _TOO_MUCH) from None
         finally:
             if reply is None:  # also if a caller is cancelled: the next reply must not be another's
                 await self._end()
         if reply is None:
-            raise CatalogFault("54000", "the answer is too long; add LIMIT")
+            raise SqlFault("54000", "the answer is too long; add LIMIT")
         return reply
 
     async def _end(self) -> None:

@@ -9,8 +9,8 @@ from typing import Any, Final
 from sqlglot import exp
 
 from stream_dp.gateway.catalogs.catalog_syntax import folded
-from stream_dp.gateway.catalogs.catalog_tables import CatalogFault
 from stream_dp.gateway.pg_types import PG_TYPES
+from stream_dp.gateway.protocol.sql_fault import SqlFault
 
 _CATEGORIES: Final = {one.name: (one.category, one.is_preferred) for one in PG_TYPES}
 _TEXTS: Final = ("name", "varchar", "bpchar")
@@ -88,7 +88,7 @@ class StatementScope:
     sources: list[Source] = field(default_factory=list)
     merged: set[str] = field(default_factory=set)
     outputs: dict[str, str | None] = field(default_factory=dict)
-    faults: list[CatalogFault] = field(default_factory=list)
+    faults: list[SqlFault] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -99,7 +99,7 @@ class StatementScope:
         """Returns a column of one of the tables, and its type.
 
         Raises:
-            CatalogFault: No table has it.
+            SqlFault: No table has it.
         """
         name, table = folded(node.this), folded(node.args.get("table"))
         scope: StatementScope | None = self
@@ -114,7 +114,7 @@ class StatementScope:
                 return exp.Column(this=quoted(name)), scope.outputs[name]
             scope = scope.outer
         shown = f"{table}.{name}" if table else name
-        raise CatalogFault("42703", f"column {shown} does not exist")
+        raise SqlFault("42703", f"column {shown} does not exist")
 
     def starred(self, table: str) -> Iterator[tuple[str, Any, str | None]]:
         """Yields the name, the expression and the type of each column that a star stands for.
@@ -123,13 +123,13 @@ class StatementScope:
             table: The table before the star; empty if there is none.
 
         Raises:
-            CatalogFault: There is no such table.
+            SqlFault: There is no such table.
         """
         sources = [source for source in self.sources if table in ("", source.alias)]
         if not sources:
             if table:
-                raise CatalogFault("42P01", f"missing FROM-clause entry for table {table}")
-            raise CatalogFault("42601", "SELECT * with no tables specified is not valid")
+                raise SqlFault("42P01", f"missing FROM-clause entry for table {table}")
+            raise SqlFault("42601", "SELECT * with no tables specified is not valid")
         seen = set[str]()
         for source in sources:
             for name, kind in source.columns.items():

@@ -18,8 +18,9 @@ from stream_dp.gateway.catalogs.catalog_scopes import (
 )
 from stream_dp.gateway.catalogs.catalog_shapes import CATALOG_OIDS, CATALOGS, catalog_named
 from stream_dp.gateway.catalogs.catalog_syntax import folded
-from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogView
+from stream_dp.gateway.catalogs.catalog_tables import CatalogView
 from stream_dp.gateway.catalogs.column_names import column_name
+from stream_dp.gateway.protocol.sql_fault import SqlFault
 
 KEYWORDS: Final = "pg_catalog.pg_get_keywords"
 _TABLES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -105,7 +106,7 @@ class Sources:
         """Returns a table as SQLite reads it, and adds what it has to the scope.
 
         Raises:
-            CatalogFault: There is no such table, or the form is not answered.
+            SqlFault: There is no such table, or the form is not answered.
         """
         found = (
             exp.Subquery(this=self.read(node.this, scope))
@@ -137,7 +138,7 @@ class Sources:
         if node.args.get("on") is not None:
             try:
                 joined.set("on", self._expressions.value(node.args["on"], scope))
-            except CatalogFault as fault:  # another table may be empty
+            except SqlFault as fault:  # another table may be empty
                 scope.faults.append(fault)
         if using:
             joined.set("using", [quoted(folded(one)) for one in using])
@@ -192,7 +193,7 @@ class Sources:
                 scope.sources.append(_renamed(Source(alias, kinds), columns))
                 return _as_table(quoted(f"{one}.{name}"), alias)
         shown = f"{schema}.{name}" if schema else name
-        raise CatalogFault("42P01", f'relation "{shown}" does not exist')
+        raise SqlFault("42P01", f'relation "{shown}" does not exist')
 
     def _derived(
         self,
@@ -238,7 +239,7 @@ class Sources:
     ) -> tuple[Any, str | None, tuple[str, ...]]:
         """Returns a function that gives rows as ``json_each``, the type of an item, and what to read."""
         if not arguments:
-            raise CatalogFault("42883", f"function {name}() does not exist")
+            raise SqlFault("42883", f"function {name}() does not exist")
         values = [self._expressions.typed(one, scope) for one in arguments]
         nodes = [one for one, _ in values]
         if name == "generate_series":
@@ -282,7 +283,7 @@ def _renamed(source: Source, columns: list[str]) -> Source:
         return source
     old = list(source.columns)
     if len(columns) > len(old):
-        raise CatalogFault("42P10", f"table {source.alias} has fewer columns than names")
+        raise SqlFault("42P10", f"table {source.alias} has fewer columns than names")
     own = dict(zip([*columns, *old[len(columns) :]], old, strict=True))
     kinds = {name: source.columns[of] for name, of in own.items()}
     return replace(source, columns=kinds, expression=lambda name: source.column(own[name]))

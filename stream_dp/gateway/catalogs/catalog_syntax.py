@@ -10,7 +10,8 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 
 from stream_dp.gateway.catalogs.catalog_shapes import catalog_named
-from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogTable
+from stream_dp.gateway.catalogs.catalog_tables import CatalogTable
+from stream_dp.gateway.protocol.sql_fault import SqlFault
 
 _SPECIAL: Final = {"CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM", "OVERLAY"}
 QUERIES: Final = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
@@ -52,16 +53,16 @@ def parsed(sql: str) -> Any:
     """Returns the tree of a query.
 
     Raises:
-        CatalogFault: It is not one query.
+        SqlFault: It is not one query.
     """
     try:
         trees = [tree for tree in sqlglot.parse(sql, read=CatalogDialect) if tree is not None]
     except SqlglotError:
-        raise CatalogFault("42601", "syntax error: the statement cannot be read") from None
+        raise SqlFault("42601", "syntax error: the statement cannot be read") from None
     except RecursionError:
-        raise CatalogFault("54001", "the statement has too many levels") from None
+        raise SqlFault("54001", "the statement has too many levels") from None
     if len(trees) != 1 or not isinstance(trees[0], QUERIES):
-        raise CatalogFault("42601", "syntax error: this is not one query")
+        raise SqlFault("42601", "syntax error: this is not one query")
     return trees[0]
 
 

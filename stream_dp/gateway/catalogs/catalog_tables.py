@@ -1,23 +1,9 @@
-"""What the catalogs show to one analyst, and what they answer."""
+"""What the catalogs show to one analyst."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-
-
-class CatalogFault(Exception):
-    """The catalogs do not answer a statement.
-
-    Attributes:
-        state: The SQLSTATE.
-        message: What is wrong. It has names of the statement, and never a literal.
-    """
-
-    def __init__(self, state: str, message: str) -> None:
-        super().__init__(message)
-        self.state = state
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True)

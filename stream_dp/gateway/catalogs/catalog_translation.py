@@ -31,9 +31,10 @@ from stream_dp.gateway.catalogs.catalog_sources import (
     of_each,
 )
 from stream_dp.gateway.catalogs.catalog_syntax import folded
-from stream_dp.gateway.catalogs.catalog_tables import CatalogFault, CatalogView
+from stream_dp.gateway.catalogs.catalog_tables import CatalogView
 from stream_dp.gateway.catalogs.column_names import column_name
 from stream_dp.gateway.pg_types import OIDS
+from stream_dp.gateway.protocol.sql_fault import SqlFault
 
 _READ: Final = frozenset(
     {
@@ -75,14 +76,14 @@ class CatalogTranslation:
             tree: The tree of the statement, which is changed.
 
         Raises:
-            CatalogFault: It names what does not exist, or has a form that is not answered.
+            SqlFault: It names what does not exist, or has a form that is not answered.
         """
         try:
             found = self._query(tree, StatementScope({}), is_shown=True)
             columns = tuple((name, _shown_type(kind)) for name, kind in found.columns)
             return str(found.node.sql(dialect="sqlite", comments=False)), columns
         except RecursionError:
-            raise CatalogFault("54001", "the statement has too many levels") from None
+            raise SqlFault("54001", "the statement has too many levels") from None
 
     def _inner(self, node: Any, scope: StatementScope) -> TranslatedQuery:
         return self._query(node, scope, is_shown=False)
@@ -135,7 +136,7 @@ class CatalogTranslation:
         left = self._query(node.this, around, is_shown=is_shown)
         right = self._query(node.expression, around, is_shown=is_shown)
         if len(left.columns) != len(right.columns):
-            raise CatalogFault(
+            raise SqlFault(
                 "42601", "each query of a set operation must have the same number of columns"
             )
         pairs = zip(left.columns, right.columns, strict=True)
@@ -154,7 +155,7 @@ class CatalogTranslation:
             row.expressions if isinstance(row, exp.Tuple) else [row] for row in node.expressions
         ]
         if len(set(map(len, tuples))) > 1:
-            raise CatalogFault("42601", "VALUES lists must all be the same length")
+            raise SqlFault("42601", "VALUES lists must all be the same length")
         rows = [[self._expressions.typed(one, around) for one in row] for row in tuples]
         names = [f"column{i}" for i in range(1, len(rows[0]) + 1)]
         kinds = [common_type([kind for _, kind in column]) for column in zip(*rows, strict=True)]
@@ -214,7 +215,7 @@ class CatalogTranslation:
             name, inner = column_name(one), one.unalias()
             try:
                 items.append((name, *self._item(inner, scope, joins)))
-            except CatalogFault:
+            except SqlFault:
                 if not is_empty:
                     raise
                 items.append((name, exp.null(), None))

@@ -15,7 +15,6 @@ from sqlglot.errors import TokenError
 
 from stream_dp.errors import InvalidQuery
 from stream_dp.gateway.catalogs.catalog_syntax import parsed
-from stream_dp.gateway.catalogs.catalog_tables import CatalogFault
 from stream_dp.gateway.pg_types import NAMES, OIDS, type_named
 from stream_dp.gateway.protocol.field_values import NUMBERS, Parameter
 from stream_dp.gateway.protocol.sql_fault import SqlFault
@@ -198,8 +197,8 @@ def _parsed(text: str) -> Any:
     """Returns the tree of a question, or why there is none."""
     try:
         return parsed(without_clauses(apart(text)))
-    except CatalogFault as fault:
-        return SqlFault(fault.state, fault.message)
+    except SqlFault as fault:
+        return fault.with_traceback(None)  # which would keep the text
 
 
 def tree_of(text: str) -> Any:
