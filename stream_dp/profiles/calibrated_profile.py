@@ -14,7 +14,7 @@ from stream_dp.core.residual.plan.targets import Limits
 from stream_dp.messages.definition.profile_specs import CalibratedSpec
 from stream_dp.messages.definition.promise_specs import AccuracySpec
 from stream_dp.profiles.kinds import chosen
-from stream_dp.profiles.line_units import RhoLine, is_approximate
+from stream_dp.profiles.line_units import RhoLine, budget_of, is_approximate
 from stream_dp.profiles.planned_tiles import tiles_of
 from stream_dp.profiles.profile import Profile, Setup
 from stream_dp.profiles.running_tiles import running_of
@@ -44,15 +44,14 @@ def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
         running=running_of(setup.definition, setup.universe),
         late=setup.definition.phase.late is not None,
     )
-    counts = Calibrated(setup.universe, setup.privacy, setup.accuracy, said)
     if not kinds:
-        return counts
-    budget, failure = counts.state.promise.budget, setup.accuracy.failure_probability
+        return Calibrated(setup.universe, setup.privacy, setup.accuracy, said)
+    budget, failure = budget_of(setup.definition), setup.accuracy.failure_probability
     answerers = [
         answerer(KindTerms(setup.universe, budget, spec.pop("share"), failure), **spec)
         for answerer, spec in kinds
     ]
-    return WithKinds(counts, answerers)
+    return WithKinds(setup.universe, setup.privacy, setup.accuracy, said, answerers)
 
 
 def aim_of(said: AccuracySpec) -> Aim | None:

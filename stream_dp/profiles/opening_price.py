@@ -10,7 +10,6 @@ from itertools import combinations
 from typing import Final
 
 from stream_dp.core.budget.accountant import UNITS
-from stream_dp.core.kinds.with_kinds import WithKinds
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.residual.base_release.expected_queries import ALL_PHASES, conjunction_norms
 from stream_dp.core.residual.calibrated import Calibrated
@@ -99,27 +98,19 @@ def announced(
     Returns:
         What opening takes; None where the profile does not say.
     """
-    counts = counts_of(mechanism)
-    if counts is None:
+    if not isinstance(mechanism, Calibrated):
         return None
     n_rows = n_counted, 2 * n_counted if most_counted is None else most_counted
-    off = n_rows[1] - counts.openings.margin(n_rows[1])
+    off = n_rows[1] - mechanism.openings.margin(n_rows[1])
     first, last = max(1, n_rows[0] - off), n_rows[1] + off
     sizes = (first * (last / first) ** (i / (_TRIED_SIZES - 1)) for i in range(_TRIED_SIZES))
     found = {mechanism.opening_units(n) for n in sorted({first, last, *map(round, sizes)})}
-    units = [one for one in found if one is not None]
-    look = counts.state.first_looks
-    beyond = mechanism.opening_units(n_counted) or 0
-    ever = counts.openings.most_measured + beyond - counts.opening_units(n_counted)
-    least = look + (min(units) - look) * (1.0 - _BETWEEN)
-    most = min(ever, look + (max(units) - look) * (1.0 + _BETWEEN))
+    look = mechanism.state.first_looks
+    beyond = mechanism.opening_units(n_counted) - mechanism.openings.units(n_counted)
+    ever = mechanism.openings.most_measured + beyond
+    least = look + (min(found) - look) * (1.0 - _BETWEEN)
+    most = min(ever, look + (max(found) - look) * (1.0 + _BETWEEN))
     return Announced(n_rows, least / UNITS, most / UNITS, min(1.0, ever / UNITS))
-
-
-def counts_of(mechanism: Mechanism) -> Calibrated | None:
-    """The calibrated mechanism that counts; None for the other profiles."""
-    counts = mechanism.counts if isinstance(mechanism, WithKinds) else mechanism
-    return counts if isinstance(counts, Calibrated) else None
 
 
 def opening_of(mechanism: Mechanism, names: Sequence[str], n_counted: int) -> Opening | None:
@@ -130,18 +121,17 @@ def opening_of(mechanism: Mechanism, names: Sequence[str], n_counted: int) -> Op
         names: The names of the attributes.
         n_counted: The rows of the phase that count. Where persons are protected these are at most all rows.
     """
-    counts = counts_of(mechanism)
-    if counts is None:
+    if not isinstance(mechanism, Calibrated):
         return None
-    n_rows = counts.openings.margin(n_counted)
-    each = counts.openings.price_on_demand(n_rows) if n_rows else math.inf
+    n_rows = mechanism.openings.margin(n_counted)
+    each = mechanism.openings.price_on_demand(n_rows) if n_rows else math.inf
     return Opening(
-        counts.opening_units(n_counted) / UNITS,
-        _certified(counts, names, n_rows),
+        mechanism.openings.units(n_counted) / UNITS,
+        _certified(mechanism, names, n_rows),
         1.0 / each if each else math.inf,
-        counts.openings.plan.queries,
-        counts.openings.plan.expected.is_named,
-        _blurred(counts, names, n_rows),
+        mechanism.openings.plan.queries,
+        mechanism.openings.plan.expected.is_named,
+        _blurred(mechanism, names, n_rows),
     )
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from stream_dp.core.kinds.with_kinds import WithKinds
-from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
 from stream_dp.profiles.builder import build
@@ -140,7 +139,6 @@ def test_tiles_are_planned_next_to_other_kinds_of_queries_too() -> None:
     )
     universe, made = build(definition)
     assert isinstance(made, WithKinds)
-    assert isinstance(made.counts, Calibrated)
     found = opening_of(made, universe.names, 20_000)
     assert found is not None
     assert found.expected == 2

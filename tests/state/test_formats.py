@@ -230,8 +230,9 @@ def opened(answerer: Any, *sizes: int) -> Any:
 
 
 def with_kinds() -> WithKinds:
-    counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY, CalibratedSettings(approximate=True))
-    return WithKinds(counts, [Thresholds(KindTerms(FLIGHTS, BUDGET, 0.1, 0.05)), medians()])
+    answerers = [Thresholds(KindTerms(FLIGHTS, BUDGET, 0.1, 0.05)), medians()]
+    settings = CalibratedSettings(approximate=True)
+    return WithKinds(FLIGHTS, PRIVACY, ACCURACY, settings, answerers)
 
 
 def medians() -> Medians:

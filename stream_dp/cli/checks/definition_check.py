@@ -11,13 +11,14 @@ from stream_dp.cli.text.reply_text import rows_of_a_phase
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.parameters import Accuracy
 from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.rows.universe import Universe
 from stream_dp.display.figure_text import share, share_range
 from stream_dp.messages import Definition, large_delta, large_epsilon
 from stream_dp.profiles.advice import Need, least_error
 from stream_dp.profiles.builder import build
 from stream_dp.profiles.line_units import delta_of_person, epsilon_of_person, privacy_of
-from stream_dp.profiles.opening_price import Announced, Opening, announced, counts_of, opening_of
+from stream_dp.profiles.opening_price import Announced, Opening, announced, opening_of
 from stream_dp.profiles.planned_tiles import tiles_of
 from stream_dp.profiles.share_settings import check_opening
 
@@ -249,8 +250,8 @@ def _warn_of_many_phases(definition: Definition) -> None:
 
 def _warn_of_kinds(definition: Definition, mechanism: Mechanism, n_rows: int) -> None:
     """Warns if a single phase has too few rows or too little budget for a kind of query."""
-    spent = (counts_of(mechanism) or mechanism).opening_units(n_rows)
-    assert spent is not None, "what opening takes is known"
+    assert isinstance(mechanism, Calibrated), "what opening takes is known"
+    spent = mechanism.openings.units(n_rows)
     for kind, least in mechanism.least_windows.items():
         if least > n_rows:
             warn(
