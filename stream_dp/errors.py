@@ -23,6 +23,14 @@ class StreamDPError(Exception):
     code: ClassVar[str] = "error"
     retriable: ClassVar[bool] = False
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Python would call the class with the text alone, which is made of the facts.
+        return _copied, (type(self), self.args), self.__dict__
+
+
+def _copied(kind: type[StreamDPError], args: tuple[object, ...]) -> StreamDPError:
+    return kind.__new__(kind, *args)
+
 
 class InvalidInput(StreamDPError, ValueError):
     """An input is wrong.
@@ -42,15 +50,6 @@ class InvalidInput(StreamDPError, ValueError):
         self.fix = fix
         self.reason = reason or self.code
         super().__init__(f"{field}: {problem}; {fix}")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.field, self.problem, self.fix, self.reason))
-
-
-def _rebuild(
-    kind: type[InvalidInput], field: str, problem: str, fix: str, reason: str
-) -> InvalidInput:
-    return kind(field, problem, fix, reason=reason)
 
 
 class InvalidDefinition(InvalidInput):
@@ -91,22 +90,6 @@ class InvalidQuery(InvalidInput):
         self.sort = sort
         self.offset = offset
 
-    def __reduce__(self) -> tuple[object, ...]:
-        told = (self.field, self.problem, self.fix, self.reason, self.sort, self.offset)
-        return (_rebuilt_query, (type(self), *told))
-
-
-def _rebuilt_query(
-    kind: type[InvalidQuery],
-    field: str,
-    problem: str,
-    fix: str,
-    reason: str,
-    sort: QuerySort,
-    offset: int | None,
-) -> InvalidQuery:
-    return kind(field, problem, fix, reason=reason, sort=sort, offset=offset)
-
 
 class InvalidMessage(InvalidInput):
     """A record is not a valid message: it has bad JSON, an unknown field, or exceeds a limit."""
@@ -138,9 +121,6 @@ class NotNext(InvalidMessage):
             f"{next_sequence} is the next number of producer {producer}",
             "send its batches from there on",
         )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.producer, self.next_sequence))
 
 
 class StoreError(StreamDPError):
@@ -184,9 +164,6 @@ class LedgerBroken(CorruptState):
         self.problem = problem
         super().__init__(f"ledger entry {index}: {problem}")
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.index, self.problem))
-
 
 class RowsGone(CorruptState):
     """The rows of a phase are not where the journal says that they are kept, nor elsewhere there."""
@@ -199,9 +176,6 @@ class RowsGone(CorruptState):
         super().__init__(
             f"{dataset}: the rows of phase {phase} are gone from the topic of blocks or the store of rows"
         )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.dataset, self.phase))
 
 
 class StoreRefused(StoreError):
@@ -221,9 +195,6 @@ class WrongSetting(StreamDPError):
         super().__init__(
             f"{self.setting}: {dataset} {self.problem}; give every worker the right one"
         )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.dataset,))
 
 
 class WrongKeyFile(WrongSetting):
@@ -258,9 +229,6 @@ class UnsafeTopics(StreamDPError):
         self.problems = problems
         self.fix = fix
         super().__init__(f"{'; '.join(problems)}; run: {fix}")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.problems, self.fix))
 
 
 class RequestTimeout(StreamDPError):

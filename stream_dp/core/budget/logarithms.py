@@ -1,4 +1,4 @@
-"""Logarithms that privacy depends on, bracketed by fractions or bounded from above."""
+"""Logarithms and exponentials that privacy depends on, bracketed by fractions or bounded from above."""
 
 from __future__ import annotations
 
@@ -67,3 +67,17 @@ def log_add(a: float, b: float) -> float:
     """``log(exp(a) + exp(b))`` without leaving log space."""
     high, low = max(a, b), min(a, b)
     return high if low == -math.inf else high + math.log1p(math.exp(low - high))
+
+
+def exp_bounds(x: Fraction, precision: int) -> tuple[int, int]:
+    """Integers at most and at least ``2^precision exp(-x)`` for ``x >= 0``, at most 2 apart."""
+    if x >= precision:  # below 1, and written out it would have that many digits
+        return 0, 1
+    digits = math.ceil(precision * 0.30103) + len(str(math.ceil(x))) + 12
+    context = Context(prec=digits, Emin=-999_999_999, Emax=999_999_999)
+    exponent = context.divide(
+        context.create_decimal(-x.numerator), context.create_decimal(x.denominator)
+    )
+    # Every step is correctly rounded, so the exponent is off by less than 1e-10 2^-precision.
+    scaled, off = Fraction(context.exp(exponent)) * 2**precision, Fraction(1, 10**9)
+    return max(0, math.floor(scaled - off)), math.ceil(scaled + off)

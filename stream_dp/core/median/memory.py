@@ -34,22 +34,19 @@ from fractions import Fraction
 from stream_dp.core.budget.accountant import UNITS, Charge
 from stream_dp.core.budget.logarithms import log_add
 from stream_dp.core.budget.parameters import Accuracy, Privacy
-from stream_dp.core.median.easiness import EasinessTest
 from stream_dp.core.median.formulas import (
-    hard_limit,
     harmonic,
     hypothesis_rows,
     inverse_privacy,
-    log_tau,
-    noise_failure,
     reciprocal,
 )
 from stream_dp.core.median.phase_constants import (
     Constants,
-    PhaseConstants,
+    PhaseNoise,
     PhaseSettings,
     Representation,
     min_rows_as_printed,
+    phases_of,
     resolution,
     rows_for_thresholds,
     share_of,
@@ -72,39 +69,13 @@ def constants(settings: PhaseSettings) -> Constants:
     k, K, N, eps = settings.queries_per_phase, settings.phases, settings.n_cells, settings.error
     alpha = settings.epsilon / harmonic(K)
     papers_m = hypothesis_rows(K * k, eps)
-    proved_m = settings.proved_rows(papers_m)
-    m = proved_m if settings.rows is None else settings.rows
-    counted = settings.counted_rows(m)
+    m, proved_m, counted = settings.hypotheses(papers_m)
     inverse = [inverse_privacy(alpha, j * counted, N) for j in range(1, K + 1)]
     sensitivity = resolution(inverse[-1])
     # The thesis prints ln(2k/alpha) here, which is too small for its gamma_j.
     n_min = math.ceil(rows_for_thresholds(k, eps, inverse[0], Fraction(inverse[-1]), sensitivity))
-    gates = [
-        EasinessTest.of(
-            n_rows=j * n_min,
-            n_queries=k,
-            error=eps,
-            inverse_privacy=inverse[j - 1],
-            inverse_slip=Fraction(inverse[j - 1]),
-            sensitivity=sensitivity,
-        )
-        for j in range(1, K + 1)
-    ]
-    last = min(gate.last for gate in gates)
-    each = tuple(
-        PhaseConstants(
-            phase=j,
-            inverse_privacy=inverse[j - 1],
-            inverse_slip=Fraction(inverse[j - 1]),
-            hard_limit=hard_limit(j * counted, N),
-            min_rows=j * n_min,
-            last_threshold=gates[j - 1].last,
-            tau_threshold=last,
-            log_tau=log_tau(j * counted, N, j * k, last),
-            noise_failure=noise_failure(k, float(eps * j * n_min / inverse[j - 1])),
-        )
-        for j in range(1, K + 1)
-    )
+    noises = [PhaseNoise(scale, Fraction(scale), j) for j, scale in enumerate(inverse, start=1)]
+    each = phases_of(settings, counted, n_min, noises)
     return Constants(
         alpha=alpha,
         error=eps,
@@ -157,7 +128,7 @@ class Memory(Phased):
             accuracy,
             queries_per_phase=queries_per_phase,
             phases=phases,
-            rows=hypothesis_rows,
+            hypothesis_rows=hypothesis_rows,
             representation=representation,
         )
         facts = constants(settings)

@@ -7,17 +7,24 @@ the two probabilities of failing may come to. The formulas themselves are in ``f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.budget.logarithms import ln_bounds, log2_bounds, log_add
 from stream_dp.core.budget.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.median.consistent_set.polytope import sufficient_rows
-from stream_dp.core.median.easiness import MIN_UNITS
-from stream_dp.core.median.formulas import MAX_ERROR, MIN_ERROR, LogTau
+from stream_dp.core.median.easiness import MIN_UNITS, EasinessTest
+from stream_dp.core.median.formulas import (
+    MAX_ERROR,
+    MIN_ERROR,
+    LogTau,
+    hard_limit,
+    log_tau,
+    noise_failure,
+)
 from stream_dp.core.randomness.noise_sources import MAX_SCALE
 from stream_dp.core.rows.encoded_rows import MAX_ROWS
 from stream_dp.core.rows.universe import Universe
@@ -61,8 +68,8 @@ class PhaseSettings:
         *,
         queries_per_phase: int,
         phases: int,
-        rows: int | None,
-        representation: Representation,
+        hypothesis_rows: int | None = None,
+        representation: Representation = "entropic",
     ) -> PhaseSettings:
         """The settings of a definition for which the constants are defined.
 
@@ -86,19 +93,14 @@ class PhaseSettings:
                 "is zero, and this mechanism loses privacy with a small probability tau",
                 "give a number such as 1e-9",
             )
-        if queries_per_phase < 2:
-            raise InvalidDefinition(
-                "mechanism.queries_per_phase", "is below 2", "say how many queries a phase may ask"
-            )
-        if phases < 1:
-            raise InvalidDefinition(
-                "mechanism.phases", "is below 1", "say how many phases may be opened"
-            )
-        if rows is not None and rows < 1:
-            raise InvalidDefinition(
-                "mechanism.hypothesis_rows", "is below 1", "leave it out to take the papers' number"
-            )
-        if representation not in {"exhaustive", "entropic", "polytope"}:
+        for name, value, least, fix in (
+            ("queries_per_phase", queries_per_phase, 2, "say how many queries a phase may ask"),
+            ("phases", phases, 1, "say how many phases may be opened"),
+            ("hypothesis_rows", hypothesis_rows, 1, "leave it out to take the papers' number"),
+        ):
+            if value is not None and value < least:
+                raise InvalidDefinition(f"mechanism.{name}", f"is below {least}", fix)
+        if representation not in get_args(Representation):
             raise InvalidDefinition(
                 "mechanism.representation",
                 f"there is no {representation!r}",
@@ -106,13 +108,29 @@ class PhaseSettings:
             )
         epsilon = as_written(privacy.epsilon)
         return cls(
-            universe.n_cells, epsilon, error, queries_per_phase, phases, rows, representation
+            universe.n_cells,
+            epsilon,
+            error,
+            queries_per_phase,
+            phases,
+            hypothesis_rows,
+            representation,
         )
 
-    def proved_rows(self, papers: int) -> int:
-        """The m from which on hard queries do not run out: the papers', or far fewer for a polytope."""
+    def hypotheses(self, papers: int) -> tuple[int, int, int]:
+        """The rows of a hypothesis.
+
+        Args:
+            papers: m by the papers' formula.
+
+        Returns:
+            The m in force; the m from which on hard queries do not run out, which is the papers' or far
+            smaller for a polytope; and the rows that alpha', ``h_max`` and tau count.
+        """
         is_polytope = self.representation == "polytope"
-        return sufficient_rows(self.n_cells, self.error) if is_polytope else papers
+        proved = sufficient_rows(self.n_cells, self.error) if is_polytope else papers
+        rows = proved if self.rows is None else self.rows
+        return rows, proved, self.counted_rows(rows)
 
     def counted_rows(self, rows: int) -> int:
         """The rows that alpha', ``h_max`` and tau count: m, and 2 m for a polytope.
@@ -200,6 +218,64 @@ class Constants:
     def proved(self) -> bool:
         """Whether m is large enough for the proof that hard queries do not run out."""
         return self.hypothesis_rows >= self.proved_hypothesis_rows
+
+
+class PhaseNoise(NamedTuple):
+    """The noise of a phase, and what it allows.
+
+    Attributes:
+        inverse_privacy: ``1 / alpha'``.
+        inverse_slip: ``1 / x``, see ``PhaseConstants``.
+        shares: The number of phases whose queries, and whose rows of a hypothesis, it counts: one, or all so far.
+    """
+
+    inverse_privacy: int
+    inverse_slip: Fraction
+    shares: int
+
+
+def phases_of(
+    settings: PhaseSettings, counted: int, min_rows: int, noises: Sequence[PhaseNoise]
+) -> tuple[PhaseConstants, ...]:
+    """Returns the constants of each phase.
+
+    Args:
+        settings: What they follow from.
+        counted: The rows of a hypothesis that alpha', ``h_max`` and tau count.
+        min_rows: ``n_min``.
+        noises: The noise of each phase. Where they count all phases so far, tau is about the least L of all.
+    """
+    k, n_cells, error = settings.queries_per_phase, settings.n_cells, settings.error
+    sensitivity = resolution(noises[-1].inverse_privacy)
+    lasts = [
+        EasinessTest.of(
+            n_rows=phase * min_rows,
+            n_queries=k,
+            error=error,
+            inverse_privacy=noise.inverse_privacy,
+            inverse_slip=noise.inverse_slip,
+            sensitivity=sensitivity,
+        ).last
+        for phase, noise in enumerate(noises, start=1)
+    ]
+    found = []
+    for phase, (noise, last) in enumerate(zip(noises, lasts, strict=True), start=1):
+        bad = last if noises[-1].shares == 1 else min(lasts)
+        width = float(error * phase * min_rows / noise.inverse_privacy)
+        found.append(
+            PhaseConstants(
+                phase=phase,
+                inverse_privacy=noise.inverse_privacy,
+                inverse_slip=noise.inverse_slip,
+                hard_limit=hard_limit(noise.shares * counted, n_cells),
+                min_rows=phase * min_rows,
+                last_threshold=last,
+                tau_threshold=bad,
+                log_tau=log_tau(noise.shares * counted, n_cells, noise.shares * k, bad),
+                noise_failure=noise_failure(k, width),
+            )
+        )
+    return tuple(found)
 
 
 def resolution(inverse_privacy: int) -> int:

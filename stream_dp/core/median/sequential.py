@@ -36,23 +36,20 @@ from stream_dp.core.budget.accountant import UNITS, Charge
 from stream_dp.core.budget.logarithms import ln_bounds, log_add
 from stream_dp.core.budget.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.median.consistent_set.representations import fresh_set
-from stream_dp.core.median.easiness import EasinessTest
 from stream_dp.core.median.formulas import (
-    hard_limit,
     harmonic,
     hypothesis_rows,
     inverse_privacy,
-    log_tau,
-    noise_failure,
     reciprocal,
     width_for,
 )
 from stream_dp.core.median.phase_constants import (
     Constants,
-    PhaseConstants,
+    PhaseNoise,
     PhaseSettings,
     Representation,
     min_rows_as_printed,
+    phases_of,
     resolution,
     rows_for_thresholds,
     share_of,
@@ -106,9 +103,7 @@ def constants(
     c = _composition(settings, composition)
     alpha = settings.epsilon / (c * harmonic(K))
     papers_m = hypothesis_rows(k, eps)
-    proved_m = settings.proved_rows(papers_m)
-    m = proved_m if settings.rows is None else settings.rows
-    counted = settings.counted_rows(m)
+    m, proved_m, counted = settings.hypotheses(papers_m)
     alphas = [c * alpha / j for j in range(1, K + 1)]
     inverse = [inverse_privacy(alpha_j, counted, N) for alpha_j in alphas]
     sensitivity = resolution(inverse[-1])
@@ -119,29 +114,8 @@ def constants(
     ]
     printed = min_rows_as_printed(N, alpha, eps, k, counted)
     n_min = max(printed, *(math.ceil(rows) for rows in enough))
-    each = []
-    for j, (alpha_j, scale) in enumerate(zip(alphas, inverse, strict=True), start=1):
-        gate = EasinessTest.of(
-            n_rows=j * n_min,
-            n_queries=k,
-            error=eps,
-            inverse_privacy=scale,
-            inverse_slip=1 / alpha_j,
-            sensitivity=sensitivity,
-        )
-        each.append(
-            PhaseConstants(
-                phase=j,
-                inverse_privacy=scale,
-                inverse_slip=1 / alpha_j,
-                hard_limit=hard_limit(counted, N),
-                min_rows=j * n_min,
-                last_threshold=gate.last,
-                tau_threshold=gate.last,
-                log_tau=log_tau(counted, N, k, gate.last),
-                noise_failure=noise_failure(k, float(eps * j * n_min / scale)),
-            )
-        )
+    noises = [PhaseNoise(scale, 1 / a, 1) for a, scale in zip(alphas, inverse, strict=True)]
+    each = phases_of(settings, counted, n_min, noises)
     return Constants(
         alpha=alpha,
         error=eps,
@@ -153,7 +127,7 @@ def constants(
         min_rows_as_printed=printed,
         sensitivity=sensitivity,
         failure_probability=sum(phase.noise_failure for phase in each),
-        phases=tuple(each),
+        phases=each,
     )
 
 
@@ -231,7 +205,7 @@ class Sequential(Phased):
             accuracy,
             queries_per_phase=queries_per_phase,
             phases=phases,
-            rows=hypothesis_rows,
+            hypothesis_rows=hypothesis_rows,
             representation=representation,
         )
         c = None if composition is None else as_written(composition)

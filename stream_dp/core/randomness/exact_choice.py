@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from decimal import Context
-from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -52,20 +49,6 @@ def choose(noise: NoiseSource, bounds: Callable[[int], tuple[Sequence[int], Sequ
             return index
         number = number << _WORD | _random_bits(noise, _WORD)
         precision += _WORD
-
-
-def exp_bounds(x: Fraction, precision: int) -> tuple[int, int]:
-    """Integers at most and at least ``2^precision exp(-x)`` for ``x >= 0``, at most 2 apart."""
-    if x >= precision:  # below 1, and written out it would have that many digits
-        return 0, 1
-    digits = math.ceil(precision * 0.30103) + len(str(math.ceil(x))) + 12
-    context = Context(prec=digits, Emin=-999_999_999, Emax=999_999_999)
-    exponent = context.divide(
-        context.create_decimal(-x.numerator), context.create_decimal(x.denominator)
-    )
-    # Every step is correctly rounded, so the exponent is off by less than 1e-10 2^-precision.
-    scaled, off = Fraction(context.exp(exponent)) * 2**precision, Fraction(1, 10**9)
-    return max(0, math.floor(scaled - off)), math.ceil(scaled + off)
 
 
 def _place(number: int, bits: int, low: Sequence[int], high: Sequence[int]) -> int | None:

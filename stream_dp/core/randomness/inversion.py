@@ -24,6 +24,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.budget.logarithms import exp_bounds
+
 IntArray = npt.NDArray[np.int64]
 
 MIN_SIGMA: Final = Fraction(1)
@@ -92,7 +94,7 @@ def _tail_bounds(sigma: Fraction, bits: int, precision: int) -> tuple[list[int],
     one = 1 << precision
     # Numbers are cut to ``precision`` bits, so the true ones lie above, by at most an error, counted in last
     # bits. A product of two numbers up to 1 is off by at most the sum of their errors plus 1.
-    ratio, ratio_high = _exp_bounds(1 / (2 * sigma**2), precision)
+    ratio, ratio_high = exp_bounds(1 / (2 * sigma**2), precision)
     ratio_error = ratio_high - ratio
     step, step_error = ratio * ratio >> precision, 2 * ratio_error + 1
     # The weight of m is exp(-m**2 a); the next is that times exp(-(2 m + 1) a), whose next is that times
@@ -120,18 +122,3 @@ def _tail_bounds(sigma: Fraction, bits: int, precision: int) -> tuple[list[int],
     low = [total * low_inverse for total in sums]
     gap = sums[-1] * (high_inverse - low_inverse) + error * high_inverse
     return [share >> spare for share in low], [share + gap >> spare for share in low]
-
-
-def _exp_bounds(a: Fraction, precision: int) -> tuple[int, int]:
-    """Integers around ``2**precision * exp(-a)`` for ``0 < a < 1``, by its alternating series."""
-    numerator, denominator = a.numerator, a.denominator
-    total = term = 1 << precision + _GUARD
-    n = 0
-    while term:
-        n += 1
-        term = term * numerator // (denominator * n)
-        total += -term if n % 2 else term
-    # Each term is cut, and those after the last one are left out: an error below 2 for each of them. Terms
-    # fall, so all those left out together err by less than the first of them.
-    error = 2 * (n + 1)
-    return total - error >> _GUARD, (total + error >> _GUARD) + 1

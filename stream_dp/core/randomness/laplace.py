@@ -6,13 +6,12 @@ What privacy depends on is rounded towards privacy: logarithms are bracketed by 
 from __future__ import annotations
 
 import math
-from decimal import Context
 from fractions import Fraction
+from typing import Final
 
-from stream_dp.core.budget.logarithms import ln_bounds
+from stream_dp.core.budget.logarithms import exp_bounds, ln_bounds
 
-_DECIMAL = Context(prec=60, Emin=-999_999_999, Emax=999_999_999)
-_EXP_ERROR = Fraction(1, 10**55)
+_BITS: Final = 200
 
 
 def scale_from(least: Fraction) -> Fraction:
@@ -28,12 +27,9 @@ def tail_point(scale: Fraction, probability: Fraction) -> int:
 
     At most one too large, where the two are equal to 50 digits.
     """
-    exponent = _DECIMAL.divide(
-        _DECIMAL.create_decimal(-scale.denominator), _DECIMAL.create_decimal(scale.numerator)
-    )
-    p = max(Fraction(0), Fraction(_DECIMAL.exp(exponent)) - _EXP_ERROR)
+    low, _ = exp_bounds(1 / scale, _BITS)
     _, wanted = ln_bounds(1 / probability)
-    saved, _ = ln_bounds(1 + p)
+    saved, _ = ln_bounds(1 + Fraction(low, 1 << _BITS))
     return max(1, math.ceil(scale * (wanted - saved)))
 
 

@@ -21,7 +21,6 @@ import math
 import os
 import secrets
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
@@ -145,31 +144,16 @@ class OpenDPSampler:
         RuntimeError: The installed OpenDP has the biased sampler of its issue 2638.
     """
 
-    def __init__(self, *, max_scales: int = 512) -> None:
+    def __init__(self) -> None:
         _require_unbiased_opendp(version("opendp"))
-        self._max_scales = max_scales
-        self._measurements: OrderedDict[tuple[Kind, Fraction], Callable[[IntArray], list[int]]] = (
-            OrderedDict()
-        )
 
     def __call__(self, kind: Kind, scale: Fraction, size: int) -> IntArray:
-        measurement = self._measurement(kind, _checked_scale(scale))
+        measurement = _opendp_measurement(kind, _checked_scale(scale))
         draws = np.empty(size, dtype=np.int64)
         for start in range(0, size, _CHUNK):
             part = draws[start : start + _CHUNK]
             part[:] = measurement(np.zeros(part.size, dtype=np.int64))
         return draws
-
-    def _measurement(self, kind: Kind, scale: Fraction) -> Callable[[IntArray], list[int]]:
-        key = (kind, scale)
-        measurement = self._measurements.get(key)
-        if measurement is None:
-            measurement = self._measurements[key] = _opendp_measurement(kind, scale)
-            if len(self._measurements) > self._max_scales:
-                self._measurements.popitem(last=False)
-        else:
-            self._measurements.move_to_end(key)
-        return measurement
 
 
 def _require_unbiased_opendp(installed: str) -> None:
@@ -181,6 +165,7 @@ def _require_unbiased_opendp(installed: str) -> None:
         )
 
 
+@lru_cache(maxsize=512)
 def _opendp_measurement(kind: Kind, scale: Fraction) -> Callable[[IntArray], list[int]]:
     from opendp.domains import atom_domain, vector_domain
     from opendp.measurements import make_gaussian, make_laplace

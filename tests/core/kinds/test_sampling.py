@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from stream_dp.core.randomness.exact_choice import choose, exp_bounds, permutation, uniform_below
+from stream_dp.core.budget.logarithms import exp_bounds
+from stream_dp.core.randomness.exact_choice import choose, permutation, uniform_below
 from stream_dp.core.randomness.noise_sources import NoiseSource, PooledNoise
 from tests.noise import FakeNoise
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Context
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -28,6 +27,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.budget.logarithms import exp_bounds
 from stream_dp.core.kinds.loss import Loss, checked_privacy
 from stream_dp.core.randomness.noise_sources import IntArray, NoiseSource
 
@@ -35,7 +35,7 @@ Signs: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 """Ones and minus ones."""
 
 _CASES: Final = 1 << 52
-_DECIMAL: Final = Context(prec=60, Emin=-999_999_999, Emax=999_999_999)
+_BITS: Final = 200
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,8 @@ class ResponsePlan:
 
         There are 2^52 cases, all equally likely.
         """
-        exponent = _DECIMAL.divide(
-            _DECIMAL.create_decimal(-self.epsilon.numerator),
-            _DECIMAL.create_decimal(self.epsilon.denominator),
-        )
-        above = Fraction(_DECIMAL.exp(exponent)) * (1 + Fraction(1, 10**50))
-        return max(_CASES // 2, math.floor(_CASES / (1 + above)))
+        _, above = exp_bounds(self.epsilon, _BITS)
+        return max(_CASES // 2, math.floor(_CASES / (1 + Fraction(above, 1 << _BITS))))
 
     @property
     def agreement(self) -> Fraction:

@@ -37,8 +37,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.bisection import least
+from stream_dp.core.budget.logarithms import exp_bounds
 from stream_dp.core.kinds.loss import Loss, checked_privacy
-from stream_dp.core.randomness.exact_choice import choose, exp_bounds, uniform_below
+from stream_dp.core.randomness.exact_choice import choose, uniform_below
 from stream_dp.core.randomness.noise_sources import IntArray, NoiseSource
 from stream_dp.core.rows.encoded_rows import MAX_ROWS
 
