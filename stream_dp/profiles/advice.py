@@ -548,12 +548,12 @@ def _possible(error: float) -> float | None:
 def _tree(need: Need) -> Estimate:
     (n_bins,) = need.universe.shape
     budget = Budget.of(need.privacy)
-    hardest = max(range(1, n_bins), key=int.bit_count) - 1
+    hardest = range(max(range(1, n_bins), key=int.bit_count))
 
     def error_bar(share: float) -> float:
         plan = TreePlan(n_bins, loss_of(budget, share, approximate=False).epsilon)
         tree = Tree.of(plan, [np.zeros(n_bins - 1, dtype=np.int64)], need.n_rows)
-        return tree.error_bar(hardest, need.accuracy.failure_probability)
+        return tree.error_bar_of(hardest, need.accuracy.failure_probability)
 
     least = error_bar(1.0)
     # A bar is as 1 / epsilon, and a price as epsilon^2.

@@ -15,7 +15,7 @@ from stream_dp.core.kinds.prefix_batch.batch_answerer import Batches
 from stream_dp.core.kinds.threshold.curve_answerer import Thresholds
 from stream_dp.messages import KindsSpec
 
-ANSWERERS: Final[Mapping[str, type[Answerer]]] = {
+ANSWERERS: Final[Mapping[str, type[Answerer[Any]]]] = {
     answerer.name: answerer
     for answerer in (
         Thresholds,
@@ -31,15 +31,9 @@ ANSWERERS: Final[Mapping[str, type[Answerer]]] = {
 """The class that answers each kind, by the name of the setting whose fields are its arguments."""
 
 
-def chosen(kinds: KindsSpec) -> list[tuple[type[Answerer], dict[str, Any]]]:
+def chosen(kinds: KindsSpec) -> list[tuple[type[Answerer[Any]], dict[str, Any]]]:
     """The answerers that a definition turns on with their settings, always in the same order."""
     settings = {name: getattr(kinds, name) for name in KindsSpec.model_fields}
     return [
         (ANSWERERS[name], spec.model_dump()) for name, spec in settings.items() if spec is not None
     ]
-
-
-def setting_of(kind: str) -> str:
-    """The setting under ``kinds`` that turns a kind of queries on."""
-    (setting,) = (name for name, one in ANSWERERS.items() if kind in one.kinds)
-    return setting

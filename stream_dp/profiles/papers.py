@@ -78,18 +78,11 @@ def _whole_table(_: WholeTableSpec, setup: Setup) -> Mechanism:
     return WholeTable(setup.universe, setup.privacy, setup.accuracy)
 
 
-def _weights(settings: WeightsSpec, setup: Setup) -> Mechanism:
-    mechanism = GrowingWeights if settings.growing else Weights
+def _weights(settings: WeightsSpec | BypassSpec, setup: Setup) -> Mechanism:
+    mechanism: type[GrowingWeights] = Bypass
+    if isinstance(settings, WeightsSpec):
+        mechanism = GrowingWeights if settings.growing else Weights
     return mechanism(
-        setup.universe,
-        setup.accuracy,
-        composition_of(setup.privacy),
-        on_exhausted=setup.definition.on_exhausted,
-    )
-
-
-def _bypass(_: BypassSpec, setup: Setup) -> Mechanism:
-    return Bypass(
         setup.universe,
         setup.accuracy,
         composition_of(setup.privacy),
@@ -105,5 +98,5 @@ PAPERS: Final[tuple[Profile[Any], ...]] = (
     Profile(CountsSpec, _counts, RhoLine()),
     Profile(WholeTableSpec, _whole_table, RhoLine()),
     Profile(WeightsSpec, _weights, RhoLine()),
-    Profile(BypassSpec, _bypass, RhoLine()),
+    Profile(BypassSpec, _weights, RhoLine()),
 )

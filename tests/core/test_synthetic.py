@@ -28,8 +28,8 @@ from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.gated import Gated
 from stream_dp.core.sparse_vector.weights import GrowingWeights
-from stream_dp.core.synthetic import Synthetic, synthetic
-from stream_dp.core.synthetic.basis import SmallTables
+from stream_dp.core.synthetic import synthetic
+from stream_dp.core.synthetic.basis import SmallTables, Synthetic
 from stream_dp.core.synthetic.cliques import model_of
 from stream_dp.core.synthetic.rows import Conditional, drawn, whole_rows
 

@@ -148,7 +148,7 @@ def test_trees_take_the_least_share_of_a_line_whose_bar_is_the_error(thresholds:
     def worst(share: float) -> float:
         plan = TreePlan(37, loss_of(Budget.of(PRIVACY), share, approximate=False).epsilon)
         tree = Tree.of(plan, [np.zeros(36, dtype=np.int64)], thresholds.n_rows)
-        return max(tree.error_bar(code, 0.01) for code in range(37))
+        return max(tree.error_bar_of(range(stop), 0.01) for stop in range(1, 38))
 
     assert worst(found.share) <= ACCURACY.error * thresholds.n_rows < worst(found.share - 2e-4)
     assert found.definition["kinds"] == {"threshold": {"share": found.share}}

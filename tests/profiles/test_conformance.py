@@ -36,7 +36,7 @@ from stream_dp.core.synthetic import synthetic
 from stream_dp.errors import CorruptState
 from stream_dp.messages import FIELDS, Definition, KindsSpec, MechanismSpec
 from stream_dp.profiles.builder import PROFILES, rows_of_a_phase
-from stream_dp.profiles.kinds import ANSWERERS, setting_of
+from stream_dp.profiles.kinds import ANSWERERS
 
 AA = {"attribute": "carrier", "eq": "AA"}
 OLD = {"attribute": "age", "ge": 2}
@@ -216,7 +216,7 @@ def test_every_profile_has_a_record_and_a_case() -> None:
 
 def test_every_kind_has_an_answerer_and_a_case() -> None:
     assert list(ANSWERERS) == list(KindsSpec.model_fields) == list(KIND_CASES)
-    assert {k for answerer in ANSWERERS.values() for k in answerer.kinds} == FIELDS.keys() - {
+    assert ANSWERERS.keys() == FIELDS.keys() - {
         "predicate",
         "table",
         "sum",
@@ -225,9 +225,8 @@ def test_every_kind_has_an_answerer_and_a_case() -> None:
         "difference",
         "correlation",
     }
-    for name, answerer in ANSWERERS.items():
-        assert all(setting_of(one) == name for one in answerer.kinds)
-        assert {message["kind"] for message in KIND_CASES[name].asked} == set(answerer.kinds)
+    for name, case in KIND_CASES.items():
+        assert {message["kind"] for message in case.asked} == {name}
 
 
 # ---------------------------------------------------------------- public facts
@@ -346,7 +345,7 @@ def test_what_it_does_not_serve_it_refuses_and_nothing_changes(case: Case, run: 
         LinearQuery(EVERYTHING, window, (), Product((0, 1), ((0.0, 1.0), (0.0, 1.0)), 0.1)),
         LinearQuery(everything, range(2), difference=(range(1, 2), window)),
         LinearQuery(everything, window, rank=Rank(1, 0.5, (0, 1, 2, 3))),
-        *(KindQuery(k, window, 1) for answerer in ANSWERERS.values() for k in answerer.kinds),
+        *(KindQuery(kind, window, 1) for kind in ANSWERERS),
     ]
     assert {query.kind for query in others} == FIELDS.keys()
     for query in others:

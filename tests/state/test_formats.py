@@ -39,7 +39,7 @@ from stream_dp.core.kinds.correlated_vector.vector_answerer import (
     ResponsesRelease,
 )
 from stream_dp.core.kinds.interior_point.interior_answerer import Interior
-from stream_dp.core.kinds.kind_answerer import KindTerms
+from stream_dp.core.kinds.kind_answerer import Answerer, KindTerms
 from stream_dp.core.kinds.loss import Secret
 from stream_dp.core.kinds.median_mode.stable_answerer import Medians, StableRelease
 from stream_dp.core.kinds.points import PointRelease, RunKey
@@ -230,7 +230,7 @@ def opened(answerer: Any, *sizes: int) -> Any:
 
 
 def with_kinds() -> WithKinds:
-    answerers = [Thresholds(KindTerms(FLIGHTS, BUDGET, 0.1, 0.05)), medians()]
+    answerers: list[Answerer[Any]] = [Thresholds(KindTerms(FLIGHTS, BUDGET, 0.1, 0.05)), medians()]
     settings = CalibratedSettings(approximate=True)
     return WithKinds(FLIGHTS, PRIVACY, ACCURACY, settings, answerers)
 

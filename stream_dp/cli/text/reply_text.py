@@ -189,7 +189,6 @@ def numbers(*heads: str) -> list[Column]:
 
 def kinds_table(definition: Definition) -> Table:
     """The other kinds of queries that a data set answers, and what a look of each costs."""
-    from stream_dp.profiles.kinds import ANSWERERS
     from stream_dp.profiles.line_units import prices_of
 
     prices = numbers("a look takes", "epsilon", "delta", "looks a phase")
@@ -198,7 +197,7 @@ def kinds_table(definition: Definition) -> Table:
         spec = getattr(definition.kinds, name)
         others = spec.model_dump(exclude={"share"}, exclude_defaults=True)
         table.add_row(
-            ", ".join(ANSWERERS[name].kinds),
+            name,
             escape(", ".join([name, *(f"{key} {value}" for key, value in others.items())])),
             share(spec.share),
             f"{price.epsilon:.3g}",

@@ -79,6 +79,9 @@ class WholeTable(PredicateMechanism):
         universe: The possible rows, in at most 2**20 cells.
         privacy: ``delta`` above 0.
 
+    Attributes:
+        sigma: The noise of a cell, in rows: a row moves between two of them, so ``rho = 1 / sigma^2``.
+
     Raises:
         InvalidDefinition: The universe has too many cells, or delta is 0.
     """
@@ -87,14 +90,9 @@ class WholeTable(PredicateMechanism):
         check_kept_cells(universe.n_cells)
         super().__init__(universe, accuracy, Concentrated(privacy))
         rho = Budget.of(privacy).rho
-        self._sigma = grid_sigma(grid_index(float(rho) ** -0.5) + 1)
+        self.sigma = grid_sigma(grid_index(float(rho) ** -0.5) + 1)
         self._z = NormalDist().inv_cdf(1.0 - accuracy.failure_probability / 2.0)
         self._tables: dict[int, IntArray] = {}
-
-    @property
-    def sigma(self) -> Fraction:
-        """The noise of a cell, in rows: a row moves between two of them, so ``rho = 1 / sigma^2``."""
-        return self._sigma
 
     def counts(self, window: range) -> npt.NDArray[np.float64]:
         """The noisy counts of a window, shape that of the universe; rounded from 2**53 rows on.
@@ -109,7 +107,7 @@ class WholeTable(PredicateMechanism):
         return np.asarray(sum(tables))
 
     def basis(self, window: range) -> NoisyTable:
-        counts, deviation = self.counts(window), float(self._sigma) * math.sqrt(len(window))
+        counts, deviation = self.counts(window), float(self.sigma) * math.sqrt(len(window))
         return NoisyTable(
             window, self._rows(window), counts, deviation, self._accuracy.failure_probability
         )
@@ -120,15 +118,15 @@ class WholeTable(PredicateMechanism):
         It holds except with the failure probability. A predicate over most cells errs like its complement.
         """
         held = min(n_cells, self._universe.n_cells - n_cells)
-        return self._z * float(self._sigma) * math.sqrt(held * n_blocks)
+        return self._z * float(self.sigma) * math.sqrt(held * n_blocks)
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         super().open_phase(n_rows)
         block = len(self._sizes) - 1
         charges = self._charges(
-            range(block, block + 1), gaussian_rho(self._sigma, squared_sensitivity=2)
+            range(block, block + 1), gaussian_rho(self.sigma, squared_sensitivity=2)
         )
-        return (TableLook(block, self._universe.shape, self._sigma, charges),)
+        return (TableLook(block, self._universe.shape, self.sigma, charges),)
 
     def _step(self, query: LinearQuery) -> Outcome | Look:
         """A predicate over most cells is answered by the others: the number of rows is public."""

@@ -15,7 +15,7 @@ what is recorded is never less than what was spent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -67,14 +67,7 @@ def rho_max(epsilon: float, delta: float) -> Fraction:
     """
     if delta <= 0.0:
         return Fraction(0)
-    low, high = 0.0, epsilon
-    while _implies(high, epsilon, delta):
-        low, high = high, 2.0 * high
-    while (middle := 0.5 * (low + high)) not in {low, high}:
-        if _implies(middle, epsilon, delta):
-            low = middle
-        else:
-            high = middle
+    low, _ = _turning(lambda rho: not _implies(rho, epsilon, delta), 0.0, epsilon)
     return Fraction(low)
 
 
@@ -89,15 +82,24 @@ def epsilon_of(rho: Fraction, delta: float) -> float:
     if delta <= 0.0:
         return math.inf
     rho_up = math.nextafter(float(rho), math.inf)
-    low, high = -1.0, 1.0  # below 0 the formula stays valid; the loss is never reported negative
-    while not _implies(rho_up, high, delta):
+    # Below 0 the formula stays valid; the loss is never reported negative.
+    _, high = _turning(lambda epsilon: _implies(rho_up, epsilon, delta), -1.0, 1.0)
+    return max(0.0, high)
+
+
+def _turning(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """The two floats next to each other from the first of which to the second a condition turns true.
+
+    Args:
+        holds: The condition: it holds from some number on.
+        low: A number for which it does not hold.
+        high: A larger number, above 0, from which on the search begins.
+    """
+    while not holds(high):
         low, high = high, 2.0 * high
     while (middle := 0.5 * (low + high)) not in {low, high}:
-        if _implies(rho_up, middle, delta):
-            high = middle
-        else:
-            low = middle
-    return max(0.0, high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return low, high
 
 
 def _implies(rho: float, epsilon: float, delta: float) -> bool:
@@ -126,10 +128,7 @@ def _best_order(rho: float, epsilon: float) -> float:
     low, high = math.log(1e-9), math.log((abs(epsilon) + 1.0) / rho + 2.0)
     for _ in range(60):
         middle = 0.5 * (low + high)
-        if derivative(1.0 + math.exp(middle)) < 0.0:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if derivative(1.0 + math.exp(middle)) < 0.0 else (low, middle)
     return 1.0 + math.exp(low)
 
 
@@ -223,14 +222,37 @@ def summed(charges: Iterable[Charge]) -> tuple[Charge, ...]:
     return tuple(Charge(block, rho, delta) for block, (rho, delta) in sorted(total.items()))
 
 
+class SpentUnits:
+    """Units of rho and of delta' charged to each block, shape (2, blocks); it grows."""
+
+    __slots__ = ("units",)
+
+    def __init__(self) -> None:
+        self.units = np.zeros((2, 16), dtype=np.int64)
+
+    def of(self, window: range) -> npt.NDArray[np.int64]:
+        """The units of a window, shape (2, len(window))."""
+        self.reach(window.stop)
+        return self.units[:, window.start : window.stop : window.step]
+
+    def add(self, charge: Charge) -> None:
+        """Adds a charge."""
+        self.reach(charge.block + 1)
+        self.units[:, charge.block] += charge.rho, charge.delta
+
+    def reach(self, n_blocks: int) -> None:
+        """Makes room for this number of blocks."""
+        while n_blocks > self.units.shape[1]:
+            self.units = np.concatenate([self.units, np.zeros_like(self.units)], axis=1)
+
+
 class Lines:
     """The spending of each block, in units: a fold over durable charges."""
 
-    __slots__ = ("_delta", "_rho", "_size")
+    __slots__ = ("_size", "_spent")
 
     def __init__(self) -> None:
-        self._rho = np.zeros(16, dtype=np.int64)
-        self._delta = np.zeros(16, dtype=np.int64)
+        self._spent = SpentUnits()
         self._size = 0
 
     def __len__(self) -> int:
@@ -241,16 +263,14 @@ class Lines:
 
     def open(self) -> int:
         """Adds a line on which nothing is spent; returns its block's index."""
-        if self._size == len(self._rho):
-            self._rho = np.concatenate([self._rho, np.zeros_like(self._rho)])
-            self._delta = np.concatenate([self._delta, np.zeros_like(self._delta)])
         self._size += 1
+        self._spent.reach(self._size)
         return self._size - 1
 
     def spent(self, block: int) -> Charge:
         """Everything charged to ``block`` so far."""
         self._check(block)
-        return Charge(block, int(self._rho[block]), int(self._delta[block]))
+        return Charge(block, *self._spent.units[:, block].tolist())
 
     def left(self, blocks: range | None = None) -> npt.NDArray[np.int64]:
         """Units of rho not yet spent, shape (len(blocks),); every block by default."""
@@ -258,13 +278,12 @@ class Lines:
         if len(blocks):
             self._check(blocks[0])
             self._check(blocks[-1])
-        return np.asarray(UNITS - self._rho[blocks.start : blocks.stop : blocks.step])
+        return np.asarray(UNITS - self._spent.of(blocks)[0])
 
     def worst(self, blocks: range) -> Charge:
         """The highest rho and the highest delta' spent on any of ``blocks``, under its index."""
-        fullest = max(blocks, key=lambda block: int(self._rho[block]))
-        highest_delta = max(int(self._delta[block]) for block in blocks)
-        return Charge(fullest, int(self._rho[fullest]), highest_delta)
+        rho, delta = self._spent.of(blocks)
+        return Charge(blocks[int(rho.argmax())], int(rho.max()), int(delta.max()))
 
     def afford(self, charges: Iterable[Charge]) -> bool:
         """Returns whether every block has room for all of ``charges`` together."""
@@ -286,8 +305,7 @@ class Lines:
         if not self.afford(charges):
             raise BudgetExceeded("a charge would pass the budget of a block")
         for charge in charges:
-            self._rho[charge.block] += charge.rho
-            self._delta[charge.block] += charge.delta
+            self._spent.add(charge)
 
     def _check(self, block: int) -> None:
         if not 0 <= block < self._size:

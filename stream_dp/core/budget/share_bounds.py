@@ -17,7 +17,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.budget.accountant import UNITS, Charge
+from stream_dp.core.budget.accountant import UNITS, Charge, SpentUnits
 
 OWNER = ""
 """The account of what the data set measures on its own account. No analyst has this name."""
@@ -114,30 +114,6 @@ class Shares:
         return None if entry is None else entry.share
 
 
-class _Lines:
-    """Units of rho and of delta' charged to each block, shape (2, blocks); it grows."""
-
-    __slots__ = ("units",)
-
-    def __init__(self) -> None:
-        self.units = np.zeros((2, 16), dtype=np.int64)
-
-    def of(self, window: range) -> Units:
-        """The units of a window, shape (2, len(window))."""
-        self.reach(window.stop)
-        return self.units[:, window.start : window.stop]
-
-    def add(self, charge: Charge) -> None:
-        """Adds a charge."""
-        self.reach(charge.block + 1)
-        self.units[:, charge.block] += charge.rho, charge.delta
-
-    def reach(self, n_blocks: int) -> None:
-        """Makes room for this number of blocks."""
-        while n_blocks > self.units.shape[1]:
-            self.units = np.concatenate([self.units, np.zeros_like(self.units)], axis=1)
-
-
 class Accounts:
     """What each account has charged to each block: a fold over durable charges.
 
@@ -147,8 +123,8 @@ class Accounts:
 
     def __init__(self, shares: Shares) -> None:
         self._shares = shares
-        self._paid: dict[str, _Lines] = {}
-        self._pools: dict[str, _Lines] = {}
+        self._paid: dict[str, SpentUnits] = {}
+        self._pools: dict[str, SpentUnits] = {}
 
     @property
     def shares(self) -> Shares:
@@ -165,7 +141,7 @@ class Accounts:
 
     def charge(self, account: str, charges: Iterable[Charge]) -> None:
         """Records what an account has charged."""
-        paid, pool = self._paid.setdefault(account, _Lines()), self._pool(account)
+        paid, pool = self._paid.setdefault(account, SpentUnits()), self._pool(account)
         for charge in charges:
             paid.add(charge)
             pool.add(charge)
@@ -223,9 +199,9 @@ class Accounts:
         limit = most if account == OWNER else first + _part_of(most - first, part_now)
         yield bound, limit - self._pool(account).of(window)
 
-    def _pool(self, account: str) -> _Lines:
+    def _pool(self, account: str) -> SpentUnits:
         _, name, _ = self._shares.pool_of(account)
-        return self._pools.setdefault(name, _Lines())
+        return self._pools.setdefault(name, SpentUnits())
 
 
 class Payers:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, cast
+from typing import ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from stream_dp.core.rows.blocks import Blocks, tables_of
 from stream_dp.core.rows.encoded_rows import MAX_ROWS
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
+
+R = TypeVar("R", bound=Release)
 
 MIN_EPSILON = Fraction(1, 2**30)
 MIN_DELTA = Fraction(1, 2**900)
@@ -62,15 +64,14 @@ class KindLook(Look):
         return LookSort.SEALED if self.loss.delta else LookSort.PURE
 
 
-class Answerer(ABC):
-    """Answers one or several kinds. Holds published values only.
+class Answerer(ABC, Generic[R]):
+    """Answers one kind, with releases of its own. Holds published values only.
 
     Args:
         terms: The universe, the budget, and what looks take of it.
 
     Attributes:
-        name: The name of the setting that turns it on, and its name in the ledger.
-        kinds: The kinds of queries that it answers.
+        name: The kind of queries, which is the name of the setting that turns it on, too.
         approximate: Whether its looks have a delta.
         in_order: The attributes that it reads row by row, in order of arrival.
         kept: The number of blocks, the last ones, whose rows are kept. None keeps all.
@@ -81,7 +82,6 @@ class Answerer(ABC):
     """
 
     name: ClassVar[str]
-    kinds: ClassVar[tuple[str, ...]]
     approximate: ClassVar[bool]
     in_order: tuple[int, ...] = ()
     kept: int | None = None
@@ -138,11 +138,11 @@ class Answerer(ABC):
         """Answers about a window that has rows, as ``answer`` does."""
 
     @abstractmethod
-    def absorb(self, release: Release) -> None:
+    def absorb(self, release: R) -> None:
         """Folds a release into what is known."""
 
     @abstractmethod
-    def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
+    def conclude(self, asked: KindQuery, look: KindLook, release: R) -> Outcome:
         """The answer to ``asked`` after ``release`` was absorbed."""
 
     @property
@@ -159,7 +159,7 @@ class Answerer(ABC):
         del secrets
 
     @abstractmethod
-    def release_from_bytes(self, data: bytes) -> Release:
+    def release_from_bytes(self, data: bytes) -> R:
         """Inverse of the releases' ``to_bytes``. Raises CorruptState."""
 
     # ------------------------------------------------------------ for those who answer

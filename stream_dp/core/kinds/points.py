@@ -29,14 +29,13 @@ from stream_dp.core.kinds.kind_answerer import (
     window_of,
 )
 from stream_dp.core.kinds.loss import Loss
-from stream_dp.core.mechanism import Release
 from stream_dp.core.outcome import Answered, Outcome, Path, Placed, RefusalCode, Refused, Side
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.errors import CorruptState
 
-R = TypeVar("R", InteriorPoint, AdaptiveThresholds)
+S = TypeVar("S", InteriorPoint, AdaptiveThresholds)
 Shown: TypeAlias = Placed | Answered
 
 _FORMAT = Format("point")  # run, attribute, window, point, and a byte for each side
@@ -66,11 +65,6 @@ class PointRelease:
     run_key: RunKey
     code: int
     sides: tuple[Side, ...] = field(repr=False)
-
-    @property
-    def found(self) -> bool:
-        """Whether some part has found its point by it."""
-        return Side.BETWEEN in self.sides
 
     def to_bytes(self) -> bytes:
         return _FORMAT.pack(
@@ -145,7 +139,7 @@ class PointLook(KindLook):
 
 
 @dataclass(slots=True)
-class PointRun(Generic[R]):
+class PointRun(Generic[S]):
     """A run and what is public about it.
 
     Attributes:
@@ -154,11 +148,11 @@ class PointRun(Generic[R]):
     """
 
     number: int
-    state: R
+    state: S
     looks: int = 0
 
 
-class PointRuns(Answerer, Generic[R]):
+class PointRuns(Answerer[PointRelease], Generic[S]):
     """Answers about points, each run from one secret; a subclass says which mechanism runs."""
 
     approximate = True
@@ -166,7 +160,7 @@ class PointRuns(Answerer, Generic[R]):
     def __init__(self, terms: KindTerms) -> None:
         super().__init__(terms)
         self._number = 0
-        self._runs: dict[RunKey, PointRun[R]] = {}
+        self._runs: dict[RunKey, PointRun[S]] = {}
         self._published: dict[tuple[RunKey, int], Shown] = {}
 
     @property
@@ -175,15 +169,15 @@ class PointRuns(Answerer, Generic[R]):
         """Rows of a window, from which on the mechanism keeps its promises."""
 
     @abstractmethod
-    def _new(self, n_rows: int) -> R:
+    def _new(self, n_rows: int) -> S:
         """The public state of a run that begins."""
 
     @abstractmethod
-    def _free(self, run: PointRun[R], run_key: RunKey, code: int) -> Shown | None:
+    def _free(self, run: PointRun[S], run_key: RunKey, code: int) -> Shown | None:
         """The answer that follows from what the run has published."""
 
     @abstractmethod
-    def _folded(self, run: PointRun[R], release: PointRelease) -> Shown:
+    def _folded(self, run: PointRun[S], release: PointRelease) -> Shown:
         """Folds an output in; the answer to its point."""
 
     def _step(self, asked: KindQuery) -> Outcome | KindLook:
@@ -211,7 +205,7 @@ class PointRuns(Answerer, Generic[R]):
             return self._look(run.state, run.number, run_key, code) if free is None else free
         return self._look(self._new(self._rows(window)), self._number + 1, run_key, code)
 
-    def _look(self, run: R, number: int, run_key: RunKey, code: int) -> PointLook:
+    def _look(self, run: S, number: int, run_key: RunKey, code: int) -> PointLook:
         begins = number > self._number
         return PointLook(
             run=run,
@@ -236,13 +230,12 @@ class PointRuns(Answerer, Generic[R]):
             and run_key.window.start >= self.erased
         )
 
-    def absorb(self, release: Release) -> None:
+    def absorb(self, release: PointRelease) -> None:
         """Folds an answer in.
 
         Raises:
             CorruptState: It is neither of a run that is on, nor the first of the next one.
         """
-        assert isinstance(release, PointRelease), "a release of another answerer"
         run = self._entered(release.number, release.run_key)
         if len(release.sides) != sum(part.point is None for part in _parts(run.state)):
             raise CorruptState("a stored point has another number of sides than its run has parts")
@@ -259,7 +252,7 @@ class PointRuns(Answerer, Generic[R]):
             if self._secret(run_key) in secrets:
                 del self._runs[run_key]
 
-    def _entered(self, number: object, run_key: RunKey) -> PointRun[R]:
+    def _entered(self, number: object, run_key: RunKey) -> PointRun[S]:
         """The run of a look that was taken."""
         run = self._runs.get(run_key)
         if number == self._number + 1 and (run is None or run.state.abandoned):
@@ -271,15 +264,13 @@ class PointRuns(Answerer, Generic[R]):
             raise CorruptState(f"the transcript has run {number} of {self.name} out of order")
         return run
 
-    def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
+    def conclude(self, asked: KindQuery, look: KindLook, release: PointRelease) -> Outcome:
         """Hard is what used something up: a charge, or the search of a part for its point."""
-        assert isinstance(look, PointLook), "a look of another answerer"
-        assert isinstance(release, PointRelease), "a release of another answerer"
-        hard = bool(look.charges) or release.found
+        hard = bool(look.charges) or Side.BETWEEN in release.sides
         path = Path.MEASURED if hard else Path.GATED
-        return replace(self._published[look.run_key, look.code], path=path)
+        return replace(self._published[release.run_key, release.code], path=path)
 
-    def release_from_bytes(self, data: bytes) -> Release:
+    def release_from_bytes(self, data: bytes) -> PointRelease:
         reader = _FORMAT.read(data)
         number, attribute = reader.fields("<IH")
         window = reader.window()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from stream_dp.core.budget.accountant import UNITS, Charge
 from stream_dp.core.budget.parameters import Accuracy, Privacy
@@ -102,15 +103,13 @@ class WithKinds(Calibrated):
         privacy: Privacy,
         accuracy: Accuracy,
         settings: CalibratedSettings,
-        answerers: Sequence[Answerer],
+        answerers: Sequence[Answerer[Any]],
     ) -> None:
         super().__init__(universe, privacy, accuracy, settings)
         self.answerers = tuple(answerers)
         for answerer in self.answerers:
             answerer.kept = settings.kept
-        self._index_of = {
-            kind: index for index, answerer in enumerate(answerers) for kind in answerer.kinds
-        }
+        self._index_of = {answerer.name: index for index, answerer in enumerate(answerers)}
 
     def __repr__(self) -> str:
         return f"WithKinds({super().__repr__()}, {sorted(self._index_of)})"
@@ -188,11 +187,11 @@ class WithKinds(Calibrated):
         return _Rehearsal(self, bounds=sparing)
 
     def lost(self, look: dict[str, object]) -> None:
-        for answerer in self.answerers:
-            if look["kind"] == answerer.name:
-                answerer.lost(look)
-                return
-        super().lost(look)
+        index = self._index_of.get(str(look["kind"]))
+        if index is None:
+            super().lost(look)
+        else:
+            self.answerers[index].lost(look)
 
     def rows_gone(self, n_blocks: int) -> None:
         for answerer in self.answerers:
@@ -224,10 +223,8 @@ class _Rehearsal(CalibratedRehearsal):
     def __init__(self, original: WithKinds, *, bounds: bool) -> None:
         super().__init__(original, bounds=bounds)
         self._others = {
-            kind: other
+            answerer.name: Separately(original.quote, sparing=bounds)
             for answerer in original.answerers
-            for other in [Separately(original.quote, sparing=bounds)]  # one for all of its kinds
-            for kind in answerer.kinds
         }
 
     def quote(self, query: AnyQuery) -> Quote:

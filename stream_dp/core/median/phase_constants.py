@@ -226,7 +226,7 @@ class PhaseNoise(NamedTuple):
     Attributes:
         inverse_privacy: ``1 / alpha'``.
         inverse_slip: ``1 / x``, see ``PhaseConstants``.
-        shares: The number of phases whose queries, and whose rows of a hypothesis, it counts: one, or all so far.
+        shares: The number of phases whose queries and rows of a hypothesis it counts: one, or all so far.
     """
 
     inverse_privacy: int

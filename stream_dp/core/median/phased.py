@@ -20,8 +20,13 @@ import numpy.typing as npt
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import ROWS_ERASED, LinearMechanism, Look, Quote, Release
-from stream_dp.core.median.consistent_set import Mask
-from stream_dp.core.median.consistent_set.representations import fresh_set
+from stream_dp.core.median.consistent_set import (
+    ConsistentSet,
+    Entropic,
+    Exhaustive,
+    Mask,
+    Polytope,
+)
 from stream_dp.core.median.consistent_set.set_interface import block_shares
 from stream_dp.core.median.easiness import Easiness, EasinessTest
 from stream_dp.core.median.phase_constants import (
@@ -127,7 +132,7 @@ class Phased(LinearMechanism):
         self._representation = representation
         self.constants = facts
         self._blocks = blocks
-        self._set = fresh_set(representation, universe.n_cells, facts.hypothesis_rows, blocks)
+        self._set = self._fresh_set()
         self._outstanding = OutstandingCharges()
         self._sizes: list[int] = []
         self._bare = 0
@@ -141,6 +146,15 @@ class Phased(LinearMechanism):
         return (
             f"{type(self).__name__}(phase={len(self._sizes)}, asked={self.asked}, hard={self.hard})"
         )
+
+    def _fresh_set(self) -> ConsistentSet:
+        """A consistent set about which nothing was published yet."""
+        n_cells, rows = self._universe.n_cells, self.constants.hypothesis_rows
+        if self._representation == "exhaustive":
+            return Exhaustive(n_cells, rows, self._blocks)
+        if self._representation == "entropic":
+            return Entropic(n_cells, rows)
+        return Polytope(n_cells, self._blocks)
 
     # ------------------------------------------------------------ what a mechanism decides for itself
 

@@ -35,7 +35,6 @@ from stream_dp.core.bisection import least
 from stream_dp.core.budget.accountant import UNITS, Charge
 from stream_dp.core.budget.logarithms import ln_bounds, log_add
 from stream_dp.core.budget.parameters import Accuracy, Privacy, as_written
-from stream_dp.core.median.consistent_set.representations import fresh_set
 from stream_dp.core.median.formulas import (
     harmonic,
     hypothesis_rows,
@@ -217,12 +216,7 @@ class Sequential(Phased):
         self._lines: list[_Line] = []
 
     def _take_in(self, n_rows: int) -> None:
-        self._set = fresh_set(
-            self._representation,
-            self._universe.n_cells,
-            self.constants.hypothesis_rows,
-            self._blocks,
-        )
+        self._set = self._fresh_set()
         self._set.add_block(self._set_sizes[0])
         self._hard_before = self.hard
 

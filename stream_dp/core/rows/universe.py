@@ -13,8 +13,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from stream_dp.core.rows.attributes import Attribute, Category, Date, Number, is_on_grid
 from stream_dp.core.rows.attributes.attribute_base import COUNT, MAX_NAME
@@ -26,6 +28,8 @@ from stream_dp.core.rows.measured_values import MAX_MEASURED_ROWS, Offsets
 from stream_dp.core.rows.person_slots import MAX_KEY_BYTES, Persons, Slots
 from stream_dp.core.rows.row_moments import DateColumn
 from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
+
+_T = TypeVar("_T", bound=np.generic)
 
 MAX_ATTRIBUTES = 64
 MAX_KEPT_CELLS = 2**20
@@ -275,12 +279,21 @@ class Universe:
         measures: dict[int, Offsets] = {}
         texts: dict[int, Texts] = {}
         for index, column in zip(self.in_force, columns, strict=True):
-            if index in self.measured:
-                codes[index], measures[index] = _measured(self.measured[index], column)
-            elif index in self.found:
-                texts[index] = _texts(self.found[index], column)
+            attribute = self.attributes[index]
+            if isinstance(column, DateColumn):
+                assert isinstance(attribute, Date), "dates are refused for other attributes"
+                codes[index] = attribute.encode_moments(column)
+                continue
+            values = column.values if isinstance(column, Repeated) else column
+            if index in self.found:
+                texts[index] = _spread(
+                    texts_of(attribute.without_na(values), MAX_KEY_BYTES), column
+                )
+            elif index in self.measured:
+                found, units = self.measured[index].encode_measured(values)
+                codes[index], measures[index] = _spread(found, column), _spread(units, column)
             else:
-                codes[index] = _codes(self.attributes[index], column)
+                codes[index] = _spread(attribute.encode(values), column)
         return Rows(tuple(codes), counts, measures, whose, texts)
 
     def _check_names(
@@ -320,30 +333,17 @@ class Universe:
             )
 
 
-def _codes(attribute: Attribute, column: AnyColumn) -> Codes:
-    if isinstance(column, Repeated):
-        return np.take(attribute.encode(column.values), column.indices)
-    if isinstance(column, DateColumn):
-        assert isinstance(attribute, Date), "the caller refuses dates for other attributes"
-        return attribute.encode_moments(column)
-    return attribute.encode(column)
-
-
-def _texts(attribute: Category, column: AnyColumn) -> Texts:
-    assert not isinstance(column, DateColumn), "the caller refuses dates for other attributes"
-    if isinstance(column, Repeated):
-        return np.take(_texts(attribute, column.values), column.indices, axis=0)
-    return texts_of(attribute.without_na(column), MAX_KEY_BYTES)
+def _spread(found: npt.NDArray[_T], column: AnyColumn) -> npt.NDArray[_T]:
+    """What was found for the values of a column, for each row."""
+    return np.take(found, column.indices, axis=0) if isinstance(column, Repeated) else found
 
 
 def _whose(persons: Persons, columns: Mapping[str, AnyColumn]) -> Slots:
-    column, keys = columns[persons.key], [columns[name] for name in persons.columns]
+    column = columns[persons.key]
     assert not isinstance(column, DateColumn), "the caller refuses such keys"
-    if isinstance(column, Repeated):
-        digests = np.take(persons.digests(column.values), column.indices, axis=0)
-    else:
-        digests = persons.digests(column)
-    return persons.slots(digests, tuple(map(_plain, keys)) if persons.row is not None else ())
+    values = column.values if isinstance(column, Repeated) else column
+    keys = () if persons.row is None else [_plain(columns[name]) for name in persons.columns]
+    return persons.slots(_spread(persons.digests(values), column), tuple(keys))
 
 
 def _plain(column: AnyColumn) -> Column:
@@ -352,14 +352,6 @@ def _plain(column: AnyColumn) -> Column:
     if isinstance(column, Repeated):
         return [column.values[index] for index in column.indices.tolist()]
     return column
-
-
-def _measured(attribute: Number, column: AnyColumn) -> tuple[Codes, Offsets]:
-    assert not isinstance(column, DateColumn), "the caller refuses dates for a number"
-    if not isinstance(column, Repeated):
-        return attribute.encode_measured(column)
-    codes, offsets = attribute.encode_measured(column.values)
-    return np.take(codes, column.indices), np.take(offsets, column.indices)
 
 
 def _all_mappings(items: Sequence[object]) -> bool:

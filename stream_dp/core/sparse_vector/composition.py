@@ -10,40 +10,11 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from statistics import NormalDist
-from typing import ClassVar, Protocol
+from typing import ClassVar, TypeAlias
 
 from stream_dp.core.budget.accountant import UNITS, Budget, Charge, gaussian_rho
 from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.randomness.noise_sources import MAX_SCALE, Kind
-
-
-class Composition(Protocol):
-    """Prices of looks at one row, and the noise that a count costs least with."""
-
-    @property
-    def kind(self) -> Kind:
-        """The noise of a count."""
-        ...
-
-    def scale(self, accuracy: Accuracy, n_rows: int) -> Fraction:
-        """The scale, in rows, at which a count of ``n_rows`` rows is as accurate as promised."""
-        ...
-
-    def of_count(self, scale: Fraction) -> Fraction:
-        """The exact loss of one count with noise of this scale, in what this composition adds up."""
-        ...
-
-    def of_pure(self, epsilon: Fraction) -> Fraction:
-        """The loss of an epsilon-DP look, in what this composition adds up."""
-        ...
-
-    def charge(self, block: int, loss: Fraction) -> Charge:
-        """Returns this loss in units of a line, rounded up."""
-        ...
-
-    def epsilon(self, charge: Charge) -> float:
-        """The epsilon of a line that spent this, at the promised delta."""
-        ...
 
 
 class Basic:
@@ -58,19 +29,24 @@ class Basic:
         self._budget = Fraction(privacy.epsilon)
 
     def scale(self, accuracy: Accuracy, n_rows: int) -> Fraction:
+        """The scale, in rows, at which a count of ``n_rows`` rows is as accurate as promised."""
         scale = accuracy.error * n_rows / -math.log(accuracy.failure_probability)
         return min(MAX_SCALE, Fraction(scale))
 
     def of_count(self, scale: Fraction) -> Fraction:
+        """The exact loss of one count with noise of this scale, in what this composition adds up."""
         return 1 / scale
 
     def of_pure(self, epsilon: Fraction) -> Fraction:
+        """The loss of an epsilon-DP look, in what this composition adds up."""
         return epsilon
 
     def charge(self, block: int, loss: Fraction) -> Charge:
+        """Returns this loss in units of a line, rounded up."""
         return Charge(block, math.ceil(loss * UNITS / self._budget))
 
     def epsilon(self, charge: Charge) -> float:
+        """The epsilon of a line that spent this, at the promised delta."""
         return float(Fraction(charge.rho, UNITS) * self._budget)
 
 
@@ -103,6 +79,10 @@ class Concentrated:
 
     def epsilon(self, charge: Charge) -> float:
         return self._budget.epsilon(charge)
+
+
+Composition: TypeAlias = Basic | Concentrated
+"""Prices of looks at one row, and the noise that a count costs least with."""
 
 
 def composition_of(privacy: Privacy) -> Composition:

@@ -112,6 +112,11 @@ class Gated(PredicateMechanism):
         segments: S, how many segments a line's budget is for: about as many hard queries a block.
         prior: The expected distribution of a new block.
 
+    Attributes:
+        scales: The scales of the noise of every look.
+        asked: Queries tested.
+        hard: Queries whose prediction was too far off.
+
     Raises:
         InvalidDefinition: A setting is out of range; names the field and the fix.
     """
@@ -131,22 +136,16 @@ class Gated(PredicateMechanism):
             )
         super().__init__(universe, accuracy, Concentrated(privacy))
         budget = Budget.of(privacy)
-        self._scales = Scales.of(budget.rho / segments)
+        self.scales = Scales.of(budget.rho / segments)
         # Of S or a few more: scales of the grid cost a little less than was asked for.
-        self._afforded = UNITS // budget.charge(0, self._scales.rho).rho
+        self._afforded = UNITS // budget.charge(0, self.scales.rho).rho
         self._set = Entropic(universe.n_cells, _HYPOTHESIS_ROWS, carry_over=prior == "carry_over")
         self._segments = Segments()
-        self._asked = 0
-        self._hard = 0
+        self.asked = 0
+        self.hard = 0
 
     def __repr__(self) -> str:
-        return (
-            f"Gated(phase={len(self._sizes)}, segment={self._segments.number}, hard={self._hard})"
-        )
-
-    @property
-    def scales(self) -> Scales:
-        return self._scales
+        return f"Gated(phase={len(self._sizes)}, segment={self._segments.number}, hard={self.hard})"
 
     def hypothesis(self, window: range) -> npt.NDArray[np.float64]:
         """Share of each cell in a window, by the consistent set's point; shape (n_cells,).
@@ -162,16 +161,6 @@ class Gated(PredicateMechanism):
         return CellShares(window, self._rows(window), self._universe.shape, shares)
 
     @property
-    def asked(self) -> int:
-        """Queries tested."""
-        return self._asked
-
-    @property
-    def hard(self) -> int:
-        """Queries whose prediction was too far off."""
-        return self._hard
-
-    @property
     def min_rows(self) -> int:
         """Rows of a window below which no query about it is tested."""
         return least(range(1, MAX_ROWS), lambda n: not self._too_small(n))
@@ -180,8 +169,8 @@ class Gated(PredicateMechanism):
         return threshold(
             error=self._accuracy.error,
             n_rows=n_rows,
-            threshold_scale=self._scales.threshold,
-            query_scale=self._scales.query,
+            threshold_scale=self.scales.threshold,
+            query_scale=self.scales.query,
             segments=self._afforded,
             failure_probability=self._accuracy.failure_probability / 2.0,
         )
@@ -189,7 +178,7 @@ class Gated(PredicateMechanism):
     def _too_small(self, n_rows: int) -> bool:
         """Returns whether a window of this many rows has no gate, or its measurement too much noise."""
         wanted = NormalDist().inv_cdf(1.0 - self._accuracy.failure_probability / 4.0)
-        noise = wanted * float(self._scales.count)
+        noise = wanted * float(self.scales.count)
         return self._threshold(n_rows) < 1 or noise > self._accuracy.error * n_rows
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
@@ -206,7 +195,7 @@ class Gated(PredicateMechanism):
                 f"the window has {n_rows:,} rows, and {self.min_rows:,} are the fewest "
                 "that a prediction can be tested on; ask about more phases",
             )
-        charges = self._charges(self._segments.unpaid(window), self._scales.rho)
+        charges = self._charges(self._segments.unpaid(window), self.scales.rho)
         if not self._lines.afford(charges):
             return Refused(
                 RefusalCode.BUDGET_EXHAUSTED,
@@ -222,10 +211,10 @@ class Gated(PredicateMechanism):
         gate = self._segments.gate(
             predicted=predicted_rows(share, n_rows),
             threshold=self._threshold(n_rows),
-            threshold_scale=self._scales.threshold,
-            query_scale=self._scales.query,
+            threshold_scale=self.scales.threshold,
+            query_scale=self.scales.query,
         )
-        return CountLook(query, n_rows, "gaussian", self._scales.count, charges, gate)
+        return CountLook(query, n_rows, "gaussian", self.scales.count, charges, gate)
 
     def absorb(self, release: Release) -> None:
         """Prunes the set by a measurement.
@@ -235,15 +224,15 @@ class Gated(PredicateMechanism):
         """
         assert isinstance(release, CountRelease), "a release of another mechanism"
         self._segments = self._segments.after(release)
-        self._asked += 1
+        self.asked += 1
         if release.measured:
-            self._hard += 1
+            self.hard += 1
             n_rows = self._rows(release.window)
             self._set.prune(
                 release.predicate.whole_mask(self._universe),
                 release.window,
                 Fraction(release.noisy_count, n_rows),
-                Fraction(_KEPT) * self._scales.count / n_rows,
+                Fraction(_KEPT) * self.scales.count / n_rows,
             )
 
     def _imagine(self, look: CountLook, *, stands: bool) -> None:

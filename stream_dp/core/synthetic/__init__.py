@@ -17,27 +17,18 @@ what a polytope's point lacks of the whole mass aside.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stream_dp.core.synthetic.basis import Basis, Gap, Synthetic
+from stream_dp.core.synthetic.basis import Synthetic
 
-
-class HasBasis(Protocol):
-    """A mechanism, as far as synthetic rows are concerned."""
-
-    def basis(self, window: range) -> Basis:
-        """Returns the published values that synthetic rows of a window follow.
-
-        Raises:
-            ValueError: Nothing that was published says enough about the window.
-        """
-        ...
+if TYPE_CHECKING:
+    from stream_dp.core.mechanism import Mechanism
 
 
 def synthetic(
-    mechanism: HasBasis, window: range, n_rows: int, generator: np.random.Generator
+    mechanism: Mechanism, window: range, n_rows: int, generator: np.random.Generator
 ) -> Synthetic:
     """Draws ``n_rows`` rows for a window.
 
@@ -55,6 +46,3 @@ def synthetic(
     if n_rows < 1:
         raise ValueError("no rows were asked for")
     return mechanism.basis(window).rows(n_rows, generator)
-
-
-__all__ = ["Gap", "HasBasis", "Synthetic", "synthetic"]

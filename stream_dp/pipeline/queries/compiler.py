@@ -28,7 +28,6 @@ from stream_dp.messages.precision import FixedError, MeanError, RelativeError
 from stream_dp.messages.time_fields import MinusWindow
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.queries.windows import minus_window_of
-from stream_dp.profiles.kinds import setting_of
 
 _log = logging.getLogger(__name__)
 
@@ -376,10 +375,10 @@ def _kind(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled:
     kinds = dataset.mechanism.kinds
     if query.kind not in kinds:
         answered = ", ".join(sorted({*_COUNTS, *kinds}))
-        setting = setting_of(query.kind)
         raise _unsupported(
             f"this data set does not answer {query.kind}",
-            f'ask one of {answered}; a definition turns it on by "{setting}" under "kinds", from the start',
+            f'ask one of {answered}; a definition turns it on by "{query.kind}" under "kinds", '
+            "from the start",
         )
     attribute = None if query.attribute is None else universe.index(query.attribute)
     predicate = dataset.engine.conditions.compiled(query.where)

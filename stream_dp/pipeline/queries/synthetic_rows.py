@@ -8,10 +8,11 @@ from collections.abc import Collection
 
 import numpy as np
 
-from stream_dp.core import synthetic as core
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.rows.attributes import Attribute, Boolean
 from stream_dp.core.rows.universe import Universe
+from stream_dp.core.synthetic import synthetic
+from stream_dp.core.synthetic.basis import Gap, Synthetic
 from stream_dp.messages import SyntheticColumn, SyntheticRows, TableGap, WorstGap
 
 
@@ -38,7 +39,7 @@ def synthesized(
     """
     seed = hashlib.sha256(f"{dataset} {phase} {releases}".encode()).digest()
     try:
-        found = core.synthetic(mechanism, range(phase), n_rows, np.random.default_rng(list(seed)))
+        found = synthetic(mechanism, range(phase), n_rows, np.random.default_rng(list(seed)))
     except ValueError:  # the consistent set is empty
         return None
     tables = tuple(
@@ -80,14 +81,14 @@ def _labels(attribute: Attribute) -> tuple[str | bool | None, ...]:
     )
 
 
-def _worst(gaps: Collection[core.Gap]) -> WorstGap | None:
+def _worst(gaps: Collection[Gap]) -> WorstGap | None:
     if not gaps:
         return None
     worst = max(gaps, key=lambda gap: gap.error)
     return WorstGap(compared=len(gaps), distance=worst.distance, error_bar=worst.error_bar)
 
 
-def _note(error: float | None, others: WorstGap | None, found: core.Synthetic) -> str:
+def _note(error: float | None, others: WorstGap | None, found: Synthetic) -> str:
     """Returns a sentence that says what is proved."""
     if error is None:
         return "Nothing is proved about these rows: nothing was published that they could be compared with."

@@ -28,7 +28,9 @@ class Beside:
         charges: Blocks that each look was charged to.
     """
 
-    def __init__(self, answerer: Callable[[], Answerer], universe: Universe, noise: NoiseSource):
+    def __init__(
+        self, answerer: Callable[[], Answerer[Any]], universe: Universe, noise: NoiseSource
+    ):
         self._make = answerer
         self._universe, self._noise = universe, noise
         self.answerer = answerer()
@@ -141,7 +143,7 @@ def beside(quick_noise: Callable[..., NoiseSource]) -> Callable[..., Beside]:
     """
 
     def make(
-        answerer: type[Answerer],
+        answerer: type[Answerer[Any]],
         universe: Universe,
         *,
         share: float = 0.1,
@@ -151,7 +153,7 @@ def beside(quick_noise: Callable[..., NoiseSource]) -> Callable[..., Beside]:
         noise: NoiseSource | None = None,
         **settings: Any,
     ) -> Beside:
-        def fresh() -> Answerer:
+        def fresh() -> Answerer[Any]:
             return answerer(KindTerms(universe, budget, share, 0.05), **settings)
 
         return Beside(fresh, universe, quick_noise(seed, factor) if noise is None else noise)

@@ -39,7 +39,7 @@ UNIVERSE = Universe(
 CITY, AGE = 0, 1
 N_AGES = 20  # and one bin for missing values
 BUDGET = Budget.of(Privacy(20.0, 1e-6), approximate=True)
-SETTINGS: dict[type[Answerer], dict[str, int]] = {
+SETTINGS: dict[type[Answerer[Any]], dict[str, int]] = {
     Between: {"answers": 2},
     Interior: {"points": 50},
     Adaptive: {"chunks": 4, "queries": 50},
@@ -54,7 +54,7 @@ class Driven:
     def _driver(self, beside: Callable[..., Any]) -> None:
         self._beside = beside
 
-    def beside(self, kind: type[Answerer], noise: Any = None, *, share: float = 0.2) -> Any:
+    def beside(self, kind: type[Answerer[Any]], noise: Any = None, *, share: float = 0.2) -> Any:
         noise = ScriptedNoise() if noise is None else noise
         return self._beside(
             kind, UNIVERSE, share=share, budget=BUDGET, noise=noise, **SETTINGS[kind]
@@ -211,7 +211,7 @@ SETTINGS[Redrawing] = SETTINGS[Between]
 
 
 class TestTheSecretIsDrawnOnce(Driven):
-    def sides(self, kind: type[Answerer], offsets: list[int]) -> list[Side]:
+    def sides(self, kind: type[Answerer[Any]], offsets: list[int]) -> list[Side]:
         """Of five counts ten rows below ``low``, by noise that has nothing but these offsets."""
         noise = ScriptedNoise()
         served = self.beside(kind, noise)
@@ -240,7 +240,7 @@ class TestTheSecretIsDrawnOnce(Driven):
         assert self.sides(Redrawing, offsets) != honest
 
     @pytest.mark.parametrize(("kind", "draws"), [(Interior, 1), (Adaptive, 2 * 4 - 1)])
-    def test_those_of_points_too(self, kind: type[Answerer], draws: int) -> None:
+    def test_those_of_points_too(self, kind: type[Answerer[Any]], draws: int) -> None:
         noise = ScriptedNoise()
         served = self.beside(kind, noise)
         served.open(ages([100_000] * 5))
@@ -371,13 +371,15 @@ class TestAdaptive(Driven):
 
 @pytest.mark.parametrize("kind", POINTS)
 class TestPoints(Driven):
-    def served(self, kind: type[Answerer], phases: int = 1) -> Any:
+    def served(self, kind: type[Answerer[Any]], phases: int = 1) -> Any:
         served = self.beside(kind)
         for _ in range(phases):
             served.open(ROWS[kind])
         return served
 
-    def test_each_window_has_a_run_that_its_first_query_pays(self, kind: type[Answerer]) -> None:
+    def test_each_window_has_a_run_that_its_first_query_pays(
+        self, kind: type[Answerer[Any]]
+    ) -> None:
         served = self.served(kind, phases=2)
         for window in (range(2), range(1, 2), range(2)):
             for age in (4, 5):
@@ -385,7 +387,9 @@ class TestPoints(Driven):
         assert served.charges == [(0, 1), (), (1,), ()]
         assert sorted(served.data.vault) == [f"{kind.name} 1 0 2", f"{kind.name} 1 1 2"]
 
-    def test_when_nothing_is_left_to_find_the_secret_is_dropped(self, kind: type[Answerer]) -> None:
+    def test_when_nothing_is_left_to_find_the_secret_is_dropped(
+        self, kind: type[Answerer[Any]]
+    ) -> None:
         served = self.served(kind)
         for age in FOUND[kind]:
             assert (not served.data.vault) == (age == FOUND[kind][0])
@@ -393,7 +397,7 @@ class TestPoints(Driven):
         assert served.data.vault == {}
 
     def test_a_lost_answer_abandons_the_run_and_the_next_query_pays_another(
-        self, kind: type[Answerer]
+        self, kind: type[Answerer[Any]]
     ) -> None:
         served = self.served(kind)
         served.ask(up_to(kind.name, 4))
@@ -407,7 +411,7 @@ class TestPoints(Driven):
         assert repeated.path is Path.REPEAT
 
     def test_too_few_rows_are_refused_with_the_number_that_is_needed(
-        self, kind: type[Answerer]
+        self, kind: type[Answerer[Any]]
     ) -> None:
         needed = self.beside(kind).answerer.min_rows
         for rows, enough in ((needed - 1, False), (needed, True)):
@@ -432,13 +436,13 @@ class TestPoints(Driven):
         ],
     )
     def test_what_is_no_point_is_refused_in_words(
-        self, kind: type[Answerer], attribute: int, where: Any, words: str
+        self, kind: type[Answerer[Any]], attribute: int, where: Any, words: str
     ) -> None:
         asked = KindQuery(kind.name, range(1), attribute, compile_where(UNIVERSE, where))
         assert words in refused(self.served(kind).answerer.answer(asked)).message
 
     def test_beyond_the_looks_that_were_promised_for_nothing_is_stated(
-        self, kind: type[Answerer], monkeypatch: pytest.MonkeyPatch
+        self, kind: type[Answerer[Any]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         one = {"points": 1} if kind is Interior else {"chunks": 4, "queries": 1}
         monkeypatch.setitem(SETTINGS, kind, one)
@@ -451,7 +455,7 @@ class TestPoints(Driven):
         assert stated[1] is None
 
 
-def asked_by(kind: type[Answerer]) -> list[KindQuery]:
+def asked_by(kind: type[Answerer[Any]]) -> list[KindQuery]:
     if kind is Between:
         cells = (range(1), range(50), range(99), range(1, 51), range(2))
         return [between(c, window=range(i % 2, 2)) for i, c in enumerate(cells)]
@@ -460,14 +464,14 @@ def asked_by(kind: type[Answerer]) -> list[KindQuery]:
 
 @pytest.mark.parametrize("kind", [Between, *POINTS])
 class TestEachOfThem(Driven):
-    def served(self, kind: type[Answerer]) -> Any:
+    def served(self, kind: type[Answerer[Any]]) -> Any:
         served = self.beside(kind)
         for _ in range(2):
             served.open(cities(1000) if kind is Between else ROWS[kind])
         return served
 
     def test_a_restart_at_any_point_knows_all_that_was_published(
-        self, kind: type[Answerer]
+        self, kind: type[Answerer[Any]]
     ) -> None:
         through, restarted = self.served(kind), self.served(kind)
         for number, asked in enumerate(asked_by(kind)):
@@ -487,7 +491,7 @@ class TestEachOfThem(Driven):
             )
         assert through.data.vault == restarted.data.vault
 
-    def test_a_secret_that_is_gone_is_never_drawn_again(self, kind: type[Answerer]) -> None:
+    def test_a_secret_that_is_gone_is_never_drawn_again(self, kind: type[Answerer[Any]]) -> None:
         served = self.served(kind)
         first, _, again, *_ = asked_by(kind)
         served.ask(first)
@@ -495,7 +499,7 @@ class TestEachOfThem(Driven):
         with pytest.raises(CorruptState, match="gone"):
             served.ask(again)
 
-    def test_a_secret_of_another_length_is_not_taken(self, kind: type[Answerer]) -> None:
+    def test_a_secret_of_another_length_is_not_taken(self, kind: type[Answerer[Any]]) -> None:
         served = self.served(kind)
         first, _, again, *_ = asked_by(kind)
         served.ask(first)
@@ -504,7 +508,7 @@ class TestEachOfThem(Driven):
         with pytest.raises(CorruptState, match="a stored secret"):
             served.ask(again)
 
-    def test_stored_bytes_that_do_not_fit_are_refused(self, kind: type[Answerer]) -> None:
+    def test_stored_bytes_that_do_not_fit_are_refused(self, kind: type[Answerer[Any]]) -> None:
         served = self.served(kind)
         served.ask(asked_by(kind)[0])
         *_, stored = served.transcript
@@ -515,7 +519,7 @@ class TestEachOfThem(Driven):
         with pytest.raises(CorruptState):
             served.answerer.release_from_bytes(stored[:-1] + b"\x03")
 
-    def test_an_answer_of_a_run_that_is_not_on_is_refused(self, kind: type[Answerer]) -> None:
+    def test_an_answer_of_a_run_that_is_not_on_is_refused(self, kind: type[Answerer[Any]]) -> None:
         served = self.served(kind)
         served.ask(asked_by(kind)[0])
         *_, stored = served.transcript
@@ -525,7 +529,7 @@ class TestEachOfThem(Driven):
             served.answerer.absorb(served.answerer.release_from_bytes(later))
 
     def test_length_of_stored_bytes_depends_on_public_numbers_alone(
-        self, kind: type[Answerer]
+        self, kind: type[Answerer[Any]]
     ) -> None:
         lengths = set()
         for rows in (ages([0] * 19 + [200_000]), ages([200_000])):
@@ -538,7 +542,7 @@ class TestEachOfThem(Driven):
             lengths.add(len(stored))
         assert len(lengths) == 1
 
-    def test_a_share_that_buys_next_to_nothing_is_refused(self, kind: type[Answerer]) -> None:
+    def test_a_share_that_buys_next_to_nothing_is_refused(self, kind: type[Answerer[Any]]) -> None:
         with pytest.raises(InvalidDefinition, match=rf"kinds\.{kind.name}\.share"):
             self.beside(kind, share=1e-300)
 
@@ -557,13 +561,13 @@ RUNNING = (Between, *POINTS)
 
 @pytest.mark.parametrize("kind", RUNNING)
 class TestASecretThatIsGone(Driven):
-    def served(self, kind: type[Answerer], phases: int = 1) -> Any:
+    def served(self, kind: type[Answerer[Any]], phases: int = 1) -> Any:
         served = self.beside(kind)
         for _ in range(phases):
             served.open(cities(1000) if kind is Between else ROWS[kind])
         return served
 
-    def asked(self, kind: type[Answerer], number: int, window: range = range(1)) -> KindQuery:
+    def asked(self, kind: type[Answerer[Any]], number: int, window: range = range(1)) -> KindQuery:
         """One of several queries that no point answers, so that each needs a look."""
         if kind is Between:
             return between([number], window=window)
@@ -571,7 +575,7 @@ class TestASecretThatIsGone(Driven):
 
     @pytest.mark.parametrize("restarts", [False, True])
     def test_its_run_ends_and_the_next_query_pays_for_a_new_one(
-        self, kind: type[Answerer], restarts: bool
+        self, kind: type[Answerer[Any]], restarts: bool
     ) -> None:
         served = self.served(kind)
         for number in (0, 1):
@@ -587,7 +591,7 @@ class TestASecretThatIsGone(Driven):
         served.restart()
         assert served.look(self.asked(kind, 4)).description["run"] == 2
 
-    def test_what_it_published_stays(self, kind: type[Answerer]) -> None:
+    def test_what_it_published_stays(self, kind: type[Answerer[Any]]) -> None:
         served = self.served(kind)
         first = [served.ask(self.asked(kind, number)) for number in (0, 1)]
         served.forget_secrets()
@@ -599,7 +603,7 @@ class TestASecretThatIsGone(Driven):
             assert [replace(one, path=first[at].path) for at, one in enumerate(again)] == first
         assert served.charges == [(0,), ()]
 
-    def test_runs_whose_secrets_are_there_go_on(self, kind: type[Answerer]) -> None:
+    def test_runs_whose_secrets_are_there_go_on(self, kind: type[Answerer[Any]]) -> None:
         served = self.served(kind, phases=3)
         windows = (range(1), range(1, 2), range(2, 3))
         for window in windows:
@@ -615,7 +619,7 @@ class TestASecretThatIsGone(Driven):
         assert served.data.vault.keys() == kept.keys() or kind is Between
         assert served.answerer.secrets == served.data.vault.keys()
 
-    def test_the_name_of_no_run_ends_none(self, kind: type[Answerer]) -> None:
+    def test_the_name_of_no_run_ends_none(self, kind: type[Answerer[Any]]) -> None:
         served = self.served(kind)
         served.ask(self.asked(kind, 0))
         served.answerer.end_runs(["never 1", "", f"{kind.name}"])
@@ -626,7 +630,7 @@ class TestASecretThatIsGone(Driven):
 @pytest.mark.parametrize("kind", POINTS)
 class TestASecretThatIsGoneOfPoints(Driven):
     def test_a_run_that_found_its_points_needs_no_secret_and_goes_on(
-        self, kind: type[Answerer]
+        self, kind: type[Answerer[Any]]
     ) -> None:
         served = self.beside(kind)
         served.open(ROWS[kind])

@@ -24,7 +24,6 @@ class Adaptive(PointRuns[AdaptiveThresholds]):
     """
 
     name = "adaptive_threshold"
-    kinds = ("adaptive_threshold",)
 
     def __init__(self, terms: KindTerms, chunks: int, queries: int) -> None:
         super().__init__(terms)

@@ -34,7 +34,6 @@ from stream_dp.core.kinds.kind_answerer import (
     window_of,
 )
 from stream_dp.core.kinds.loss import Loss
-from stream_dp.core.mechanism import Release
 from stream_dp.core.outcome import Outcome, Path, Placed, RefusalCode, Refused, Side
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
@@ -146,7 +145,7 @@ class BetweenLook(KindLook):
         return BetweenRelease(self.run.number, window, self.asked.key, side)
 
 
-class Between(Answerer):
+class Between(Answerer[BetweenRelease]):
     """Comparisons of any predicate's count over any window.
 
     Args:
@@ -154,7 +153,6 @@ class Between(Answerer):
     """
 
     name = "between"
-    kinds = ("between",)
     approximate = True
 
     def __init__(self, terms: KindTerms, answers: int) -> None:
@@ -187,13 +185,12 @@ class Between(Answerer):
         running = self._running.values()
         return frozenset(run.secret for run in running if run.window.stop > self.erased)
 
-    def absorb(self, release: Release) -> None:
+    def absorb(self, release: BetweenRelease) -> None:
         """Folds an answer in.
 
         Raises:
             CorruptState: It is neither of a run that is on, nor the first of the next one.
         """
-        assert isinstance(release, BetweenRelease), "a release of another answerer"
         self._fold(release.number, release.window, release.side)
         self._published[release.key] = release.side
 
@@ -205,13 +202,12 @@ class Between(Answerer):
             if run.secret in secrets:
                 del self._running[run.number]
 
-    def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
+    def conclude(self, asked: KindQuery, look: KindLook, release: BetweenRelease) -> Outcome:
         """Hard is what used something up: a charge, or one of the answers that may be "between"."""
-        assert isinstance(release, BetweenRelease), "a release of another answerer"
         hard = bool(look.charges) or release.side is Side.BETWEEN
         return self._placed(asked, release.side, Path.MEASURED if hard else Path.GATED)
 
-    def release_from_bytes(self, data: bytes) -> Release:
+    def release_from_bytes(self, data: bytes) -> BetweenRelease:
         reader = _FORMAT.read(data)
         (number,) = reader.fields("<I")
         window = reader.window()

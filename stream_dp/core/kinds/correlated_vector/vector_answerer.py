@@ -18,7 +18,7 @@ from stream_dp.core.encoding import Format, fields
 from stream_dp.core.kinds.correlated_vector.vector_law import ResponsePlan
 from stream_dp.core.kinds.kind_answerer import Answerer, KindLook, KindTerms
 from stream_dp.core.kinds.loss import Loss
-from stream_dp.core.mechanism import ROWS_ERASED, Release
+from stream_dp.core.mechanism import ROWS_ERASED
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused, Responses
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
@@ -71,7 +71,7 @@ class ResponsesLook(KindLook):
         return ResponsesRelease(self.block, np.packbits(responses > 0).tobytes())
 
 
-class CorrelatedVectors(Answerer):
+class CorrelatedVectors(Answerer[ResponsesRelease]):
     """The responses to a Boolean attribute; a missing value counts as false.
 
     Args:
@@ -82,7 +82,6 @@ class CorrelatedVectors(Answerer):
     """
 
     name = "correlated_vector"
-    kinds = ("correlated_vector",)
     approximate = False
 
     def __init__(self, terms: KindTerms, attribute: str) -> None:
@@ -174,11 +173,10 @@ class CorrelatedVectors(Answerer):
         ]
         return np.packbits(np.concatenate(each)).tobytes()
 
-    def absorb(self, release: Release) -> None:
-        assert isinstance(release, ResponsesRelease), "a release of another answerer"
+    def absorb(self, release: ResponsesRelease) -> None:
         self._bits[release.block] = release.bits
 
-    def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
+    def conclude(self, asked: KindQuery, look: KindLook, release: ResponsesRelease) -> Outcome:
         raise AssertionError("no query needs a look")
 
     def lost(self, look: Mapping[str, object]) -> None:
@@ -186,7 +184,7 @@ class CorrelatedVectors(Answerer):
         assert isinstance(block, int), "as its description said"
         self._lost.append(block)
 
-    def release_from_bytes(self, data: bytes) -> Release:
+    def release_from_bytes(self, data: bytes) -> ResponsesRelease:
         reader = _FORMAT.read(data)
         (block,) = reader.fields("<I")
         reader.require(block < len(self._sizes))

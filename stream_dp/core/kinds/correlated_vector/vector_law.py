@@ -90,20 +90,3 @@ class ResponsePlan:
         of_response = math.sqrt(2.0 * math.log(2.0 / failure_probability) / n_rows)
         agreement = float(self.agreement)
         return of_response / agreement if of_response < agreement else None
-
-    def failure_probability(self, n_rows: int, n_vectors: int, tolerance: float) -> float:
-        """Bound on the probability of any loss, for ``n_vectors`` vectors in all, fixed beforehand."""
-        return min(1.0, 2.0 * (1 + n_vectors) * math.exp(-(tolerance**2) / (2.0 * n_rows)))
-
-
-def loss_of(answer: Signs, bits: Signs, vectors: Signs, agreement: float) -> float:
-    """Returns the error of an answer: the largest ``|<y - a x, v>|`` over the vectors and x itself. Private.
-
-    Args:
-        answer: y, shape (n,).
-        bits: x, shape (n,).
-        vectors: Shape (n_vectors, n).
-        agreement: a.
-    """
-    products = np.vstack([bits, vectors]) @ (answer - agreement * bits)
-    return float(np.abs(products).max())

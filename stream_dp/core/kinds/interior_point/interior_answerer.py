@@ -19,7 +19,6 @@ class Interior(PointRuns[InteriorPoint]):
     """
 
     name = "interior_point"
-    kinds = ("interior_point",)
 
     def __init__(self, terms: KindTerms, points: int) -> None:
         super().__init__(terms)

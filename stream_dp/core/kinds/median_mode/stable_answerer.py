@@ -16,12 +16,11 @@ from stream_dp.core.encoding import Format, fields
 from stream_dp.core.kinds.kind_answerer import Answerer, KindLook, KindTerms, counts_of, ordered
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.kinds.median_mode.stable_law import (
-    DisjointMode,
     StablePlan,
+    disjoint_mode,
     stable_median,
     stable_mode,
 )
-from stream_dp.core.mechanism import Release
 from stream_dp.core.outcome import Found, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import IntArray, NoiseSource
@@ -89,7 +88,7 @@ class StableLook(KindLook):
         return StableRelease(self.key, self.attribute, self.test(counts, noise))
 
 
-class _Stable(Answerer):
+class _Stable(Answerer[StableRelease]):
     """One cell of an attribute, exact or not at all."""
 
     approximate = True
@@ -144,11 +143,10 @@ class _Stable(Answerer):
             "more phases, once they are open",
         )
 
-    def absorb(self, release: Release) -> None:
-        assert isinstance(release, StableRelease), "a release of another answerer"
+    def absorb(self, release: StableRelease) -> None:
         self._answered[release.key] = release.code
 
-    def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
+    def conclude(self, asked: KindQuery, look: KindLook, release: StableRelease) -> Outcome:
         del look, release  # absorbed by now
         return self._outcome(asked, Path.MEASURED)
 
@@ -158,7 +156,7 @@ class _Stable(Answerer):
         rank_error, confidence = (None, None) if code is None else self._exact
         return Found(asked.attribute, code, self._rows(asked.window), rank_error, confidence, path)
 
-    def release_from_bytes(self, data: bytes) -> Release:
+    def release_from_bytes(self, data: bytes) -> StableRelease:
         reader = _FORMAT.read(data)
         key, attribute, code = reader.fields(_LAYOUT)
         reader.end()
@@ -171,7 +169,6 @@ class Medians(_Stable):
     """The bin of the lower median of an ordered attribute that every row has a value of."""
 
     name = "median"
-    kinds = ("median",)
     _exact = (0.0, 1.0)
 
     def _refused(self, attribute: int, n_rows: int) -> Refused | None:
@@ -203,7 +200,6 @@ class Modes(_Stable):
     """
 
     name = "mode"
-    kinds = ("mode",)
     _exact = (None, None)
 
     def __init__(self, terms: KindTerms, groups: int | None = None) -> None:
@@ -241,4 +237,4 @@ class Modes(_Stable):
     def _test(self, counts: IntArray, noise: NoiseSource) -> int | None:
         if self._groups is None:
             return stable_mode(self._plan, counts, noise)
-        return DisjointMode(self._plan, self._groups).take(counts, noise)
+        return disjoint_mode(self._plan, self._groups, counts, noise)

@@ -144,47 +144,33 @@ def stable_mode(plan: StablePlan, counts: IntArray, noise: NoiseSource) -> int |
     return plan.release(*mode(counts), noise)
 
 
-@dataclass(frozen=True)
-class DisjointMode:
-    """Subsample and aggregate: rows are dealt to blocks, each answers, a stable mode is released.
+def disjoint_mode(
+    plan: StablePlan, n_groups: int, counts: IntArray, noise: NoiseSource
+) -> int | None:
+    """Subsample and aggregate: rows are dealt to groups, each answers, a stable mode is released.
 
     The way for answers whose stability is hard to tell. That of the rows' own mode is not: ``stable_mode``
     tests it without the detour, and names it with fewer rows.
 
-    **Guarantee.** ``StablePlan``'s: a row sits in one block, so replacing it alters one answer. The deal is
+    **Guarantee.** ``StablePlan``'s: a row sits in one group, so replacing it alters one answer. The deal is
     drawn without the data and every deal is as likely, so it may as well be the same for neighbours.
 
-    Attributes:
+    Args:
         plan: The test of the mode.
-        n_blocks: Blocks, each of ``n_rows // n_blocks`` rows or one more.
+        n_groups: Groups, each of ``n_rows // n_groups`` rows or one more.
+        counts: Rows in each bin, exact, shape (n_bins,); at least a row a group. Private.
+        noise: The source of randomness.
+
+    Returns:
+        The label that most groups have as their most frequent bin, or None for "no answer".
     """
-
-    plan: StablePlan
-    n_blocks: int
-
-    def __post_init__(self) -> None:
-        if self.n_blocks < 1:
-            raise ValueError(f"rows must be dealt to some block: {self.n_blocks}")
-
-    @property
-    def loss(self) -> Loss:
-        return self.plan.loss
-
-    def take(self, counts: IntArray, noise: NoiseSource) -> int | None:
-        """One look: the label that most blocks have as their most frequent bin, or None for "no answer".
-
-        Args:
-            counts: Rows in each bin, exact, shape (n_bins,); at least a row a block. Private.
-            noise: The source of randomness.
-        """
-        n_rows = int(counts.sum())
-        if n_rows < self.n_blocks:
-            raise ValueError(f"{n_rows} rows are too few for {self.n_blocks} blocks")
-        block = np.empty(n_rows, dtype=np.int64)
-        block[permutation(noise, n_rows)] = np.arange(n_rows) % self.n_blocks
-        bins = np.repeat(np.arange(len(counts)), counts)
-        votes = _votes(bins, block, self.n_blocks, len(counts))
-        return self.plan.release(*mode(votes), noise)
+    n_rows = int(counts.sum())
+    if not 1 <= n_groups <= n_rows:
+        raise ValueError(f"{n_rows} rows are too few for {n_groups} groups")
+    group = np.empty(n_rows, dtype=np.int64)
+    group[permutation(noise, n_rows)] = np.arange(n_rows) % n_groups
+    bins = np.repeat(np.arange(len(counts)), counts)
+    return plan.release(*mode(_votes(bins, group, n_groups, len(counts))), noise)
 
 
 def _votes(bins: IntArray, group: IntArray, n_groups: int, n_bins: int) -> IntArray:

@@ -21,7 +21,6 @@ from stream_dp.core.encoding import IDENTITY_BYTES, Format, fields, pack_window
 from stream_dp.core.kinds.kind_answerer import Answerer, KindLook, KindTerms, counts_of
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.kinds.prefix_batch.batch_law import MAX_ENUMERATED, BatchConditions, PrefixPlan
-from stream_dp.core.mechanism import Release
 from stream_dp.core.outcome import BatchAnswered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
@@ -122,11 +121,10 @@ class BatchLook(KindLook):
         )
 
 
-class Batches(Answerer):
+class Batches(Answerer[BatchRelease]):
     """Batches of conditions on one attribute."""
 
     name = "prefix_batch"
-    kinds = ("prefix_batch",)
     approximate = False
 
     def __init__(self, terms: KindTerms) -> None:
@@ -150,15 +148,13 @@ class Batches(Answerer):
                 return self._answered(asked, release, Path.CERTIFIED)
         return self._look(asked, attribute)
 
-    def absorb(self, release: Release) -> None:
-        assert isinstance(release, BatchRelease), "a release of another answerer"
+    def absorb(self, release: BatchRelease) -> None:
         self._releases.setdefault((release.attribute, release.window), []).append(release)
 
-    def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
-        assert isinstance(release, BatchRelease), "a release of another answerer"
+    def conclude(self, asked: KindQuery, look: KindLook, release: BatchRelease) -> Outcome:
         return self._answered(asked, release, Path.MEASURED)
 
-    def release_from_bytes(self, data: bytes) -> Release:
+    def release_from_bytes(self, data: bytes) -> BatchRelease:
         reader = _FORMAT.read(data)
         (attribute,) = reader.fields("<H")
         window = reader.window()

@@ -26,12 +26,12 @@ them, or the tree of counts, is better.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
-from typing import Final, Self, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -60,18 +60,6 @@ class BatchConditions:
     def __post_init__(self) -> None:
         if self.masks.ndim != 2 or not self.masks.size:
             raise ValueError("masks have a row for each query, and a column for each bin")
-
-    @classmethod
-    def of_prefixes(cls, queries: Sequence[Iterable[str]], depth: int) -> Self:
-        """The cells of queries that are sets of strings of ``0`` and ``1``; a bin is one of ``depth``."""
-        masks = np.zeros((len(queries), 1 << depth), dtype=np.bool_)
-        for mask, strings in zip(masks, queries, strict=True):
-            for string in strings:
-                if set(string) - {"0", "1"} or len(string) > depth:
-                    raise ValueError(f"a prefix is up to {depth} characters 0 and 1")
-                first = int(string.ljust(depth, "0") or "0", 2)
-                mask[first : first + (1 << depth - len(string))] = True
-        return cls(masks)
 
     @cached_property
     def _distinct(self) -> tuple[npt.NDArray[np.bool_], IntArray]:
@@ -195,10 +183,6 @@ class PrefixPlan:
         if self.cells.nested:
             return layered(self, cells, noise)
         return enumerated(self, cells, noise)
-
-    def shares(self, histogram: IntArray) -> npt.NDArray[np.float64]:
-        """The answers, each query's share of rows, shape (n_queries,)."""
-        return np.asarray(self.cells.holds @ histogram / self.hypothesis_rows)
 
     def error(self, n_rows: int, failure_probability: float) -> float:
         """Largest error of all answers, as a share, but for ``failure_probability``.

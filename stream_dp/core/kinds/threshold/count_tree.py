@@ -157,21 +157,10 @@ class Tree:
         """Estimated rows up to and with each bin, in [0, n_rows], shape (n_bins,)."""
         return np.append(np.clip(self._prefixes, 0, self.n_rows), self.n_rows)
 
-    def at_most(self, code: int) -> int:
-        """Estimated rows whose bin is ``code`` or before it; in [0, n_rows], and certain for the last bin."""
-        return int(self.thresholds[self._place(code) - 1])
-
     def count(self, bins: range) -> int:
         """Estimated rows whose bin is in ``bins``, a range without gaps; in [0, n_rows]."""
         up_to_stop = self.n_rows if bins.stop == self.plan.n_bins else self._prefix(bins.stop)
         return min(self.n_rows, max(0, up_to_stop - self._prefix(bins.start)))
-
-    def error_bar(self, code: int, failure_probability: float) -> float:
-        """Rows by which ``at_most`` of a code fixed beforehand errs, but for ``failure_probability``."""
-        place = self._place(code)
-        if place == self.plan.n_bins:
-            return 0.0
-        return self._bound(place.bit_count(), failure_probability)
 
     def error_bar_of(self, bins: range, failure_probability: float) -> float:
         """Rows by which ``count`` of a range fixed beforehand errs, but for ``failure_probability``.
@@ -197,9 +186,3 @@ class Tree:
     def _prefix(self, n_bins: int) -> int:
         """Estimated rows of the first ``n_bins`` bins, fewer than all; as the nodes say, of any size."""
         return int(self._prefixes[n_bins - 1]) if n_bins else 0
-
-    def _place(self, code: int) -> int:
-        """Returns the number of bins that ``at_most(code)`` counts."""
-        if not 0 <= code < self.plan.n_bins:
-            raise ValueError(f"no bin {code}; there are {self.plan.n_bins}")
-        return code + 1

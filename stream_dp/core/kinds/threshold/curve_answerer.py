@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.encoding import Format, fields
@@ -23,9 +23,8 @@ from stream_dp.core.kinds.kind_answerer import (
     ordered,
 )
 from stream_dp.core.kinds.loss import Loss
-from stream_dp.core.kinds.threshold.count_tree import TreePlan
-from stream_dp.core.kinds.threshold.partition import PartitionPlan
-from stream_dp.core.mechanism import Release
+from stream_dp.core.kinds.threshold.count_tree import Tree, TreePlan
+from stream_dp.core.kinds.threshold.partition import PartitionPlan, Partitions
 from stream_dp.core.outcome import (
     Answered,
     Outcome,
@@ -46,18 +45,8 @@ _FORMAT = Format("curve")  # attribute, number of blocks, each with what was pub
 Published = TypeVar("Published")
 
 
-class Curve(Protocol):
-    """The estimates about a window that follow from what is published.
-
-    ``Tree`` and ``Partitions`` are curves.
-    """
-
-    @property
-    def n_rows(self) -> int: ...
-    def at_most(self, code: int) -> int: ...
-    def count(self, bins: range) -> int: ...
-    def error_bar_of(self, bins: range, failure_probability: float) -> float: ...
-    def error_bar_simultaneous(self, failure_probability: float) -> float: ...
+Curve: TypeAlias = Tree | Partitions
+"""The estimates about a window that follow from what is published."""
 
 
 class CurvePlan(Protocol[Published]):
@@ -129,7 +118,7 @@ class CurvesLook(KindLook):
         return CurvesRelease(self.attribute, self.blocks, tuple(published))
 
 
-class Thresholds(Answerer):
+class Thresholds(Answerer[CurvesRelease]):
     """Thresholds, ranges and quantiles of every ordered attribute.
 
     Args:
@@ -137,7 +126,6 @@ class Thresholds(Answerer):
     """
 
     name = "threshold"
-    kinds = ("threshold",)
     approximate = False
 
     def __init__(self, terms: KindTerms, *, partition: bool = False) -> None:
@@ -180,17 +168,16 @@ class Thresholds(Answerer):
         charges = self._charges(lacking)
         return CurvesLook(plan, attribute, lacking, sizes, charges)
 
-    def absorb(self, release: Release) -> None:
-        assert isinstance(release, CurvesRelease), "a release of another answerer"
+    def absorb(self, release: CurvesRelease) -> None:
         plan = self._plans[release.attribute]
         for block, published in zip(release.blocks, release.published, strict=True):
             self._published[release.attribute, block] = plan.from_bytes(published)
 
-    def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
+    def conclude(self, asked: KindQuery, look: KindLook, release: CurvesRelease) -> Outcome:
         del look, release  # absorbed by now
         return self._answered(asked, Path.MEASURED)
 
-    def release_from_bytes(self, data: bytes) -> Release:
+    def release_from_bytes(self, data: bytes) -> CurvesRelease:
         reader = _FORMAT.read(data)
         attribute, n_blocks = reader.fields("<HI")
         reader.require(attribute in self._plans)

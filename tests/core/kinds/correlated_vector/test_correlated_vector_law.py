@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream_dp.core.kinds.correlated_vector.vector_law import ResponsePlan, loss_of
+from stream_dp.core.kinds.correlated_vector.vector_law import ResponsePlan
 from stream_dp.core.randomness.noise_sources import NoiseSource
 
 ALARM = 1e-6
@@ -55,10 +55,11 @@ def test_queries_fixed_beforehand_are_answered_and_one_that_has_seen_the_answer_
     tolerance = a * a * n / 4
     rng = np.random.default_rng(3)
     bits, vectors = rng.choice([-1, 1], n), rng.choice([-1, 1], (50, n))
-    assert plan.failure_probability(n, 50, tolerance) < ALARM
+    assert 2 * 51 * math.exp(-(tolerance**2) / (2 * n)) < ALARM
     answer = plan.respond(bits, noise)
-    assert loss_of(answer, bits, vectors, a) <= tolerance
-    seen = loss_of(answer, bits, answer[None], a)
+    off = answer - a * bits
+    assert np.abs(np.vstack([bits, vectors]) @ off).max() <= tolerance
+    seen = abs(answer @ off)
     assert seen > tolerance
     assert seen / n == pytest.approx(0.786, abs=0.01)  # golden row: 1 - a <y, x> / n
 

@@ -14,8 +14,8 @@ from scipy import stats
 
 from stream_dp.core.kinds.median_mode.stable_law import (
     NEVER,
-    DisjointMode,
     StablePlan,
+    disjoint_mode,
     mode,
     order_statistic,
     stable_median,
@@ -192,47 +192,41 @@ def test_a_mode_that_leads_by_enough_rows_is_released_and_a_tie_is_not(
     )
 
 
-class TestDisjointMode:
-    MODE = DisjointMode(StablePlan(Fraction(1), Fraction(1, 10**6)), 100)
+MILLIONTH = StablePlan(Fraction(1), Fraction(1, 10**6))
 
+
+class TestDisjointMode:
     def test_seventy_percent_zeros_are_released_every_time(
         self, quick_noise: Callable[..., NoiseSource]
     ) -> None:
-        """Golden row: n = 2500, m = 25; when all 100 blocks agree the distance is 51."""
-        noise = quick_noise(3)
-        counts = np.array([1750, 750])
-        assert {self.MODE.take(counts, noise) for _ in range(200)} == {0}
+        """Golden row: n = 2500, m = 25; when all 100 groups agree the distance is 51."""
+        noise, counts = quick_noise(3), np.array([1750, 750])
+        assert {disjoint_mode(MILLIONTH, 100, counts, noise) for _ in range(200)} == {0}
         assert mode(np.array([100, 0])) == (0, 51)
-        assert self.MODE.plan.release_probability(51) > 0.999
+        assert MILLIONTH.release_probability(51) > 0.999
 
     def test_a_tie_is_not_released(self, quick_noise: Callable[..., NoiseSource]) -> None:
-        noise = quick_noise(4)
-        answers = [self.MODE.take(np.array([1250, 1250]), noise) for _ in range(200)]
+        noise, counts = quick_noise(4), np.array([1250, 1250])
+        answers = [disjoint_mode(MILLIONTH, 100, counts, noise) for _ in range(200)]
         assert answers.count(None) > 100
 
-    def test_the_deal_gives_each_block_its_share_and_treats_all_rows_alike(
+    def test_the_deal_gives_each_group_its_share_and_treats_all_rows_alike(
         self, quick_noise: Callable[..., NoiseSource]
     ) -> None:
-        """Of 3 rows of bin 1 among 9 in 3 blocks, two or more meet in a block with probability 1 - 27/84."""
-        noise = quick_noise(5)
-        met = 0
-        deals = 4000
-        plan = DisjointMode(PLAN, 3)
+        """Of 3 rows of bin 1 among 9 in 3 groups, two or more meet in a group with probability 1 - 27/84."""
 
         class Votes(StablePlan):
             def release(self, answer: int, distance: int, noise: NoiseSource) -> int:
                 return distance
 
-        for _ in range(deals):
-            # Three blocks of three: bin 1 wins a block when two or more of its rows meet there.
-            distance = DisjointMode(Votes(PLAN.epsilon, PLAN.delta), plan.n_blocks).take(
-                np.array([6, 3]), noise
-            )
-            met += distance == 1
+        # Three groups of three: bin 1 wins a group when two or more of its rows meet there.
+        noise, votes, deals = quick_noise(5), Votes(PLAN.epsilon, PLAN.delta), 4000
+        met = sum(disjoint_mode(votes, 3, np.array([6, 3]), noise) == 1 for _ in range(deals))
         assert stats.binomtest(met, deals, 1 - 27 / 84).pvalue > ALARM
 
-    def test_too_few_rows_are_refused(self, quick_noise: Callable[..., NoiseSource]) -> None:
+    @pytest.mark.parametrize("n_groups", [100, 0])
+    def test_too_few_rows_are_refused(
+        self, quick_noise: Callable[..., NoiseSource], n_groups: int
+    ) -> None:
         with pytest.raises(ValueError, match="too few"):
-            self.MODE.take(np.array([99]), quick_noise(6))
-        with pytest.raises(ValueError):
-            DisjointMode(PLAN, 0)
+            disjoint_mode(MILLIONTH, n_groups, np.array([99]), quick_noise(6))

@@ -36,8 +36,7 @@ histograms = st.lists(st.integers(0, 9), min_size=2, max_size=40).map(np.array)
 
 @given(histograms)
 def test_without_noise_every_threshold_is_exact(counts: Counts) -> None:
-    tree = exact_tree(counts)
-    assert [tree.at_most(code) for code in range(len(counts))] == np.cumsum(counts).tolist()
+    assert exact_tree(counts).thresholds.tolist() == np.cumsum(counts).tolist()
 
 
 @given(histograms, st.data())
@@ -146,7 +145,7 @@ def test_error_bars_cover(
     errors = np.abs([tree.thresholds - truth for tree in trees])
     assert not errors[:, -1].any()
     for failure in (0.3, 0.01):
-        bars = [trees[0].error_bar(code, failure) for code in range(n_bins)]
+        bars = [trees[0].error_bar_of(range(code + 1), failure) for code in range(n_bins)]
         beyond = [int(b) for b in np.sum(errors > bars, axis=0)]
         beyond.append(int(np.sum(errors.max(axis=1) > trees[0].error_bar_simultaneous(failure))))
         for count in beyond:
@@ -195,19 +194,15 @@ def test_the_bar_of_a_range_is_that_of_a_threshold_with_as_many_nodes(
     bins: range, n_nodes: int
 ) -> None:
     tree = Tree.of(TreePlan(37, Fraction(1)), [np.zeros(36, dtype=np.int64)], 1000)
-    last = {0: 36, 1: 0, 2: 2, 4: 14, 5: 30}[n_nodes]
-    assert tree.error_bar_of(bins, 0.05) == tree.error_bar(last, 0.05)
-    assert tree.error_bar_of(range(last + 1), 0.05) == tree.error_bar(last, 0.05)
+    threshold = range({0: 37, 1: 1, 2: 3, 4: 15, 5: 31}[n_nodes])
+    assert tree.error_bar_of(bins, 0.05) == tree.error_bar_of(threshold, 0.05)
 
 
 def test_the_last_bin_is_certain_and_answers_stay_within_the_rows() -> None:
     plan = TreePlan(4, Fraction(1))
     tree = Tree.of(plan, [np.array([-5, 900, 3])], 10)
-    assert [tree.at_most(code) for code in range(4)] == [0, 10, 10, 10]
-    assert tree.error_bar(3, 0.05) == 0.0
-    for code in (-1, 4):
-        with pytest.raises(ValueError):
-            tree.at_most(code)
+    assert [tree.count(range(stop)) for stop in range(1, 5)] == [0, 10, 10, 10]
+    assert tree.error_bar_of(range(4), 0.05) == 0.0
 
 
 def test_bytes_read_back_and_others_are_corrupt() -> None:
