@@ -26,11 +26,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from stream_dp.core.randomness.noise_sources import NoiseSource
-from stream_dp.core.rows.attributes import Category
-from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import ServerUnavailable
-from tests.noise import SeededNoise
 from tests.waiting import PATIENCE_S, until
 from tests.workers import ROUND_BYTES, CommandProcess, GatewayProcess, WorkerProcess
 
@@ -105,18 +101,6 @@ def pytest_collection_finish() -> None:
     """What is loaded by now stays: the collector of garbage need not look at it again and again."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture
-def make_seeded_noise() -> Callable[[int], NoiseSource]:
-    """``make_seeded_noise(seed)``: as many seeded noise sources as a test needs."""
-    return SeededNoise
-
-
-@pytest.fixture
-def seeded_noise() -> NoiseSource:
-    """Exact noise, the same in every run of the test."""
-    return SeededNoise(20_261_121)
 
 
 @contextlib.contextmanager
@@ -461,18 +445,3 @@ def served_deployment(
 def deployment(make_deployment: Callable[..., Deployment]) -> Deployment:
     """Fresh topics and keys on the servers of the whole run."""
     return make_deployment()
-
-
-@pytest.fixture
-def make_universe() -> Callable[..., Universe]:
-    """``make_universe(2, 3)``: one attribute a number, with so many values ``v0``, ``v1``, ..."""
-
-    def make(*sizes: int) -> Universe:
-        return Universe(
-            tuple(
-                Category(f"a{i}", tuple(f"v{v}" for v in range(size)), other=False)
-                for i, size in enumerate(sizes)
-            )
-        )
-
-    return make

@@ -1,25 +1,33 @@
-"""A mechanism beside its data, driven as the pipeline drives it, and quick noise for statistical tests."""
+"""A mechanism beside its data, driven as the pipeline drives it, and the universe of W3."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 
 from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.mechanism import Look
-from stream_dp.core.outcome import Outcome
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import NoiseSource
+from stream_dp.core.rows.attributes import Category
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Universe
-from tests.noise import QuickNoise
 
 Draws = npt.NDArray[np.int64]
+
+
+def universe_of(*sizes: int) -> Universe:
+    """One attribute a number, with so many values ``v0``, ``v1``, ..."""
+    return Universe(
+        tuple(
+            Category(f"a{i}", tuple(f"v{v}" for v in range(size)), other=False)
+            for i, size in enumerate(sizes)
+        )
+    )
 
 
 def block_of(universe: Universe, counts: npt.ArrayLike) -> Block:
@@ -38,7 +46,7 @@ class Drive:
         self.universe, self.mechanism, self.noise = universe, mechanism, noise
         self.data = Blocks(universe)
         self.lines: list[tuple[int, int]] = []
-        self.transcript: list[int | bytes | dict[str, object]] = []
+        self.transcript: list[Any] = []
 
     def open(self, shares: npt.ArrayLike, n_rows: int) -> None:
         """Opens a phase with a block of ``n_rows`` rows, divided over the cells by ``shares``."""
@@ -80,7 +88,8 @@ class Drive:
         self.mechanism.absorb(release)
         return release
 
-    def ask(self, query: LinearQuery) -> Outcome:
+    def ask(self, query: LinearQuery) -> Any:
+        """The answer, or the refusal."""
         step = self.mechanism.answer(query)
         if not hasattr(step, "take"):
             return step
@@ -112,42 +121,23 @@ class Drive:
         return mechanism
 
 
-@pytest.fixture
-def drive() -> Callable[[Universe, Any, NoiseSource], Any]:
-    """``drive(universe, mechanism, noise)``: beside a data set without rows yet."""
-    return Drive
-
-
-@pytest.fixture
-def quick_noise() -> Callable[..., NoiseSource]:
-    """``quick_noise(seed, factor=1.0)``."""
-    return QuickNoise
-
-
 # ------------------------------------------------ the universe and the queries of W3, without its rows
 
-_ADULT = (2, 2, 5, 7)  # sex, income, race, marital status: 140 cells, 35,433 conjunctions
+_SIZES = (2, 2, 5, 7)  # sex, income, race, marital status: 140 cells, 35,433 conjunctions
+ADULT = universe_of(*_SIZES)
 
 
-def _asks(seed: int) -> Iterator[LinearQuery]:
-    """W3 at Zipf 0: all but the empty and the whole set of each attribute's values, or it is left out."""
+def asks(seed: int) -> Iterator[LinearQuery]:
+    """W3 at Zipf 0: all but the empty and the whole set of each attribute's values, or it is left out.
+
+    Each conjunction is as likely.
+    """
     rng = np.random.default_rng(seed)
     while True:
         factors = {}
-        for attribute, size in enumerate(_ADULT):
+        for attribute, size in enumerate(_SIZES):
             subset = int(rng.integers(1, 2**size))  # the whole set stands for an absent attribute
             factors[attribute] = (subset >> np.arange(size) & 1).astype(np.bool_)
         predicate = Predicate.conjunction(factors)
         if predicate.attributes:
             yield LinearQuery(predicate, range(1))
-
-
-@pytest.fixture
-def adult(make_universe: Callable[..., Universe]) -> Universe:
-    return make_universe(*_ADULT)
-
-
-@pytest.fixture
-def make_asks() -> Callable[[int], Iterator[LinearQuery]]:
-    """``make_asks(seed)``: queries drawn from all 35,433 conjunctions, each as likely."""
-    return _asks

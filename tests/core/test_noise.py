@@ -8,7 +8,6 @@ import math
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -31,6 +30,7 @@ from stream_dp.core.randomness.noise_sources import (
     grid_index,
     grid_sigma,
 )
+from tests.noise import SeededNoise
 
 FALSE_ALARM = 1e-6
 DRAWS = 40_000
@@ -102,9 +102,9 @@ class TestLaw:
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("scale", SCALES, ids=str)
     def test_the_seeded_noise_of_the_tests_has_the_same_law(
-        self, make_seeded_noise: Callable[[int], NoiseSource], kind: Kind, scale: Fraction
+        self, kind: Kind, scale: Fraction
     ) -> None:
-        draws = _draw(make_seeded_noise(1), kind, scale, 20_000)
+        draws = _draw(SeededNoise(1), kind, scale, 20_000)
         assert _p_value(draws, kind, float(scale)) > FALSE_ALARM
         for wrong in (0.9, 1.1):
             assert _p_value(draws, kind, float(scale), float(scale) * wrong) < FALSE_ALARM

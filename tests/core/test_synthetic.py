@@ -32,8 +32,9 @@ from stream_dp.core.synthetic import synthetic
 from stream_dp.core.synthetic.basis import SmallTables, Synthetic
 from stream_dp.core.synthetic.cliques import model_of
 from stream_dp.core.synthetic.rows import Conditional, drawn, whole_rows
+from tests.core.conftest import Drive, universe_of
+from tests.noise import QuickNoise, SeededNoise
 
-MakeNoise = Callable[[int], NoiseSource]
 Columns = list[npt.NDArray[np.int64]]
 
 
@@ -64,16 +65,11 @@ def memory(cells: Universe, representation: Representation, **settings: Any) -> 
 
 
 @pytest.mark.parametrize("representation", ["exhaustive", "entropic", "polytope"])
-def test_the_rows_are_as_close_to_hard_answers_as_promised(
-    representation: Representation,
-    make_universe: Callable[..., Universe],
-    make_seeded_noise: MakeNoise,
-    drive: Any,
-) -> None:
-    cells = make_universe(2, 2)
+def test_the_rows_are_as_close_to_hard_answers_as_promised(representation: Representation) -> None:
+    cells = universe_of(2, 2)
     rows = 9 if representation == "exhaustive" else None
     mechanism = memory(cells, representation, hypothesis_rows=rows)
-    run = drive(cells, mechanism, make_seeded_noise(1))
+    run = Drive(cells, mechanism, SeededNoise(1))
     for parts in ([8, 0, 1, 0], [7, 1, 1, 0]):  # ninths, as nine rows have them
         run.open(parts, 10**17)
         for chosen in ([1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 1, 1]):
@@ -93,14 +89,12 @@ def test_the_rows_are_as_close_to_hard_answers_as_promised(
     assert synthetic(mechanism, range(1), 100, generator()).answers
 
 
-def test_rows_of_a_sequential_phase_follow_its_own_answers(
-    make_universe: Callable[..., Universe], make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    cells = make_universe(2, 2)
+def test_rows_of_a_sequential_phase_follow_its_own_answers() -> None:
+    cells = universe_of(2, 2)
     mechanism = Sequential(
         cells, Privacy(1.0, 1e-9), Accuracy(0.1, 0.05), queries_per_phase=20, phases=2
     )
-    run = drive(cells, mechanism, make_seeded_noise(1))
+    run = Drive(cells, mechanism, SeededNoise(1))
     with pytest.raises(ValueError, match="window"):
         synthetic(mechanism, range(1), 10, generator())
     for parts in ([1, 0, 0, 0], [0, 0, 0, 1]):
@@ -117,27 +111,23 @@ def test_rows_of_a_sequential_phase_follow_its_own_answers(
         synthetic(mechanism, range(2), 0, generator())
 
 
-def test_without_answers_the_rows_are_uniform_and_nothing_is_promised(
-    make_universe: Callable[..., Universe], make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    cells = make_universe(2, 2)
-    run = drive(cells, memory(cells, "entropic"), make_seeded_noise(1))
+def test_without_answers_the_rows_are_uniform_and_nothing_is_promised() -> None:
+    cells = universe_of(2, 2)
+    run = Drive(cells, memory(cells, "entropic"), SeededNoise(1))
     run.open([1, 0, 0, 0], 10**17)
     found = synthetic(run.mechanism, range(1), 400, generator())
     assert shares(found.columns, (0, 1), cells.shape).tolist() == [[0.25, 0.25], [0.25, 0.25]]
     assert (found.answers, dict(found.fitted), dict(found.others)) == ((), {}, {})
 
 
-def test_rows_of_doubling_are_those_of_the_guess_in_force(
-    make_universe: Callable[..., Universe], make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    cells = make_universe(2, 2)
+def test_rows_of_doubling_are_those_of_the_guess_in_force() -> None:
+    cells = universe_of(2, 2)
 
     def make(privacy: Privacy, accuracy: Accuracy, queries: int) -> Median:
         return Median(cells, privacy, accuracy, queries=queries)
 
     mechanism = Doubling(make, Privacy(4.0, 1e-6), Accuracy(0.1, 0.05), first=20)
-    run = drive(cells, mechanism, make_seeded_noise(1))
+    run = Drive(cells, mechanism, SeededNoise(1))
     run.open([3, 1, 0, 0], 10**17)
     run.ask(run.query([1, 0, 0, 0]))
     found = synthetic(mechanism, range(1), 1_000, generator())
@@ -149,12 +139,10 @@ def test_rows_of_doubling_are_those_of_the_guess_in_force(
 # ---------------------------------------------------------------- from a histogram
 
 
-def test_rows_of_weights_follow_their_histogram_and_promise_nothing(
-    make_universe: Callable[..., Universe], quick_noise: Callable[..., NoiseSource], drive: Any
-) -> None:
-    cells, accuracy = make_universe(2, 2), Accuracy(0.1, 0.05)
+def test_rows_of_weights_follow_their_histogram_and_promise_nothing() -> None:
+    cells, accuracy = universe_of(2, 2), Accuracy(0.1, 0.05)
     mechanism = GrowingWeights(cells, accuracy, Concentrated(Privacy(1.0, 1e-6)))
-    run = drive(cells, mechanism, quick_noise(1))
+    run = Drive(cells, mechanism, QuickNoise(1))
     run.open([1, 0, 0, 0], 10**5)
     for _ in range(20):
         run.ask(run.query([1, 0, 0, 0]))
@@ -167,12 +155,10 @@ def test_rows_of_weights_follow_their_histogram_and_promise_nothing(
         synthetic(mechanism, range(0), 10, generator())
 
 
-def test_rows_of_the_gated_mechanism_follow_its_set(
-    make_universe: Callable[..., Universe], quick_noise: Callable[..., NoiseSource], drive: Any
-) -> None:
-    cells = make_universe(2, 2)
+def test_rows_of_the_gated_mechanism_follow_its_set() -> None:
+    cells = universe_of(2, 2)
     mechanism = Gated(cells, Privacy(1.0, 1e-6), Accuracy(0.05, 0.05), segments=20)
-    run = drive(cells, mechanism, quick_noise(1))
+    run = Drive(cells, mechanism, QuickNoise(1))
     run.open([1, 0, 0, 0], 10**6)
     run.open([0, 0, 0, 1], 3 * 10**6)
     for phase in range(2):
@@ -184,12 +170,10 @@ def test_rows_of_the_gated_mechanism_follow_its_set(
     assert found.n_rows == 4 * 10**6
 
 
-def test_rows_of_a_whole_table_are_within_its_gap_of_the_truth(
-    make_universe: Callable[..., Universe], quick_noise: Callable[..., NoiseSource], drive: Any
-) -> None:
-    cells = make_universe(3, 2)
+def test_rows_of_a_whole_table_are_within_its_gap_of_the_truth() -> None:
+    cells = universe_of(3, 2)
     mechanism = WholeTable(cells, Privacy(1.0, 1e-9), Accuracy(0.1, 1e-6))
-    run = drive(cells, mechanism, quick_noise(1))
+    run = Drive(cells, mechanism, QuickNoise(1))
     with pytest.raises(ValueError, match="no table"):
         synthetic(mechanism, range(1), 10, generator())
     run.open([5, 3, 0, 0, 1, 1], 1_000)
@@ -240,13 +224,11 @@ class Published:
 
 
 @pytest.fixture
-def publish(
-    make_universe: Callable[..., Universe], quick_noise: Callable[..., NoiseSource]
-) -> Callable[..., Published]:
+def publish() -> Callable[..., Published]:
     """``publish(2, 3, seed=1)``: without a phase yet, of attributes with so many cells."""
 
     def publish(*sizes: int, seed: int = 1, **settings: Any) -> Published:
-        return Published(make_universe(*sizes), quick_noise(seed), **settings)
+        return Published(universe_of(*sizes), QuickNoise(seed), **settings)
 
     return publish
 

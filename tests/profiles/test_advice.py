@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -23,7 +22,6 @@ from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.rows.blocks import Blocks
-from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.composition import Basic, Concentrated
 from stream_dp.core.sparse_vector.gated import Gated
 from stream_dp.core.sparse_vector.weights import GrowingWeights
@@ -44,22 +42,22 @@ from stream_dp.profiles.advice import (
     windows,
 )
 from stream_dp.profiles.opening_price import opening_of
+from tests.core.conftest import universe_of
 
 PRIVACY = Privacy(1.0, 1e-9)
 ACCURACY = Accuracy(0.05, 0.01)
 HALF = Predicate.conjunction({0: np.array([True, False])})
-MakeUniverse = Callable[..., Universe]
 
 
 @pytest.fixture
-def need(make_universe: MakeUniverse) -> Need:
-    return Need(make_universe(2, 4), PRIVACY, ACCURACY, n_rows=3_000, phases=4, queries=400)
+def need() -> Need:
+    return Need(universe_of(2, 4), PRIVACY, ACCURACY, n_rows=3_000, phases=4, queries=400)
 
 
 @pytest.fixture
-def thresholds(make_universe: MakeUniverse) -> Need:
+def thresholds() -> Need:
     return Need(
-        make_universe(37),
+        universe_of(37),
         PRIVACY,
         ACCURACY,
         n_rows=40_000,
@@ -157,10 +155,8 @@ def test_trees_take_the_least_share_of_a_line_whose_bar_is_the_error(thresholds:
     assert of(replace(thresholds, n_rows=found.rows), Name.TREE).serves
 
 
-def test_memory_asks_for_its_own_rows_and_where_it_cannot_be_run_for_the_papers(
-    make_universe: MakeUniverse,
-) -> None:
-    need = Need(make_universe(4, 4), PRIVACY, Accuracy(0.1, 0.01), 10**9, 3, 300)
+def test_memory_asks_for_its_own_rows_and_where_it_cannot_be_run_for_the_papers() -> None:
+    need = Need(universe_of(4, 4), PRIVACY, Accuracy(0.1, 0.01), 10**9, 3, 300)
     polytope = Memory(
         need.universe,
         PRIVACY,
@@ -173,7 +169,7 @@ def test_memory_asks_for_its_own_rows_and_where_it_cannot_be_run_for_the_papers(
     assert found.rows == polytope.rows_to_open
     assert found.part == 0.0
     assert of(replace(need, n_rows=polytope.rows_to_open * 3), Name.MEMORY).part == 1.0
-    precise = replace(need, universe=make_universe(16, 16, 16), phases=12).with_error(0.02)
+    precise = replace(need, universe=universe_of(16, 16, 16), phases=12).with_error(0.02)
     wide = of(precise, Name.MEMORY)
     assert wide.rows is not None
     assert wide.rows > 10**16

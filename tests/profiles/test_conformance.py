@@ -27,7 +27,6 @@ from stream_dp.core.queries.query import (
     Rank,
     Total,
 )
-from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.column_values import Codes
 from stream_dp.core.rows.encoded_rows import Counts
@@ -37,6 +36,7 @@ from stream_dp.errors import CorruptState
 from stream_dp.messages import FIELDS, Definition, KindsSpec, MechanismSpec
 from stream_dp.profiles.builder import PROFILES, rows_of_a_phase
 from stream_dp.profiles.kinds import ANSWERERS
+from tests.noise import SeededNoise
 
 AA = {"attribute": "carrier", "eq": "AA"}
 OLD = {"attribute": "age", "ge": 2}
@@ -167,9 +167,9 @@ Make = Callable[[Case], Any]
 
 
 @pytest.fixture
-def closed(make_run: Any, make_seeded_noise: Callable[[int], NoiseSource]) -> Make:
+def closed(make_run: Any) -> Make:
     """``closed(case)``: a data set without a phase."""
-    return lambda case: make_run(definition_of(case), make_seeded_noise(1))
+    return lambda case: make_run(definition_of(case), SeededNoise(1))
 
 
 @pytest.fixture

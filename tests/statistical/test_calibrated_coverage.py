@@ -9,7 +9,6 @@ noise of a scale 10% larger than the one charged for is noticed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -24,7 +23,7 @@ from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.belief.linear_forms import table
 from tests.core.residual.host import ALARM, Host, names, sealed, where
-from tests.noise import FakeNoise
+from tests.noise import FakeNoise, SeededNoise
 
 SIZES = (3, 4, 2)
 N_ROWS = 500
@@ -118,13 +117,10 @@ def certified() -> dict[float, Trials]:
 @pytest.mark.parametrize("scale", [1.0, 1.1], ids=["honest", "10% more noise"])
 @pytest.mark.parametrize("name", list(predicates()))
 def test_certified_answers_miss_their_bars_as_often_as_promised(
-    name: str,
-    scale: float,
-    certified: dict[float, Trials],
-    make_seeded_noise: Callable[[int], NoiseSource],
+    name: str, scale: float, certified: dict[float, Trials]
 ) -> None:
     if scale not in certified:
-        noise = Scaled(make_seeded_noise(round(100 * scale)), scale)
+        noise = Scaled(SeededNoise(round(100 * scale)), scale)
         certified[scale] = Trials(noise, error=0.3, base_share=0.5)
     bars = certified[scale].deviations(predicates()[name], Path.CERTIFIED)
     assert len(bars) == N_BLOCKS
@@ -142,10 +138,10 @@ def test_certified_answers_miss_their_bars_as_often_as_promised(
 @pytest.mark.parametrize("scale", [1.0, 1.1], ids=["honest", "10% more noise"])
 @pytest.mark.parametrize("base_share", [0.0, 0.02], ids=["from nothing", "on top of tables"])
 def test_measured_answers_are_off_by_their_variance_and_miss_no_more_often_than_promised(
-    scale: float, base_share: float, make_seeded_noise: Callable[[int], NoiseSource]
+    scale: float, base_share: float
 ) -> None:
     """The bar is the error that was promised, which also covers those who choose what is measured."""
-    noise = Scaled(make_seeded_noise(round(10 * scale)), scale)
+    noise = Scaled(SeededNoise(round(10 * scale)), scale)
     trials = Trials(noise, error=0.03, base_share=base_share, epsilon=8.0)
     predicate = predicates()["half of each"]
     bars = trials.deviations(predicate, Path.MEASURED)
@@ -161,10 +157,8 @@ def test_measured_answers_are_off_by_their_variance_and_miss_no_more_often_than_
         assert too_large(deviations) < ALARM
 
 
-def test_each_cell_of_a_table_is_covered_as_often_as_promised(
-    make_seeded_noise: Callable[[int], NoiseSource],
-) -> None:
-    trials = Trials(make_seeded_noise(5), error=0.03, base_share=0.0, epsilon=8.0, n_blocks=600)
+def test_each_cell_of_a_table_is_covered_as_often_as_promised() -> None:
+    trials = Trials(SeededNoise(5), error=0.03, base_share=0.0, epsilon=8.0, n_blocks=600)
     condition = where(SIZES, {1: [0, 1]})
     truths = [trials.truth(where(SIZES, {0: [v], 1: [0, 1]})) for v in range(3)]
     missed = np.zeros(3)
@@ -177,12 +171,10 @@ def test_each_cell_of_a_table_is_covered_as_often_as_promised(
 
 
 @pytest.mark.slow
-def test_bounded_answers_are_off_no_more_often_than_their_share_of_beta(
-    make_seeded_noise: Callable[[int], NoiseSource],
-) -> None:
+def test_bounded_answers_are_off_no_more_often_than_their_share_of_beta() -> None:
     """A rare conjunction on wide data, where only pairs are published when a phase opens."""
     wide = (4, 4, 3, *[2] * 13)
-    noise = make_seeded_noise(6)
+    noise = SeededNoise(6)
     trials = Trials(noise, error=0.05, base_share=0.4, n_blocks=500, sizes=wide)
     rare = where(wide, {0: [3], 1: [3], 2: [2]})
     truth, n_bounded, off = trials.truth(rare), 0, 0
@@ -196,12 +188,10 @@ def test_bounded_answers_are_off_no_more_often_than_their_share_of_beta(
     assert binomtest(off, 500, BETA / 5, alternative="greater").pvalue > ALARM
 
 
-def test_simultaneous_bars_hold_against_whoever_picks_the_worst_conjunction(
-    make_seeded_noise: Callable[[int], NoiseSource],
-) -> None:
+def test_simultaneous_bars_hold_against_whoever_picks_the_worst_conjunction() -> None:
     """The ordinary bar does not, and does not claim to."""
     n_blocks = 300
-    trials = Trials(make_seeded_noise(7), error=0.3, base_share=0.5, n_blocks=n_blocks)
+    trials = Trials(SeededNoise(7), error=0.3, base_share=0.5, n_blocks=n_blocks)
     every = [
         Predicate.conjunction({0: np.array(a, dtype=bool), 1: np.array(b, dtype=bool)})
         for a in np.ndindex(2, 2, 2)
@@ -223,12 +213,10 @@ def test_simultaneous_bars_hold_against_whoever_picks_the_worst_conjunction(
     assert beyond_ordinary > 0.6 * n_blocks
 
 
-def test_the_chi_type_bar_holds_for_every_mask_at_once(
-    make_seeded_noise: Callable[[int], NoiseSource],
-) -> None:
+def test_the_chi_type_bar_holds_for_every_mask_at_once() -> None:
     """The worst of all masks over two attributes: the cells that noise pushed up."""
     n_blocks = 300
-    trials = Trials(make_seeded_noise(8), error=0.3, base_share=0.5, n_blocks=n_blocks)
+    trials = Trials(SeededNoise(8), error=0.3, base_share=0.5, n_blocks=n_blocks)
     (counts,) = trials.data.marginal((0, 1), range(1))
     cells = [where(SIZES, {0: [a], 1: [b]}) for a, b in np.ndindex(3, 4)]
     beyond = tried = 0
@@ -248,11 +236,11 @@ def test_the_chi_type_bar_holds_for_every_mask_at_once(
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1.1], ids=["honest", "10% more noise"])
 def test_a_fresh_answer_covers_a_query_that_was_composed_from_the_noise_of_others(
-    scale: float, make_seeded_noise: Callable[[int], NoiseSource]
+    scale: float,
 ) -> None:
     """The cells that noise pushed up: the same query without fresh is the broken copy, and misses."""
     n_blocks = 3_000
-    noise = Scaled(make_seeded_noise(round(9 * scale)), scale)
+    noise = Scaled(SeededNoise(round(9 * scale)), scale)
     trials = Trials(noise, error=0.03, base_share=0.002, epsilon=8.0, n_blocks=n_blocks)
     (counts,) = trials.data.marginal((0, 1), range(1))
     fresh, plain = [], []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -18,13 +17,11 @@ from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
-from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.composition import Basic, Composition, Concentrated
 from stream_dp.core.sparse_vector.gates import CountLook
 from stream_dp.errors import InvalidDefinition
-
-QuickNoise = Callable[..., NoiseSource]
-Asks = Callable[[int], Iterator[LinearQuery]]
+from tests.core.conftest import ADULT, Drive, asks, universe_of
+from tests.noise import QuickNoise
 
 PURE, PRIVACY = Privacy(1.0, 0.0), Privacy(1.0, 1e-9)
 ADULT_ROWS, COVID_ROWS = 48_842, 1_008_532
@@ -53,20 +50,13 @@ def distinct(asks: float, kinds: int) -> float:
     ],
 )
 def test_the_small_census_answers_as_many_asks_as_measured_elsewhere(
-    adult: Universe,
-    make_asks: Asks,
-    quick_noise: QuickNoise,
-    drive: Any,
-    composition: Composition,
-    error: float,
-    paid: int,
-    reference: int,
+    composition: Composition, error: float, paid: int, reference: int
 ) -> None:
     """W3, Zipf 0, the whole stream. How many asks repeat is chance: within five standard deviations."""
-    run = drive(adult, FreshCounts(adult, Accuracy(error, 0.001), composition), quick_noise(1))
+    run = Drive(ADULT, FreshCounts(ADULT, Accuracy(error, 0.001), composition), QuickNoise(1))
     run.open(np.ones(140), ADULT_ROWS)
     paths = []
-    for query in make_asks(2):
+    for query in asks(2):
         outcome = run.ask(query)
         if isinstance(outcome, Refused):
             break
@@ -78,9 +68,7 @@ def test_the_small_census_answers_as_many_asks_as_measured_elsewhere(
     assert run.mechanism.spent(0) == pytest.approx(1.0, abs=0.01)
 
 
-def test_the_small_census_at_five_hundredths_pays_for_22197_asks_of_gaussian_noise(
-    adult: Universe,
-) -> None:
+def test_the_small_census_at_five_hundredths_pays_for_22197_asks_of_gaussian_noise() -> None:
     """W3, Zipf 0, alpha .05: by its price and the expected number of repeats."""
     composition = Concentrated(PRIVACY)
     scale = composition.scale(Accuracy(0.05, 0.001), ADULT_ROWS)
@@ -108,10 +96,10 @@ def test_the_static_workload_costs_what_was_measured_elsewhere(
     [(Basic(PURE), 0.123), (Concentrated(PRIVACY), 0.0056)],
 )
 def test_the_growing_workload_costs_its_oldest_row_what_was_measured_elsewhere(
-    adult: Universe, composition: Composition, loss: float
+    composition: Composition, loss: float
 ) -> None:
     """W2: 200 fresh queries after each of 50 blocks, on everything so far; charges only."""
-    mechanism = FreshCounts(adult, Accuracy(0.05, 0.001), composition)
+    mechanism = FreshCounts(ADULT, Accuracy(0.05, 0.001), composition)
     for phase in range(50):
         mechanism.open_phase(COVID_ROWS)
         charges = mechanism.quote(LinearQuery(EVERYTHING, range(phase + 1))).charges
@@ -136,21 +124,18 @@ def draws(
 
 
 def test_a_count_misses_as_often_as_allowed_and_not_with_a_scale_one_tenth_off(
-    make_universe: Callable[..., Universe],
-    quick_noise: QuickNoise,
-    drive: Any,
     composition: Composition,
 ) -> None:
     """The share of looks off by more than the error; an exact binomial test, false alarms at 1e-6 each.
 
     Laplace noise of that price misses ``beta`` of all; so does Gaussian noise.
     """
-    universe = make_universe(2, 3)
-    run = drive(universe, FreshCounts(universe, Accuracy(0.5, 0.5), composition), quick_noise(1))
+    universe = universe_of(2, 3)
+    run = Drive(universe, FreshCounts(universe, Accuracy(0.5, 0.5), composition), QuickNoise(1))
     run.open(np.ones(6), 6_000)
 
     def pvalue(factor: float) -> float:
-        noise = draws(composition, quick_noise(5, factor), run, 8_000)
+        noise = draws(composition, QuickNoise(5, factor), run, 8_000)
         misses = int(np.count_nonzero(np.abs(noise) > 300))
         return float(stats.binomtest(misses, len(noise), 0.1).pvalue)
 
@@ -160,13 +145,10 @@ def test_a_count_misses_as_often_as_allowed_and_not_with_a_scale_one_tenth_off(
 
 
 def test_a_repeat_and_what_it_leaves_out_are_the_same_answer_for_nothing_after_a_restart_too(
-    make_universe: Callable[..., Universe],
-    quick_noise: QuickNoise,
-    drive: Any,
     composition: Composition,
 ) -> None:
-    universe, accuracy = make_universe(2, 3), Accuracy(0.05, 0.01)
-    run = drive(universe, FreshCounts(universe, accuracy, composition), quick_noise(3))
+    universe, accuracy = universe_of(2, 3), Accuracy(0.05, 0.01)
+    run = Drive(universe, FreshCounts(universe, accuracy, composition), QuickNoise(3))
     for _ in range(2):
         run.open(np.arange(1, 7), 5_000)
     for mask in ([0] * 6, [1, 1, 0, 0, 0, 0], [1, 0, 0, 0, 1, 0]):
@@ -201,10 +183,8 @@ def test_charges_are_those_of_the_exact_scale() -> None:
 # ---------------------------------------------------------------- refusals and restarts
 
 
-def test_refusals_follow_from_public_facts(
-    make_universe: Callable[..., Universe], composition: Composition
-) -> None:
-    mechanism: Mechanism = FreshCounts(make_universe(2, 3), Accuracy(0.05, 0.01), composition)
+def test_refusals_follow_from_public_facts(composition: Composition) -> None:
+    mechanism: Mechanism = FreshCounts(universe_of(2, 3), Accuracy(0.05, 0.01), composition)
 
     def code(asked: LinearQuery) -> RefusalCode:
         outcome = mechanism.answer(asked)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +16,12 @@ from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import EVERYTHING, NOTHING, LinearQuery
-from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import MAX_KEPT_CELLS, Universe
 from stream_dp.errors import InvalidDefinition
+from tests.core.conftest import ADULT, Drive, asks, universe_of
+from tests.noise import QuickNoise
 
-QuickNoise = Callable[..., NoiseSource]
 PRIVACY = Privacy(1.0, 1e-9)
 
 
@@ -32,29 +30,21 @@ def table(universe: Universe, error: float = 0.05, beta: float = 0.001) -> Whole
 
 
 @pytest.mark.parametrize("error", [0.05, 0.02])
-def test_the_small_census_is_answered_whole(
-    adult: Universe,
-    make_asks: Callable[[int], Iterator[LinearQuery]],
-    quick_noise: QuickNoise,
-    drive: Any,
-    error: float,
-) -> None:
+def test_the_small_census_is_answered_whole(error: float) -> None:
     """W3: all, as measured elsewhere; here the first 2,000 asks, of which one in 1,000 may miss."""
-    run = drive(adult, table(adult, error), quick_noise(1))
+    run = Drive(ADULT, table(ADULT, error), QuickNoise(1))
     run.open(np.arange(140), 48_842)
     missed = 0
-    for query in islice(make_asks(3), 2_000):
+    for query in islice(asks(3), 2_000):
         outcome = run.ask(query)
         assert outcome.path is Path.CERTIFIED
         missed += abs(outcome.value - run.truth(query)) > error
     assert missed <= 20  # of at most 2 expected
 
 
-def test_a_line_is_spent_by_its_table_and_hardly_less(
-    adult: Universe, quick_noise: QuickNoise, drive: Any
-) -> None:
+def test_a_line_is_spent_by_its_table_and_hardly_less() -> None:
     """``rho = 1 / sigma^2``, for a row moves between two cells."""
-    run = drive(adult, table(adult), quick_noise(1))
+    run = Drive(ADULT, table(ADULT), QuickNoise(1))
     run.open(np.ones(140), 48_842)
     sigma = run.mechanism.sigma
     exact = UNITS / (sigma**2 * Budget.of(PRIVACY).rho)
@@ -63,14 +53,12 @@ def test_a_line_is_spent_by_its_table_and_hardly_less(
     assert run.mechanism.spent(0) == pytest.approx(1.0, abs=0.03)
 
 
-def test_what_is_certified_follows_from_the_number_of_cells_and_of_blocks(
-    make_universe: Callable[..., Universe], quick_noise: QuickNoise, drive: Any
-) -> None:
+def test_what_is_certified_follows_from_the_number_of_cells_and_of_blocks() -> None:
     """``z sigma sqrt(cells) <= error n``, with the cells or with all others."""
-    universe = make_universe(4, 25)
+    universe = universe_of(4, 25)
     mechanism = table(universe)
     reach = 3.2905 * float(mechanism.sigma) / 0.05  # rows that certify one cell
-    run = drive(universe, mechanism, quick_noise(1))
+    run = Drive(universe, mechanism, QuickNoise(1))
     rows = round(reach * 5.5)
     run.open(np.ones(100), rows)
     run.open(np.ones(100), rows)
@@ -89,18 +77,16 @@ def test_what_is_certified_follows_from_the_number_of_cells_and_of_blocks(
     assert run.ask(LinearQuery(NOTHING, both)).count == 0
 
 
-def test_its_noise_has_its_scale_and_not_one_a_tenth_off(
-    make_universe: Callable[..., Universe], quick_noise: QuickNoise
-) -> None:
+def test_its_noise_has_its_scale_and_not_one_a_tenth_off() -> None:
     """Variance of 20,000 cells, two-sided chi-square; false alarms at 1e-6."""
-    universe = make_universe(100, 200)
+    universe = universe_of(100, 200)
     rows = universe.encode_cells([{"a0": "v0", "a1": "v0", "count": 50}])
     data = Blocks(universe, [Block.seal(universe, rows)])
 
     def pvalue(factor: float) -> float:
         mechanism = table(universe)
         (look,) = mechanism.open_phase(50)
-        release = look.take(quick_noise(4, factor), data)
+        release = look.take(QuickNoise(4, factor), data)
         counts = release.counts.reshape(-1).astype(float)  # type: ignore[attr-defined]
         counts[0] -= 50
         statistic = float((counts**2).sum() / float(mechanism.sigma) ** 2)
@@ -112,10 +98,8 @@ def test_its_noise_has_its_scale_and_not_one_a_tenth_off(
     assert pvalue(0.9) < 1e-6
 
 
-def test_a_lost_table_is_spent_and_its_block_refused(
-    make_universe: Callable[..., Universe],
-) -> None:
-    universe = make_universe(2, 3)
+def test_a_lost_table_is_spent_and_its_block_refused() -> None:
+    universe = universe_of(2, 3)
     mechanism: Mechanism = table(universe)
     (look,) = mechanism.open_phase(30_000)
     mechanism.charged(look.charges)
@@ -125,8 +109,6 @@ def test_a_lost_table_is_spent_and_its_block_refused(
     assert "lost" in outcome.message
 
 
-def test_a_universe_too_large_for_a_table_is_refused(
-    make_universe: Callable[..., Universe],
-) -> None:
+def test_a_universe_too_large_for_a_table_is_refused() -> None:
     with pytest.raises(InvalidDefinition, match="cells"):
-        table(make_universe(1024, MAX_KEPT_CELLS // 1024 + 1))
+        table(universe_of(1024, MAX_KEPT_CELLS // 1024 + 1))

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import pytest
-
 from stream_dp.core.budget.accountant import Budget
 from stream_dp.core.budget.parameters import Privacy
 from stream_dp.core.kinds.kind_answerer import Answerer, KindLook, KindTerms
@@ -17,6 +15,7 @@ from stream_dp.core.queries.query import KindQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Universe
+from tests.noise import QuickNoise
 
 BUDGET = Budget.of(Privacy(4.0, 1e-6), approximate=True)
 
@@ -135,27 +134,18 @@ class Beside:
             del self.data.vault[name]
 
 
-@pytest.fixture
-def beside(quick_noise: Callable[..., NoiseSource]) -> Callable[..., Beside]:
-    """``beside(Answerer, universe, share=0.1, budget=BUDGET, noise=..., **settings)``, without rows yet.
+def beside(
+    answerer: type[Answerer[Any]],
+    universe: Universe,
+    *,
+    share: float = 0.1,
+    budget: Budget = BUDGET,
+    noise: NoiseSource | None = None,
+    **settings: Any,
+) -> Any:
+    """An answerer without rows yet. Noise is quick and seeded, or the one given."""
 
-    Noise is quick and seeded, or the one given.
-    """
+    def fresh() -> Answerer[Any]:
+        return answerer(KindTerms(universe, budget, share, 0.05), **settings)
 
-    def make(
-        answerer: type[Answerer[Any]],
-        universe: Universe,
-        *,
-        share: float = 0.1,
-        budget: Budget = BUDGET,
-        seed: int = 1,
-        factor: float = 1.0,
-        noise: NoiseSource | None = None,
-        **settings: Any,
-    ) -> Beside:
-        def fresh() -> Answerer[Any]:
-            return answerer(KindTerms(universe, budget, share, 0.05), **settings)
-
-        return Beside(fresh, universe, quick_noise(seed, factor) if noise is None else noise)
-
-    return make
+    return Beside(fresh, universe, QuickNoise(1) if noise is None else noise)

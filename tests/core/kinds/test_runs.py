@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from itertools import count
@@ -29,7 +29,8 @@ from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
-from tests.noise import ScriptedNoise
+from tests.core.kinds.conftest import beside
+from tests.noise import QuickNoise, ScriptedNoise
 
 ALARM = 1e-6
 CITIES = tuple(f"c{i}" for i in range(100))
@@ -51,7 +52,7 @@ class Driven:
     """Tests of answerers beside their data; with no noise at all unless told otherwise."""
 
     @pytest.fixture(autouse=True)
-    def _driver(self, beside: Callable[..., Any]) -> None:
+    def _driver(self) -> None:
         self._beside = beside
 
     def beside(self, kind: type[Answerer[Any]], noise: Any = None, *, share: float = 0.2) -> Any:
@@ -173,12 +174,10 @@ class TestBetween(Driven):
             self.served(n_rows=rows).answerer.answer(between(HALF, 0.5, 0.55)), KindLook
         )
 
-    def test_its_error_bar_holds_for_each_answer(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
+    def test_its_error_bar_holds_for_each_answer(self) -> None:
         """400 counts just beyond it, false alarm 1e-6; at noise four times as wide it does not hold."""
-        assert self.too_often_wrong(quick_noise(1)) > ALARM
-        assert self.too_often_wrong(quick_noise(1, 4.0)) < ALARM
+        assert self.too_often_wrong(QuickNoise(1)) > ALARM
+        assert self.too_often_wrong(QuickNoise(1, 4.0)) < ALARM
 
     def too_often_wrong(self, noise: NoiseSource) -> float:
         wrong = 0
@@ -299,12 +298,10 @@ class TestInterior(Driven):
         ]
         assert served.charges == [(0,), (), ()]
 
-    def test_it_is_right_as_often_as_promised(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
+    def test_it_is_right_as_often_as_promised(self) -> None:
         """150 runs, false alarm 1e-6; at noise six times as wide it is not."""
-        assert self.too_often_wrong(quick_noise(3)) > ALARM
-        assert self.too_often_wrong(quick_noise(3, 6.0)) < ALARM
+        assert self.too_often_wrong(QuickNoise(3)) > ALARM
+        assert self.too_often_wrong(QuickNoise(3, 6.0)) < ALARM
 
     def too_often_wrong(self, noise: NoiseSource) -> float:
         wrong = 0
@@ -348,12 +345,10 @@ class TestAdaptive(Driven):
         assert isinstance(answer, Answered)
         assert answer.count == 50_000
 
-    def test_its_error_bar_holds_for_all_answers_of_a_run(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
+    def test_its_error_bar_holds_for_all_answers_of_a_run(self) -> None:
         """60 runs of five answers, false alarm 1e-6; at noise twenty times as wide it does not."""
-        assert self.too_often_wrong(quick_noise(4)) > ALARM
-        assert self.too_often_wrong(quick_noise(4, 20.0)) < ALARM
+        assert self.too_often_wrong(QuickNoise(4)) > ALARM
+        assert self.too_often_wrong(QuickNoise(4, 20.0)) < ALARM
 
     def too_often_wrong(self, noise: NoiseSource) -> float:
         wrong, rows = 0, [int(cell["count"]) for cell in ROWS[Adaptive]]

@@ -15,8 +15,8 @@ from scipy import stats
 
 from stream_dp.core.budget.logarithms import exp_bounds
 from stream_dp.core.randomness.exact_choice import choose, permutation, uniform_below
-from stream_dp.core.randomness.noise_sources import NoiseSource, PooledNoise
-from tests.noise import FakeNoise
+from stream_dp.core.randomness.noise_sources import PooledNoise
+from tests.noise import FakeNoise, QuickNoise
 
 ALARM = 1e-6
 
@@ -33,8 +33,8 @@ class Words(FakeNoise):
         return np.array([self._words.pop(0) for _ in range(size)], dtype=np.int64)
 
 
-def test_every_order_is_as_likely(quick_noise: Callable[..., NoiseSource]) -> None:
-    noise = quick_noise(1)
+def test_every_order_is_as_likely() -> None:
+    noise = QuickNoise(1)
     seen = Counter(tuple(permutation(noise, 4).tolist()) for _ in range(12_000))
     assert set(seen) == set(itertools.permutations(range(4)))
     assert stats.chisquare(list(seen.values())).pvalue > ALARM
@@ -47,17 +47,13 @@ def test_equal_keys_are_drawn_again() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1])
-def test_there_is_one_order_of_one_or_nothing(
-    size: int, quick_noise: Callable[..., NoiseSource]
-) -> None:
-    assert permutation(quick_noise(1), size).tolist() == list(range(size))
+def test_there_is_one_order_of_one_or_nothing(size: int) -> None:
+    assert permutation(QuickNoise(1), size).tolist() == list(range(size))
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 3 * 2**61, 3**200])
-def test_large_uniform_integers_are_below_their_limit_and_equally_likely(
-    limit: int, quick_noise: Callable[..., NoiseSource]
-) -> None:
-    noise = quick_noise(2)
+def test_large_uniform_integers_are_below_their_limit_and_equally_likely(limit: int) -> None:
+    noise = QuickNoise(2)
     n_bins = min(limit, 7)
     draws = [uniform_below(noise, limit) for _ in range(8000)]
     assert 0 <= min(draws) <= max(draws) < limit
@@ -87,11 +83,9 @@ def test_exponentials_are_bracketed_tightly(x: Fraction, precision: int) -> None
     assert high - low <= 2
 
 
-def test_an_index_is_chosen_in_proportion_to_its_weight(
-    quick_noise: Callable[..., NoiseSource],
-) -> None:
+def test_an_index_is_chosen_in_proportion_to_its_weight() -> None:
     exponents = [Fraction(0), Fraction(1, 2), Fraction(5), Fraction(1), Fraction(1, 3)]
-    noise = quick_noise(3)
+    noise = QuickNoise(3)
     n = 4000
     seen = np.bincount([choose(noise, exponentials(exponents)) for _ in range(n)], minlength=5)
     weights = np.exp([-float(x) for x in exponents])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +17,11 @@ from stream_dp.core.median.phased import Phased
 from stream_dp.core.median.sequential import Median, Sequential
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery
-from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
+from tests.core.conftest import Drive, universe_of
+from tests.noise import SeededNoise
 
-MakeNoise = Callable[[int], NoiseSource]
 KINDS = ("median", "sequential", "memory")
 
 
@@ -46,14 +44,12 @@ def doubling(universe: Universe, kind: str = "median", first: int = 4) -> Doubli
     return Doubling(make, Privacy(1.0, 1e-9), Accuracy(0.1, failure), first=first)
 
 
-@pytest.fixture
-def cells(make_universe: Callable[..., Universe]) -> Universe:
-    return make_universe(2, 2)
+CELLS = universe_of(2, 2)
 
 
-def test_the_parts_of_all_stages_sum_to_less_than_the_whole(cells: Universe) -> None:
+def test_the_parts_of_all_stages_sum_to_less_than_the_whole() -> None:
     """``6/(pi^2 s^2)`` each, and hardly less."""
-    stages = [doubling(cells)._stage(s) for s in range(1, 8)]
+    stages = [doubling(CELLS)._stage(s) for s in range(1, 8)]
     for s, stage in enumerate(stages, start=1):
         for part in stage.parts:
             assert part < 6 / (np.pi * s) ** 2
@@ -63,12 +59,10 @@ def test_the_parts_of_all_stages_sum_to_less_than_the_whole(cells: Universe) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_stage_answers_its_queries_and_then_the_next_begins(
-    kind: str, cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    mechanism = doubling(cells, kind, 64 if kind == "memory" else 4)
+def test_each_stage_answers_its_queries_and_then_the_next_begins(kind: str) -> None:
+    mechanism = doubling(CELLS, kind, 64 if kind == "memory" else 4)
     first = mechanism.mechanism.constants.queries_per_phase
-    run = drive(cells, mechanism, make_seeded_noise(3))
+    run = Drive(CELLS, mechanism, SeededNoise(3))
     run.open([5, 3, 1, 2], 10**15)
     paid = [run.lines[0][0]]
     query = run.query([1, 0, 0, 0])
@@ -88,13 +82,11 @@ def test_each_stage_answers_its_queries_and_then_the_next_begins(
         assert paid[2] / UNITS == pytest.approx((1 + 1 / 4) * 6 / np.pi**2, rel=1e-6)
 
 
-def test_the_last_stage_that_the_rows_allow_refuses_what_is_beyond_it(
-    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    mechanism = doubling(cells)
+def test_the_last_stage_that_the_rows_allow_refuses_what_is_beyond_it() -> None:
+    mechanism = doubling(CELLS)
     enough = [mechanism._stage(s).mechanism.rows_to_open for s in (1, 2, 3)]
     assert enough == sorted(enough)
-    run = drive(cells, mechanism, make_seeded_noise(3))
+    run = Drive(CELLS, mechanism, SeededNoise(3))
     run.open([1, 1, 1, 1], enough[1])
     query = run.query([1, 0, 0, 0])
     for _ in range(4 + 8):
@@ -107,19 +99,17 @@ def test_the_last_stage_that_the_rows_allow_refuses_what_is_beyond_it(
     assert mechanism.quote(query).outcome == refused
 
 
-def test_whether_the_rows_suffice_for_the_next_stage_is_worked_out_once_a_phase(
-    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
+def test_whether_the_rows_suffice_for_the_next_stage_is_worked_out_once_a_phase() -> None:
     made: list[int] = []
 
     def make(privacy: Privacy, accuracy: Accuracy, queries: int) -> Phased:
         made.append(queries)
         return Sequential(
-            cells, privacy, accuracy, queries_per_phase=queries, phases=2, representation="polytope"
+            CELLS, privacy, accuracy, queries_per_phase=queries, phases=2, representation="polytope"
         )
 
     mechanism = Doubling(make, Privacy(1.0, 1e-9), Accuracy(0.1, 0.05), first=4)
-    run = drive(cells, mechanism, make_seeded_noise(3))
+    run = Drive(CELLS, mechanism, SeededNoise(3))
     for _ in range(2):
         run.open([1, 1, 1, 1], mechanism.rows_to_open)
         for _ in range(4):
@@ -130,12 +120,10 @@ def test_whether_the_rows_suffice_for_the_next_stage_is_worked_out_once_a_phase(
 
 
 @pytest.mark.parametrize("kind", ["sequential", "memory"])
-def test_a_phase_opens_under_the_stage_in_force(
-    kind: str, cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    mechanism = doubling(cells, kind, 64 if kind == "memory" else 4)
+def test_a_phase_opens_under_the_stage_in_force(kind: str) -> None:
+    mechanism = doubling(CELLS, kind, 64 if kind == "memory" else 4)
     first = mechanism.mechanism.constants.queries_per_phase
-    run = drive(cells, mechanism, make_seeded_noise(3))
+    run = Drive(CELLS, mechanism, SeededNoise(3))
     run.open([1, 2, 3, 4], 10**15)
     for _ in range(first + 1):
         run.ask(run.query([1, 0, 0, 0]))
@@ -154,11 +142,9 @@ def test_a_phase_opens_under_the_stage_in_force(
     assert all(rho <= UNITS * parts + 20 for rho, _ in run.lines)
 
 
-def test_a_quote_tells_what_the_next_stage_will_cost_and_begins_nothing(
-    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    mechanism = doubling(cells)
-    run = drive(cells, mechanism, make_seeded_noise(3))
+def test_a_quote_tells_what_the_next_stage_will_cost_and_begins_nothing() -> None:
+    mechanism = doubling(CELLS)
+    run = Drive(CELLS, mechanism, SeededNoise(3))
     run.open([1, 1, 1, 1], 10**15)
     query = run.query([1, 0, 0, 0])
     assert mechanism.quote(query).charges == ()
@@ -175,8 +161,8 @@ def test_a_quote_tells_what_the_next_stage_will_cost_and_begins_nothing(
     assert mechanism.stage == 1  # nothing was looked at yet
 
 
-def test_nothing_is_asked_of_a_phase_that_is_not_paid_for(cells: Universe) -> None:
-    mechanism: Mechanism = doubling(cells)
+def test_nothing_is_asked_of_a_phase_that_is_not_paid_for() -> None:
+    mechanism: Mechanism = doubling(CELLS)
     (look,) = mechanism.open_phase(10**15)
     query = LinearQuery(EVERYTHING, range(1))
     outcome = mechanism.answer(query)
@@ -190,18 +176,18 @@ def test_nothing_is_asked_of_a_phase_that_is_not_paid_for(cells: Universe) -> No
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lost", [(2,), (4,), (4, 5)])
 def test_a_replay_gives_the_same_state_whichever_look_a_crash_lost(
-    kind: str, lost: tuple[int, ...], cells: Universe, make_seeded_noise: MakeNoise, drive: Any
+    kind: str, lost: tuple[int, ...]
 ) -> None:
     """Also the look that a stage begins with: its charge stands, and the stage has begun."""
     first = 64 if kind == "memory" else 4
-    run = drive(cells, doubling(cells, kind, first), make_seeded_noise(3))
+    run = Drive(CELLS, doubling(CELLS, kind, first), SeededNoise(3))
     run.open([5, 3, 1, 2], 10**15)
     rng = np.random.default_rng(1)
     for turn in range(first - 4 + 7):
         query = run.query(rng.random(4) < 0.5)
         (run.lose if turn - (first - 4) in lost else run.ask)(query)
     assert run.mechanism.stage == 2
-    again = run.replayed(doubling(cells, kind, first))
+    again = run.replayed(doubling(CELLS, kind, first))
     assert again.stage == 2
     inner, copy = run.mechanism.mechanism, again.mechanism
     assert (inner.asked, inner.hard) == (copy.asked, copy.hard)
@@ -213,29 +199,27 @@ def test_a_replay_gives_the_same_state_whichever_look_a_crash_lost(
         json.dumps(here.description)
 
 
-def test_a_transcript_out_of_order_is_refused(
-    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    run = drive(cells, doubling(cells), make_seeded_noise(3))
+def test_a_transcript_out_of_order_is_refused() -> None:
+    run = Drive(CELLS, doubling(CELLS), SeededNoise(3))
     run.open([1, 1, 1, 1], 10**15)
     query = run.query([1, 0, 0, 0])
     for _ in range(13):
         run.ask(query)
     assert run.mechanism.stage == 3
-    again = doubling(cells)
+    again = doubling(CELLS)
     again.open_phase(10**15)
     last = again.release_from_bytes(run.transcript[-1])
     with pytest.raises(CorruptState, match="stage 3"):
         again.absorb(last)
 
 
-def test_the_first_stage_must_be_possible(cells: Universe) -> None:
+def test_the_first_stage_must_be_possible() -> None:
     with pytest.raises(InvalidDefinition):
-        doubling(cells, first=1)
+        doubling(CELLS, first=1)
 
 
-def test_the_budget_is_that_of_all_stages(cells: Universe) -> None:
-    published = doubling(cells).published_budget
+def test_the_budget_is_that_of_all_stages() -> None:
+    published = doubling(CELLS).published_budget
     assert published["epsilon"] == 1.0
     assert published["stage"] == 1
     assert published["stage_epsilon"] == pytest.approx(6 / np.pi**2, rel=1e-6)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -22,24 +21,14 @@ from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import Kind, NoiseSource
-from stream_dp.core.rows.attributes import Category
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
-from tests.core.conftest import Drive, block_of
-from tests.noise import FakeNoise
+from tests.core.conftest import Drive, block_of, universe_of
+from tests.noise import FakeNoise, SeededNoise
 from tests.slow import rest_is_slow
 
-MakeNoise = Callable[[int], NoiseSource]
-
-
-def universe(*sizes: int) -> Universe:
-    return Universe(
-        tuple(
-            Category(f"a{i}", tuple(f"v{v}" for v in range(size)), other=False)
-            for i, size in enumerate(sizes)
-        )
-    )
+SEED = 20_261_121
 
 
 def random_counts(
@@ -65,16 +54,16 @@ def small(rows: int = 1, **settings: object) -> Memory:
         **settings,
     }
     return Memory(
-        universe(2, 2),
+        universe_of(2, 2),
         Privacy(1.0, 0.9),
         Accuracy(0.1, 0.9),
         **arguments,  # type: ignore[arg-type]
     )
 
 
-def opened(memory: Memory, noise: NoiseSource, phases: int = 1, seed: int = 1) -> Drive:
-    rng, cells = np.random.default_rng(seed), universe(2, 2)
-    run = Drive(cells, memory, noise)
+def opened(memory: Memory, phases: int = 1) -> Drive:
+    rng, cells = np.random.default_rng(1), universe_of(2, 2)
+    run = Drive(cells, memory, SeededNoise(SEED))
     for _ in range(phases):
         run.open_counts(random_counts(rng, cells, 2**55))
     return run
@@ -158,9 +147,9 @@ def test_the_total_tau_is_the_sum_over_phases() -> None:
 # ---------------------------------------------------------------- the ledger's line
 
 
-def test_the_lines_are_theorem_5_1(seeded_noise: NoiseSource) -> None:
+def test_the_lines_are_theorem_5_1() -> None:
     """After phase j every block's line reads ``H_j / H_K`` of epsilon; after the last, all of it."""
-    run = opened(small(), seeded_noise, 0)
+    run = opened(small(), 0)
     whole = Fraction(1) + Fraction(1, 2) + Fraction(1, 3)
     rng = np.random.default_rng(1)
     for j in range(1, 4):
@@ -171,9 +160,9 @@ def test_the_lines_are_theorem_5_1(seeded_noise: NoiseSource) -> None:
     assert {rho for rho, _ in run.lines} == {UNITS}
 
 
-def test_a_phase_costs_blocks_that_were_there_alpha_over_j(seeded_noise: NoiseSource) -> None:
+def test_a_phase_costs_blocks_that_were_there_alpha_over_j() -> None:
     memory = small()
-    run = opened(memory, seeded_noise, 2)
+    run = opened(memory, 2)
     (look,) = memory.open_phase(2**55)
     assert isinstance(look, PhaseLook)
     share = Fraction(1, 3) / (Fraction(1) + Fraction(1, 2) + Fraction(1, 3))
@@ -218,7 +207,7 @@ def refusal(**settings: object) -> InvalidDefinition:
         "phases": 3,
         **settings,
     }
-    cells = arguments.pop("universe", universe(4, 4))
+    cells = arguments.pop("universe", universe_of(4, 4))
     with pytest.raises(InvalidDefinition) as caught:
         Memory(
             cells,  # type: ignore[arg-type]
@@ -256,7 +245,7 @@ def test_noise_that_fails_too_often_is_refused() -> None:
         ({"representation": "exhaustive"}, "mechanism.representation"),
         ({"accuracy": Accuracy(0.001, 0.05)}, "mechanism.hypothesis_rows"),  # noise beyond 2**50
         ({"accuracy": Accuracy(0.02, 0.05)}, "mechanism.hypothesis_rows"),  # more rows than a block
-        ({"universe": universe(2**11, 2**10)}, "attributes"),
+        ({"universe": universe_of(2**11, 2**10)}, "attributes"),
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_name(settings: dict[str, object], field: str) -> None:
@@ -273,11 +262,11 @@ def test_settings_are_taken_as_written() -> None:
 
 @pytest.mark.parametrize("sizes", [(2, 2), (4, 4), (4, 4, 4)])
 def test_w6a_with_the_papers_constants_every_answer_is_within_the_error(
-    sizes: tuple[int, ...], make_seeded_noise: MakeNoise
+    sizes: tuple[int, ...],
 ) -> None:
-    cells = universe(*sizes)
+    cells = universe_of(*sizes)
     memory = Memory(cells, Privacy(1.0, 1e-9), Accuracy(0.1, 0.05), queries_per_phase=60, phases=3)
-    run = Drive(cells, memory, make_seeded_noise(6))
+    run = Drive(cells, memory, SeededNoise(6))
     rng = np.random.default_rng(len(sizes))
     paths = []
     for j in range(1, 4):
@@ -306,10 +295,8 @@ def test_w6a_with_the_papers_constants_every_answer_is_within_the_error(
     json.dumps(facts)
 
 
-def test_w6b_with_few_rows_a_hypothesis_the_hard_limit_binds_and_refuses(
-    make_seeded_noise: MakeNoise,
-) -> None:
-    cells = universe(2, 3)
+def test_w6b_with_few_rows_a_hypothesis_the_hard_limit_binds_and_refuses() -> None:
+    cells = universe_of(2, 3)
     memory = Memory(
         cells,
         Privacy(1.0, 0.1),
@@ -320,7 +307,7 @@ def test_w6b_with_few_rows_a_hypothesis_the_hard_limit_binds_and_refuses(
     )
     limits = [math.floor(20 * j * math.log(6)) for j in (1, 2, 3)]
     assert [phase.hard_limit for phase in memory.constants.phases] == limits
-    run = Drive(cells, memory, make_seeded_noise(7))
+    run = Drive(cells, memory, SeededNoise(7))
     rng = np.random.default_rng(9)
     for j, limit in enumerate(limits, start=1):
         run.open_counts(random_counts(rng, cells, 10**17))
@@ -341,10 +328,10 @@ def test_w6b_with_few_rows_a_hypothesis_the_hard_limit_binds_and_refuses(
     assert run.ask(query) == outcome  # and stays so
 
 
-def test_an_emptied_set_refuses_for_good(make_seeded_noise: MakeNoise) -> None:
+def test_an_emptied_set_refuses_for_good() -> None:
     """Few rows listed one by one: no dataset of two rows is within eps/50 of a third."""
     memory = small(2, representation="exhaustive", phases=2, queries_per_phase=1_000)
-    run = Drive(universe(2, 2), memory, make_seeded_noise(3))
+    run = Drive(universe_of(2, 2), memory, SeededNoise(3))
     counts = np.array([[1, 1], [1, 0]], dtype=np.int64) * 10**15
     run.open_counts(counts)
     query = LinearQuery(
@@ -370,11 +357,9 @@ def test_before_the_first_phase_every_query_is_refused() -> None:
     assert outcome.code is RefusalCode.NO_PHASE
 
 
-def test_queries_beyond_k_are_refused_and_unused_ones_are_not_carried_over(
-    seeded_noise: NoiseSource,
-) -> None:
+def test_queries_beyond_k_are_refused_and_unused_ones_are_not_carried_over() -> None:
     memory = small(50, queries_per_phase=20)
-    run = opened(memory, seeded_noise)
+    run = opened(memory)
     query = LinearQuery(EVERYTHING, range(1))
     for _ in range(15):
         assert isinstance(run.ask(query), Answered)
@@ -388,11 +373,9 @@ def test_queries_beyond_k_are_refused_and_unused_ones_are_not_carried_over(
     assert "ask again in the next phase" in outcome.message
 
 
-def test_a_window_needs_the_rows_that_the_phase_asks_of_the_whole(
-    seeded_noise: NoiseSource,
-) -> None:
-    memory, cells = small(50), universe(2, 2)
-    run = Drive(cells, memory, seeded_noise)
+def test_a_window_needs_the_rows_that_the_phase_asks_of_the_whole() -> None:
+    memory, cells = small(50), universe_of(2, 2)
+    run = Drive(cells, memory, SeededNoise(SEED))
     n_min = memory.rows_to_open
     for n_rows in (n_min, n_min, 2 * n_min):
         run.open_counts(np.array([[n_rows, 0], [0, 0]], dtype=np.int64))
@@ -406,15 +389,15 @@ def test_a_window_needs_the_rows_that_the_phase_asks_of_the_whole(
     assert {codes[w] for w in small_windows} == {RefusalCode.WINDOW_TOO_SMALL}
 
 
-def test_a_window_of_phases_not_open_is_refused(seeded_noise: NoiseSource) -> None:
-    outcome = opened(small(), seeded_noise).ask(LinearQuery(EVERYTHING, range(2)))
+def test_a_window_of_phases_not_open_is_refused() -> None:
+    outcome = opened(small()).ask(LinearQuery(EVERYTHING, range(2)))
     assert isinstance(outcome, Refused)
     assert outcome.code is RefusalCode.INVALID_QUERY
 
 
-def test_nothing_is_asked_of_a_phase_that_is_not_paid_for(seeded_noise: NoiseSource) -> None:
+def test_nothing_is_asked_of_a_phase_that_is_not_paid_for() -> None:
     memory = small()
-    run = opened(memory, seeded_noise)
+    run = opened(memory)
     (look,) = memory.open_phase(2**55)
     run.data.append(
         block_of(run.universe, random_counts(np.random.default_rng(3), run.universe, 2**55))
@@ -430,14 +413,14 @@ def test_nothing_is_asked_of_a_phase_that_is_not_paid_for(seeded_noise: NoiseSou
     assert isinstance(memory.answer(query), QueryLook)
 
 
-def test_phases_open_from_n_min_rows_on_and_not_beyond_the_last(seeded_noise: NoiseSource) -> None:
+def test_phases_open_from_n_min_rows_on_and_not_beyond_the_last() -> None:
     memory = small()
     assert not memory.opens(memory.rows_to_open - 1, 1)
     assert memory.opens(memory.rows_to_open, 1)
     assert not memory.opens(memory.rows_to_open, memory.rows_to_open + 1)
     with pytest.raises(ValueError, match="opens"):
         memory.open_phase(memory.rows_to_open - 1)
-    opened(memory, seeded_noise, 3)
+    opened(memory, 3)
     assert not memory.opens(2**62, 1)
     with pytest.raises(ValueError, match="opens"):
         memory.open_phase(2**55)
@@ -472,9 +455,9 @@ def looked(run: Drive, mask: list[list[bool]]) -> QueryLook:
     return look
 
 
-def test_easy_and_hard_looks_draw_the_same_and_weigh_the_same(seeded_noise: NoiseSource) -> None:
+def test_easy_and_hard_looks_draw_the_same_and_weigh_the_same() -> None:
     """The constant predicate is easy, one with a share far from the prediction hard."""
-    run = Drive(universe(2, 2), small(1_000), seeded_noise)
+    run = Drive(universe_of(2, 2), small(1_000), SeededNoise(SEED))
     run.open_counts(np.array([[10**15, 10**15], [0, 0]], dtype=np.int64))
     bytes_of = []
     for mask in ([[True, False], [True, False]], [[True, True], [False, False]]):
@@ -492,9 +475,9 @@ def test_easy_and_hard_looks_draw_the_same_and_weigh_the_same(seeded_noise: Nois
     assert bytes_of[0][1] == bytes_of[1][1]
 
 
-def test_a_hard_answer_is_the_exact_count_plus_its_noise(seeded_noise: NoiseSource) -> None:
+def test_a_hard_answer_is_the_exact_count_plus_its_noise() -> None:
     """Also above 2**53, where a float would be off."""
-    run = Drive(universe(2, 2), small(1_000), seeded_noise)
+    run = Drive(universe_of(2, 2), small(1_000), SeededNoise(SEED))
     run.open_counts(np.array([[2**60 + 1, 2**59 + 3], [0, 1]], dtype=np.int64))
     look = looked(run, [[True, True], [False, False]])
     release = look.take(Recorder(draw=-12_345), run.data)
@@ -507,8 +490,8 @@ def test_a_hard_answer_is_the_exact_count_plus_its_noise(seeded_noise: NoiseSour
     assert outcome.path is Path.MEASURED
 
 
-def test_an_easy_answer_is_the_median_and_releases_no_count(seeded_noise: NoiseSource) -> None:
-    run = Drive(universe(2, 2), small(1_000), seeded_noise)
+def test_an_easy_answer_is_the_median_and_releases_no_count() -> None:
+    run = Drive(universe_of(2, 2), small(1_000), SeededNoise(SEED))
     run.open_counts(np.array([[10**15, 10**15], [10**15 + 7, 10**15]], dtype=np.int64))
     look = looked(run, [[True, True], [False, False]])
     release = look.take(Recorder(draw=5), run.data)
@@ -521,10 +504,8 @@ def test_an_easy_answer_is_the_median_and_releases_no_count(seeded_noise: NoiseS
     assert outcome.path is Path.GATED
 
 
-def test_an_answer_is_clipped_to_what_a_count_can_be_but_the_release_is_not(
-    seeded_noise: NoiseSource,
-) -> None:
-    run = Drive(universe(2, 2), small(1_000), seeded_noise)
+def test_an_answer_is_clipped_to_what_a_count_can_be_but_the_release_is_not() -> None:
+    run = Drive(universe_of(2, 2), small(1_000), SeededNoise(SEED))
     run.open_counts(np.array([[0, 0], [0, 10**15]], dtype=np.int64))
     look = looked(run, [[True, True], [False, False]])
     release = look.take(Recorder(draw=-9), run.data)
@@ -538,12 +519,12 @@ def test_an_answer_is_clipped_to_what_a_count_can_be_but_the_release_is_not(
     ("n_looks", "factor"), rest_is_slow([(800, 1.25), (4_000, 1.1)], first=1, unpack=True)
 )
 def test_the_noise_of_a_hard_answer_has_its_scale_and_not_another(
-    make_seeded_noise: MakeNoise, n_looks: int, factor: float
+    n_looks: int, factor: float
 ) -> None:
     """By the sum of magnitudes; false alarm 1e-6."""
-    run = Drive(universe(2, 2), small(1), make_seeded_noise(1))
+    run = Drive(universe_of(2, 2), small(1), SeededNoise(1))
     run.open_counts(np.array([[10**15, 10**15], [0, 0]], dtype=np.int64))
-    look, noise = looked(run, [[True, True], [False, False]]), make_seeded_noise(2)
+    look, noise = looked(run, [[True, True], [False, False]]), SeededNoise(2)
     releases = [look.take(noise, run.data) for _ in range(n_looks)]
     assert all(release.hard for release in releases)
     total = sum(abs(release.noisy_count - 2 * 10**15) for release in releases)
@@ -573,14 +554,12 @@ class Quantiles(Recorder):
         return self._index
 
 
-def test_the_gate_opens_as_often_as_its_law_says_and_not_with_noise_10_percent_off(
-    make_seeded_noise: MakeNoise,
-) -> None:
+def test_the_gate_opens_as_often_as_its_law_says_and_not_with_noise_10_percent_off() -> None:
     """A query whose easiness lies a noise scale above the lowest threshold, over all quantiles of noise."""
-    cells = universe(2, 2)
+    cells = universe_of(2, 2)
     memory = small(10**4)
     n_rows = memory.rows_to_open
-    run = Drive(cells, memory, make_seeded_noise(1))
+    run = Drive(cells, memory, SeededNoise(1))
     # The prediction is 1/2: at a distance of eps ln(4/3) the easiness is 3/4.
     inside = round((0.5 + 0.1 * math.log(4 / 3)) * n_rows)
     run.open_counts(np.array([[inside, 0], [0, n_rows - inside]], dtype=np.int64))
@@ -609,9 +588,9 @@ def test_the_gate_opens_as_often_as_its_law_says_and_not_with_noise_10_percent_o
 # ---------------------------------------------------------------- crashes and restarts
 
 
-def test_a_lost_look_counts_as_a_hard_query(seeded_noise: NoiseSource) -> None:
+def test_a_lost_look_counts_as_a_hard_query() -> None:
     memory = small()
-    run = opened(memory, seeded_noise)
+    run = opened(memory)
     assert memory.constants.phases[0].hard_limit == 27
     for lost in range(27):
         assert (memory.asked, memory.hard) == (lost, lost)
@@ -621,7 +600,7 @@ def test_a_lost_look_counts_as_a_hard_query(seeded_noise: NoiseSource) -> None:
     assert outcome.code is RefusalCode.HARD_QUERIES_EXHAUSTED
 
 
-def test_a_lost_phase_look_keeps_its_charge_and_costs_no_query(seeded_noise: NoiseSource) -> None:
+def test_a_lost_phase_look_keeps_its_charge_and_costs_no_query() -> None:
     memory = small()
     (look,) = memory.open_phase(2**55)
     memory.charged(look.charges)
@@ -632,7 +611,7 @@ def test_a_lost_phase_look_keeps_its_charge_and_costs_no_query(seeded_noise: Noi
 
 def story(noise: NoiseSource, memory: Memory, seed: int) -> Drive:
     """Three phases of random queries over random windows, some of them lost."""
-    rng, cells = np.random.default_rng(seed), universe(2, 2)
+    rng, cells = np.random.default_rng(seed), universe_of(2, 2)
     run = Drive(cells, memory, noise)
     for j in range(1, 4):
         run.open_counts(random_counts(rng, cells, 2**57))
@@ -646,8 +625,8 @@ def story(noise: NoiseSource, memory: Memory, seed: int) -> Drive:
     return run
 
 
-def test_releases_out_of_order_are_refused(make_seeded_noise: MakeNoise) -> None:
-    run = story(make_seeded_noise(4), small(10**6), 5)
+def test_releases_out_of_order_are_refused() -> None:
+    run = story(SeededNoise(4), small(10**6), 5)
     again = small(10**6)
     queries = [entry for entry in run.transcript[2:] if isinstance(entry, bytes)]
     first = run.transcript[0]
@@ -660,12 +639,12 @@ def test_releases_out_of_order_are_refused(make_seeded_noise: MakeNoise) -> None
 # ---------------------------------------------------------------- what decides
 
 
-def test_decisions_follow_from_published_values_alone(make_seeded_noise: MakeNoise) -> None:
+def test_decisions_follow_from_published_values_alone() -> None:
     """Other rows, the same releases: looks, refusals, easy answers and the empty set are the same."""
-    first = story(make_seeded_noise(4), small(10**6), 5)
+    first = story(SeededNoise(4), small(10**6), 5)
     other = first.replayed(small(10**6))
     rng = np.random.default_rng(8)
-    elsewhere = Drive(first.universe, other, make_seeded_noise(9))
+    elsewhere = Drive(first.universe, other, SeededNoise(9))
     elsewhere.data = Blocks(first.universe)
     for n_rows in first.data.sizes:
         elsewhere.data.append(block_of(first.universe, random_counts(rng, first.universe, n_rows)))
@@ -682,12 +661,12 @@ def test_decisions_follow_from_published_values_alone(make_seeded_noise: MakeNoi
             memory.conclude(query, look, release)
 
 
-def test_no_repr_tells_a_count(make_seeded_noise: MakeNoise) -> None:
-    run = Drive(universe(2, 2), small(1_000), make_seeded_noise(1))
+def test_no_repr_tells_a_count() -> None:
+    run = Drive(universe_of(2, 2), small(1_000), SeededNoise(1))
     secret = 123_456_789_012_345
     run.open_counts(np.array([[secret, 10**15], [3_456, 10**15]], dtype=np.int64))
     look = looked(run, [[True, False], [False, False]])
-    release = look.take(make_seeded_noise(2), run.data)
+    release = look.take(SeededNoise(2), run.data)
     run.mechanism.absorb(release)
     assert release.hard
     for item in (run.mechanism, look, release):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -27,12 +26,12 @@ from stream_dp.core.median.sequential import (
     least_composition,
 )
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
-from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidDefinition
+from tests.core.conftest import Drive, universe_of
+from tests.noise import SeededNoise
 
-MakeNoise = Callable[[int], NoiseSource]
-MakeUniverse = Callable[..., Universe]
+SEED = 20_261_121
 REPRESENTATIONS: tuple[Representation, ...] = ("exhaustive", "entropic", "polytope")
 
 
@@ -160,29 +159,25 @@ def test_the_tau_of_all_phases_is_their_sum() -> None:
         ({"accuracy": Accuracy(0.001, 0.05)}, "mechanism.hypothesis_rows"),
     ],
 )
-def test_a_setting_out_of_range_is_refused_by_name(
-    settings: dict[str, Any], field: str, make_universe: MakeUniverse
-) -> None:
+def test_a_setting_out_of_range_is_refused_by_name(settings: dict[str, Any], field: str) -> None:
     arguments: dict[str, Any] = {"queries_per_phase": 100, "phases": 3, **settings}
     privacy = arguments.pop("privacy", Privacy(1.0, 1e-9))
     accuracy = arguments.pop("accuracy", Accuracy(0.1, 0.05))
     with pytest.raises(InvalidDefinition) as caught:
-        Sequential(make_universe(4, 4), privacy, accuracy, **arguments)
+        Sequential(universe_of(4, 4), privacy, accuracy, **arguments)
     assert caught.value.field == field
 
 
 # ---------------------------------------------------------------- the ledger's line
 
 
-def test_a_block_pays_for_the_phases_that_it_is_in(
-    make_universe: MakeUniverse, seeded_noise: NoiseSource, drive: Any
-) -> None:
+def test_a_block_pays_for_the_phases_that_it_is_in() -> None:
     """``(H_j - H_(l-1)) / H_K`` of epsilon, rounded up; the first block in the end all of it."""
-    cells = make_universe(2, 2)
+    cells = universe_of(2, 2)
     mechanism = Sequential(
         cells, Privacy(1.0, 0.9), Accuracy(0.1, 0.9), queries_per_phase=100, phases=3, hypothesis_rows=1
     )  # fmt: skip
-    run = drive(cells, mechanism, seeded_noise)
+    run = Drive(cells, mechanism, SeededNoise(SEED))
     whole = Fraction(11, 6)
     for j in range(1, 4):
         run.open([1, 1, 1, 1], 2**45)
@@ -197,12 +192,10 @@ def test_a_block_pays_for_the_phases_that_it_is_in(
         assert delta / UNITS >= sum(taus[came:]) / 0.9 * (1 - 1e-12)
 
 
-def test_a_line_is_full_after_hundreds_of_phases_and_never_overdrawn(
-    make_universe: MakeUniverse,
-) -> None:
+def test_a_line_is_full_after_hundreds_of_phases_and_never_overdrawn() -> None:
     """A restart opens them all again: each must cost a moment, however many there were."""
     mechanism = Sequential(
-        make_universe(2, 2), Privacy(1.0, 1e-6), Accuracy(0.2, 0.05), queries_per_phase=1000, phases=300
+        universe_of(2, 2), Privacy(1.0, 1e-6), Accuracy(0.2, 0.05), queries_per_phase=1000, phases=300
     )  # fmt: skip
     lines = Lines()
     for _ in range(300):
@@ -233,13 +226,10 @@ def _median(cells: Universe, representation: Representation, **settings: Any) ->
 @pytest.mark.parametrize("representation", REPRESENTATIONS)
 def test_the_median_mechanism_answers_within_the_error_with_every_representation(
     representation: Representation,
-    make_universe: MakeUniverse,
-    make_seeded_noise: MakeNoise,
-    drive: Any,
 ) -> None:
-    cells = make_universe(2, 2)
+    cells = universe_of(2, 2)
     mechanism = _median(cells, representation)
-    run = drive(cells, mechanism, make_seeded_noise(4))
+    run = Drive(cells, mechanism, SeededNoise(4))
     run.open([5, 3, 1, 2], 10**17)
     rng, paths = np.random.default_rng(3), []
     for _ in range(60):
@@ -260,14 +250,12 @@ def test_the_median_mechanism_answers_within_the_error_with_every_representation
 
 
 @pytest.mark.slow
-def test_a_polytope_serves_hundreds_of_cells_far_below_the_papers_rows(
-    make_universe: MakeUniverse, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
+def test_a_polytope_serves_hundreds_of_cells_far_below_the_papers_rows() -> None:
     """128 cells and a million times fewer rows than the papers' m asks for, with the same promise."""
-    cells = make_universe(8, 16)
+    cells = universe_of(8, 16)
     mechanism = _median(cells, "polytope")
     assert mechanism.rows_to_open < 1e-5 * _median(cells, "entropic").rows_to_open
-    run = drive(cells, mechanism, make_seeded_noise(5))
+    run = Drive(cells, mechanism, SeededNoise(5))
     rng = np.random.default_rng(8)
     run.open(rng.dirichlet(np.full(128, 0.2)), mechanism.rows_to_open)
     paths = []
@@ -285,11 +273,9 @@ def test_a_polytope_serves_hundreds_of_cells_far_below_the_papers_rows(
     assert paths[-3:] == [Path.GATED] * 3  # sums of what was answered
 
 
-def test_memory_over_polytopes_remembers_earlier_phases(
-    make_universe: MakeUniverse, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
+def test_memory_over_polytopes_remembers_earlier_phases() -> None:
     """The product body: what a hard answer to the first phase said still answers about it in the second."""
-    cells = make_universe(2, 4)
+    cells = universe_of(2, 4)
     mechanism = Memory(
         cells,
         Privacy(1.0, 1e-9),
@@ -299,7 +285,7 @@ def test_memory_over_polytopes_remembers_earlier_phases(
         representation="polytope",
     )
     assert mechanism.constants.proved
-    run = drive(cells, mechanism, make_seeded_noise(6))
+    run = Drive(cells, mechanism, SeededNoise(6))
     first = np.array([1, 1, 0, 0, 0, 0, 0, 0])
     shares = [10, 6, 1, 1, 1, 1, 1, 1]
     run.open(shares, 2 * 10**13)
@@ -327,13 +313,11 @@ def _sequential(cells: Universe, representation: Representation = "polytope") ->
     )
 
 
-def test_a_new_phase_forgets_what_the_one_before_it_published(
-    make_universe: MakeUniverse, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
+def test_a_new_phase_forgets_what_the_one_before_it_published() -> None:
     """As many hard queries again, about the whole dataset; the limit counts those of the phase alone."""
-    cells = make_universe(2, 4)
+    cells = universe_of(2, 4)
     mechanism = _sequential(cells)
-    run = drive(cells, mechanism, make_seeded_noise(6))
+    run = Drive(cells, mechanism, SeededNoise(6))
     shares, first = [10, 6, 1, 1, 1, 1, 1, 1], np.array([1, 1, 0, 0, 0, 0, 0, 0])
     for _ in range(3):
         run.open(shares, 10**14)
@@ -348,11 +332,9 @@ def test_a_new_phase_forgets_what_the_one_before_it_published(
     assert mechanism.hard == 3
 
 
-def test_a_query_is_about_the_whole_dataset(
-    make_universe: MakeUniverse, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    cells = make_universe(2, 2)
-    run = drive(cells, _sequential(cells), make_seeded_noise(6))
+def test_a_query_is_about_the_whole_dataset() -> None:
+    cells = universe_of(2, 2)
+    run = Drive(cells, _sequential(cells), SeededNoise(6))
     run.open([1, 1, 1, 1], 10**14)
     run.open([1, 1, 1, 1], 10**14)
     for window in (range(1), range(1, 2)):
@@ -363,16 +345,14 @@ def test_a_query_is_about_the_whole_dataset(
     assert isinstance(run.ask(run.query([1, 0, 0, 0])), Answered)
 
 
-def test_the_limit_on_hard_queries_binds_in_each_phase_anew(
-    make_universe: MakeUniverse, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    cells = make_universe(2, 2)
+def test_the_limit_on_hard_queries_binds_in_each_phase_anew() -> None:
+    cells = universe_of(2, 2)
     mechanism = Sequential(
         cells, Privacy(1.0, 0.9), Accuracy(0.1, 0.5), queries_per_phase=100, phases=2, hypothesis_rows=1
     )  # fmt: skip
     limit = math.floor(20 * math.log(4))
     assert [phase.hard_limit for phase in mechanism.constants.phases] == [limit, limit]
-    run = drive(cells, mechanism, make_seeded_noise(6))
+    run = Drive(cells, mechanism, SeededNoise(6))
     for _ in range(2):
         run.open([1, 1, 1, 1], 10**12)
         for _ in range(limit):
@@ -383,10 +363,8 @@ def test_the_limit_on_hard_queries_binds_in_each_phase_anew(
 
 
 @pytest.mark.parametrize("kind", ["sequential", "median", "memory"])
-def test_a_replay_gives_the_same_state(
-    kind: str, make_universe: MakeUniverse, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    cells = make_universe(2, 3)
+def test_a_replay_gives_the_same_state(kind: str) -> None:
+    cells = universe_of(2, 3)
 
     def make() -> Any:
         if kind == "median":
@@ -402,7 +380,7 @@ def test_a_replay_gives_the_same_state(
             representation="polytope",
         )
 
-    run, rng = drive(cells, make(), make_seeded_noise(2)), np.random.default_rng(4)
+    run, rng = Drive(cells, make(), SeededNoise(2)), np.random.default_rng(4)
     for _ in range(1 if kind == "median" else 2):
         run.open(rng.dirichlet(np.full(6, 0.5)), 10**15)
         for turn in range(8):
@@ -421,8 +399,8 @@ def test_a_replay_gives_the_same_state(
         assert here.easy_share == there.easy_share
 
 
-def test_the_budget_is_public_and_json(make_universe: MakeUniverse) -> None:
-    median: Mechanism = _median(make_universe(2, 2), "polytope")
+def test_the_budget_is_public_and_json() -> None:
+    median: Mechanism = _median(universe_of(2, 2), "polytope")
     published: Any = median.published_budget
     assert published["accuracy_proved"] is True
     assert published["hypothesis_rows"] == published["proved_hypothesis_rows"] == 12

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,12 @@ from stream_dp.core.budget.accountant import UNITS, Budget
 from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.outcome import Path, RefusalCode
 from stream_dp.core.queries.query import NOTHING, LinearQuery, Predicate
-from stream_dp.core.randomness.noise_sources import NoiseSource
-from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.bypass import Bypass
 from stream_dp.core.sparse_vector.composition import Basic, Composition, Concentrated
 from stream_dp.core.sparse_vector.gates import CountLook, CountRelease
 from stream_dp.core.sparse_vector.weights import Weights, gate_scale
-
-QuickNoise = Callable[..., NoiseSource]
+from tests.core.conftest import ADULT, Drive, asks, universe_of
+from tests.noise import QuickNoise
 
 PRIVACY = Privacy(1.0, 1e-9)
 ACCURACY, ROWS = Accuracy(0.1, 0.001), 1_000_000
@@ -35,17 +33,15 @@ def composition(request: pytest.FixtureRequest) -> Composition:
     return request.param
 
 
-@pytest.fixture
-def cells(make_universe: Callable[..., Universe]) -> Universe:
-    return make_universe(4, 4)
+CELLS = universe_of(4, 4)
 
 
 @pytest.fixture
-def make_run(cells: Universe, quick_noise: QuickNoise, drive: Any) -> Callable[..., Any]:
+def make_run() -> Callable[..., Any]:
     """``make_run(composition, mechanism=Bypass)``: on a million rows, as many in each cell."""
 
     def make(composition: Composition, mechanism: Any = Bypass, shares: Any = None) -> Any:
-        run = drive(cells, mechanism(cells, ACCURACY, composition), quick_noise(3))
+        run = Drive(CELLS, mechanism(CELLS, ACCURACY, composition), QuickNoise(3))
         run.open(np.ones(16) if shares is None else shares, ROWS)
         return run
 
@@ -108,7 +104,7 @@ def test_a_test_costs_a_segment_and_its_count_once_however_many_pass(
 
 
 def test_what_cannot_pay_for_a_test_pays_for_counts_and_then_gets_a_prediction_or_nothing(
-    make_run: Callable[..., Any], cells: Universe
+    make_run: Callable[..., Any],
 ) -> None:
     e = 1 / gate_scale(ACCURACY, ROWS)
     poor = Basic(Privacy(float(3 * e), 0.0))
@@ -121,25 +117,18 @@ def test_what_cannot_pay_for_a_test_pays_for_counts_and_then_gets_a_prediction_o
     one = poor.charge(0, poor.of_count(poor.scale(ACCURACY, ROWS))).rho
     assert len(outcomes) - 1 == UNITS // one > 3
     assert (outcomes[-1].path, outcomes[-1].error_bar) == (Path.UNVERIFIED, None)
-    strict = run.replayed(Bypass(cells, ACCURACY, poor, on_exhausted="refuse"))
+    strict = run.replayed(Bypass(CELLS, ACCURACY, poor, on_exhausted="refuse"))
     refused = strict.answer(run.query(rng.random(16) < 0.5))
     assert refused.code is RefusalCode.BUDGET_EXHAUSTED
 
 
 @pytest.mark.parametrize(("error", "paid"), [(0.05, 353), (0.02, 141)])
-def test_the_small_census_is_never_trained_within_a_pure_budget(
-    adult: Universe,
-    make_asks: Callable[[int], Iterator[LinearQuery]],
-    quick_noise: QuickNoise,
-    drive: Any,
-    error: float,
-    paid: int,
-) -> None:
+def test_the_small_census_is_never_trained_within_a_pure_budget(error: float, paid: int) -> None:
     """W3, Zipf 0: it answers what Laplace counts do; 355 and 141 were measured elsewhere, with repeats."""
-    run = drive(adult, Bypass(adult, Accuracy(error, 0.001), PURE), quick_noise(1))
+    run = Drive(ADULT, Bypass(ADULT, Accuracy(error, 0.001), PURE), QuickNoise(1))
     run.open(np.arange(140), 48_842)
     paths = []
-    for query in make_asks(2):
+    for query in asks(2):
         paths.append(run.ask(query).path)
         if paths[-1] is Path.UNVERIFIED:
             break
@@ -242,13 +231,13 @@ def test_many_queries_cost_less_than_plain_counts_and_less_than_weights_tested_f
 
 
 def test_a_restart_reads_back_what_was_learnt_and_begins_a_new_segment(
-    make_run: Callable[..., Any], cells: Universe
+    make_run: Callable[..., Any],
 ) -> None:
     run = make_run(PURE, shares=np.random.default_rng(2).dirichlet(np.full(16, 0.3)))
     rng = np.random.default_rng(5)
     for _ in range(1_000):
         run.ask(run.query(rng.random(16) < 0.5))
-    replayed = run.replayed(Bypass(cells, ACCURACY, PURE))
+    replayed = run.replayed(Bypass(CELLS, ACCURACY, PURE))
     assert np.array_equal(replayed.shares, run.mechanism.shares)
     assert replayed.spent(0) == run.mechanism.spent(0)
     tested = 0

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,24 +14,21 @@ from stream_dp.core.median.consistent_set import Entropic
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery
 from stream_dp.core.randomness.noise_sources import NoiseSource
-from stream_dp.core.rows.universe import Universe
 from stream_dp.core.sparse_vector.gated import Gated, Prior, Scales
 from stream_dp.core.sparse_vector.gates import CountLook, CountRelease, threshold
 from stream_dp.errors import CorruptState, InvalidDefinition
-
-MakeNoise = Callable[[int], NoiseSource]
+from tests.core.conftest import Drive, universe_of
+from tests.noise import SeededNoise
 
 PRIVACY, ACCURACY = Privacy(1.0, 1e-9), Accuracy(0.05, 0.05)
 ROWS = 30_000
 
 
-@pytest.fixture
-def cells(make_universe: Callable[..., Universe]) -> Universe:
-    return make_universe(4, 4)
+CELLS = universe_of(4, 4)
 
 
-def gated(cells: Universe, segments: int = 20, prior: Prior = "uniform") -> Gated:
-    return Gated(cells, PRIVACY, ACCURACY, segments=segments, prior=prior)
+def gated(segments: int = 20, prior: Prior = "uniform") -> Gated:
+    return Gated(CELLS, PRIVACY, ACCURACY, segments=segments, prior=prior)
 
 
 # ---------------------------------------------------------------- prices
@@ -50,11 +45,9 @@ def test_a_segment_costs_its_part_and_hardly_less(segments: int) -> None:
     assert float(scales.query / scales.threshold) == pytest.approx(math.sqrt(2), rel=0.03)
 
 
-def test_a_block_pays_once_a_segment_however_many_queries_touch_it(
-    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    mechanism = gated(cells)
-    run = drive(cells, mechanism, make_seeded_noise(1))
+def test_a_block_pays_once_a_segment_however_many_queries_touch_it() -> None:
+    mechanism = gated()
+    run = Drive(CELLS, mechanism, SeededNoise(1))
     run.open(np.ones(16), ROWS)
     run.open(np.ones(16), ROWS)
     half = np.arange(16) < 8
@@ -69,11 +62,9 @@ def test_a_block_pays_once_a_segment_however_many_queries_touch_it(
     assert mechanism.quote(run.query(half)).charges == ()
 
 
-def test_a_prediction_that_is_far_off_is_measured_ends_the_segment_and_is_remembered(
-    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    mechanism = gated(cells)
-    run = drive(cells, mechanism, make_seeded_noise(1))
+def test_a_prediction_that_is_far_off_is_measured_ends_the_segment_and_is_remembered() -> None:
+    mechanism = gated()
+    run = Drive(CELLS, mechanism, SeededNoise(1))
     run.open([9] + [1] * 15, ROWS)
     query = run.query(np.arange(16) == 0)
     first = run.ask(query)
@@ -89,11 +80,9 @@ def test_a_prediction_that_is_far_off_is_measured_ends_the_segment_and_is_rememb
     assert (mechanism.asked, mechanism.hard) == (3, 1)
 
 
-def test_no_line_passes_its_budget(
-    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    mechanism = gated(cells, segments=5)
-    run = drive(cells, mechanism, make_seeded_noise(1))
+def test_no_line_passes_its_budget() -> None:
+    mechanism = gated(segments=5)
+    run = Drive(CELLS, mechanism, SeededNoise(1))
     rng = np.random.default_rng(2)
     run.open(rng.dirichlet(np.full(16, 0.3)), 10 * ROWS)
     for _ in range(400):
@@ -107,11 +96,9 @@ def test_no_line_passes_its_budget(
 
 
 @pytest.mark.parametrize("segments", [20, 60, 300])
-def test_a_threshold_keeps_its_promise_in_every_segment_that_a_line_pays_for(
-    cells: Universe, segments: int
-) -> None:
+def test_a_threshold_keeps_its_promise_in_every_segment_that_a_line_pays_for(segments: int) -> None:
     """Scales are rounded up to the grid, so a line may pay for a few segments more than were asked for."""
-    mechanism, n_rows = gated(cells, segments), 10**7
+    mechanism, n_rows = gated(segments), 10**7
     mechanism.open_phase(n_rows)
     look = mechanism.answer(LinearQuery(EVERYTHING, range(1)))
     assert isinstance(look, CountLook)
@@ -132,12 +119,10 @@ def test_a_threshold_keeps_its_promise_in_every_segment_that_a_line_pays_for(
 # ---------------------------------------------------------------- answers
 
 
-def test_answers_are_within_the_error_as_often_as_promised(
-    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
+def test_answers_are_within_the_error_as_often_as_promised() -> None:
     """Over twelve drifting phases, 25 queries each; false alarms at five standard deviations."""
-    mechanism = gated(cells, segments=40, prior="carry_over")
-    run, rng = drive(cells, mechanism, make_seeded_noise(4)), np.random.default_rng(5)
+    mechanism = gated(segments=40, prior="carry_over")
+    run, rng = Drive(CELLS, mechanism, SeededNoise(4)), np.random.default_rng(5)
     shares, missed, answered = rng.dirichlet(np.full(16, 0.5)), 0, 0
     for phase in range(12):
         shares = 0.9 * shares + 0.1 * rng.dirichlet(np.full(16, 0.5))
@@ -156,12 +141,10 @@ def test_answers_are_within_the_error_as_often_as_promised(
     assert mechanism.hard < answered / 2
 
 
-def hard_queries(
-    cells: Universe, prior: Prior, noise: NoiseSource, drive: Any, *, drifting: bool
-) -> int:
+def hard_queries(prior: Prior, noise: NoiseSource, *, drifting: bool) -> int:
     """Of 6 phases with 15 queries each about the newest one."""
-    mechanism = gated(cells, segments=15, prior=prior)
-    run, rng = drive(cells, mechanism, noise), np.random.default_rng(6)
+    mechanism = gated(segments=15, prior=prior)
+    run, rng = Drive(CELLS, mechanism, noise), np.random.default_rng(6)
     shares = rng.dirichlet(np.full(16, 0.4))
     for phase in range(6):
         if drifting:
@@ -174,14 +157,10 @@ def hard_queries(
     return mechanism.hard
 
 
-def test_carrying_over_saves_hard_queries_on_data_that_stay_as_they_were(
-    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
+def test_carrying_over_saves_hard_queries_on_data_that_stay_as_they_were() -> None:
     """What section 5.3 of the thesis conjectures; where every phase is another the two are alike."""
     counts = {
-        (prior, drifting): hard_queries(
-            cells, prior, make_seeded_noise(7), drive, drifting=drifting
-        )
+        (prior, drifting): hard_queries(prior, SeededNoise(7), drifting=drifting)
         for prior in ("uniform", "carry_over")
         for drifting in (False, True)
     }
@@ -207,8 +186,8 @@ def test_the_prior_is_the_mixture_of_the_blocks_before() -> None:
 # ---------------------------------------------------------------- refusals and restarts
 
 
-def test_refusals_follow_from_public_facts(cells: Universe) -> None:
-    mechanism = gated(cells)
+def test_refusals_follow_from_public_facts() -> None:
+    mechanism = gated()
     query = LinearQuery(EVERYTHING, range(1))
 
     def code(asked: LinearQuery) -> RefusalCode:
@@ -226,38 +205,32 @@ def test_refusals_follow_from_public_facts(cells: Universe) -> None:
     mechanism.open_phase(mechanism.min_rows)
     assert isinstance(mechanism.answer(LinearQuery(EVERYTHING, range(1, 2))), CountLook)
     with pytest.raises(InvalidDefinition, match="segments"):
-        gated(cells, segments=0)
+        gated(segments=0)
 
 
-def test_a_restart_begins_a_new_segment_at_a_new_charge(
-    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    run = drive(cells, gated(cells), make_seeded_noise(1))
+def test_a_restart_begins_a_new_segment_at_a_new_charge() -> None:
+    run = Drive(CELLS, gated(), SeededNoise(1))
     run.open([9] + [1] * 15, ROWS)
     even = run.query(np.arange(16) % 2 == 1)
     for cell in (0, 3):
         run.ask(run.query(np.arange(16) == cell))
     run.ask(even)
     assert run.mechanism.quote(even).charges == ()
-    again = run.replayed(gated(cells))
+    again = run.replayed(gated())
     here, there = run.mechanism.answer(even), again.answer(even)
     assert there.gate.number == here.gate.number + 1
     assert len(there.charges) == 1
     assert here.gate.predicted == there.gate.predicted
     assert here.gate.threshold == there.gate.threshold
     # And the new segment's release is folded wherever the old one was.
-    release = run.mechanism.release_from_bytes(
-        there.take(make_seeded_noise(2), run.data).to_bytes()
-    )
+    release = run.mechanism.release_from_bytes(there.take(SeededNoise(2), run.data).to_bytes())
     for mechanism in (run.mechanism, again):
         mechanism.absorb(release)
     assert repr(run.mechanism) == repr(again)
 
 
-def test_a_lost_look_keeps_its_charge_and_loses_its_segment(
-    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    run = drive(cells, gated(cells), make_seeded_noise(1))
+def test_a_lost_look_keeps_its_charge_and_loses_its_segment() -> None:
+    run = Drive(CELLS, gated(), SeededNoise(1))
     run.open(np.ones(16), ROWS)
     query = run.query(np.arange(16) < 8)
     run.lose(query)
@@ -266,32 +239,28 @@ def test_a_lost_look_keeps_its_charge_and_loses_its_segment(
     assert run.mechanism.asked == 0
     run.ask(query)
     assert run.lines[0][0] == 2 * paid
-    again = run.replayed(gated(cells))
+    again = run.replayed(gated())
     assert (again.asked, again.hard) == (1, 0)
 
 
-def test_a_release_has_the_same_length_whether_or_not_it_was_measured(
-    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    run = drive(cells, gated(cells), make_seeded_noise(1))
+def test_a_release_has_the_same_length_whether_or_not_it_was_measured() -> None:
+    run = Drive(CELLS, gated(), SeededNoise(1))
     run.open([9] + [1] * 15, ROWS)
     for cell in (0, 5):
         run.ask(run.query(np.arange(16) == cell))
     assert len({len(entry) for entry in run.transcript if isinstance(entry, bytes)}) == 1
 
 
-def test_a_release_of_another_segment_is_refused(cells: Universe) -> None:
+def test_a_release_of_another_segment_is_refused() -> None:
     with pytest.raises(CorruptState, match="segment"):
-        gated(cells).absorb(CountRelease(3, range(1), EVERYTHING, False, 0))
+        gated().absorb(CountRelease(3, range(1), EVERYTHING, False, 0))
 
 
-def test_no_repr_tells_the_offset(
-    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
-) -> None:
-    run = drive(cells, gated(cells), make_seeded_noise(1))
+def test_no_repr_tells_the_offset() -> None:
+    run = Drive(CELLS, gated(), SeededNoise(1))
     run.open([12_345] + [1] * 15, ROWS)
     look = run.mechanism.answer(run.query(np.arange(16) == 0))
-    release = look.take(make_seeded_noise(2), run.data)
+    release = look.take(SeededNoise(2), run.data)
     assert release.measured
     for item in (run.mechanism, look, release):
         assert "offset" not in repr(item)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.sparse_vector.gates import (
     Segment,
     predicted_rows,
@@ -20,9 +18,7 @@ from stream_dp.core.sparse_vector.gates import (
     tail,
     threshold,
 )
-from tests.noise import ScriptedNoise
-
-MakeNoise = Callable[[int], NoiseSource]
+from tests.noise import ScriptedNoise, SeededNoise
 
 THRESHOLD_SCALE, QUERY_SCALE = Fraction(3, 2), Fraction(2)
 REACH = 24  # further noise has a probability below 1e-5, and is left out on both sides alike
@@ -152,12 +148,12 @@ def test_a_prediction_that_is_too_far_off_passes_as_seldom_as_promised() -> None
     )
 
 
-def test_a_run_of_segments_misses_no_more_than_promised(make_seeded_noise: MakeNoise) -> None:
+def test_a_run_of_segments_misses_no_more_than_promised() -> None:
     """Wrong predictions only, in segments that end: 3,000 tests, at most beta of them below.
 
     The false alarm rate is that of 5 standard deviations.
     """
-    noise, beta, segments = make_seeded_noise(3), 0.1, 8
+    noise, beta, segments = SeededNoise(3), 0.1, 8
     limit = threshold(
         error=0.01,
         n_rows=10_000,

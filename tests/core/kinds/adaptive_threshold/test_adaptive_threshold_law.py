@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -19,6 +18,7 @@ from stream_dp.core.kinds.loss import Secret
 from stream_dp.core.kinds.threshold.count_tree import prefix_sums
 from stream_dp.core.outcome import Side
 from stream_dp.core.randomness.noise_sources import NoiseSource
+from tests.noise import QuickNoise
 
 ALARM = 1e-6
 ONE, SMALL = Fraction(1), Fraction(1, 10**6)
@@ -123,10 +123,8 @@ class TestPairing:
         assert round(max(moved)) <= p.sensitivity
 
     @pytest.mark.parametrize("factor", [1.0, 0.9, 1.1])
-    def test_the_cuts_have_noise_of_their_scale(
-        self, quick_noise: Callable[..., NoiseSource], factor: float
-    ) -> None:
-        p, noise = AdaptivePlan(ONE, SMALL, 10**6, 8, 10, 0.1), quick_noise(2, factor)
+    def test_the_cuts_have_noise_of_their_scale(self, factor: float) -> None:
+        p, noise = AdaptivePlan(ONE, SMALL, 10**6, 8, 10, 0.1), QuickNoise(2, factor)
         cut = np.array([p.draw(noise).values[3] for _ in range(20_000)]) - 500_000  # one node alone
         edges = np.arange(-100, 101, 20)
         law = stats.dlaplace(1 / float(p.cut_scale))
@@ -149,11 +147,11 @@ class TestAccuracy:
     @pytest.mark.parametrize("adversary", ["random", "halving"])
     @pytest.mark.parametrize("ties", [False, True])
     def test_errors_stay_within_the_promise_and_are_as_published(
-        self, quick_noise: Callable[..., NoiseSource], adversary: str, ties: bool
+        self, adversary: str, ties: bool
     ) -> None:
         """2,000 thresholds a run: largest errors of 0.09 to 0.105 of the rows, and 0.148 promised."""
         p = plan(19_416)
-        noise, rng = quick_noise(3), np.random.default_rng(4)
+        noise, rng = QuickNoise(3), np.random.default_rng(4)
         n_values = 40 if ties else 2**30
         worst, wrong, runs = [], 0, 15
         for _ in range(runs):
@@ -173,12 +171,10 @@ class TestAccuracy:
         if not ties:
             assert 0.085 < np.mean(worst) < 0.11
 
-    def test_at_equal_weights_the_errors_are_as_published_too(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
+    def test_at_equal_weights_the_errors_are_as_published_too(self) -> None:
         """Largest errors of 0.077 to 0.092 of the rows, and 0.135 promised."""
         p = TwiceTheLevels(ONE, SMALL, 21_520, 8, 2000, 0.05, Fraction(1, 2))
-        noise, rng, worst = quick_noise(8), np.random.default_rng(9), []
+        noise, rng, worst = QuickNoise(8), np.random.default_rng(9), []
         for _ in range(10):
             rows = np.sort(rng.integers(2**30, size=p.n_rows))
             run, secret = AdaptiveThresholds(p), p.draw(noise)
@@ -193,10 +189,8 @@ class TestAccuracy:
 class TestRun:
     P = plan(19_416)
 
-    def test_it_is_free_once_all_chunks_have_their_points(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
-        run, noise = AdaptiveThresholds(self.P), quick_noise(5)
+    def test_it_is_free_once_all_chunks_have_their_points(self) -> None:
+        run, noise = AdaptiveThresholds(self.P), QuickNoise(5)
         sides = (Side.BETWEEN, *[Side.BELOW] * 7)
         assert run.absorb(100, sides) == 2427
         assert run.answer(200) is None
@@ -205,18 +199,16 @@ class TestRun:
         assert [run.answer(code) for code in (99, 100, 199, 200)] == [0, 2427, 2427, 19_416]
         assert run.look(5000, secret=self.P.draw(noise), noise=noise) == ()
 
-    def test_a_lost_output_abandons_it(self, quick_noise: Callable[..., NoiseSource]) -> None:
-        run, noise = AdaptiveThresholds(self.P), quick_noise(6)
+    def test_a_lost_output_abandons_it(self) -> None:
+        run, noise = AdaptiveThresholds(self.P), QuickNoise(6)
         run.lost()
         assert run.abandoned
         assert run.answer(3) is None
         with pytest.raises(RuntimeError):
             run.look(1, secret=self.P.draw(noise), noise=noise)
 
-    def test_the_secret_is_as_long_as_said_and_reads_back(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
-        secret = self.P.draw(quick_noise(7))
+    def test_the_secret_is_as_long_as_said_and_reads_back(self) -> None:
+        secret = self.P.draw(QuickNoise(7))
         again = Secret.from_bytes(secret.to_bytes(), self.P.secret_size)
         assert again.values == secret.values
         cuts = list(secret.values[:7])

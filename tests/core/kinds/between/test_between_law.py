@@ -22,7 +22,7 @@ from stream_dp.core.kinds.between.between_law import BetweenPlan, BetweenThresho
 from stream_dp.core.kinds.loss import Secret
 from stream_dp.core.outcome import Side
 from stream_dp.core.randomness.noise_sources import NoiseSource
-from tests.noise import ScriptedNoise
+from tests.noise import QuickNoise, ScriptedNoise
 
 ALARM = 1e-6
 Floats = npt.NDArray[np.float64]
@@ -270,22 +270,16 @@ class TestLaw:
 
     @pytest.mark.parametrize(("count", "expected", "tolerance"), GOLDEN_LAWS)
     def test_runs_follow_it(
-        self,
-        quick_noise: Callable[..., NoiseSource],
-        count: int,
-        expected: tuple[float, ...],
-        tolerance: float,
+        self, count: int, expected: tuple[float, ...], tolerance: float
     ) -> None:
         """5.2 deviations are within the published tolerance's share of the runs; false alarm 1e-6."""
-        frequencies = self.run(quick_noise(1), count, 20_000)
+        frequencies = self.run(QuickNoise(1), count, 20_000)
         spread = 5.2 * np.sqrt(np.array(expected) * (1 - np.array(expected)) / 20_000)
         assert np.all(np.abs(frequencies - expected) < np.maximum(spread, 0.0005))
 
     @pytest.mark.parametrize("factor", [0.8, 1.25])
-    def test_noise_of_a_wrong_scale_is_noticed(
-        self, quick_noise: Callable[..., NoiseSource], factor: float
-    ) -> None:
-        frequencies = self.run(quick_noise(1, factor), -20, 20_000)
+    def test_noise_of_a_wrong_scale_is_noticed(self, factor: float) -> None:
+        frequencies = self.run(QuickNoise(1, factor), -20, 20_000)
         assert abs(frequencies[0] - 0.97832) > 5.2 * math.sqrt(0.97832 * 0.02168 / 20_000)
 
     def run(self, noise: NoiseSource, count: int, n: int) -> Floats:
@@ -339,14 +333,12 @@ class TestRun:
         assert repr(run) == "BetweenThresholds(left=2)"
 
     @pytest.mark.parametrize("n_between", [1, 3])
-    def test_answers_are_right_to_the_error_promised(
-        self, quick_noise: Callable[..., NoiseSource], n_between: int
-    ) -> None:
+    def test_answers_are_right_to_the_error_promised(self, n_between: int) -> None:
         n_queries, beta, runs = 50, 0.2, 400
         plan = BetweenPlan(ONE, Fraction(1, 1000), n_between)
         error = plan.error(n_queries, beta)
         low, high = 1000, 1000 + plan.min_gap + 2 * error
-        noise, rng, wrong = quick_noise(7), np.random.default_rng(8), 0
+        noise, rng, wrong = QuickNoise(7), np.random.default_rng(8), 0
         for _ in range(runs):
             run, secret, right = BetweenThresholds(plan), plan.draw(noise), True
             for count in rng.integers(low - 2 * error, high + 2 * error, n_queries).tolist():

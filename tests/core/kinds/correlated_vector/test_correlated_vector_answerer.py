@@ -26,6 +26,7 @@ from stream_dp.core.rows.attributes import Boolean, Category
 from stream_dp.core.rows.blocks import MAX_ORDERED
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
+from tests.core.kinds.conftest import beside
 
 ALARM = 1e-6
 UNIVERSE = Universe(
@@ -48,7 +49,7 @@ def signs(outcome: Responses) -> Signs:
 
 
 @pytest.fixture
-def smokers(beside: Callable[..., Any]) -> Callable[..., Any]:
+def smokers() -> Callable[..., Any]:
     """``smokers(share=0.3, factor=1.0)``."""
 
     def make(**settings: Any) -> Any:

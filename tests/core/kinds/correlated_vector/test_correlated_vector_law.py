@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from scipy import stats
 
 from stream_dp.core.kinds.correlated_vector.vector_law import ResponsePlan
-from stream_dp.core.randomness.noise_sources import NoiseSource
+from tests.noise import QuickNoise
 
 ALARM = 1e-6
 
@@ -33,12 +32,10 @@ def test_a_huge_or_tiny_epsilon_keeps_some_doubt_and_some_truth() -> None:
     assert ResponsePlan(Fraction(1, 10**40)).keeps == 2**51
 
 
-def test_bits_are_kept_with_the_probability_charged_for(
-    quick_noise: Callable[..., NoiseSource],
-) -> None:
+def test_bits_are_kept_with_the_probability_charged_for() -> None:
     """40,000 rows of each bit; an epsilon a tenth off is noticed. False alarm 1e-6."""
     bits = np.repeat([-1, 1], 40_000)
-    answer = ResponsePlan(Fraction(1)).respond(bits, quick_noise(1))
+    answer = ResponsePlan(Fraction(1)).respond(bits, QuickNoise(1))
     assert set(answer.tolist()) == {-1, 1}
     for bit in (-1, 1):
         kept = int(np.sum(answer[bits == bit] == bit))
@@ -47,10 +44,8 @@ def test_bits_are_kept_with_the_probability_charged_for(
             assert (chance > ALARM) == right
 
 
-def test_queries_fixed_beforehand_are_answered_and_one_that_has_seen_the_answer_is_not(
-    quick_noise: Callable[..., NoiseSource],
-) -> None:
-    n, plan, noise = 20_000, ResponsePlan(Fraction(1)), quick_noise(2)
+def test_queries_fixed_beforehand_are_answered_and_one_that_has_seen_the_answer_is_not() -> None:
+    n, plan, noise = 20_000, ResponsePlan(Fraction(1)), QuickNoise(2)
     a = float(plan.agreement)
     tolerance = a * a * n / 4
     rng = np.random.default_rng(3)
@@ -64,6 +59,6 @@ def test_queries_fixed_beforehand_are_answered_and_one_that_has_seen_the_answer_
     assert seen / n == pytest.approx(0.786, abs=0.01)  # golden row: 1 - a <y, x> / n
 
 
-def test_what_is_no_bit_is_refused(quick_noise: Callable[..., NoiseSource]) -> None:
+def test_what_is_no_bit_is_refused() -> None:
     with pytest.raises(ValueError, match="1 or -1"):
-        ResponsePlan(Fraction(1)).respond(np.array([1, 0]), quick_noise(4))
+        ResponsePlan(Fraction(1)).respond(np.array([1, 0]), QuickNoise(4))

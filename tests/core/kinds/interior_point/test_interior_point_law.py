@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +12,7 @@ from stream_dp.core.kinds.interior_point.interior_law import InteriorPlan, Inter
 from stream_dp.core.kinds.loss import Secret
 from stream_dp.core.outcome import Side
 from stream_dp.core.randomness.noise_sources import NoiseSource
+from tests.noise import QuickNoise
 
 ALARM = 1e-6
 PLAN = InteriorPlan(Fraction(1), Fraction(1, 10**6), 1000, 0.05)
@@ -35,11 +35,9 @@ def test_the_constants_are_as_published() -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 5000])
-def test_it_fails_no_more_often_than_promised_on_points_that_seek_the_row(
-    quick_noise: Callable[..., NoiseSource], extra: int
-) -> None:
+def test_it_fails_no_more_often_than_promised_on_points_that_seek_the_row(extra: int) -> None:
     """Points go up one by one, or halve the range; 400 runs; none has failed when this was written."""
-    noise, rng, wrong = quick_noise(1), np.random.default_rng(2), 0
+    noise, rng, wrong = QuickNoise(1), np.random.default_rng(2), 0
     for number in range(400):
         rows = np.sort(rng.integers(400, 600, PLAN.min_rows + extra))
         run, secret = InteriorPoint(PLAN), PLAN.draw(noise)
@@ -57,18 +55,16 @@ def test_it_fails_no_more_often_than_promised_on_points_that_seek_the_row(
     assert stats.binomtest(wrong, 400, 0.05, alternative="greater").pvalue > ALARM
 
 
-def test_too_few_rows_make_it_fail(quick_noise: Callable[..., NoiseSource]) -> None:
-    noise, wrong = quick_noise(3), 0
+def test_too_few_rows_make_it_fail() -> None:
+    noise, wrong = QuickNoise(3), 0
     rows = np.arange(500, 500 + PLAN.low // 4)
     for _ in range(200):
         wrong += ask(InteriorPoint(PLAN), rows, 999, PLAN.draw(noise), noise) is Side.BELOW
     assert stats.binomtest(wrong, 200, 0.05, alternative="greater").pvalue < ALARM
 
 
-def test_once_a_point_is_kept_the_data_is_not_asked_again(
-    quick_noise: Callable[..., NoiseSource],
-) -> None:
-    run, noise = InteriorPoint(PLAN), quick_noise(4)
+def test_once_a_point_is_kept_the_data_is_not_asked_again() -> None:
+    run, noise = InteriorPoint(PLAN), QuickNoise(4)
     assert run.answer(7) is None
     assert run.absorb(7, Side.BETWEEN) is Side.ABOVE
     assert [run.answer(point) for point in (6, 7, 8)] == [Side.BELOW, Side.ABOVE, Side.ABOVE]
@@ -85,13 +81,13 @@ def test_the_public_state_is_a_fold_over_the_answers() -> None:
     assert repr(run) == "InteriorPoint(point=5)"
 
 
-def test_a_lost_answer_abandons_the_run(quick_noise: Callable[..., NoiseSource]) -> None:
+def test_a_lost_answer_abandons_the_run() -> None:
     run = InteriorPoint(PLAN)
     run.lost()
     assert run.abandoned
     assert run.answer(5) is None
     with pytest.raises(RuntimeError):
-        run.look(110, secret=Secret([0]), noise=quick_noise(5))
+        run.look(110, secret=Secret([0]), noise=QuickNoise(5))
 
 
 @pytest.mark.parametrize(("n_points", "failure"), [(0, 0.1), (5, 0.0), (5, 1.0)])

@@ -6,7 +6,6 @@ Statistical tests have seeded noise and fail by chance with probability at most 
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +26,8 @@ from stream_dp.core.outcome import Found, Path, RefusalCode, Refused
 from stream_dp.core.rows.attributes import Boolean, Category, Number
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
+from tests.core.kinds.conftest import beside
+from tests.noise import QuickNoise
 
 ALARM = 1e-6
 UNIVERSE = Universe(
@@ -66,12 +67,7 @@ CLEAR = rows([10] * 100 + [25] * 300 + [60] * 100, "GGGB")
     ],
 )
 def test_what_is_stable_is_named_for_one_look_at_each_block_and_repeated_for_nothing(
-    beside: Callable[..., Any],
-    answerer: type[_Stable],
-    kind: str,
-    attribute: int,
-    code: int,
-    settings: dict[str, int],
+    answerer: type[_Stable], kind: str, attribute: int, code: int, settings: Any
 ) -> None:
     world = beside(answerer, UNIVERSE, **settings)
     for _ in range(3):
@@ -93,7 +89,7 @@ def test_what_is_stable_is_named_for_one_look_at_each_block_and_repeated_for_not
     ("answerer", "kind", "attribute"), [(Medians, "median", AGE), (Modes, "mode", CITY)]
 )
 def test_what_a_row_could_change_is_not_named_and_no_answer_is_an_answer_too(
-    beside: Callable[..., Any], answerer: type[_Stable], kind: str, attribute: int
+    answerer: type[_Stable], kind: str, attribute: int
 ) -> None:
     world = beside(answerer, UNIVERSE)
     world.open(rows([10] * 100 + [25] * 100, "BG"))
@@ -105,9 +101,7 @@ def test_what_a_row_could_change_is_not_named_and_no_answer_is_an_answer_too(
     assert world.rho == spent
 
 
-def test_a_cell_is_named_as_often_as_the_plan_says_and_noise_a_tenth_off_is_noticed(
-    beside: Callable[..., Any], quick_noise: Callable[..., Any]
-) -> None:
+def test_a_cell_is_named_as_often_as_the_plan_says_and_noise_a_tenth_off_is_noticed() -> None:
     """60 rows must be replaced to move the median."""
     world = beside(Medians, UNIVERSE)
     world.open(rows([10] * 68 + [25] * 187))
@@ -115,14 +109,14 @@ def test_a_cell_is_named_as_often_as_the_plan_says_and_noise_a_tenth_off_is_noti
     (counts,) = world.data.marginal((AGE,), range(1))
     n_looks, expected = 16_000, look.plan.release_probability(60)
     for factor, right in ((1.0, True), (0.9, False), (1.1, False)):
-        noise = quick_noise(2, factor)
+        noise = QuickNoise(2, factor)
         codes = [look.test(counts, noise) for _ in range(n_looks)]
         assert set(codes) == {None, 1}
         chance = stats.binomtest(codes.count(1), n_looks, expected).pvalue
         assert (chance > ALARM) == right, chance
 
 
-def test_a_lost_look_stays_paid_and_the_query_is_a_new_look(beside: Callable[..., Any]) -> None:
+def test_a_lost_look_stays_paid_and_the_query_is_a_new_look() -> None:
     world = beside(Medians, UNIVERSE)
     world.open(CLEAR)
     world.lose("median", AGE)
@@ -140,7 +134,7 @@ def test_a_lost_look_stays_paid_and_the_query_is_a_new_look(beside: Callable[...
     ],
 )
 def test_a_median_is_refused_where_ranks_are_not_public(
-    beside: Callable[..., Any], kind: str, attribute: int, words: str
+    kind: str, attribute: int, words: str
 ) -> None:
     world = beside(Medians, UNIVERSE)
     world.open(CLEAR)
@@ -158,11 +152,7 @@ def test_a_median_is_refused_where_ranks_are_not_public(
     ],
 )
 def test_a_window_in_which_nothing_could_be_named_is_refused_with_what_it_needs(
-    beside: Callable[..., Any],
-    answerer: type[_Stable],
-    kind: str,
-    settings: dict[str, int],
-    needed: int,
+    answerer: type[_Stable], kind: str, settings: Any, needed: int
 ) -> None:
     world = beside(answerer, UNIVERSE, **settings)
     world.open(rows([25] * (needed - 1)))
@@ -176,9 +166,7 @@ def test_a_window_in_which_nothing_could_be_named_is_refused_with_what_it_needs(
     assert look.plan.release_probability(look.plan.threshold + 1) > 0.5  # type: ignore[attr-defined]
 
 
-def test_more_rows_than_are_dealt_are_refused_and_vote_themselves(
-    beside: Callable[..., Any],
-) -> None:
+def test_more_rows_than_are_dealt_are_refused_and_vote_themselves() -> None:
     for groups, refused in ((1000, True), (None, False)):
         world = beside(Modes, UNIVERSE, groups=groups)
         world.data.append(SimpleNamespace(n_rows=MOST_DEALT + 1))
@@ -190,14 +178,12 @@ def test_more_rows_than_are_dealt_are_refused_and_vote_themselves(
 
 
 @pytest.mark.parametrize("groups", [134, MOST_DEALT + 1])
-def test_groups_that_could_name_nothing_are_refused_with_the_definition(
-    beside: Callable[..., Any], groups: int
-) -> None:
+def test_groups_that_could_name_nothing_are_refused_with_the_definition(groups: int) -> None:
     with pytest.raises(InvalidDefinition, match="at least 135"):
         beside(Modes, UNIVERSE, groups=groups)
 
 
-def test_bytes_have_one_length_and_others_are_corrupt(beside: Callable[..., Any]) -> None:
+def test_bytes_have_one_length_and_others_are_corrupt() -> None:
     answerer = beside(Medians, UNIVERSE).answerer
     for release in (StableRelease(b"k" * 16, AGE, 3), StableRelease(b"k" * 16, AGE, None)):
         data = release.to_bytes()
@@ -215,9 +201,7 @@ def test_bytes_have_one_length_and_others_are_corrupt(beside: Callable[..., Any]
             answerer.release_from_bytes(bad)
 
 
-def test_groups_that_would_need_too_much_memory_are_refused_before_anything_is_paid(
-    beside: Callable[..., Any],
-) -> None:
+def test_groups_that_would_need_too_much_memory_are_refused_before_anything_is_paid() -> None:
     many = Universe((Number("id", tuple(range(9_999))), Boolean("smoker")))
     groups = MOST_VOTES // 10_000
     world = beside(Modes, many, groups=groups + 1)
@@ -230,9 +214,7 @@ def test_groups_that_would_need_too_much_memory_are_refused_before_anything_is_p
     assert fewer.ask("mode", 0).code == 4
 
 
-def test_a_window_of_many_phases_is_counted_in_the_memory_of_one(
-    beside: Callable[..., Any],
-) -> None:
+def test_a_window_of_many_phases_is_counted_in_the_memory_of_one() -> None:
     many = Universe((Number("id", tuple(range(39_999))),))
     world = beside(Modes, many)
     for number in range(40):

@@ -22,6 +22,7 @@ from stream_dp.core.kinds.median_mode.stable_law import (
     stable_mode,
 )
 from stream_dp.core.randomness.noise_sources import NoiseSource
+from tests.noise import QuickNoise
 
 ALARM = 1e-6
 Counts = npt.NDArray[np.int64]
@@ -98,20 +99,16 @@ class TestThreshold:
         assert plan.release_probability(21) == pytest.approx(0.9993, abs=0.00005)
 
     @pytest.mark.parametrize("distance", [2, 7, 10, 14])
-    def test_releases_have_this_probability(
-        self, distance: int, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
+    def test_releases_have_this_probability(self, distance: int) -> None:
         n = 20_000
-        released = self.released(quick_noise(1), distance, n)
+        released = self.released(QuickNoise(1), distance, n)
         expected = PLAN.release_probability(distance)
         assert stats.binomtest(released, n, expected).pvalue > ALARM
 
     @pytest.mark.parametrize("factor", [0.9, 1.1])
-    def test_noise_a_tenth_off_is_noticed(
-        self, factor: float, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
+    def test_noise_a_tenth_off_is_noticed(self, factor: float) -> None:
         n = 60_000
-        released = self.released(quick_noise(1, factor), 10, n)
+        released = self.released(QuickNoise(1, factor), 10, n)
         assert stats.binomtest(released, n, PLAN.release_probability(10)).pvalue < ALARM
 
     def released(self, noise: NoiseSource, distance: int, n: int) -> int:
@@ -167,10 +164,8 @@ class TestExactPrivacy:
         assert worst_delta(Narrow(PLAN.epsilon, PLAN.delta), order_statistic, 18) > PLAN.delta
 
 
-def test_a_stable_median_is_released_and_an_unstable_one_is_not(
-    quick_noise: Callable[..., NoiseSource],
-) -> None:
-    noise = quick_noise(2)
+def test_a_stable_median_is_released_and_an_unstable_one_is_not() -> None:
+    noise = QuickNoise(2)
     stable, unstable = np.array([100, 900, 100]), np.array([500, 0, 500])
     assert {stable_median(PLAN, stable, noise) for _ in range(50)} == {1}
     answers = [stable_median(PLAN, unstable, noise) for _ in range(2000)]
@@ -180,10 +175,8 @@ def test_a_stable_median_is_released_and_an_unstable_one_is_not(
     )
 
 
-def test_a_mode_that_leads_by_enough_rows_is_released_and_a_tie_is_not(
-    quick_noise: Callable[..., NoiseSource],
-) -> None:
-    noise = quick_noise(2)
+def test_a_mode_that_leads_by_enough_rows_is_released_and_a_tie_is_not() -> None:
+    noise = QuickNoise(2)
     assert {stable_mode(PLAN, np.array([100, 200, 100]), noise) for _ in range(50)} == {1}
     answers = [stable_mode(PLAN, np.array([200, 200]), noise) for _ in range(2000)]
     assert (
@@ -196,23 +189,19 @@ MILLIONTH = StablePlan(Fraction(1), Fraction(1, 10**6))
 
 
 class TestDisjointMode:
-    def test_seventy_percent_zeros_are_released_every_time(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
+    def test_seventy_percent_zeros_are_released_every_time(self) -> None:
         """Golden row: n = 2500, m = 25; when all 100 groups agree the distance is 51."""
-        noise, counts = quick_noise(3), np.array([1750, 750])
+        noise, counts = QuickNoise(3), np.array([1750, 750])
         assert {disjoint_mode(MILLIONTH, 100, counts, noise) for _ in range(200)} == {0}
         assert mode(np.array([100, 0])) == (0, 51)
         assert MILLIONTH.release_probability(51) > 0.999
 
-    def test_a_tie_is_not_released(self, quick_noise: Callable[..., NoiseSource]) -> None:
-        noise, counts = quick_noise(4), np.array([1250, 1250])
+    def test_a_tie_is_not_released(self) -> None:
+        noise, counts = QuickNoise(4), np.array([1250, 1250])
         answers = [disjoint_mode(MILLIONTH, 100, counts, noise) for _ in range(200)]
         assert answers.count(None) > 100
 
-    def test_the_deal_gives_each_group_its_share_and_treats_all_rows_alike(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
+    def test_the_deal_gives_each_group_its_share_and_treats_all_rows_alike(self) -> None:
         """Of 3 rows of bin 1 among 9 in 3 groups, two or more meet in a group with probability 1 - 27/84."""
 
         class Votes(StablePlan):
@@ -220,13 +209,11 @@ class TestDisjointMode:
                 return distance
 
         # Three groups of three: bin 1 wins a group when two or more of its rows meet there.
-        noise, votes, deals = quick_noise(5), Votes(PLAN.epsilon, PLAN.delta), 4000
+        noise, votes, deals = QuickNoise(5), Votes(PLAN.epsilon, PLAN.delta), 4000
         met = sum(disjoint_mode(votes, 3, np.array([6, 3]), noise) == 1 for _ in range(deals))
         assert stats.binomtest(met, deals, 1 - 27 / 84).pvalue > ALARM
 
     @pytest.mark.parametrize("n_groups", [100, 0])
-    def test_too_few_rows_are_refused(
-        self, quick_noise: Callable[..., NoiseSource], n_groups: int
-    ) -> None:
+    def test_too_few_rows_are_refused(self, n_groups: int) -> None:
         with pytest.raises(ValueError, match="too few"):
-            disjoint_mode(MILLIONTH, n_groups, np.array([99]), quick_noise(6))
+            disjoint_mode(MILLIONTH, n_groups, np.array([99]), QuickNoise(6))

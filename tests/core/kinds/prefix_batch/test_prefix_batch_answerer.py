@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -27,6 +27,7 @@ from stream_dp.core.rows.attributes import Boolean, Number
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState
+from tests.noise import QuickNoise
 
 UNIVERSE = Universe((Number("x", tuple(range(1, 32)), integer=True), Boolean("b")))
 BUDGET = Budget.of(Privacy(1.0, 1e-9))
@@ -83,23 +84,19 @@ def off(found: BatchAnswered, query: KindQuery, data: Blocks) -> float:
 
 
 @pytest.mark.parametrize(("wheres", "n"), [(BELOW, 10), (CROSSING[::4], 2)])
-def test_all_answers_are_within_the_one_error(
-    wheres: Any, n: int, quick_noise: Callable[..., NoiseSource]
-) -> None:
+def test_all_answers_are_within_the_one_error(wheres: Any, n: int) -> None:
     """False alarm 1e-5; a copy that mixes up the order is off."""
     sizes = 20_000, 30_000
     data, query = blocks(*sizes), asked(wheres, range(2))
     for seed in range(n):
-        found = answered(answerer(*sizes), query, data, quick_noise(seed))
+        found = answered(answerer(*sizes), query, data, QuickNoise(seed))
         assert off(found, query, data) <= found.error_bar < 0.4
         assert found.confidence == 1 - 1e-6
         broken = dataclasses.replace(found, values=found.values[::-1])
         assert off(broken, query, data) > found.error_bar
 
 
-def test_a_batch_is_one_look_on_each_block_and_free_again(
-    quick_noise: Callable[..., NoiseSource],
-) -> None:
+def test_a_batch_is_one_look_on_each_block_and_free_again() -> None:
     sizes = 20_000, 30_000
     data, query, batches = blocks(*sizes), asked(blocks=range(2)), answerer(*sizes)
     look = batches.answer(query)
@@ -109,7 +106,7 @@ def test_a_batch_is_one_look_on_each_block_and_free_again(
         assert UNITS // 2 - 1 <= charge.rho <= UNITS // 2 + 1
         assert charge.delta == 0
     assert look.plan.epsilon**2 / 2 <= Fraction(1, 2) * BUDGET.rho
-    first = answered(batches, query, data, quick_noise(1))
+    first = answered(batches, query, data, QuickNoise(1))
     assert first.path is Path.MEASURED
     again = batches.answer(asked(blocks=range(2)))
     assert isinstance(again, BatchAnswered)
@@ -121,13 +118,11 @@ def test_a_batch_is_one_look_on_each_block_and_free_again(
         assert isinstance(batches.answer(other), BatchLook)
 
 
-def test_a_restart_reads_the_same_answers_and_refuses_others(
-    quick_noise: Callable[..., NoiseSource],
-) -> None:
+def test_a_restart_reads_the_same_answers_and_refuses_others() -> None:
     data, query, batches = blocks(20_000), asked(), answerer(20_000)
     look = batches.answer(query)
     assert isinstance(look, BatchLook)
-    stored = look.take(quick_noise(1), data).to_bytes()
+    stored = look.take(QuickNoise(1), data).to_bytes()
     first = batches.conclude(query, look, batches.release_from_bytes(stored))
     restarted = answerer(20_000)
     restarted.absorb(restarted.release_from_bytes(stored))
@@ -135,7 +130,7 @@ def test_a_restart_reads_the_same_answers_and_refuses_others(
     assert isinstance(first, BatchAnswered)
     assert isinstance(again, BatchAnswered)
     assert (again.values, again.error_bar) == (first.values, first.error_bar)
-    assert len(stored) == len(look.take(quick_noise(2), blocks(20_000)).to_bytes())
+    assert len(stored) == len(look.take(QuickNoise(2), blocks(20_000)).to_bytes())
     for bad in (b"", b"\x09" + stored[1:], stored[:-1], stored[:9], stored[:-1] + b"\xff"):
         with pytest.raises(CorruptState):
             restarted.release_from_bytes(bad)
@@ -182,15 +177,15 @@ def test_conditions_on_another_attribute_are_refused() -> None:
     assert "wheres[1]" in refusal(answerer(20_000).answer(asked(mixed)))
 
 
-def test_every_row_and_no_row_are_conditions_too(quick_noise: Callable[..., NoiseSource]) -> None:
+def test_every_row_and_no_row_are_conditions_too() -> None:
     constants: Any = ({"all": []}, {"any": []}, {"attribute": "b", "eq": True})
-    found = answered(answerer(9_000), asked(constants, attribute=1), blocks(9_000), quick_noise(1))
+    found = answered(answerer(9_000), asked(constants, attribute=1), blocks(9_000), QuickNoise(1))
     assert found.values[:2] == (1.0, 0.0)
     assert found.values[2] <= found.error_bar
 
 
-def test_constants_alone_are_a_batch(quick_noise: Callable[..., NoiseSource]) -> None:
-    found = answered(answerer(9_000), asked([{"all": []}]), blocks(9_000), quick_noise(1))
+def test_constants_alone_are_a_batch() -> None:
+    found = answered(answerer(9_000), asked([{"all": []}]), blocks(9_000), QuickNoise(1))
     assert found.values == (1.0,)
 
 

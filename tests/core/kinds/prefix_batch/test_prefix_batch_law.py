@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -25,7 +25,7 @@ from stream_dp.core.kinds.prefix_batch.batch_law import (
     enumerated,
     layered,
 )
-from stream_dp.core.randomness.noise_sources import NoiseSource
+from tests.noise import QuickNoise
 
 ALARM = 1e-6
 Counts = npt.NDArray[np.int64]
@@ -175,10 +175,8 @@ class TestSamplers:
             (layered, SMALL),
         ],
     )
-    def test_histograms_come_with_their_probabilities(
-        self, sampler: Any, p: PrefixPlan, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
-        n, noise, cells = 600, quick_noise(1), p.cells.count(ROWS)
+    def test_histograms_come_with_their_probabilities(self, sampler: Any, p: PrefixPlan) -> None:
+        n, noise, cells = 600, QuickNoise(1), p.cells.count(ROWS)
         histograms = [tuple(y) for y in all_histograms(p.cells.n_cells, p.hypothesis_rows).tolist()]
         seen = Counter(tuple(sampler(p, cells, noise).tolist()) for _ in range(n))
         assert set(seen) <= set(histograms)
@@ -188,10 +186,8 @@ class TestSamplers:
         assert stats.chisquare(observed, n * wrong).pvalue < ALARM
 
     @pytest.mark.parametrize("sampler", [enumerated, layered])
-    def test_the_golden_errors_come_out(
-        self, sampler: Any, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
-        p, noise, n = plan(), quick_noise(2), 120
+    def test_the_golden_errors_come_out(self, sampler: Any) -> None:
+        p, noise, n = plan(), QuickNoise(2), 120
         cells, truth = p.cells.count(DATA), np.cumsum(DATA)[:5] / 100
         found = np.array(
             [np.abs(shares(p, sampler(p, cells, noise)) - truth).max() for _ in range(n)]
@@ -239,12 +235,10 @@ class TestSamplers:
             drawn = -np.diff(ends) @ np.array([float(number) for number in numbers])
             assert kept <= drawn <= 1.01 * math.e * kept
 
-    def test_histograms_too_many_to_write_down_are_drawn_by_layers(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
+    def test_histograms_too_many_to_write_down_are_drawn_by_layers(self) -> None:
         queries = [dyadic(0, j, 5) for j in range(1, 20)]
         p = PrefixPlan(of_prefixes(queries, 5), Fraction(1), 20)
-        counts, noise = np.array([500] * 20 + [0] * 12), quick_noise(3)
+        counts, noise = np.array([500] * 20 + [0] * 12), QuickNoise(3)
         assert p.n_histograms > 10**10
         histogram = p.measure(counts, noise)
         assert histogram.sum() == 20
@@ -253,13 +247,11 @@ class TestSamplers:
         with pytest.raises(ValueError, match="too many"):
             enumerated(p, p.cells.count(counts), noise)
 
-    def test_queries_that_overlap_are_not_drawn_by_layers(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
+    def test_queries_that_overlap_are_not_drawn_by_layers(self) -> None:
         assert not OVERLAPPING.cells.nested
-        assert OVERLAPPING.measure(ROWS, quick_noise(4)).sum() == 3
+        assert OVERLAPPING.measure(ROWS, QuickNoise(4)).sum() == 3
         with pytest.raises(ValueError, match="overlap"):
-            layered(OVERLAPPING, OVERLAPPING.cells.count(ROWS), quick_noise(4))
+            layered(OVERLAPPING, OVERLAPPING.cells.count(ROWS), QuickNoise(4))
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=5))
@@ -270,7 +262,7 @@ def test_nested_is_what_any_two_sides_say(masks: list[list[bool]]) -> None:
     assert cells.nested == all(a <= b or b <= a or not a & b for a, b in pairs)
 
 
-def test_the_error_promised_is_kept(quick_noise: Callable[..., NoiseSource]) -> None:
+def test_the_error_promised_is_kept() -> None:
     p = plan()
     weights, err = law(p, DATA), errors(p, DATA)
     for failure in (0.3, 0.05, 0.001):

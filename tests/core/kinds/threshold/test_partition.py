@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import cached_property
 
@@ -18,6 +18,7 @@ from stream_dp.core.kinds.threshold.count_tree import Tree, TreePlan
 from stream_dp.core.kinds.threshold.partition import PartitionPlan, PartitionRelease, Partitions
 from stream_dp.core.randomness.noise_sources import NoiseSource, PooledNoise
 from stream_dp.errors import CorruptState
+from tests.noise import QuickNoise
 
 ALARM = 1e-6
 Counts = npt.NDArray[np.int64]
@@ -87,14 +88,12 @@ def worst_log_ratio(plan: PartitionPlan) -> float:
     return worst
 
 
-def test_the_ends_have_the_law_that_the_loss_is_computed_from(
-    quick_noise: Callable[..., NoiseSource],
-) -> None:
+def test_the_ends_have_the_law_that_the_loss_is_computed_from() -> None:
     counts, n = (5, 6, 7), 20_000
     expected = law(SHORT, counts)
     assert sum(expected.values()) == pytest.approx(1.0)
     for factor, right in ((1.0, True), (0.9, False), (1.1, False)):
-        noise = quick_noise(1, factor)
+        noise = QuickNoise(1, factor)
         seen = Counter(tuple(SHORT._sweep(np.array(counts), noise).tolist()) for _ in range(n))
         assert set(seen) <= set(expected)
         chance = stats.chisquare(
@@ -111,11 +110,9 @@ def test_the_exact_loss_of_the_ends_is_within_twice_the_sweeps_epsilon() -> None
 
 @pytest.mark.parametrize("n_rows", [0, 500, 40_000])
 @pytest.mark.parametrize("shape", ["even", "skewed", "one bin"])
-def test_thresholds_are_within_the_error_bar(
-    quick_noise: Callable[..., NoiseSource], n_rows: int, shape: str
-) -> None:
+def test_thresholds_are_within_the_error_bar(n_rows: int, shape: str) -> None:
     plan = PartitionPlan(1000, ONE, ONE, 0.2)
-    noise, rng, wrong = quick_noise(2), np.random.default_rng(3), 0
+    noise, rng, wrong = QuickNoise(2), np.random.default_rng(3), 0
     weights = {
         "even": np.ones(1000),
         "skewed": np.arange(1, 1001) ** -1.2,
@@ -179,11 +176,9 @@ class TestPartitions:
         releases = [self.PLAN.measure(block, noise) for block in counts]
         return self.PLAN.over(releases, self.SIZES), np.array(counts)
 
-    def test_blocks_add_up_within_an_error_bar_that_adds_up_too(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
+    def test_blocks_add_up_within_an_error_bar_that_adds_up_too(self) -> None:
         """Over 60 runs; who left out the first block would be noticed."""
-        noise, wrong, off = quick_noise(5), 0, 0
+        noise, wrong, off = QuickNoise(5), 0, 0
         for _ in range(60):
             window, counts = self.looked(noise)
             bar = window.error_bar_simultaneous(0.2)
@@ -197,10 +192,8 @@ class TestPartitions:
         ]
         assert bar == pytest.approx(sum(each))
 
-    def test_ranges_have_the_error_of_the_thresholds_at_their_ends(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
-        window, _ = self.looked(quick_noise(6))
+    def test_ranges_have_the_error_of_the_thresholds_at_their_ends(self) -> None:
+        window, _ = self.looked(QuickNoise(6))
         bar = window.error_bar_simultaneous(0.2)
         for bins, n_ends in ((range(200), 0), (range(9), 1), (range(9, 200), 1), (range(3, 9), 2)):
             assert window.error_bar_of(bins, 0.2) == n_ends * bar
@@ -233,10 +226,10 @@ def test_bytes_read_back_and_others_are_corrupt() -> None:
             plan.from_bytes(plan.to_bytes(elsewhere))
 
 
-def test_what_cannot_be_measured_is_refused(quick_noise: Callable[..., NoiseSource]) -> None:
+def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(ValueError):
         PartitionPlan(1, ONE, ONE, 0.1)
     with pytest.raises(ValueError):
         PartitionPlan(4, ONE, ONE, 0.0)
     with pytest.raises(ValueError, match="one count a bin"):
-        SHORT.measure(np.array([1]), quick_noise(1))
+        SHORT.measure(np.array([1]), QuickNoise(1))

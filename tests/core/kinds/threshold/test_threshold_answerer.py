@@ -5,7 +5,6 @@ Statistical tests have seeded noise and fail by chance with probability at most 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,8 @@ from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState
+from tests.core.kinds.conftest import beside
+from tests.noise import QuickNoise
 
 ALARM = 1e-6
 UNIVERSE = Universe(
@@ -52,9 +53,7 @@ def condition(where: dict[str, Any]) -> dict[str, Any]:
 
 
 @forms
-def test_a_block_pays_once_for_an_attribute_and_all_else_is_free(
-    beside: Callable[..., Any], partition: bool
-) -> None:
+def test_a_block_pays_once_for_an_attribute_and_all_else_is_free(partition: bool) -> None:
     world = beside(Thresholds, UNIVERSE, partition=partition)
     for seed in range(2):
         world.open(rows(some_delays(seed)))
@@ -84,9 +83,7 @@ def test_a_block_pays_once_for_an_attribute_and_all_else_is_free(
 
 
 @forms
-def test_a_lost_look_stays_paid_and_the_next_query_takes_another(
-    beside: Callable[..., Any], partition: bool
-) -> None:
+def test_a_lost_look_stays_paid_and_the_next_query_takes_another(partition: bool) -> None:
     world = beside(Thresholds, UNIVERSE, partition=partition)
     world.open(rows(some_delays(1)))
     world.lose("threshold", DELAY)
@@ -96,13 +93,11 @@ def test_a_lost_look_stays_paid_and_the_next_query_takes_another(
 
 
 @forms
-def test_answers_are_within_their_bars_as_often_as_promised(
-    beside: Callable[..., Any], partition: bool
-) -> None:
+def test_answers_are_within_their_bars_as_often_as_promised(partition: bool) -> None:
     """Over 25 data sets of three phases; bars around the answers of another table are noticed."""
     wrong, wrong_elsewhere = np.zeros(3, dtype=int), np.zeros(3, dtype=int)
     for seed in range(25):
-        world = beside(Thresholds, UNIVERSE, share=1.0, seed=seed, partition=partition)
+        world = beside(Thresholds, UNIVERSE, share=1.0, noise=QuickNoise(seed), partition=partition)
         phases = [some_delays(10 * seed + phase) for phase in range(3)]
         for delays in phases:
             world.open(rows(delays))
@@ -132,7 +127,7 @@ def misses(world: Any, delays: Counts) -> Counts:
     )
 
 
-def test_the_whole_range_is_certain_and_its_parts_are_not(beside: Callable[..., Any]) -> None:
+def test_the_whole_range_is_certain_and_its_parts_are_not() -> None:
     for partition in (False, True):
         world = beside(Thresholds, UNIVERSE, share=1.0, partition=partition)
         world.open(rows(some_delays(1)))
@@ -143,7 +138,7 @@ def test_the_whole_range_is_certain_and_its_parts_are_not(beside: Callable[..., 
         assert all(cell.error_bar for cell in curve.cells[:-1])
 
 
-def test_a_partition_adds_up_what_each_phase_may_be_off(beside: Callable[..., Any]) -> None:
+def test_a_partition_adds_up_what_each_phase_may_be_off() -> None:
     world = beside(Thresholds, UNIVERSE, share=1.0, partition=True)
     for seed in range(3):
         world.open(rows(some_delays(seed)))
@@ -161,7 +156,7 @@ def test_a_partition_adds_up_what_each_phase_may_be_off(beside: Callable[..., An
     ],
 )
 def test_what_is_not_about_order_is_refused_before_any_look(
-    beside: Callable[..., Any], attribute: int, more: dict[str, Any], words: str
+    attribute: int, more: dict[str, Any], words: str
 ) -> None:
     world = beside(Thresholds, UNIVERSE)
     world.open(rows([1]))
@@ -172,9 +167,7 @@ def test_what_is_not_about_order_is_refused_before_any_look(
 
 
 @forms
-def test_bytes_read_back_and_others_are_corrupt(
-    beside: Callable[..., Any], partition: bool
-) -> None:
+def test_bytes_read_back_and_others_are_corrupt(partition: bool) -> None:
     world = beside(Thresholds, UNIVERSE, share=1.0, partition=partition)
     for seed in range(2):
         world.open(rows(some_delays(seed)))
@@ -192,9 +185,7 @@ def test_bytes_read_back_and_others_are_corrupt(
 
 
 @forms
-def test_more_noise_than_one_look_may_draw_is_asked_for_in_parts(
-    beside: Callable[..., Any], partition: bool
-) -> None:
+def test_more_noise_than_one_look_may_draw_is_asked_for_in_parts(partition: bool) -> None:
     """Refused from public facts: drawn, it would hold up the worker, or end it."""
     many = Universe((Number("id", tuple(range(2**17 // 4 - 1))),))
     at_once = MOST_DRAWN // many.shape[0]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -20,7 +19,7 @@ from scipy import stats
 from stream_dp.core.kinds.threshold.count_tree import Tree, TreePlan
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.errors import CorruptState
-from tests.noise import ScriptedNoise
+from tests.noise import QuickNoise, ScriptedNoise
 
 ALARM = 1e-6
 Counts = npt.NDArray[np.int64]
@@ -87,12 +86,10 @@ class TestGolden:
         assert tree.error_bar_simultaneous(0.05) == pytest.approx(bound, abs=0.05)
 
     @pytest.mark.parametrize(("k", "mean_worst"), [(15, 28.7), (127, 102.0)])
-    def test_mean_largest_error(
-        self, quick_noise: Callable[..., NoiseSource], k: int, mean_worst: float
-    ) -> None:
+    def test_mean_largest_error(self, k: int, mean_worst: float) -> None:
         """Within 3%: 4.9 deviations of the mean of the runs, or more; noise a tenth off is outside."""
         for factor, right in [(1.0, True), (0.9, False), (1.1, False)]:
-            worst = self.largest_errors(quick_noise(1, factor), k, 6000)
+            worst = self.largest_errors(QuickNoise(1, factor), k, 6000)
             assert 4.9 * worst.std() / math.sqrt(len(worst)) < 0.03 * worst.mean()
             assert (abs(worst.mean() / mean_worst - 1) < 0.03) == right
 
@@ -112,12 +109,10 @@ class TestGolden:
         )
 
 
-def test_each_node_has_noise_of_the_scale_and_not_of_one_a_tenth_off(
-    quick_noise: Callable[..., NoiseSource],
-) -> None:
+def test_each_node_has_noise_of_the_scale_and_not_of_one_a_tenth_off() -> None:
     plan = TreePlan(2**15, Fraction(1))
     for factor in (1.0, 0.9, 1.1):
-        draws = plan.measure(np.zeros(2**15, dtype=np.int64), quick_noise(2, factor))
+        draws = plan.measure(np.zeros(2**15, dtype=np.int64), QuickNoise(2, factor))
         edges = np.arange(-60, 61, 5)
         law = stats.dlaplace(1 / float(plan.scale))
         mass = np.diff(law.cdf(np.concatenate([[-np.inf], edges - 1, [np.inf]])))
@@ -128,12 +123,10 @@ def test_each_node_has_noise_of_the_scale_and_not_of_one_a_tenth_off(
 
 @pytest.mark.parametrize("n_bins", [6, 37])
 @pytest.mark.parametrize("n_releases", [1, 3])
-def test_error_bars_cover(
-    quick_noise: Callable[..., NoiseSource], n_bins: int, n_releases: int
-) -> None:
+def test_error_bars_cover(n_bins: int, n_releases: int) -> None:
     plan = TreePlan(n_bins, Fraction(1, 2))
     truth = n_releases * 10_000 * np.arange(1, n_bins + 1)
-    noise = quick_noise(2)
+    noise = QuickNoise(2)
     trees = [
         Tree.of(
             plan,
@@ -164,16 +157,14 @@ RANGES = {
 """Ranges of 37 bins, and how many noisy nodes each is the sum of."""
 
 
-def test_a_range_has_the_noise_of_the_nodes_that_do_not_cancel_and_its_bar_covers(
-    quick_noise: Callable[..., NoiseSource],
-) -> None:
+def test_a_range_has_the_noise_of_the_nodes_that_do_not_cancel_and_its_bar_covers() -> None:
     """Two blocks: the variance is within 4.9 deviations of the right one; noise a tenth wider is noticed."""
     plan, n_runs = TreePlan(37, Fraction(1, 2)), 6000
     p = math.exp(-1 / plan.scale)
     of_node = 2 * 2 * p / (1 - p) ** 2
     exact = plan.measure(np.full(37, 20_000), ScriptedNoise())
     for factor in (1.0, 1.1):
-        draws = quick_noise(7, factor).laplace(plan.scale, n_runs * 2 * 36)
+        draws = QuickNoise(7, factor).laplace(plan.scale, n_runs * 2 * 36)
         trees = [
             Tree(plan, 740_000, 2, exact + of_run.sum(axis=0))
             for of_run in draws.reshape(n_runs, 2, 36)
