@@ -17,7 +17,7 @@ from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.measured_values import MAX_MEASURED_ROWS, MAX_UNITS, Measure
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidBatch, InvalidDefinition
-from tests.stored_slabs import block_again, block_lengths, drawn_order
+from tests.stored_slabs import block_again, drawn_order
 
 EDGES = (5, 10, 20, 30, 50, 75, 100, 150, 200, 250, 300, 500)
 MEASURES = [
@@ -206,17 +206,6 @@ def test_a_block_adds_up_the_values_of_the_rows_of_each_cell(form: str, times: i
         blocks.totals(STATUS, (0,), range(1))
     with pytest.raises(ValueError, match="not sealed"):
         blocks.totals(AMOUNT, (0,), range(2))
-
-
-def test_the_length_of_stored_values_shows_nothing_of_them() -> None:
-    schema = universe()
-    for amounts in ([1, 1, 1], [1, 7, 499.99], [None, "x", 1e9]):
-        rows = schema.encode_columns({"amount": amounts, "status": ["paid"] * 3})
-        block = Block.seal(schema, rows)
-        index = 1 + 16 + 14 + 2 * (4 + 1 + 1 + 16) + (4 + 7 + 1 + 16)
-        assert block_lengths(block) == [[index, 3, 3, 3 * 4]]
-        assert repr(rows) == "Rows(n_rows=3)"
-        assert repr(block) == repr(Block.seal(schema, schema.encode_rows([{}] * 3)))
 
 
 def test_rows_are_sealed_with_the_values_that_are_kept_of_them_and_with_no_others() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from stream_dp.core.encoding import fields, part
 from stream_dp.core.rows import slabs
 from stream_dp.core.rows.attributes import Boolean, Category, Number
-from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.blocks import Block
 from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.person_slots import WHOSE_COLUMNS, Persons
@@ -337,17 +336,6 @@ def test_a_secret_order_keeps_what_belongs_to_a_row_together(
         assert len(set(map(tuple, np.column_stack([*one.columns.values()]).tolist()))) > 8
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_no_table_depends_on_the_order(form: str) -> None:
-    rows = drawn_rows(FLIGHTS, form, 45, 8)
-    came, mixed = weighed(rows), slabs_again(weighed(rows, drawn_order(1)))
-    for attributes in SUBSETS:
-        for measured in (None, DELAY):
-            one, other = (table_of(FLIGHTS, some, attributes, measured) for some in (came, mixed))
-            assert np.array_equal(one, other)
-            assert in_cells(one) == by_hand(rows, attributes, measured)
-
-
 # Merging ------------------------------------------------------------------------------------------
 
 
@@ -405,31 +393,6 @@ def test_every_table_of_merged_rows_is_that_of_rows_that_are_not(
                     found = table_of(universe, [one], attributes, measured)
                     assert found.dtype == np.int64
                     assert np.array_equal(found, wanted)
-
-
-def test_a_block_is_counted_alike_whether_it_is_merged_or_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for form in FORMS:
-        rows = drawn_rows(FLIGHTS, form, 8 * FLIGHTS.n_cells, 2)
-        seal = partial(Block.seal, FLIGHTS, rows, counted=marks_of(rows), order=drawn_order(3))
-        one = seal()
-        with monkeypatch.context() as patched:
-            patched.setattr("stream_dp.core.rows.blocks.merges", lambda *_: False)
-            other = seal()
-        assert one.slabs[0].n_slots != other.slabs[0].n_slots
-        assert one.n_rows == other.n_rows == rows.n_rows
-        both = [Blocks(FLIGHTS, [block]) for block in (one, other)]
-        for attributes in SUBSETS:
-            counts, sums = (
-                [read(data) for data in both]
-                for read in (
-                    lambda data, a=attributes: data.marginal(a, range(1)),
-                    lambda data, a=attributes: data.totals(DELAY, a, range(1)),
-                )
-            )
-            assert np.array_equal(*counts)
-            assert np.array_equal(*sums)
 
 
 # What a look reads --------------------------------------------------------------------------------

@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 from stream_dp.core.rows.attributes import Attribute, Boolean, Category, Date, Number
 from stream_dp.core.rows.column_values import MAX_SCALAR, Repeated
 from stream_dp.core.rows.encoded_rows import MAX_ROWS, Rows, exact_sum
-from stream_dp.core.rows.slabs import slabs_of
-from stream_dp.core.rows.slot_counts import from_digits
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
-from tests.stored_slabs import slabs_again, stored_lengths
 
 FLIGHTS = Universe(
     (
@@ -334,25 +331,6 @@ def test_the_sum_of_counts_is_exact_where_int64_would_wrap() -> None:
 def test_the_repr_of_rows_shows_how_many_and_nothing_else() -> None:
     rows = FLIGHTS.encode_cells([{"carrier": "AA", "count": 41}, {"carrier": "UA", "count": 1}])
     assert repr(rows) == "Rows(n_rows=42)"
-
-
-def test_stored_rows_are_read_back_and_their_length_shows_only_the_entries() -> None:
-    wide = Universe((*FLIGHTS.attributes, Category("wide", tuple(map(str, range(1000))))))
-    alike = wide.encode_rows([{"wide": 999}] * 5)
-    mixed = wide.encode_rows([{"wide": i, "carrier": "UA"} for i in range(5)])
-    counted = wide.encode_cells([{"wide": i, "count": i * 10**15} for i in range(5)])
-    found = [stored_lengths(slabs_of(rows)) for rows in (alike, mixed, counted)]
-    assert found[0] == found[1]
-    assert [lengths[1:] for (lengths,) in found[1:]] == [[5, 5, 5, 10], [5, 5, 5, 10, 20, 20]]
-    for rows in (alike, mixed, counted):
-        (again,) = slabs_again(slabs_of(rows))
-        assert (again.n_rows, again.n_slots) == (rows.n_rows, 5)
-        columns = [again.columns[str(at)] for at in range(4)]
-        assert [c.dtype for c in columns] == [np.uint8, np.uint8, np.uint8, np.uint16]
-        assert [c.tolist() for c in columns] == [c.tolist() for c in rows.codes]
-        if rows.counts is not None:
-            digits = again.columns["entry 0"], again.columns["entry 1"]
-            assert from_digits(*digits).tolist() == rows.counts.tolist()
 
 
 @pytest.mark.parametrize("edge", [1.7e308, -1.7e308])

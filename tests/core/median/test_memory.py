@@ -17,7 +17,7 @@ from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.median.formulas import harmonic, last_threshold
 from stream_dp.core.median.memory import Memory, constants
 from stream_dp.core.median.phase_constants import Constants, PhaseSettings
-from stream_dp.core.median.phase_looks import PhaseLook, QueryLook
+from stream_dp.core.median.phase_looks import QueryLook
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import Kind, NoiseSource
@@ -160,17 +160,6 @@ def test_the_lines_are_theorem_5_1() -> None:
     assert {rho for rho, _ in run.lines} == {UNITS}
 
 
-def test_a_phase_costs_blocks_that_were_there_alpha_over_j() -> None:
-    memory = small()
-    run = opened(memory, 2)
-    (look,) = memory.open_phase(2**55)
-    assert isinstance(look, PhaseLook)
-    share = Fraction(1, 3) / (Fraction(1) + Fraction(1, 2) + Fraction(1, 3))
-    for charge in look.charges[:2]:
-        assert abs(charge.rho - UNITS * share) <= 1
-    assert look.charges[2].rho == run.lines[0][0] + look.charges[0].rho
-
-
 @pytest.mark.parametrize("phases", [1, 3, 6])
 def test_no_line_is_below_the_worst_loss_so_far(phases: int) -> None:
     """The worst loss of a block that came in phase l, up to phase j, by linear programming.
@@ -274,7 +263,6 @@ def test_w6a_with_the_papers_constants_every_answer_is_within_the_error(
         for _ in range(60):
             query = random_query(rng, cells, range(j))
             outcome = run.ask(query)
-            assert isinstance(outcome, Answered)
             assert abs(outcome.count - run.truth(query) * outcome.n) <= 0.1 * outcome.n
             assert outcome.error_bar == 0.1
             assert outcome.confidence > 1.0 - 1e-6
@@ -316,14 +304,11 @@ def test_w6b_with_few_rows_a_hypothesis_the_hard_limit_binds_and_refuses() -> No
             outcome = run.ask(query)
             if isinstance(outcome, Refused):
                 break
-            assert isinstance(outcome, Answered)
             assert outcome.error_bar == outcome.error_bar_simultaneous == 0.1
             assert abs(outcome.count - run.truth(query) * outcome.n) <= 0.1 * outcome.n
-        assert isinstance(outcome, Refused)
         assert outcome.code is RefusalCode.HARD_QUERIES_EXHAUSTED
         assert f"{limit}" in outcome.message
         assert memory.hard == limit
-    assert isinstance(outcome, Refused)
     assert "last phase" in outcome.message
     assert run.ask(query) == outcome  # and stays so
 
@@ -338,11 +323,9 @@ def test_an_emptied_set_refuses_for_good() -> None:
         Predicate.of_mask((0, 1), np.array([[True, False], [False, False]])), range(1)
     )
     outcome = run.ask(query)
-    assert isinstance(outcome, Answered)
     assert outcome.path is Path.MEASURED
     for phase in range(2):
         outcome = run.ask(query)
-        assert isinstance(outcome, Refused)
         assert outcome.code is RefusalCode.INCONSISTENT
         if phase == 0:
             run.open_counts(counts)
@@ -368,7 +351,6 @@ def test_queries_beyond_k_are_refused_and_unused_ones_are_not_carried_over() -> 
     for _ in range(20):
         assert isinstance(run.ask(query), Answered)
     outcome = run.ask(query)
-    assert isinstance(outcome, Refused)
     assert outcome.code is RefusalCode.QUERIES_EXHAUSTED
     assert "ask again in the next phase" in outcome.message
 
@@ -391,7 +373,6 @@ def test_a_window_needs_the_rows_that_the_phase_asks_of_the_whole() -> None:
 
 def test_a_window_of_phases_not_open_is_refused() -> None:
     outcome = opened(small()).ask(LinearQuery(EVERYTHING, range(2)))
-    assert isinstance(outcome, Refused)
     assert outcome.code is RefusalCode.INVALID_QUERY
 
 
@@ -485,7 +466,6 @@ def test_a_hard_answer_is_the_exact_count_plus_its_noise() -> None:
     assert release.noisy_count == 2**60 + 2**59 + 4 - 12_345
     run.mechanism.absorb(release)
     outcome = run.mechanism.conclude(look.query, look, release)
-    assert isinstance(outcome, Answered)
     assert outcome.count == release.noisy_count
     assert outcome.path is Path.MEASURED
 
@@ -498,7 +478,6 @@ def test_an_easy_answer_is_the_median_and_releases_no_count() -> None:
     assert not release.hard
     assert release.noisy_count == 0
     outcome = run.mechanism.conclude(look.query, look, release)
-    assert isinstance(outcome, Answered)
     assert outcome.count == round(look.easy_share * outcome.n)
     assert outcome.value == pytest.approx(0.5)
     assert outcome.path is Path.GATED
@@ -511,7 +490,6 @@ def test_an_answer_is_clipped_to_what_a_count_can_be_but_the_release_is_not() ->
     release = look.take(Recorder(draw=-9), run.data)
     assert release.noisy_count == -9
     outcome = run.mechanism.conclude(look.query, look, release)
-    assert isinstance(outcome, Answered)
     assert outcome.count == 0
 
 
@@ -596,7 +574,6 @@ def test_a_lost_look_counts_as_a_hard_query() -> None:
         assert (memory.asked, memory.hard) == (lost, lost)
         run.lose(LinearQuery(EVERYTHING, range(1)))
     outcome = run.ask(LinearQuery(EVERYTHING, range(1)))
-    assert isinstance(outcome, Refused)
     assert outcome.code is RefusalCode.HARD_QUERIES_EXHAUSTED
 
 

@@ -239,7 +239,6 @@ def test_the_median_mechanism_answers_within_the_error_with_every_representation
             assert representation == "exhaustive"
             assert outcome.code is RefusalCode.INCONSISTENT
             break
-        assert isinstance(outcome, Answered)
         assert abs(outcome.value - run.truth(query)) <= 0.1
         assert outcome.error_bar == 0.1
         paths.append(outcome.path)
@@ -265,7 +264,6 @@ def test_a_polytope_serves_hundreds_of_cells_far_below_the_papers_rows() -> None
         step = mechanism.answer(query)
         assert 50 < step.description["effective_size"] <= 512  # type: ignore[union-attr, operator]
         outcome = run.ask(query)
-        assert isinstance(outcome, Answered)
         assert outcome.error_bar == 0.1
         assert abs(outcome.value - run.truth(query)) <= 0.1
         paths.append(outcome.path)
@@ -326,7 +324,6 @@ def test_a_new_phase_forgets_what_the_one_before_it_published() -> None:
         for _ in range(18):
             assert isinstance(run.ask(run.query(first)), Answered)
         refused = run.ask(run.query(first))
-        assert isinstance(refused, Refused)
         assert refused.code is RefusalCode.QUERIES_EXHAUSTED
     assert mechanism.asked == 60
     assert mechanism.hard == 3
@@ -339,7 +336,6 @@ def test_a_query_is_about_the_whole_dataset() -> None:
     run.open([1, 1, 1, 1], 10**14)
     for window in (range(1), range(1, 2)):
         refused = run.ask(run.query([1, 0, 0, 0], window))
-        assert isinstance(refused, Refused)
         assert refused.code is RefusalCode.INVALID_QUERY
         assert "leave the window out" in refused.message
     assert isinstance(run.ask(run.query([1, 0, 0, 0])), Answered)
@@ -358,45 +354,7 @@ def test_the_limit_on_hard_queries_binds_in_each_phase_anew() -> None:
         for _ in range(limit):
             run.lose(run.query([1, 0, 0, 0]))
         refused = run.ask(run.query([1, 0, 0, 0]))
-        assert isinstance(refused, Refused)
         assert refused.code is RefusalCode.HARD_QUERIES_EXHAUSTED
-
-
-@pytest.mark.parametrize("kind", ["sequential", "median", "memory"])
-def test_a_replay_gives_the_same_state(kind: str) -> None:
-    cells = universe_of(2, 3)
-
-    def make() -> Any:
-        if kind == "median":
-            return _median(cells, "polytope")
-        if kind == "sequential":
-            return _sequential(cells)
-        return Memory(
-            cells,
-            Privacy(1.0, 1e-9),
-            Accuracy(0.1, 0.05),
-            queries_per_phase=50,
-            phases=2,
-            representation="polytope",
-        )
-
-    run, rng = Drive(cells, make(), SeededNoise(2)), np.random.default_rng(4)
-    for _ in range(1 if kind == "median" else 2):
-        run.open(rng.dirichlet(np.full(6, 0.5)), 10**15)
-        for turn in range(8):
-            query = run.query(rng.random(6) < 0.5)
-            if turn == 3:
-                run.lose(query)
-            else:
-                run.ask(query)
-    again = run.replayed(make())
-    assert (again.asked, again.hard) == (run.mechanism.asked, run.mechanism.hard)
-    assert run.mechanism.hard > 1
-    for _ in range(5):
-        query = run.query(rng.random(6) < 0.5)
-        here, there = run.mechanism.answer(query), again.answer(query)
-        assert here.description == there.description
-        assert here.easy_share == there.easy_share
 
 
 def test_the_budget_is_public_and_json() -> None:

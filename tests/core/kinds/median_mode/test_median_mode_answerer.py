@@ -139,7 +139,6 @@ def test_a_median_is_refused_where_ranks_are_not_public(
     world = beside(Medians, UNIVERSE)
     world.open(CLEAR)
     refused = world.ask(kind, attribute)
-    assert isinstance(refused, Refused)
     assert (refused.code, words in refused.message) == (RefusalCode.INVALID_QUERY, True)
 
 
@@ -157,7 +156,6 @@ def test_a_window_in_which_nothing_could_be_named_is_refused_with_what_it_needs(
     world = beside(answerer, UNIVERSE, **settings)
     world.open(rows([25] * (needed - 1)))
     refused = world.ask(kind, AGE)
-    assert isinstance(refused, Refused)
     assert refused.code is RefusalCode.WINDOW_TOO_SMALL
     assert f"at least {needed} rows" in refused.message
     world.open(rows([25]))

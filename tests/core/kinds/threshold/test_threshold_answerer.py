@@ -14,7 +14,7 @@ from scipy import stats
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.core.kinds.threshold.curve_answerer import MOST_DRAWN, Thresholds
-from stream_dp.core.outcome import Path, RefusalCode, Refused, TableAnswered
+from stream_dp.core.outcome import Path, RefusalCode, TableAnswered
 from stream_dp.core.queries.conditions import compile_where
 from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.universe import Universe
@@ -161,7 +161,6 @@ def test_what_is_not_about_order_is_refused_before_any_look(
     world = beside(Thresholds, UNIVERSE)
     world.open(rows([1]))
     refused = world.ask("threshold", attribute, **condition(more))
-    assert isinstance(refused, Refused)
     assert (refused.code, words in refused.message) == (RefusalCode.INVALID_QUERY, True)
     assert not world.rho
 
@@ -193,7 +192,6 @@ def test_more_noise_than_one_look_may_draw_is_asked_for_in_parts(partition: bool
     for _ in range(at_once + 1):
         world.open([{"id": 3, "count": 10}])
     refused = world.ask("threshold", 0)
-    assert isinstance(refused, Refused)
     assert refused.code is RefusalCode.INVALID_QUERY
     look = world.look(world.asked("threshold", 0, last=at_once))
     assert len(look.charges) == at_once
