@@ -53,7 +53,7 @@ from stream_dp.core.residual.calibrated_settings import CalibratedSettings
 from stream_dp.core.residual.looks.counted_rows import CountedRows
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.encoded_rows import Rows
-from stream_dp.core.rows.lifetime_slots import allowances_of_slots, units_after
+from stream_dp.core.rows.lifetime_slots import allowances_of_slots
 from stream_dp.core.rows.person_slots import Digests, Persons
 from stream_dp.lab.trial import Driven, ExactCounts
 
@@ -165,7 +165,7 @@ class Choice:
             return whose.counted(unit.rows_per_phase)
         before = np.array([self._used.get(each, 0) for each in _ids(whose.digests)])
         allowed = allowances_of_slots(whose.digests, before, unit)
-        after = units_after(before, allowed)
+        after = before + allowed * allowed
         self._used |= dict(zip(_ids(whose.digests), after.tolist(), strict=True))
         return whose.counted(allowed)
 

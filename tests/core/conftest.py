@@ -79,14 +79,17 @@ class Drive:
 
     def look(self, look: Look) -> Any:
         look.reserve(self.noise)
-        self.mechanism.charged(look.charges)
-        for charge in look.charges:
-            rho, delta = self.lines[charge.block]
-            self.lines[charge.block] = rho + charge.rho, delta + charge.delta
+        self._charge(look)
         release = look.take(self.noise, self.data)
         self.transcript.append(release.to_bytes())
         self.mechanism.absorb(release)
         return release
+
+    def _charge(self, look: Look) -> None:
+        self.mechanism.charged(look.charges)
+        for charge in look.charges:
+            rho, delta = self.lines[charge.block]
+            self.lines[charge.block] = rho + charge.rho, delta + charge.delta
 
     def ask(self, query: LinearQuery) -> Any:
         """The answer, or the refusal."""
@@ -99,10 +102,7 @@ class Drive:
     def lose(self, query: LinearQuery) -> None:
         """A crash between the look and its release."""
         step = self.mechanism.answer(query)
-        self.mechanism.charged(step.charges)
-        for charge in step.charges:
-            rho, delta = self.lines[charge.block]
-            self.lines[charge.block] = rho + charge.rho, delta + charge.delta
+        self._charge(step)
         description = json.loads(json.dumps(step.description))
         step.take(self.noise, self.data)
         self.transcript.append(description)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from itertools import product
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from stream_dp.core.budget.parameters import Unit
-from stream_dp.core.rows.lifetime_slots import allowances, allowances_of_slots, units_after
+from stream_dp.core.rows.lifetime_slots import allowances, allowances_of_slots
 from tests.waiting import PATIENCE_S
 
 NOBODY = bytes(12)
@@ -88,8 +87,8 @@ Rule = Callable[[int, int, Unit], tuple[int, int]]
 
 
 def rule(slots: int, before: int, unit: Unit) -> tuple[int, int]:
-    rows = allowances(numbers(slots), numbers(before), unit)
-    return int(rows[0]), int(units_after(numbers(before), rows)[0])
+    rows = int(allowances(numbers(slots), numbers(before), unit)[0])
+    return rows, before + rows * rows
 
 
 def by_rows(slots: int, before: int, unit: Unit) -> tuple[int, int]:
@@ -128,40 +127,3 @@ def test_nobody_ever_uses_more_than_a_lifetime(k: int, phases: int) -> None:
 def test_broken_rules_use_more(broken: Rule) -> None:
     unit = Unit(2, 2, lifetime=True)
     assert worst_life(broken, unit, 5) > unit.squares
-
-
-def test_whose_rows_count_depends_on_nobody_else() -> None:
-    """All histories of two phases of three slots; taking one person out changes nothing of the others."""
-    unit = Unit(2, 1, lifetime=True)
-    assert _others_changed(_counted, unit) == 0
-
-    def crowded(keys: tuple[int, ...], used: Counter[int], unit: Unit) -> list[int]:
-        found = _counted(keys, used, unit)
-        return [min(rows, max(0, 2 - sum(found[:at]))) for at, rows in enumerate(found)]
-
-    assert _others_changed(crowded, unit) > 0, "a cap for the whole block is caught"
-
-
-def _counted(keys: tuple[int, ...], used: Counter[int], unit: Unit) -> list[int]:
-    before = numbers(*(used[key] for key in keys))
-    return allowances_of_slots(array([person(key) for key in keys]), before, unit).tolist()
-
-
-def _others_changed(
-    counted: Callable[[tuple[int, ...], Counter[int], Unit], list[int]], unit: Unit
-) -> int:
-    changed = 0
-    for keys in product((0, 1, 2), repeat=6):
-        found = []
-        for history in (keys, tuple(0 if key == 1 else key for key in keys)):
-            used: Counter[int] = Counter()
-            rows = []
-            for phase in (history[:3], history[3:]):
-                allowed = counted(phase, used, unit)
-                rows += allowed
-                used.update(
-                    {key: c * c for key, c in dict(zip(phase, allowed, strict=True)).items()}
-                )
-            found.append([c for key, c in zip(keys, rows, strict=True) if key != 1])
-        changed += found[0] != found[1]
-    return changed

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from functools import cache
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.core.rows.attributes import Boolean, Category
-from stream_dp.core.rows.blocks import Block, Blocks
+from stream_dp.core.rows.blocks import Block
 from stream_dp.core.rows.column_values import Repeated
 from stream_dp.core.rows.encoded_rows import Rows
 from stream_dp.core.rows.person_slots import (
@@ -32,7 +30,6 @@ from stream_dp.core.rows.person_slots import (
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import CorruptState, WrongKeyFile
 from tests.noise import SeededNoise
-from tests.stored_slabs import block_again
 from tests.waiting import PATIENCE_S
 
 SECRET = bytes(range(32))
@@ -240,226 +237,6 @@ def test_the_first_rows_instead_of_ranked_ones_would_depend_on_the_order() -> No
         first = Slots(rows.whose.digests, np.arange(2, dtype=np.uint64))
         blocks.add(slots_of(Block.seal(CLICKS, rows, counted=first.counted(1))))
     assert len(blocks) == 2
-
-
-# ---------------------------------------------------------------- all small histories
-#
-# Five slots, of which three are in the first block and two in the second, and which came in three batches.
-# Each has one of two contents, and the key of one of two persons or none. For every such history, and each
-# one in which the rows of the first person are blank, or those of a third person with any content: nobody
-# else's rows are chosen otherwise, and the counts are as near as they are priced.
-
-N_SLOTS = 5
-BLOCK_OF = (0, 0, 0, 1, 1)
-BATCHES = ("first", "second", "third")
-BATCH_OF = ("first", "first", "second", "third", "third")
-PLACE = np.concatenate([ranks(SECRET, batch, BATCH_OF.count(batch)) for batch in BATCHES])
-CONTENTS = tuple(product((0, 1), repeat=N_SLOTS))
-
-Keys = tuple[int | None, ...]
-Rule = Callable[[Keys, int, int | None], tuple[bool, ...]]
-Tables = tuple[tuple[int, ...], ...]
-
-
-def in_block(block: int) -> list[int]:
-    return [slot for slot in range(N_SLOTS) if BLOCK_OF[slot] == block]
-
-
-def by_blocks(
-    choose: Callable[[list[int], Keys, int], Sequence[bool]], keys: Keys
-) -> tuple[bool, ...]:
-    return tuple(mark for block in (0, 1) for mark in choose(in_block(block), keys, block))
-
-
-def right(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
-    """The rule of the product; where there are units for life, with the number that each person has left."""
-    used: Counter[int | None] = Counter()
-
-    def choose(at: list[int], keys: Keys, _: int) -> Sequence[bool]:
-        mine = [keys[slot] for slot in at]
-        whose = Slots(digests(SECRET, mine), PLACE[at])
-        left = [k if units is None else min(k, math.isqrt(units - used[key])) for key in mine]
-        counted: list[bool] = whose.counted(np.array(left)).tolist()
-        for key, n in Counter(key for key, mark in zip(mine, counted, strict=True) if mark).items():
-            used[key] += n * n
-        return counted
-
-    return by_blocks(choose, keys)
-
-
-def rows_without_key_count(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
-    marks = right(keys, k, units)
-    return tuple(mark or key is None for mark, key in zip(marks, keys, strict=True))
-
-
-def a_digest_for_each_batch(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
-    del units
-
-    def choose(at: list[int], keys: Keys, _: int) -> Sequence[bool]:
-        found = [digests(BATCH_OF[slot].encode(), [keys[slot]])[0] for slot in at]
-        return Slots(np.array(found), PLACE[at]).counted(k).tolist()
-
-    return by_blocks(choose, keys)
-
-
-def a_digest_that_two_share(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
-    return right(tuple(None if key is None else 1 for key in keys), k, units)
-
-
-def a_shared_sketch(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
-    """It counts persons too often at the most, which sounds safe."""
-    del units
-
-    def choose(at: list[int], keys: Keys, _: int) -> Sequence[bool]:
-        marks, cells = [], 0
-        for slot in at:
-            marks.append(keys[slot] is not None and cells < k)
-            cells += marks[-1]
-        return marks
-
-    return by_blocks(choose, keys)
-
-
-def a_limit_for_the_block(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
-    marks = list(right(keys, k, units))
-    for block in (0, 1):
-        for slot in [slot for slot in in_block(block) if marks[slot]][2:]:
-            marks[slot] = False
-    return tuple(marks)
-
-
-def units_by_rows(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
-    assert units is not None
-    marks, used = [], Counter[int | None]()
-    for block in (0, 1):
-        so_far: Counter[int | None] = Counter()
-        for slot in in_block(block):
-            key = keys[slot]
-            fits = so_far[key] < k and used[key] + (so_far[key] + 1) ** 2 <= units
-            marks.append(key is not None and fits)
-            so_far[key] += marks[-1]
-        used += so_far
-    return tuple(marks)
-
-
-def units_that_are_forgotten(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
-    assert units is not None
-    return right(keys, min(k, math.isqrt(units)), None)
-
-
-@cache
-def sealed(marks: tuple[bool, ...], contents: tuple[int, ...]) -> Tables:
-    """The counts of both blocks, by way of the block and its stored bytes."""
-    found = []
-    for block in (0, 1):
-        at = in_block(block)
-        rows = rows_of("any", [1] * len(at), ("ab"[contents[slot]] for slot in at))
-        one = Block.seal(CLICKS, rows, counted=np.array([marks[slot] for slot in at]))
-        assert one.n_rows == len(at), "public"
-        found.append(tuple(Blocks(CLICKS, [block_again(one)]).marginal((0,), range(1))[0].tolist()))
-    return tuple(found)
-
-
-@cache
-def with_surplus_as_other(marks: tuple[bool, ...], contents: tuple[int, ...]) -> Tables:
-    """A design that was refused: rows that do not count are in the cell ``other``."""
-    tables = [list(table) for table in sealed(marks, contents)]
-    for slot, mark in enumerate(marks):
-        tables[BLOCK_OF[slot]][2] += not mark
-    return tuple(map(tuple, tables))
-
-
-def distances(one: Tables, other: Tables) -> list[int]:
-    return [
-        sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
-        for x, y in zip(one, other, strict=True)
-    ]
-
-
-def faults(
-    rule: Rule, k: int, units: int | None, count: Callable[..., Tables] = sealed
-) -> set[str]:
-    """What goes wrong when the first person's rows are made blank, in any history."""
-    found: set[str] = set()
-    pairs, rule = 0, cache(rule)
-    for keys in product((None, 1, 2), repeat=N_SLOTS):
-        if 1 not in keys:
-            continue
-        blank = tuple(None if key == 1 else key for key in keys)
-        marks, others = rule(keys, k, units), rule(blank, k, units)
-        if any(a != b for a, b, key in zip(marks, others, keys, strict=True) if key != 1):
-            found.add("others' rows")
-        for contents in CONTENTS:
-            pairs += 1
-            far = distances(count(marks, contents), count(others, contents))
-            if max(far) > k * k:
-                found.add("a block")
-            if sum(far) > (2 * k * k if units is None else units):
-                found.add("a life")
-    assert pairs == 6_752
-    return found
-
-
-LIMITS: list[tuple[int, int | None]] = [(1, None), (2, None), (2, 4), (1, 1)]
-
-
-@pytest.mark.parametrize(("k", "units"), LIMITS)
-def test_blanking_a_person_moves_their_own_rows_only_and_as_far_as_is_priced(
-    k: int, units: int | None
-) -> None:
-    assert faults(right, k, units) == set()
-
-
-@pytest.mark.parametrize(
-    ("rule", "k", "units", "fault"),
-    [
-        (rows_without_key_count, 1, None, "a block"),
-        (a_digest_for_each_batch, 1, None, "a block"),
-        (a_digest_that_two_share, 1, None, "others' rows"),
-        (a_shared_sketch, 1, None, "others' rows"),
-        (a_limit_for_the_block, 2, None, "others' rows"),
-        (units_by_rows, 2, 4, "a life"),
-        (units_that_are_forgotten, 2, 4, "a life"),
-    ],
-)
-def test_a_broken_rule_is_caught(rule: Rule, k: int, units: int | None, fault: str) -> None:
-    assert fault in faults(rule, k, units)
-
-
-def test_surplus_rows_in_the_cell_other_would_cost_more() -> None:
-    assert "a block" in faults(right, 2, None, with_surplus_as_other)
-
-
-@pytest.mark.parametrize(("k", "units"), LIMITS)
-def test_replacing_a_person_costs_twice_as_much(k: int, units: int | None) -> None:
-    """By another one, with any rows in some of the same slots."""
-    marks_of = cache(right)
-    fills = [(None, 0), (3, 0), (3, 1)]
-    pairs, worst_block, worst_life = 0, 0, 0
-    for keys in product((None, 1, 2), repeat=N_SLOTS):
-        mine = [slot for slot in range(N_SLOTS) if keys[slot] == 1]
-        if not mine:
-            continue
-        marks = marks_of(keys, k, units)
-        for fill in product(fills, repeat=len(mine)):
-            other = list(keys)
-            for slot, (key, _) in zip(mine, fill, strict=True):
-                other[slot] = key
-            others = marks_of(tuple(other), k, units)
-            assert all(a == b for a, b, key in zip(marks, others, keys, strict=True) if key != 1)
-            # Other people's rows are chosen alike, so what they hold makes no difference.
-            pairs += 2 ** (N_SLOTS - len(mine)) * 2 ** len(mine)
-            for contents in product((0, 1), repeat=len(mine)):
-                moved = [[0, 0], [0, 0]]
-                for slot, content, (_, filled) in zip(mine, contents, fill, strict=True):
-                    moved[BLOCK_OF[slot]][content] += marks[slot]
-                    moved[BLOCK_OF[slot]][filled] -= others[slot]
-                far = [sum(n * n for n in block) for block in moved]
-                worst_block = max(worst_block, *far)
-                worst_life = max(worst_life, sum(far))
-    assert pairs == 98_976
-    assert worst_block == 2 * k * k, "and no less: the bound is attained"
-    assert worst_life <= 2 * (2 * k * k if units is None else units)
 
 
 # ---------------------------------------------------------------- through every form of a batch

@@ -38,11 +38,6 @@ def allowances(slots: Numbers, before: Numbers, unit: Unit) -> Numbers:
     return np.minimum(np.minimum(slots, unit.rows_per_phase), most)
 
 
-def units_after(before: Numbers, rows: Numbers) -> Numbers:
-    """Returns the units that persons have used after a phase, given their rows that count in it."""
-    return before + rows * rows
-
-
 def allowances_of_slots(digests: Digests, before: Numbers, unit: Unit) -> Numbers:
     """Returns, for each slot of a block, how many rows of its person count; 0 for nobody's. Private.
 

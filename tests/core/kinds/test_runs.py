@@ -51,15 +51,15 @@ POINTS = (Interior, Adaptive)
 class Driven:
     """Tests of answerers beside their data; with no noise at all unless told otherwise."""
 
-    @pytest.fixture(autouse=True)
-    def _driver(self) -> None:
-        self._beside = beside
-
     def beside(self, kind: type[Answerer[Any]], noise: Any = None, *, share: float = 0.2) -> Any:
         noise = ScriptedNoise() if noise is None else noise
-        return self._beside(
-            kind, UNIVERSE, share=share, budget=BUDGET, noise=noise, **SETTINGS[kind]
-        )
+        return beside(kind, UNIVERSE, share=share, budget=BUDGET, noise=noise, **SETTINGS[kind])
+
+    def opened(self, kind: type[Answerer[Any]], phases: int = 1) -> Any:
+        served = self.beside(kind)
+        for _ in range(phases):
+            served.open(ROWS[kind])
+        return served
 
 
 def cities(n_rows: int = 300) -> list[dict[str, Any]]:
@@ -252,7 +252,7 @@ class TestTheSecretIsDrawnOnce(Driven):
         noise, served = ScriptedNoise(), []
         for kind in (Between, *POINTS):
             one = self.beside(kind, noise)
-            one.open(cities(1000) if kind is Between else ROWS[kind])
+            one.open(ROWS[kind])
             asked = between([0]) if kind is Between else up_to(kind.name, 9)
             look = one.look(asked)
             scale = look.description["offset_scale"]
@@ -271,6 +271,7 @@ INSIDE = INTERIOR.min_rows // 2
 CHUNK = 25_000
 INSIDE_CHUNK = AdaptivePlan(LOSS.epsilon, LOSS.delta, 4 * CHUNK, 4, 50, 0.05).chunk.min_rows // 2
 ROWS = {
+    Between: cities(1000),
     Interior: ages([0, 0, INSIDE, 5000, 0, 5000]),
     Adaptive: ages([INSIDE_CHUNK, CHUNK, CHUNK, CHUNK, CHUNK - INSIDE_CHUNK]),
 }
@@ -279,13 +280,8 @@ FOUND = {Interior: [2], Adaptive: [0, 1, 2, 3]}
 
 
 class TestInterior(Driven):
-    def served(self) -> Any:
-        served = self.beside(Interior)
-        served.open(ROWS[Interior])
-        return served
-
     def test_it_searches_until_it_has_a_point_and_is_free_of_the_data_from_then_on(self) -> None:
-        served = self.served()
+        served = self.opened(Interior)
         found = [placed(served.ask(up_to("interior_point", age))) for age in (1, 4, 2, 0, 3, 2)]
         assert [o.side for o in found] == [
             *(Side.BELOW, Side.ABOVE, Side.ABOVE),
@@ -364,16 +360,10 @@ class TestAdaptive(Driven):
 
 @pytest.mark.parametrize("kind", POINTS)
 class TestPoints(Driven):
-    def served(self, kind: type[Answerer[Any]], phases: int = 1) -> Any:
-        served = self.beside(kind)
-        for _ in range(phases):
-            served.open(ROWS[kind])
-        return served
-
     def test_each_window_has_a_run_that_its_first_query_pays(
         self, kind: type[Answerer[Any]]
     ) -> None:
-        served = self.served(kind, phases=2)
+        served = self.opened(kind, phases=2)
         for window in (range(2), range(1, 2), range(2)):
             for age in (4, 5):
                 served.ask(up_to(kind.name, age, window))
@@ -383,7 +373,7 @@ class TestPoints(Driven):
     def test_when_nothing_is_left_to_find_the_secret_is_dropped(
         self, kind: type[Answerer[Any]]
     ) -> None:
-        served = self.served(kind)
+        served = self.opened(kind)
         for age in FOUND[kind]:
             assert (not served.data.vault) == (age == FOUND[kind][0])
             served.ask(up_to(kind.name, age))
@@ -392,7 +382,7 @@ class TestPoints(Driven):
     def test_a_lost_answer_abandons_the_run_and_the_next_query_pays_another(
         self, kind: type[Answerer[Any]]
     ) -> None:
-        served = self.served(kind)
+        served = self.opened(kind)
         served.ask(up_to(kind.name, 4))
         served.lose(up_to(kind.name, 5))
         look = served.look(up_to(kind.name, 5))
@@ -432,14 +422,14 @@ class TestPoints(Driven):
         self, kind: type[Answerer[Any]], attribute: int, where: Any, words: str
     ) -> None:
         asked = KindQuery(kind.name, range(1), attribute, compile_where(UNIVERSE, where))
-        assert words in refused(self.served(kind).answerer.answer(asked)).message
+        assert words in refused(self.opened(kind).answerer.answer(asked)).message
 
     def test_beyond_the_looks_that_were_promised_for_nothing_is_stated(
         self, kind: type[Answerer[Any]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         one = {"points": 1} if kind is Interior else {"chunks": 4, "queries": 1}
         monkeypatch.setitem(SETTINGS, kind, one)
-        served = self.served(kind)
+        served = self.opened(kind)
         stated = []
         for age in (4, 5):
             answer = served.ask(up_to(kind.name, age))
@@ -457,16 +447,10 @@ def asked_by(kind: type[Answerer[Any]]) -> list[KindQuery]:
 
 @pytest.mark.parametrize("kind", [Between, *POINTS])
 class TestEachOfThem(Driven):
-    def served(self, kind: type[Answerer[Any]]) -> Any:
-        served = self.beside(kind)
-        for _ in range(2):
-            served.open(cities(1000) if kind is Between else ROWS[kind])
-        return served
-
     def test_a_restart_at_any_point_knows_all_that_was_published(
         self, kind: type[Answerer[Any]]
     ) -> None:
-        through, restarted = self.served(kind), self.served(kind)
+        through, restarted = self.opened(kind, 2), self.opened(kind, 2)
         for number, asked in enumerate(asked_by(kind)):
             if number == 3:
                 through.lose(asked)
@@ -485,7 +469,7 @@ class TestEachOfThem(Driven):
         assert through.data.vault == restarted.data.vault
 
     def test_a_secret_that_is_gone_is_never_drawn_again(self, kind: type[Answerer[Any]]) -> None:
-        served = self.served(kind)
+        served = self.opened(kind, 2)
         first, _, again, *_ = asked_by(kind)
         served.ask(first)
         served.data.vault.clear()
@@ -493,7 +477,7 @@ class TestEachOfThem(Driven):
             served.ask(again)
 
     def test_a_secret_of_another_length_is_not_taken(self, kind: type[Answerer[Any]]) -> None:
-        served = self.served(kind)
+        served = self.opened(kind, 2)
         first, _, again, *_ = asked_by(kind)
         served.ask(first)
         (name,) = served.data.vault
@@ -502,7 +486,7 @@ class TestEachOfThem(Driven):
             served.ask(again)
 
     def test_stored_bytes_that_do_not_fit_are_refused(self, kind: type[Answerer[Any]]) -> None:
-        served = self.served(kind)
+        served = self.opened(kind, 2)
         served.ask(asked_by(kind)[0])
         *_, stored = served.transcript
         assert isinstance(stored, bytes)
@@ -513,7 +497,7 @@ class TestEachOfThem(Driven):
             served.answerer.release_from_bytes(stored[:-1] + b"\x03")
 
     def test_an_answer_of_a_run_that_is_not_on_is_refused(self, kind: type[Answerer[Any]]) -> None:
-        served = self.served(kind)
+        served = self.opened(kind, 2)
         served.ask(asked_by(kind)[0])
         *_, stored = served.transcript
         assert isinstance(stored, bytes)
@@ -554,12 +538,6 @@ RUNNING = (Between, *POINTS)
 
 @pytest.mark.parametrize("kind", RUNNING)
 class TestASecretThatIsGone(Driven):
-    def served(self, kind: type[Answerer[Any]], phases: int = 1) -> Any:
-        served = self.beside(kind)
-        for _ in range(phases):
-            served.open(cities(1000) if kind is Between else ROWS[kind])
-        return served
-
     def asked(self, kind: type[Answerer[Any]], number: int, window: range = range(1)) -> KindQuery:
         """One of several queries that no point answers, so that each needs a look."""
         if kind is Between:
@@ -570,7 +548,7 @@ class TestASecretThatIsGone(Driven):
     def test_its_run_ends_and_the_next_query_pays_for_a_new_one(
         self, kind: type[Answerer[Any]], restarts: bool
     ) -> None:
-        served = self.served(kind)
+        served = self.opened(kind)
         for number in (0, 1):
             served.ask(self.asked(kind, number))
         served.forget_secrets()
@@ -585,7 +563,7 @@ class TestASecretThatIsGone(Driven):
         assert served.look(self.asked(kind, 4)).description["run"] == 2
 
     def test_what_it_published_stays(self, kind: type[Answerer[Any]]) -> None:
-        served = self.served(kind)
+        served = self.opened(kind)
         first = [served.ask(self.asked(kind, number)) for number in (0, 1)]
         served.forget_secrets()
         for restarts in (False, True):
@@ -597,7 +575,7 @@ class TestASecretThatIsGone(Driven):
         assert served.charges == [(0,), ()]
 
     def test_runs_whose_secrets_are_there_go_on(self, kind: type[Answerer[Any]]) -> None:
-        served = self.served(kind, phases=3)
+        served = self.opened(kind, phases=3)
         windows = (range(1), range(1, 2), range(2, 3))
         for window in windows:
             served.ask(self.asked(kind, 0, window))
@@ -613,7 +591,7 @@ class TestASecretThatIsGone(Driven):
         assert served.answerer.secrets == served.data.vault.keys()
 
     def test_the_name_of_no_run_ends_none(self, kind: type[Answerer[Any]]) -> None:
-        served = self.served(kind)
+        served = self.opened(kind)
         served.ask(self.asked(kind, 0))
         served.answerer.end_runs(["never 1", "", f"{kind.name}"])
         served.ask(self.asked(kind, 1))
@@ -625,8 +603,7 @@ class TestASecretThatIsGoneOfPoints(Driven):
     def test_a_run_that_found_its_points_needs_no_secret_and_goes_on(
         self, kind: type[Answerer[Any]]
     ) -> None:
-        served = self.beside(kind)
-        served.open(ROWS[kind])
+        served = self.opened(kind)
         for age in FOUND[kind]:
             served.ask(up_to(kind.name, age))
         served.forget_secrets()
