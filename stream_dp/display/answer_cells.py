@@ -55,59 +55,53 @@ class _Shape(NamedTuple):
     quantities: tuple[Quantity, ...]
 
 
-_UNRECORDED: Final = Quantity(
-    "unrecorded_at_most",
-    "at_most",
-    "unrecorded at most",
-    "up to {} more unrecorded",
-    is_asked=True,
-)
-_COUNT: Final = _Shape(
+def _shape(main: str, *quantities: Quantity) -> _Shape:
+    return _Shape(main, quantities)
+
+
+_COUNT: Final = _shape(
     "value",
-    (Quantity("value", "share", "share"), Quantity("count", "rows", "rows", "{}"), _UNRECORDED),
+    Quantity("value", "share", "share"),
+    Quantity("count", "rows", "rows", "{}"),
+    Quantity(
+        "unrecorded_at_most",
+        "at_most",
+        "unrecorded at most",
+        "up to {} more unrecorded",
+        is_asked=True,
+    ),
 )
-_FOUND: Final = _Shape("found", (Quantity("found", "bins"),))
-_SIDE: Final = _Shape("side", (Quantity("side", "label"),))
-_SUM: Final = _Shape(
+_FOUND: Final = _shape("found", Quantity("found", "bins"))
+_SIDE: Final = _shape("side", Quantity("side", "label"))
+_BINS: Final = "bins there are ± {a.mean_binning:g} wide, which its bar leaves out"
+_SUM: Final = _shape(
     "mean",
-    (
-        Quantity("total", "number", "sum", "sum {}"),
-        Quantity("mean", "number", "mean", "mean {}"),
-        Quantity(
-            "mean_binning",
-            "label",
-            said="bins there are ± {a.mean_binning:g} wide, which its bar leaves out",
-            is_asked=True,
-        ),
-        Quantity("value", "share"),
-        Quantity("count", "rows", "rows with a value", "rows with a value: {}"),
-        Quantity("rows", "rows", "all rows", "all rows of the condition: {}", is_asked=True),
-    ),
+    Quantity("total", "number", "sum", "sum {}"),
+    Quantity("mean", "number", "mean", "mean {}"),
+    Quantity("mean_binning", "label", said=_BINS, is_asked=True),
+    Quantity("value", "share"),
+    Quantity("count", "rows", "rows with a value", "rows with a value: {}"),
+    Quantity("rows", "rows", "all rows", "all rows of the condition: {}", is_asked=True),
 )
-_SHARE: Final = _Shape(
+_SHARE: Final = _shape(
     "share",
-    (
-        Quantity("share", "share", "share", "share {}"),
-        Quantity("value", "share"),
-        Quantity("count", "rows", "rows of the condition", "rows of the condition: {}"),
-        Quantity("both", "rows"),
-    ),
+    Quantity("share", "share", "share", "share {}"),
+    Quantity("value", "share"),
+    Quantity("count", "rows", "rows of the condition", "rows of the condition: {}"),
+    Quantity("both", "rows"),
 )
-_DIFFERENCE: Final = _Shape(
+_DIFFERENCE: Final = _shape(
     "value",
-    (
-        Quantity("value", "points", "difference of shares", "{} against {minus}"),
-        Quantity("count", "more_rows", "of rows", "{} rows"),
-    ),
+    Quantity("value", "points", "difference of shares", "{} against {minus}"),
+    Quantity("count", "more_rows", "of rows", "{} rows"),
 )
-_QUANTILE: Final = _Shape(
+_QUANTILE: Final = _shape(
     "lies_in",
-    (
-        Quantity("count", "about", "rows"),
-        Quantity("found", "bins"),
-        Quantity("lies_in", "bins", "lies in"),
-    ),
+    Quantity("count", "about", "rows"),
+    Quantity("found", "bins"),
+    Quantity("lies_in", "bins", "lies in"),
 )
+_AGREE: Final = "a correlation of {} between {a.attribute} and {a.other}"
 
 SHAPES: Final[Mapping[str, _Shape]] = {
     **dict.fromkeys(("predicate", "table", "threshold", "threshold_curve"), _COUNT),
@@ -118,23 +112,14 @@ SHAPES: Final[Mapping[str, _Shape]] = {
     **dict.fromkeys(("quantile", "quantile_by_group"), _QUANTILE),
     **dict.fromkeys(("median", "mode"), _FOUND),
     **dict.fromkeys(("between", "interior_point"), _SIDE),
-    "correlation": _Shape(
-        "value",
-        (
-            Quantity(
-                "value",
-                "correlation",
-                said="a correlation of {} between {a.attribute} and {a.other}",
-            ),
-        ),
-    ),
+    "correlation": _shape("value", Quantity("value", "correlation", said=_AGREE)),
 }
 """The shape of each kind of answer that states figures."""
 
 _PROMISED: Final = ("predicate", "table")
 """The kinds of answers whose bars are those that the accuracy of the definition promises."""
 
-_NO_FIGURES: Final = _Shape("", ())
+_NO_FIGURES: Final = _shape("")
 
 
 class AnswerCells:
