@@ -111,6 +111,12 @@ def operations_of(api: type) -> tuple[Operation, ...]:
 
 def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
     """Returns the OpenAPI 3.1 document."""
+    itself, said = _content({"type": "object"}), "This document."
+    described = _described("openapi", said, {"200": {"description": said, "content": itself}})
+    paths: dict[str, dict[str, Any]] = {"/api/openapi.json": {"get": described}}
+    for one in operations:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
+    parts = [components(name, schema) for name, schema in _schemas().items()]
     return {
         "openapi": "3.1.0",
         "info": {
@@ -122,16 +128,9 @@ def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
         },
         "servers": [{"url": "/"}],
         "security": [{"bearer": []}, {}],
-        "paths": {
-            "/api/openapi.json": {"get": _describes_itself()},
-            **_paths(operations),
-        },
+        "paths": paths,
         "components": {
-            "schemas": {
-                full_name: part
-                for name, schema in _schemas().items()
-                for full_name, part in components(name, schema).items()
-            },
+            "schemas": {name: part for some in parts for name, part in some.items()},
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
@@ -143,13 +142,6 @@ def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
             },
         },
     }
-
-
-def _paths(operations: Sequence[Operation]) -> dict[str, dict[str, Any]]:
-    paths: dict[str, dict[str, Any]] = {}
-    for one in operations:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
-    return paths
 
 
 def _schemas() -> dict[str, dict[str, Any]]:
@@ -189,11 +181,7 @@ def _either(*models: type[BaseModel]) -> dict[str, Any]:
 
 
 def _operation(one: Operation) -> dict[str, Any]:
-    made: dict[str, Any] = {
-        "operationId": one.name,
-        "summary": one.summary,
-        "responses": _responses(one),
-    }
+    made = _described(one.name, one.summary, _responses(one))
     if parameters := _parameters(one):
         made["parameters"] = parameters
     if one.body is not None:
@@ -201,12 +189,13 @@ def _operation(one: Operation) -> dict[str, Any]:
     return made
 
 
+def _described(name: str, summary: str, responses: dict[str, Any]) -> dict[str, Any]:
+    return {"operationId": name, "summary": summary, "responses": responses}
+
+
 def _responses(one: Operation) -> dict[str, Any]:
-    content = (
-        {"text/event-stream": {"schema": {"type": "string"}}}
-        if one.reply == "stream"
-        else _json(one.reply)
-    )
+    events = _content({"type": "string"}, "text/event-stream")
+    content = events if one.reply == "stream" else _json(one.reply)
     made: dict[str, Any] = {"200": {"description": one.summary, "content": content}}
     if one.waits:
         made["202"] = {
@@ -214,52 +203,32 @@ def _responses(one: Operation) -> dict[str, Any]:
             "headers": {"Location": {"schema": {"type": "string"}}},
             "content": _json("pending"),
         }
-    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/problem"}}}
-    problems = {400, 401, 403, 421, *one.problems}
-    return made | {
-        str(status): {"description": "The request was not served.", "content": problem}
-        for status in sorted(problems)
+    problem = {
+        "description": "The request was not served.",
+        "content": _json("problem", "application/problem+json"),
     }
+    statuses = sorted({400, 401, 403, 421, *one.problems})
+    return made | {str(status): problem for status in statuses}
 
 
 def _parameters(one: Operation) -> list[dict[str, Any]]:
     patterns = {"dataset": DATASET_PATTERN, "query_id": ID_PATTERN}
-    made: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "schema": {"type": "string", "pattern": pattern},
-        }
-        for name, pattern in patterns.items()
-        if f"{{{name}}}" in one.path
-    ]
+    made: list[dict[str, Any]] = []
+    for name, pattern in patterns.items():
+        if f"{{{name}}}" in one.path:
+            schema: dict[str, Any] = {"type": "string", "pattern": pattern}
+            made.append({"name": name, "in": "path", "required": True, "schema": schema})
     if one.waits:
         wait = {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT_S}
-        default = 0 if one.body is None else 20
-        made.append(
-            {
-                "name": "timeout",
-                "in": "query",
-                "description": "The seconds to wait for the answer.",
-                "schema": {**wait, "default": default},
-            }
-        )
+        schema = {**wait, "default": 0 if one.body is None else 20}
+        said = "The seconds to wait for the answer."
+        made.append({"name": "timeout", "in": "query", "description": said, "schema": schema})
     return made
 
 
-def _json(name: str) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+def _content(schema: dict[str, Any], form: str = "application/json") -> dict[str, Any]:
+    return {form: {"schema": schema}}
 
 
-def _describes_itself() -> dict[str, Any]:
-    return {
-        "operationId": "openapi",
-        "summary": "This document.",
-        "responses": {
-            "200": {
-                "description": "This document.",
-                "content": {"application/json": {"schema": {"type": "object"}}},
-            }
-        },
-    }
+def _json(name: str, form: str = "application/json") -> dict[str, Any]:
+    return _content({"$ref": f"#/components/schemas/{name}"}, form)
