@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import chi2
 
 from stream_dp.core.budget.accountant import UNITS, Charge, summed
 from stream_dp.core.budget.parameters import Accuracy, Privacy
 from stream_dp.core.mechanism import Look
-from stream_dp.core.outcome import Answered, Outcome, TableAnswered
+from stream_dp.core.outcome import Answered
 from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.randomness.noise_sources import NoiseSource
 from stream_dp.core.residual.calibrated import Calibrated
@@ -131,6 +130,9 @@ class Host:
         self.remembered |= self.mechanism.remembered()
         return step
 
+    def ask_all(self, queries: Iterable[LinearQuery]) -> list[Any]:
+        return [self.ask(query) for query in queries]
+
     def restarted(self) -> Host:
         """A new process that knows only what was stored, and has its own noise."""
         universe, *_ = self.definition
@@ -165,19 +167,15 @@ def replayed(
     return mechanism
 
 
-def cells(outcome: Outcome) -> tuple[Answered, ...]:
+def cells(outcome: Any) -> tuple[Any, ...]:
     """The cells of a table, or a count as the only one."""
-    assert isinstance(outcome, Answered | TableAnswered)
     return (outcome,) if isinstance(outcome, Answered) else outcome.cells
 
 
 def names(*sizes: int) -> Universe:
     """Attributes of so many names, without an order."""
-    return Universe(
-        tuple(
-            Category(f"a{i}", tuple(map(str, range(n))), other=False) for i, n in enumerate(sizes)
-        )
-    )
+    values = (tuple(map(str, range(n))) for n in sizes)
+    return Universe(tuple(Category(f"a{i}", v, other=False) for i, v in enumerate(values)))
 
 
 def sealed(universe: Universe, *columns: npt.ArrayLike) -> Block:
@@ -215,12 +213,6 @@ def aimed(query: LinearQuery, **target: Any) -> LinearQuery:
     return replace(query, target=replace(query.target, **target))
 
 
-def alarm(errors: npt.ArrayLike) -> float:
-    """The probability of a sum of squares as far from that of standard normal numbers."""
-    total, n = float(np.square(errors).sum()), np.size(errors)
-    return 2.0 * min(float(chi2.sf(total, n)), float(chi2.cdf(total, n)))
-
-
 def dearest(
     rows: Sequence[npt.NDArray[np.int64]],
     scales: Sequence[Fraction | None],
@@ -235,15 +227,9 @@ def dearest(
         blank: Whether each row is compared with one that adds nothing, in place of the others.
     """
     others = [np.zeros_like(rows[0])] if blank else rows
-    squares = {
-        tuple(np.square(one - other).sum(axis=1).tolist()) for one, other in product(rows, others)
-    }
-    return max(
-        sum(
-            (Fraction(q) / (2 * s * s) for q, s in zip(each, scales, strict=False) if s), Fraction()
-        )
-        for each in squares
-    )
+    squares = {tuple(np.square(a - b).sum(axis=1).tolist()) for a, b in product(rows, others)}
+    pairs = (zip(each, scales, strict=False) for each in squares)
+    return max(sum((Fraction(q) / (2 * s * s) for q, s in one if s), Fraction()) for one in pairs)
 
 
 # ------------------------------------------------ a data set of four attributes, and queries about it
@@ -255,9 +241,7 @@ N_ROWS = 20_000
 
 def rows(seed: int, n: int = N_ROWS) -> Block:
     rng = np.random.default_rng(seed)
-    return sealed(
-        UNIVERSE, *((n_cells * rng.random(n) ** 1.7).astype(np.uint8) for n_cells in SIZES)
-    )
+    return sealed(UNIVERSE, *(n_cells * rng.random(n) ** 1.7 for n_cells in SIZES))
 
 
 def opened(
@@ -286,10 +270,9 @@ def stream(seed: int, n: int, n_phases: int) -> list[LinearQuery]:
         if i % 4 == 1:
             predicate = predicate.complement
         elif i % 4 == 2:
-            attributes = tuple(sorted(rng.choice(4, 2, replace=False).tolist()))
-            predicate = Predicate.of_mask(
-                attributes, rng.random([SIZES[a] for a in attributes]) < 0.5
-            )
+            one, other = sorted(rng.choice(4, 2, replace=False).tolist())
+            mask = rng.random((SIZES[one], SIZES[other])) < 0.5
+            predicate = Predicate.of_mask((one, other), mask)
         elif i % 4 == 3:
             group_by = tuple(rng.choice(4, rng.integers(1, 3), replace=False).tolist())
         first = int(rng.integers(n_phases))

@@ -75,14 +75,13 @@ def wards(
     return kind(WARDS, block, beta=BETA, aim=aim, **{"base_share": 0.0, **more})
 
 
-def use_of(outcome: Any) -> Use:
-    use = use_of_outcome(outcome)
-    assert use is not None
-    return use
+def use_of(outcome: Any) -> Any:
+    return use_of_outcome(outcome)
 
 
 def useful(outcome: Any) -> Useful:
-    return use_of(outcome).useful
+    use: Use = use_of(outcome)
+    return use.useful
 
 
 def deviation_of(release: Any) -> float:
@@ -144,11 +143,10 @@ def test_the_last_look_is_the_cheapest_that_is_worth_its_price(
         cost = price * (0.1 / part) ** 2
         return round(cost * UNITS) if cost * UNITS <= units else None
 
-    found = Rule(A_TENTH).choose(price, math.inf, 1.0, lambda units: units, look)
+    found: Any = Rule(A_TENTH).choose(price, math.inf, 1.0, lambda units: units, look)
     if taken is None:
         assert found is None
         return
-    assert found is not None
     part, most = taken
     assert found[0] == pytest.approx(part, rel=0.03)
     assert found[1] <= most * UNITS
@@ -426,11 +424,9 @@ def test_a_pilot_that_a_guard_withholds_is_said_to_be_withheld(query: LinearQuer
 # ---------------------------------------------------------------- a price that a query names
 
 
-def enough(use: Use) -> float:
+def enough(use: Any) -> float:
     """What buys a better answer: the noise of looks is on a grid of scales."""
-    price = use.aim_price if use.useful is Useful.ROUGH else use.rough_price
-    assert price is not None
-    return 1.1 * price
+    return float(1.1 * (use.aim_price if use.useful is Useful.ROUGH else use.rough_price))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ SUM = Total(2, (0.0, 1.0, 2.5, 4.0))
 def paid_for(it: Host, queries: list[LinearQuery]) -> tuple[tuple[Charge, ...], list[Any]]:
     """Asks all queries; returns what they cost together, and the outcomes."""
     before = len(it.charges)
-    outcomes = [it.ask(query) for query in queries]
+    outcomes = it.ask_all(queries)
     return summed(it.charges[before:]), outcomes
 
 

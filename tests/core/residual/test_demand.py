@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -19,6 +20,11 @@ def query(i: int, window: range = range(1), **options: object) -> LinearQuery:
     """One of 2,000 conjunctions."""
     first, second = (np.arange(n) == i // step % n for n, step in ((50, 1), (40, 50)))
     return LinearQuery(Predicate.conjunction({0: first, 1: second}), window, **options)  # type: ignore[arg-type]
+
+
+def note(demand: Demand, numbers: Iterable[int], phase: int, window: range = range(1)) -> None:
+    for i in numbers:
+        demand.note(query(i, window), phase, 1.0)
 
 
 def told(demand: Demand, phase: int) -> list[int]:
@@ -48,8 +54,7 @@ def test_the_order_of_queries_does_not_matter(n: int) -> None:
     for seed in range(3):
         random.Random(seed).shuffle(numbers)
         demand = Demand(AXES)
-        for i in [*numbers, *numbers[: n // 2]]:
-            demand.note(query(i), 1, 1.0)
+        note(demand, [*numbers, *numbers[: n // 2]], 1)
         found.append((told(demand, 1), demand.total(1)))
     assert found[0] == found[1] == found[2]
     assert len(found[0][0]) == min(n, MOST)
@@ -57,11 +62,9 @@ def test_the_order_of_queries_does_not_matter(n: int) -> None:
 
 def test_how_many_were_asked_is_known_exactly_up_to_the_bound_and_about_beyond_it() -> None:
     demand = Demand(AXES)
-    for i in range(MOST - 1):
-        demand.note(query(i), 1, 1.0)
+    note(demand, range(MOST - 1), 1)
     assert demand.total(1) == MOST - 1
-    for i in range(1500):
-        demand.note(query(i), 1, 1.0)
+    note(demand, range(1500), 1)
     # The digests are what they are: this is no draw, and 1,500 is within four deviations of the estimate.
     assert abs(demand.total(1) / 1500 - 1.0) < 4.0 / (MOST - 2) ** 0.5
 
@@ -69,8 +72,8 @@ def test_how_many_were_asked_is_known_exactly_up_to_the_bound_and_about_beyond_i
 def test_what_is_stored_is_bounded_and_gives_the_same_again() -> None:
     demand, stored, sizes = Demand(AXES), dict[bytes, bytes](), []
     for phase in range(1, PHASES + 20):
-        for i in range(0, 700 if phase % 2 else 90, 2):
-            demand.note(query(i + phase % 3, range(phase)), phase, 1.0)
+        first = phase % 3
+        note(demand, range(first, first + (700 if phase % 2 else 90), 2), phase, range(phase))
         stored |= demand.remembered()
         sizes.append(len(stored))
         other = restored(stored)
@@ -79,9 +82,8 @@ def test_what_is_stored_is_bounded_and_gives_the_same_again() -> None:
             assert told(other, some) == told(demand, some)
             assert other.queries(some) == demand.queries(some)
             for asked in demand.queries(some)[::50]:
-                assert other.rarity(asked.digest, phase, 12) == demand.rarity(
-                    asked.digest, phase, 12
-                )
+                same = asked.digest, phase, 12
+                assert other.rarity(*same) == demand.rarity(*same)
     assert all(map(is_name, stored))
     assert max(sizes) <= 2 * MOST + PHASES
 
@@ -91,8 +93,7 @@ def test_it_goes_on_after_a_restart_as_if_there_had_been_none() -> None:
     for phase, part in ((1, range(400)), (1, range(300, 500)), (3, range(450)), (4, range(10))):
         other = restored(stored)
         for one in (demand, other):
-            for i in part:
-                one.note(query(i, range(phase)), phase, 1.0)
+            note(one, part, phase, range(phase))
         assert told(other, phase) == told(demand, phase)
         stored |= demand.remembered()
         stored |= other.remembered()
@@ -102,8 +103,7 @@ def test_it_goes_on_after_a_restart_as_if_there_had_been_none() -> None:
 def test_a_query_that_comes_again_in_each_phase_is_not_rare_and_a_new_one_is() -> None:
     demand = Demand(AXES)
     for phase in range(1, 9):
-        demand.note(query(0, range(phase - 1, phase)), phase, 1.0)
-        demand.note(query(phase, range(phase - 1, phase)), phase, 1.0)
+        note(demand, (0, phase), phase, range(phase - 1, phase))
     by_age = {demand.rarity(asked.digest, 8, 8) for asked in demand.queries(8)}
     assert by_age == {(1.0, 8), (8.0, 1)}
 
@@ -112,8 +112,7 @@ def test_where_more_is_asked_than_is_remembered_a_tile_does_not_look_rare() -> N
     """Of phases that may have dropped a query, nothing is said."""
     demand = Demand(AXES)
     for phase in range(1, 7):
-        for i in range(1500 if phase in (2, 5) else 250):
-            demand.note(query(i, range(phase - 1, phase)), phase, 1.0)
+        note(demand, range(1500 if phase in (2, 5) else 250), phase, range(phase - 1, phase))
     assert {demand.rarity(asked.digest, 6, 6)[0] for asked in demand.queries(6)} == {1.0}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.optimize import Bounds, minimize
-from scipy.stats import binomtest
+from scipy.stats import binomtest, chi2
 
 from stream_dp.core.outcome import Path, RefusalCode
 from stream_dp.core.queries.query import LinearQuery, Predicate
@@ -19,7 +19,7 @@ from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
 from stream_dp.core.residual.plan.planner import water_fill
 from stream_dp.core.residual.ways.differences import Windows
 from stream_dp.core.rows.blocks import Block
-from tests.core.residual.host import ALARM, Host, aimed, alarm, names, sealed, where
+from tests.core.residual.host import ALARM, Host, aimed, names, sealed, where
 from tests.noise import QuickNoise
 
 COUNTRY, LATE = range(2)
@@ -246,6 +246,12 @@ def errors(factor: float, query: LinearQuery) -> list[float]:
         (cell,) = fresh.step(aimed(query, share=0.5)).cells
         found.append((cell.share - share) / (cell.share_bar / z))
     return found
+
+
+def alarm(errors: npt.ArrayLike) -> float:
+    """The probability of a sum of squares as far from that of standard normal numbers."""
+    total, n = float(np.square(errors).sum()), np.size(errors)
+    return 2.0 * min(float(chi2.sf(total, n)), float(chi2.cdf(total, n)))
 
 
 @pytest.mark.slow

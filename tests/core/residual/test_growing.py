@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stream_dp.core.budget.accountant import UNITS, Budget, gaussian_rho, summed
-from stream_dp.core.outcome import Answered, Outcome, Path, Quantiles
+from stream_dp.core.outcome import Answered, Path
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Rank
 from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.base_release.base_plan import CAP, NOTHING, BaseRelease
@@ -58,8 +58,8 @@ class Growing(Host):
             self.growths.append(look)
             self.take(look)
 
-    def ask(self, query: LinearQuery) -> Outcome:
-        outcome: Outcome = super().ask(query)
+    def ask(self, query: LinearQuery) -> Any:
+        outcome = super().ask(query)
         paid = summed(charge for look in self.looks for charge in look.charges)
         self.grow(self.mechanism.was_asked(query, paid))
         self.remembered |= self.mechanism.remembered()
@@ -85,8 +85,7 @@ def stream(n: int, seed: int = 3, window: range = range(1)) -> list[LinearQuery]
 
 def test_few_queries_let_nothing_grow() -> None:
     it = Growing()
-    for query in stream(3):
-        it.ask(query)
+    it.ask_all(stream(3))
     assert it.growths == []
 
 
@@ -115,8 +114,7 @@ def test_what_comes_again_lets_nothing_grow() -> None:
     """The replay knew of it as the phase opened, and has found that it is cheaper to let it pay."""
     it, openings = Growing(error=0.006), []
     for phase in range(1, 5):
-        for query in tiles(phase):
-            it.ask(query)
+        it.ask_all(tiles(phase))
         openings.append(it.state.bought.units(phase - 1))
         it.open_next()
     assert openings[3] < openings[0], "it learns"
@@ -130,8 +128,7 @@ def test_as_a_phase_opens_sealed_blocks_grow_where_lines_are_scarce_alone(
 ) -> None:
     """Where they are not, a block that did for its phase does for what comes, or queries pay again."""
     it = Growing(error=ERROR)
-    for query in stream(40):
-        it.ask(query)
+    it.ask_all(stream(40))
     assert it.growths == []
     monkeypatch.setattr(Replay, "choice", lambda *_, **__: Choice(share=0.5, scarce=scarce))
     it.open_next()
@@ -177,8 +174,7 @@ def test_a_rehearsal_finds_what_grows_on_the_way_and_what_is_free_from_then_on()
 def test_whoever_opens_a_phase_opens_it_with_the_same_release() -> None:
     it, sizes = Growing(error=ERROR), []
     for phase in range(1, 4):
-        for query in stream(110, seed=phase, window=range(phase)):
-            it.ask(query)
+        it.ask_all(stream(110, seed=phase, window=range(phase)))
         other, here = it.restarted().mechanism, copy.deepcopy(it.mechanism)
         looks = [[*one.open_phase(N_ROWS), *one.growth()] for one in (other, here)]
         assert looks[0] == looks[1]
@@ -202,8 +198,7 @@ def test_a_look_that_a_crash_lost_is_not_taken_again_at_once() -> None:
     it, queries = Growing(error=ERROR), iter(stream(400))
     while not it.growths:
         it.ask(next(queries))
-    lost = it.stored.pop()
-    assert isinstance(lost, bytes)
+    assert isinstance(it.stored.pop(), bytes)
     other = it.restarted().mechanism
     other.lost(it.growths[0].description)
     assert other.quote(next(queries)).growth == ()
@@ -218,8 +213,7 @@ def test_a_definition_that_says_what_to_measure_is_taken_at_its_word(
     options: dict[str, Any],
 ) -> None:
     it = Growing(error=ERROR, **options)
-    for query in stream(150):
-        it.ask(query)
+    it.ask_all(stream(150))
     it.open_next()
     assert it.growths == []
 
@@ -227,8 +221,7 @@ def test_a_definition_that_says_what_to_measure_is_taken_at_its_word(
 def test_nothing_that_is_measured_unasked_passes_what_was_announced() -> None:
     it = Growing(error=ERROR)
     for phase in range(1, 4):
-        for query in stream(100, seed=phase, window=range(phase)):
-            it.ask(query)
+        it.ask_all(stream(100, seed=phase, window=range(phase)))
         it.open_next()
     assert it.growths
     bought = [it.state.bought.units(block) / UNITS for block in range(4)]
@@ -367,10 +360,7 @@ def test_an_answer_about_several_phases_has_the_error_asked_for_as_its_bar() -> 
     assert evidence is not None, "openings answer it"
     assert it.state.terms.z * evidence.variances[0] ** 0.5 / evidence.n_rows < 0.0195
     outcome, own = it.ask(query), it.ask(LinearQuery(predicate, range(1)))
-    assert isinstance(outcome, Answered)
-    assert isinstance(own, Answered)
     assert outcome.error_bar == pytest.approx(0.02)
-    assert own.error_bar is not None
     assert own.error_bar < 0.0195, "one phase has the bar of its precision"
 
 
@@ -387,7 +377,6 @@ def test_a_quantile_of_several_phases_has_no_bar_of_what_learned_openings_say_by
         z, error = it.state.terms.z, it.state.terms.error
         assert certifies(opening, error, z), "by itself it is as precise as is asked"
         outcome = it.ask(query)
-        assert isinstance(outcome, Quantiles)
         assert outcome.path is Path.CERTIFIED
         own = z * max(
             it.state.belief.at_opening(form, window).variances[0] ** 0.5 for form, _ in forms[:-1]

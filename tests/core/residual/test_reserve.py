@@ -43,7 +43,7 @@ def about(tile: PlannedTile, n_phases: int = 1) -> LinearQuery:
 
 def exhaust(it: Host) -> None:
     """Asks counts about the only phase until the line refuses some."""
-    outcomes = [it.ask(query) for query in stream(11, 400, 1)]
+    outcomes = it.ask_all(stream(11, 400, 1))
     assert 0 < sum(isinstance(outcome, Refused) for outcome in outcomes) < len(outcomes)
 
 
@@ -59,8 +59,7 @@ def test_tiles_are_answered_whatever_else_was_asked_first() -> None:
 def test_what_is_kept_pays_for_the_tiles_and_is_free_once_they_are_certified() -> None:
     it = reserving()
     (before,) = kept(it)
-    for tile in TILES:
-        it.ask(about(tile))
+    it.ask_all(map(about, TILES))
     assert 0.8 * before < sum(charge.rho for charge in it.charges) <= before
     assert kept(it) == [0]
 
@@ -117,8 +116,7 @@ def test_sums_are_kept_for_too() -> None:
 
 def test_a_restart_and_a_rehearsal_keep_the_same() -> None:
     it = reserving(2)
-    for query in [*stream(13, 12, 2), about(HALF, 2)]:
-        it.ask(query)
+    it.ask_all([*stream(13, 12, 2), about(HALF, 2)])
     later, before = it.restarted(), kept(it)
     assert kept(later) == before
     for query in stream(14, 30, 2):

@@ -22,7 +22,6 @@ from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import Moments, ratio_bar, rest_of_share
 from stream_dp.core.residual.looks.sum_look import SHARES, SumLook, exact_sums
-from stream_dp.core.residual.looks.table_looks import CountsLook, TablesLook
 from stream_dp.core.residual.plan.planner import Prices
 from stream_dp.core.residual.plan.sum_plan import SumDemand, SumPlanner
 from stream_dp.core.residual.plan.sum_price import SumShape, WholeValues
@@ -30,7 +29,7 @@ from stream_dp.core.rows.attributes import Boolean, Category
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidQuery
-from tests.core.residual.host import ALARM, PRIVACY, Host, aimed, alarm, dearest, sealed
+from tests.core.residual.host import ALARM, PRIVACY, Host, aimed, dearest, sealed
 from tests.noise import QuickNoise
 
 STATUS, COUNTRY, LATE = EVERY_ATTRIBUTE = tuple(range(3))
@@ -128,8 +127,7 @@ def test_a_share_is_as_precise_as_its_query_asks(query: LinearQuery) -> None:
 def test_what_was_stored_says_the_same_after_a_restart() -> None:
     it = orders(4)
     queries = [aimed(LATE_IN_A, mean=0.02), *EVERY.values()]
-    for each in queries:
-        it.ask(each)
+    it.ask_all(queries)
     assert any(stored[1] == SHARES for stored in it.stored if isinstance(stored, bytes))
     other = it.restarted()
     for each in queries:
@@ -264,8 +262,7 @@ def test_after_a_group_by_the_share_in_one_group_is_free() -> None:
 
 def test_counts_that_were_asked_before_make_the_share_free() -> None:
     it = orders(8)
-    for conditions in ((IN_A,), (IS_LATE, IN_A)):
-        it.ask(counted(*conditions, share=0.003))
+    it.ask_all(counted(*conditions, share=0.003) for conditions in ((IN_A,), (IS_LATE, IN_A)))
     outcome = it.ask(aimed(LATE_IN_A, mean=0.02))
     assert outcome.path is Path.CERTIFIED
     assert not it.looks
@@ -350,36 +347,6 @@ def test_a_count_alone_says_nothing_of_what_is_unknown() -> None:
 
 
 # ---------------------------------------------------------------- the bars
-
-
-def normal_errors(factor: float) -> list[float]:
-    """What each share is off, in its own deviations, where tables, counts and looks say something of it.
-
-    ``part - p rows`` with the exact share p is normal with the variance that the bar of a share is made of.
-    """
-    it = orders(12, base_share=0.0005)
-    it.ask(counted(IN_A, share=0.01))
-    it.ask(aimed(LATE_IN_A, value=500.0))
-    assert {type(look) for look in it.taken} == {TablesLook, CountsLook, SumLook}
-    ((both,), (rows,)) = truth(it, LATE_IN_A)
-    noise, found = QuickNoise(15, factor), []
-    for _ in range(2800):
-        fresh = Host(UNIVERSE, base_share=0.0).mechanism
-        fresh.open_phase(N_ROWS)
-        for look in it.taken:
-            fresh.absorb(look.take(noise, it.data))
-        known = fresh.state.belief.sums(LATE_IN_A).sums
-        variance = float(known.moments.of(np.array([both / rows]))[0])
-        found.append(float(known.totals[0] - both / rows * known.counts[0]) / math.sqrt(variance))
-    return found
-
-
-@pytest.mark.slow
-def test_what_bars_are_made_of_has_the_variance_that_it_says() -> None:
-    """False-alarm rate one in a million; noise that is 10% larger or smaller fails."""
-    assert alarm(normal_errors(1.0)) > ALARM
-    assert alarm(normal_errors(1.1)) < ALARM
-    assert alarm(normal_errors(0.9)) < ALARM
 
 
 def missed(factor: float, n: int) -> int:

@@ -188,8 +188,7 @@ def test_a_restart_goes_on_with_the_same_knowledge() -> None:
     queries = [
         LinearQuery(host.where(city=[c], age=[a]), host.window) for c, a in product((0, 2), (1, 3))
     ]
-    for query in queries:
-        host.ask(query)
+    host.ask_all(queries)
     mechanism, opened = Calibrated(*host.definition), 0
     for entry in host.stored:
         if isinstance(entry, int):
