@@ -95,6 +95,10 @@ _AIMED_WAYS: Final[Sequence[_Rule]] = (
 
 _PLAIN: Final = CalibratedSettings()
 
+_LIKE_TODAY: Final = (
+    "the price is for means and counts like today's estimates; others take more or less"
+)
+
 _OTHERS: Final[Mapping[int, Callable[[bytes], Release]]] = {
     KEYS: KeyRelease.from_bytes,
     ROWS: RowsRelease.from_bytes,
@@ -139,9 +143,7 @@ class Calibrated(LinearMechanism):
         self.state = PublicState(promise, settings, self.found, self.running)
         self.spending = self.state.spending
         if settings.tiles:
-            self.state.spending.reserve = Reserve(
-                settings.tiles, promise, partial(_certified, self.state)
-            )
+            self.state.spending.reserve = _reserve_of(self.state)
         self.openings = Openings(self.state, Schema.of([*map(Declared, universe.attributes)]))
         self._ways = _ways_of(self.state)
         self._z = Deviations.of(accuracy)
@@ -156,7 +158,7 @@ class Calibrated(LinearMechanism):
             self.running.change(running, state.promise)
         self._ways = _ways_of(self.state)
         if tiles:
-            state.spending.reserve = Reserve(tiles, state.promise, partial(_certified, state))
+            state.spending.reserve = _reserve_of(state)
             state.expect_tiles()
         self.openings.plan_again(schema)
 
@@ -257,7 +259,10 @@ class Calibrated(LinearMechanism):
         if quote.charges and not way.stands_alone and self.state.is_changed(query.window):
             return Quote(ROWS_CHANGED, ())
         if query.target.mean is not None and quote.most is not None:
-            quote = _with_looks_that_follow(self, query, quote)
+            # Its price is that of all looks, if they find what is estimated today.
+            every = self.rehearse(sparing=True).quote(query)
+            charges = quote.charges if every.note else every.charges
+            quote = replace(quote, charges=charges, note=every.note or _LIKE_TODAY)
         looks = self.openings.learned.growth_after(query, quote.charges, paid=False)
         quote = replace(quote, growth=tuple(c for look in looks for c in look.charges))
         if self.state.counted is None:
@@ -316,6 +321,10 @@ class Calibrated(LinearMechanism):
         return measured_from_bytes(self.state.shape, data)
 
 
+def _reserve_of(state: PublicState) -> Reserve:
+    return Reserve(state.settings.tiles, state.promise, partial(_certified, state))
+
+
 def _certified(state: PublicState, query: LinearQuery) -> bool:
     """Whether what is published promises an answer, by variances alone."""
     terms = state.terms_for(query)
@@ -350,15 +359,3 @@ def _used(z: Deviations, query: LinearQuery, outcome: Outcome, aim: Aim) -> Outc
 def _ways_of(state: PublicState) -> dict[type[Way], Way]:
     rules = _WAYS if state.settings.aim is None else (*_WAYS, *_AIMED_WAYS)
     return {way: way(state) for _, way in rules}
-
-
-def _with_looks_that_follow(mechanism: Calibrated, query: LinearQuery, first: Quote) -> Quote:
-    """The price of all looks, if they find what is estimated today."""
-    every = mechanism.rehearse(sparing=True).quote(query)
-    if every.note is not None:
-        return replace(first, note=every.note)
-    return replace(
-        first,
-        charges=every.charges,
-        note="the price is for means and counts like today's estimates; others take more or less",
-    )

@@ -324,10 +324,8 @@ class PublicState:
         for number, (block, estimate) in enumerate(self._estimates(release)):
             if block not in self.changed:
                 self._believe_sums(release, number, estimate)
-            _, step, counted = release.steps[number]
-            sigma = grid_sigma(counted) if release.shape.counts else None
-            rho = release.shape.rho(grid_sigma(step), sigma)
-            self._paid(release.attributes, block, self.prices.of(rho))
+            _, *steps = release.steps[number]
+            self._paid(release.attributes, block, self.prices.of(release.shape.rho_at(*steps)))
 
     def _believe_sums(self, release: SumRelease, number: int, estimate: SumEstimate) -> None:
         """Folds what a release says of its block with a number into what is known."""
@@ -335,13 +333,13 @@ class PublicState:
         of_sums, of_counts, of_rows = release.keys
         block, _, counted = release.steps[number]
         self.belief.absorb_sums(of_sums, attributes, block, estimate)
-        sigma = grid_sigma(counted) if shape.counts else None
-        if sigma is not None:
+        if shape.counts:
             # The counts serve queries for counts too, which may depend on one attribute less.
             fewer = attributes, *combinations(attributes, len(attributes) - 1)
             for key in (of_counts, of_rows) if shape.rests else (of_counts,):
                 self.measured.add_count(key, fewer)
-            variance, counts = float(sigma**2), release.values[number, 1].astype(np.float64)
+            variance = float(grid_sigma(counted) ** 2)
+            counts = release.values[number, 1].astype(np.float64)
             self.belief.absorb_count(of_counts, block, counts, variance, of_share=release.is_share)
             if shape.rests:
                 every = counts + release.values[number, 2]

@@ -52,25 +52,20 @@ def with_rows_that_count(
         wider: A bar that misses a tenth less often is this many times as wide, at the most, where bars
             hold whatever others chose. None for an answer that rests on estimates.
     """
-    cells: Sequence[Answered | Sum] = ()
-    match outcome:
-        case Answered():
-            cells = (outcome,)
-        case TableAnswered() | Summed():
-            cells = outcome.cells
-        case Quantiles():
-            counts = LinearQuery(query.predicate, query.window, query.group_by)
-            evidence = state.evidence(counts)
-            some: list[_Count] = [(0.0, None)] * evidence.form.n_answers
-            known, *_ = among(state, counts, evidence, some)
-            return replace(outcome, among=replace(known, share=None, share_bar=None))
-        case _:
-            return outcome
-    target = Target() if isinstance(outcome, Summed) else query.target
-    counts = replace(query, total=None, rows=None, difference=None, target=target, fresh=False)
+    if isinstance(outcome, Quantiles):
+        counts = LinearQuery(query.predicate, query.window, query.group_by)
+        evidence = state.evidence(counts)
+        some: list[_Count] = [(0.0, None)] * evidence.form.n_answers
+        known, *_ = among(state, counts, evidence, some)
+        return replace(outcome, among=replace(known, share=None, share_bar=None))
+    if not isinstance(outcome, Answered | TableAnswered | Summed):
+        return outcome
+    cells: Sequence[Answered | Sum] = (outcome,) if isinstance(outcome, Answered) else outcome.cells
     if wider is not None:
         found = among_apart(state, query.window, [_count(cell) for cell in cells], wider)
     else:
+        target = Target() if isinstance(outcome, Summed) else query.target
+        counts = replace(query, total=None, rows=None, difference=None, target=target, fresh=False)
         # The bar of a sum's count is another one than that of a query for the count.
         given = [(c.count, None) if isinstance(c, Sum) else _count(c) for c in cells]
         evidence = state.at_opening(counts) or state.evidence(counts)

@@ -290,20 +290,15 @@ def declared_workload(tiles: Sequence[PlannedTile], axes: Axes) -> tuple[Group, 
     the longer ones are certified too. So asking for the longer ones never costs anything on its own.
     Sums of values that are kept of rows are left out: no table measured in advance knows them.
     """
-    queries: dict[bytes, LinearQuery] = {}
-    windows: dict[bytes, int] = {}
-    weights: dict[bytes, float] = {}
+    found: dict[bytes, tuple[LinearQuery, int, float]] = {}
     for tile in tiles:
-        if tile.query.total is not None and tile.query.total.kept is not None:
+        query = tile.query
+        if query.total is not None and query.total.kept is not None:
             continue
-        key = tile.query.key
-        queries[key] = tile.query
-        phases = ALL_PHASES if tile.phases is None else tile.phases
-        windows[key] = min(phases, ALL_PHASES, windows.get(key, ALL_PHASES))
-        weights[key] = max(tile.weight, weights.get(key, 0.0))
-    return tuple(
-        group_of(query, axes, windows[key], weights[key]) for key, query in queries.items()
-    )
+        phases = min(tile.phases or ALL_PHASES, ALL_PHASES)
+        _, shortest, weight = found.get(query.key, (query, phases, tile.weight))
+        found[query.key] = query, min(phases, shortest), max(tile.weight, weight)
+    return tuple(group_of(query, axes, phases, weight) for query, phases, weight in found.values())
 
 
 def price_on_demand(query: LinearQuery, axes: Axes) -> float:

@@ -170,8 +170,7 @@ class ResidualMemory:
     def add_attributes(self, shape: tuple[int, ...]) -> None:
         """Goes on with more attributes; those that there are stay as they are."""
         self._axes = axes_of(shape, total_known=self.total_known)
-        self._views.clear()
-        self._view_entries = 0
+        self._forget_views()
 
     def __len__(self) -> int:
         return len(self._rows_before) - 1
@@ -195,8 +194,7 @@ class ResidualMemory:
             known = self._interactions.get(part)
             if known is not None and known.measures(block):
                 self._interactions.own(part).forget(block)
-        self._views.clear()
-        self._view_entries = 0
+        self._forget_views()
 
     def absorb(
         self, attributes: tuple[int, ...], block: int, table: Floats, variance: float
@@ -223,6 +221,9 @@ class ResidualMemory:
         for index, raised in layout.variances(levels, variance):
             part = np.asarray(parts[index])
             self._interactions.own(layout.parts[index]).add(block, part, raised)
+        self._forget_views()
+
+    def _forget_views(self) -> None:
         self._views.clear()
         self._view_entries = 0
 
@@ -274,9 +275,5 @@ class ResidualMemory:
         return WindowView(n_rows, parts, variances, layout)
 
     def _known(self, layout: Layout) -> list[tuple[int, _Interaction]]:
-        found = []
-        for index, part in enumerate(layout.parts):
-            interaction = self._interactions.get(part)
-            if interaction is not None:
-                found.append((index, interaction))
-        return found
+        known = map(self._interactions.get, layout.parts)
+        return [(index, one) for index, one in enumerate(known) if one is not None]

@@ -362,8 +362,8 @@ class _Scales:
         """Returns the price of a look with this step, rounded up."""
         units = self._units.get(step)
         if units is None:
-            sigma = grid_sigma(self.of_counts(step)) if self._shape.counts else None
-            units = self._units[step] = prices.of(self._shape.rho(grid_sigma(step), sigma))
+            rho = self._shape.rho_at(step, self.of_counts(step))
+            units = self._units[step] = prices.of(rho)
         return units
 
     def least(self, prices: Prices, units: int) -> int | None:

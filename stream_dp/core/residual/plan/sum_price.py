@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 
 from stream_dp.core.queries.query import Indicator, Kept, LinearQuery, Product, Total
+from stream_dp.core.randomness.noise_sources import grid_sigma
 
 MOST_ROWS: Final = 2**40
 """Most rows of a block whose sums are measured. A table serves larger blocks."""
@@ -215,6 +216,10 @@ class SumShape:
         if not self.every_row:
             enter = self.size**2 * total + (2 if self.rests else 1) * count
         return max(same, move, enter) / 2
+
+    def rho_at(self, of_sums: int, of_counts: int) -> Fraction:
+        """The same from the steps of the public grid of scales; that of the counts has perhaps no meaning."""
+        return self.rho(grid_sigma(of_sums), grid_sigma(of_counts) if self.counts else None)
 
     def ratio(self, spread: float | None = None) -> float:
         """The best scale of the noise on counts, as a part of that on sums.

@@ -12,7 +12,6 @@ from stream_dp.core.budget.accountant import Charge
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.queries.query import LinearQuery
-from stream_dp.core.randomness.noise_sources import grid_sigma
 from stream_dp.core.residual.belief.joined_evidence import JoinedEvidence
 from stream_dp.core.residual.belief.linear_forms import MAX_SPECTRUM
 from stream_dp.core.residual.belief.sums import is_total
@@ -249,12 +248,6 @@ def _sum_look_of(
     shape = replace(measure.shape, low=values.low, high=values.high, grouped=n_answers > 1)
     steps = tuple(step for step in measure.steps if step[0] in asked.window)
     charges = tuple(
-        Charge(
-            block,
-            state.prices.of(
-                shape.rho(grid_sigma(of_sums), grid_sigma(counted) if shape.counts else None)
-            ),
-        )
-        for block, of_sums, counted in steps
+        Charge(block, state.prices.of(shape.rho_at(*scales))) for block, *scales in steps
     )
     return SumLook(asked, values, shape, steps, n_answers, charges)
