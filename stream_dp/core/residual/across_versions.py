@@ -182,13 +182,9 @@ class AcrossVersions:
         projection, axes = self.projection, self._state.promise.axes
         if projection is None:
             return release
-        tables = tuple(
-            (table, step)
-            for table, step in release.tables
-            if projection.schema.has(block, axes.attributes(table))
-        )
-        steps = [step for _, step in tables]
-        return BaseRelease(tables, self._state.prices.total(steps, self._state.prices.table))
+        has = partial(projection.schema.has, block)
+        tables = ((table, step) for table, step in release.tables if has(axes.attributes(table)))
+        return BaseRelease.of(tables, self._state.prices)
 
     def recorded(self, query: LinearQuery) -> Recorded:
         """What older rows do not say of a query."""

@@ -75,8 +75,3 @@ class CalibratedSettings:
         """Whether the plan of later phases learns from what is asked: nobody has described it."""
         described = self.queries_per_phase, self.base_share, self.aim
         return all(said is None for said in described) and not self.tiles
-
-    @property
-    def paces(self) -> bool:
-        """Whether part of young lines is kept for the phases to come."""
-        return self.learns if self.pacing is None else self.pacing

@@ -72,7 +72,8 @@ class LineRules(Spending):
 
     def __init__(self, settings: CalibratedSettings) -> None:
         self._settings = settings
-        self.allocator = BudgetAllocator(pacing=settings.paces, kept=settings.kept)
+        pacing = settings.learns if settings.pacing is None else settings.pacing
+        self.allocator = BudgetAllocator(pacing=pacing, kept=settings.kept)
         self.reserve: Reserve | None = None
         self.payers: Payers | None = None
         self.unasked: Room | None = None

@@ -49,9 +49,6 @@ from stream_dp.core.running.tick_look import TickRelease
 _MOST_SUBSETS: Final = 6
 """Sizes of sets of attributes whose counts are known to be there after a look at a share."""
 
-_NEVER: Final = -1e5
-"""Logarithm of a probability with which bounds may fail, so small that they say nothing."""
-
 
 class PublicState:
     """What a data set of the calibrated profile has published, promises and may still spend.
@@ -199,10 +196,6 @@ class PublicState:
             for block, estimate in self._estimates(one)
         }
         return self.versions.joined_sums(query, partial(self.belief.sums_alone, looks=looks))
-
-    def bound_nothing(self) -> None:
-        """From now on no answer is bounded by others."""
-        self.terms = replace(self.terms, log_bounds_failure=_NEVER)
 
     def change_schema(self, schema: Schema) -> None:
         """Goes on with another version of the attributes, which new rows have."""

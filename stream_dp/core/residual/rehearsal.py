@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from stream_dp.core.residual.calibrated import Calibrated
 
 
+_NEVER: Final = -1e5
+"""Logarithm of a probability with which bounds may fail, so small that they say nothing."""
+
 _Release: TypeAlias = TablesRelease | CountsRelease | JoinedRelease | SumRelease
 
 
@@ -60,7 +63,8 @@ class CalibratedRehearsal(Rehearsal):
     def __init__(self, original: Calibrated, *, bounds: bool) -> None:
         self.fork = deepcopy(original)
         if not bounds:
-            self.fork.state.bound_nothing()
+            state = self.fork.state
+            state.terms = replace(state.terms, log_bounds_failure=_NEVER)
         self._has_looked = False  # whether what is known by now is imagined in part
 
     def quote(self, query: AnyQuery) -> Quote:

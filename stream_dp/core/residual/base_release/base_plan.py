@@ -24,7 +24,7 @@ once for V = 1, and a phase only picks one of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -82,17 +82,21 @@ class BaseRelease:
     tables: tuple[tuple[Part, int], ...] = field(repr=False)
     units: int
 
+    @classmethod
+    def of(cls, tables: Iterable[tuple[Part, int]], prices: Prices) -> BaseRelease:
+        """The release of these tables at its price."""
+        some = tuple(tables)
+        return cls(some, prices.total([step for _, step in some], prices.table))
+
     def look(self, shape: tuple[int, ...], reason: str, block: int) -> TablesLook:
         """The look that takes these measurements of a block."""
-        axes, parts, shapes = axes_of(shape), [], []
+        axes, parts = axes_of(shape), []
         for table, step in self.tables:
             attributes, groups = axes.attributes(table), axes.groups(table)
             sizes = tuple(shape[a] for a in attributes)
-            parts.append(
-                table_looks.Part(attributes, block, step, () if groups == sizes else groups)
-            )
-            shapes.append(groups)
-        return TablesLook(reason, tuple(parts), tuple(shapes), (Charge(block, self.units),))
+            grouped = () if groups == sizes else groups
+            parts.append(table_looks.Part(attributes, block, step, grouped))
+        return TablesLook.of(reason, parts, shape, (Charge(block, self.units),))
 
 
 NOTHING: Final = BaseRelease((), 0)
@@ -497,8 +501,7 @@ def column_release(promise: Promise, aim: Aim, n_rows: int) -> BaseRelease:
     unit, prices = promise.budget.privacy.unit, promise.prices
     z, phases = Deviations.of(promise.accuracy).opening, 1 if unit is None else unit.phases
     found = opening_columns(promise.planned_shape, n_rows, aim, z, prices, phases=phases)
-    units = prices.total([step for _, step in found], prices.table)
-    return BaseRelease(tuple(((a,), step) for a, step in found), units)
+    return BaseRelease.of((((a,), step) for a, step in found), prices)
 
 
 def base_plan(

@@ -49,7 +49,7 @@ class GridTables:
             step = prices.least_step(most, prices.table) if first == block else None
             if step is not None:
                 tables.append(((index,), step))
-        return BaseRelease(tuple(tables), prices.total([step for _, step in tables], prices.table))
+        return BaseRelease.of(tables, prices)
 
     def proposals(
         self, release: Release, failure: float

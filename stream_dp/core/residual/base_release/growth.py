@@ -91,13 +91,13 @@ class Bought:
         weights: dict[Components, float] = defaultdict(float)
         for table, step in self._tables.get(block) or ():
             weights[table] += float(grid_sigma(step)) ** -2
-        lacking = [
-            (table, float(grid_sigma(step)) ** -2 - weights[table]) for table, step in large.tables
-        ]
-        wanted = [(table, weight) for table, weight in lacking if weight > 0.0]
-        steps = step_below(np.array([weight for _, weight in wanted]) ** -0.5 * _TIE).tolist()
-        tables = zip((table for table, _ in wanted), steps, strict=True)
-        return BaseRelease(tuple(tables), self._prices.total(steps, self._prices.table))
+        wanted = {
+            table: weight
+            for table, step in large.tables
+            if (weight := float(grid_sigma(step)) ** -2 - weights[table]) > 0.0
+        }
+        steps = step_below(np.array([*wanted.values()]) ** -0.5 * _TIE).tolist()
+        return BaseRelease.of(zip(wanted, steps, strict=True), self._prices)
 
     def has_grown(self, block: int) -> bool:
         """Whether anything was bought of a block since it opened."""

@@ -16,7 +16,6 @@ from stream_dp.core.queries.query import LinearQuery, Mask, Predicate, Product
 from stream_dp.core.residual.base_release.base_plan import BasePlan, BaseRelease
 from stream_dp.core.residual.base_release.demand import Demand
 from stream_dp.core.residual.base_release.growth import MANY_ASKED, PAID, PAID_AT_FIRST, is_time
-from stream_dp.core.residual.base_release.measured_again import MeasuredAgain
 from stream_dp.core.residual.base_release.replay import MANY, Choice, Replay
 from stream_dp.core.residual.looks.table_looks import GROWTH, TablesLook
 from stream_dp.core.residual.plan.planner import MOST_DRAWN
@@ -33,12 +32,11 @@ class LearnedPlan:
         state: What is published, promised and left to spend.
         today: The plan of what is measured while nothing is known of the queries.
         several: How many times as precise a query about several phases must be as one about a single phase.
+        most: Units of a line that are measured unasked at the most, besides the look at the rows that count.
         demand: What was asked lately. None if nothing ever was.
-        again: What blocks are measured with again; None where no rows come late.
 
     Attributes:
         demand: What was asked lately.
-        most: Units of a line that are measured unasked at the most, besides the look at the rows that count.
     """
 
     def __init__(
@@ -46,15 +44,12 @@ class LearnedPlan:
         state: PublicState,
         today: BasePlan,
         several: float,
+        most: int,
         demand: Demand | None = None,
-        again: MeasuredAgain | None = None,
     ) -> None:
         self._state = state
-        self._today = today
+        self._today, self.most = today, most
         self.demand = Demand(state.promise.axes) if demand is None else demand
-        self.most = math.floor(state.settings.largest * UNITS) - state.first_looks
-        if again is not None:  # the same once more
-            self.most = max(0, self.most - again.units_besides) // 2
         self._replay = Replay(state.promise, today, several, self.demand, self._share_of)
         self._priced = (-1, 0.0)  # what a query costs where a phase has this many rows
         if state.settings.pacing is None and state.learns:

@@ -53,7 +53,7 @@ class MeasuredAgain:
             components, deviation = self._table(tile)
             step = int(step_below(np.array([within / deviation])).item())
             found[components] = min(step, found.get(components, step))
-        return BaseRelease(tuple(found.items()), prices.total([*found.values()], prices.table))
+        return BaseRelease.of(found.items(), prices)
 
     def _table(self, tile: LinearQuery) -> tuple[Components, float]:
         """The table that tells a tile, and the deviation of an answer if that of each cell is 1."""
@@ -63,10 +63,6 @@ class MeasuredAgain:
         for index, variance in layout.variances(layout.finest, 1.0):
             of_part[index] = variance
         return axes.part(form.attributes, layout.finest), float((form.norms @ of_part).max()) ** 0.5
-
-    def _at_rows(self, block: int) -> list[RowsLook]:
-        state = self._state
-        return [] if state.counted is None else [RowsLook.at(block, state.prices)]
 
     def opened(self, part: Part) -> None:
         """Notes a table that was measured as a block opened."""
@@ -87,11 +83,9 @@ class MeasuredAgain:
 
     def completed(self, block: int) -> list[Look]:
         """Takes note that a block gets no more rows; returns the looks at all that it has."""
-        shape, units = self._state.shape, self._units(block) + self._besides.units
-        parts, more = self._opened.pop(block, []), self._besides.look(shape, BASE, block)
+        state, units = self._state, self._units(block) + self._besides.units
+        parts, more = self._opened.pop(block, []), self._besides.look(state.shape, BASE, block)
         self._complete = block + 1
-        shapes = tuple(part.groups or tuple(shape[a] for a in part.attributes) for part in parts)
-        tables = TablesLook(
-            BASE, (*parts, *more.parts), (*shapes, *more.shapes), (Charge(block, units),)
-        )
-        return [*self._at_rows(block), *([tables] if tables.parts else ())]
+        tables = TablesLook.of(BASE, (*parts, *more.parts), state.shape, (Charge(block, units),))
+        at_rows = [] if state.counted is None else [RowsLook.at(block, state.prices)]
+        return [*at_rows, *([tables] if tables.parts else ())]

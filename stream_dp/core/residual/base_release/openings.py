@@ -72,7 +72,9 @@ class Openings:
         self._several = (terms.z_learned / terms.z) ** 2 if settings.learns else 1.0
         if demand is not None:
             demand.plan_for(promise.axes)
-        self.learned = LearnedPlan(self._state, self.plan, self._several, demand, self.again)
+        largest = math.floor(settings.largest * UNITS) - self._state.first_looks
+        most = self._at_once(largest)
+        self.learned = LearnedPlan(self._state, self.plan, self._several, most, demand)
         # What an opening measures that nobody has described: columns that make ordinary tables free.
         is_described = settings.base_share is not None or expected.is_named
         self._columns = None if is_described else settings.aim
@@ -104,13 +106,16 @@ class Openings:
         """A release with the tables of numbers on a grid, for which the line has room in any case."""
         state = self._state
         grids = self.grids.of_block(block, state.prices)
-        room = max(0, UNITS - state.first_looks - grids.units)
-        if self.again is not None:  # the same once more
-            room = max(0, room - self.again.units_besides) // 2
+        room = self._at_once(max(0, UNITS - state.first_looks - grids.units))
         if release.units > room:
             release = self.plan.release(n_rows, state.promise, room / UNITS)
             release = state.versions.of_block(release, block)
         return BaseRelease((*release.tables, *grids.tables), release.units + grids.units)
+
+    def _at_once(self, units: int) -> int:
+        """What an opening may take of some units, where its tables are measured once more with late rows."""
+        again = self.again
+        return units if again is None else max(0, units - again.units_besides) // 2
 
     def margin(self, n_counted: int) -> int:
         """Returns the rows of which the errors of a phase are shares, given the rows that count.

@@ -88,7 +88,8 @@ def price_of(unit: Unit | None) -> Fraction:
 @lru_cache(maxsize=1024)
 def least_jump(sigma: Fraction, failure: Fraction) -> int:
     """The least number that noise reaches with at most this probability, by ``tail_bound``."""
-    limit = _down(failure)
+    with localcontext(_DECIMAL):  # a decimal number just below the fraction
+        limit = Decimal(failure.numerator) / Decimal(failure.denominator) / _ERROR
     return least(range(1, _MOST_JUMP), lambda jump: tail_bound(jump, sigma) <= limit)
 
 
@@ -104,9 +105,3 @@ def tail_bound(jump: int, sigma: Fraction) -> Decimal:
         of_noise = Decimal(variance.numerator) / Decimal(variance.denominator)
         whole = (1 - (-jump / of_noise).exp()) * (_TWO_PI * of_noise).sqrt()
         return (-jump * jump / (2 * of_noise)).exp() / whole * _ERROR
-
-
-def _down(value: Fraction) -> Decimal:
-    """A decimal number just below a fraction."""
-    with localcontext(_DECIMAL):
-        return Decimal(value.numerator) / Decimal(value.denominator) / _ERROR

@@ -86,7 +86,8 @@ class KeyLook(Look):
         for level, window, rows in zip(self.levels, self.windows, self.rows, strict=True):
             if window:
                 said = self._said(noise, level, rows, data.keys(self.attribute, window))
-                found.append(KeyCounts(window, tuple(sorted(said, key=_by_count))))
+                by_count = sorted(said, key=lambda one: (-one[1], one[0]))
+                found.append(KeyCounts(window, tuple(by_count)))
         return KeyRelease(self.attribute, self.block, tuple(found))
 
     def _said(
@@ -109,10 +110,6 @@ class KeyLook(Look):
             for (text, count, least), draw in zip(part, draws, strict=False):
                 if count + draw >= least:
                     yield text, count + draw
-
-
-def _by_count(said: tuple[bytes, int]) -> tuple[int, bytes]:
-    return -said[1], said[0]
 
 
 @dataclass(frozen=True, slots=True)

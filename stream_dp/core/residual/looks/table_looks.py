@@ -71,6 +71,15 @@ class TablesLook(Look):
     shapes: tuple[tuple[int, ...], ...]
     charges: tuple[Charge, ...]
 
+    @classmethod
+    def of(
+        cls, reason: str, parts: Iterable[Part], shape: tuple[int, ...], charges: tuple[Charge, ...]
+    ) -> TablesLook:
+        """The look at these marginals of a universe of this shape."""
+        some = tuple(parts)
+        shapes = tuple(part.groups or tuple(shape[a] for a in part.attributes) for part in some)
+        return cls(reason, some, shapes, charges)
+
     @property
     def description(self) -> dict[str, object]:
         return {

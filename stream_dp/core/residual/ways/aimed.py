@@ -377,9 +377,8 @@ class AimedCounts(Aimed):
         if not isinstance(look, CountsLook) or not query.group_by or not query.counts_all:
             return look
         # A table of all rows enters the memory as such, and so serves every query about it.
-        shape = tuple(self.state.shape[a] for a in query.attributes)
-        parts = tuple(Part(query.attributes, block, step) for block, step in measure.steps)
-        return TablesLook(QUERY, parts, (shape,) * len(parts), measure.charges)
+        parts = (Part(query.attributes, block, step) for block, step in measure.steps)
+        return TablesLook.of(QUERY, parts, self.state.shape, measure.charges)
 
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Answer:
         z = self._z.last if final else self._z.pilot

@@ -207,12 +207,12 @@ def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> AnyLook
     if measure.package is None:
         return CountsLook(query, attributes, measure.steps, n_answers, charges)
     sizes = tuple(shape[a] for a in attributes)
-    parts = tuple(
+    parts = (
         Part(attributes, block, own, () if groups == sizes else groups)
         for block, step in measure.steps
         for groups, own in zip(measure.package.groups, measure.steps_of(step), strict=True)
     )
-    return TablesLook(QUERY, parts, tuple(part.groups or sizes for part in parts), charges)
+    return TablesLook.of(QUERY, parts, shape, charges)
 
 
 def _joined_look_of(
