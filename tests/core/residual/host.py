@@ -110,6 +110,11 @@ class Host:
         self.mechanism.absorb(release)
         return release
 
+    def lose(self, look: Look) -> None:
+        """A crash between the charge of a look and its release."""
+        self.mechanism.charged(look.charges)
+        self.mechanism.lost(json.loads(json.dumps(look.description)))
+
     def read_back(self, release: Any) -> Any:
         """Stores a release, and reads it again."""
         stored = release.to_bytes()

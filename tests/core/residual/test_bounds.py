@@ -16,6 +16,7 @@ from stream_dp.core.queries.query import LinearQuery, Predicate
 from stream_dp.core.residual.belief.bounds import _forms, sides, two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.linear_forms import Conjunction, form_of, spectrum, variance
+from tests.core.residual.least_squares import belief_of
 
 Floats = npt.NDArray[np.float64]
 EXACT = 1e-12
@@ -26,8 +27,7 @@ def evidence_of(
     counts: Floats, subsets: list[tuple[int, ...]], predicate: Predicate, noise: float = EXACT
 ) -> Evidence:
     """What exact marginals over ``subsets`` say of a predicate, as if their noise had this variance."""
-    belief = Belief(counts.shape)
-    belief.open_block(int(counts.sum()))
+    belief = belief_of(counts.shape, [], n_rows=int(counts.sum()))
     for attributes in subsets:
         others = tuple(a for a in range(counts.ndim) if a not in attributes)
         belief.absorb_table(attributes, 0, counts.sum(axis=others), noise)
@@ -111,8 +111,7 @@ def test_the_deviation_of_each_side_is_that_of_its_linear_form(k: int) -> None:
     shape = (3, 4, 2, 3)[:k]
     factors = tuple(np.arange(n) < rng.integers(1, n) for n in shape)
     form = Conjunction(tuple(range(k)), factors)
-    belief = Belief(shape)
-    belief.open_block(1000)
+    belief = belief_of(shape, [], n_rows=1000)
     for attributes in [tuple(range(k)), *pairs(k)]:
         cells = [shape[a] for a in attributes]
         belief.absorb_table(attributes, 0, rng.normal(10, 3, cells), float(rng.uniform(1, 9)))
@@ -143,8 +142,7 @@ def test_a_table_is_bounded_cell_by_cell_as_its_predicates_are() -> None:
     rng = np.random.default_rng(4)
     shape = (3, 4, 2)
     counts = rng.poisson(30, shape).astype(np.float64)
-    belief = Belief(shape)
-    belief.open_block(int(counts.sum()))
+    belief = belief_of(shape, [], n_rows=int(counts.sum()))
     for attributes in pairs(3):
         (other,) = {0, 1, 2} - set(attributes)
         noisy = counts.sum(axis=other)
@@ -161,8 +159,7 @@ def test_a_table_is_bounded_cell_by_cell_as_its_predicates_are() -> None:
 
 
 def test_where_nothing_is_known_the_bounds_are_everything() -> None:
-    belief = Belief((2, 3))
-    belief.open_block(70)
+    belief = belief_of((2, 3), [], n_rows=70)
     for mask in (
         np.array([[True, False, True], [False, True, True]]),
         np.eye(2, 3, dtype=np.bool_),
@@ -174,8 +171,7 @@ def test_where_nothing_is_known_the_bounds_are_everything() -> None:
 
 
 def test_noise_that_makes_the_bounds_cross_leaves_a_point_inside() -> None:
-    belief = Belief((2, 2))
-    belief.open_block(100)
+    belief = belief_of((2, 2), [], n_rows=100)
     belief.absorb_table((0,), 0, np.array([250.0, -150.0]), 1.0)
     form = Conjunction((0,), (np.array([False, True]),))
     evidence = belief.evidence(form, b"", range(1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -630,8 +629,7 @@ def test_a_lost_look_keeps_its_charge_and_nothing_else() -> None:
     it = opened(error=0.004)
     query = next(q for q in stream(1, 200, 1) if isinstance(it.step(q), Look))
     look = it.step(query)
-    it.mechanism.charged(look.charges)
-    it.mechanism.lost(json.loads(json.dumps(look.description)))
+    it.lose(look)
     assert it.step(query).description == look.description
 
 
@@ -642,8 +640,7 @@ def test_a_lost_base_release_is_taken_again_when_the_next_phase_opens() -> None:
         looks = it.mechanism.open_phase(20_000)
         assert [[c.block for c in look.charges] for look in looks] == blocks
         if phase == 0:
-            it.mechanism.charged(looks[0].charges)
-            it.mechanism.lost(json.loads(json.dumps(looks[0].description)))
+            it.lose(looks[0])
         else:
             for look in looks:
                 it.take(look)
@@ -656,8 +653,7 @@ def test_a_lost_base_release_of_rows_that_were_changed_is_not_taken_again() -> N
     it = opened(0)
     it.data.append(rows(0))
     (look,) = it.mechanism.open_phase(20_000)
-    it.mechanism.charged(look.charges)
-    it.mechanism.lost(json.loads(json.dumps(look.description)))
+    it.lose(look)
     it.mechanism.changed_rows.add(0, 5)
     it.data.append(rows(1))
     looks = it.mechanism.open_phase(20_000)

@@ -141,8 +141,7 @@ def test_a_base_release_that_was_lost_is_taken_again_while_there_are_rows(
 ) -> None:
     it = forgetting(1, kept=kept, base_share=0.1)
     (lost,) = it.mechanism.open_phase(20_000)
-    it.mechanism.charged(lost.charges)
-    it.mechanism.lost(lost.description)
+    it.lose(lost)
     looks = it.mechanism.open_phase(20_000)
     assert [look.charges[0].block for look in looks] == taken
 

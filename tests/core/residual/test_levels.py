@@ -29,7 +29,6 @@ from stream_dp.core.residual.base_release.expected_queries import (
     standalone_price,
 )
 from stream_dp.core.residual.belief import levels as levels_of_axes
-from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.levels import (
     Axes,
     Layout,
@@ -357,8 +356,7 @@ def test_bounds_hold_whatever_the_levels_that_were_measured() -> None:
 
 
 def test_a_likely_table_takes_groups_in_where_nothing_finer_is_known() -> None:
-    belief = Belief(shape_of(EVEN))
-    belief.open_block(100)
+    belief = belief_of(shape_of(EVEN), [], n_rows=100)
     belief.absorb_table((0,), 0, np.array([100.0, 0, 0, 0, 0]), 1.0)
     values, variances, _ = known(belief, shape_of(EVEN), between(0, 1, EVEN), range(1))
     assert variances[0] == math.inf
@@ -545,8 +543,7 @@ def test_errors_have_the_variance_stated_and_not_that_of_a_scale_10_percent_off(
     )
     look = TablesLook("query", parts, bought.groups, ())
     for _ in range(draws):
-        memory = ResidualMemory(of.shape)
-        memory.open_block(2_000)
+        memory = belief_of(of.shape, [], n_rows=2_000).tables
         for part, table in zip(parts, look.take(noise, it.data).tables, strict=True):
             memory.absorb((0,), 0, table.astype(np.float64), float(grid_sigma(part.step)) ** 2)
         view = memory.view((0,), range(1))

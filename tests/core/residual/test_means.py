@@ -33,6 +33,7 @@ from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidDefinition
 from tests.core.residual.host import ALARM, Host, aimed, names, sealed, where
+from tests.core.residual.least_squares import belief_of
 from tests.noise import QuickNoise
 
 # ---------------------------------------------------------------- estimates and bars
@@ -43,8 +44,7 @@ QUERY = LinearQuery(where((GROUPS, BINS), {1: range(4)}), range(1), (0,), Total(
 
 
 def believing(truth: npt.NDArray[np.int64], scale: float, draw: np.random.Generator) -> Belief:
-    belief = Belief(truth.shape)
-    belief.open_block(int(truth.sum()))
+    belief = belief_of(truth.shape, [], n_rows=int(truth.sum()))
     belief.absorb_table((0, 1), 0, truth + draw.normal(0.0, scale, truth.shape), 400.0)
     return belief
 
@@ -53,8 +53,7 @@ def believing(truth: npt.NDArray[np.int64], scale: float, draw: np.random.Genera
 def test_weights_of_one_and_zero_ask_what_a_predicate_asks(mask: list[bool]) -> None:
     shape = (3, 4)
     predicate = Predicate.of_mask((0, 1), np.array(mask).reshape(shape))
-    belief = Belief(shape)
-    belief.open_block(1000)
+    belief = belief_of(shape, [], n_rows=1000)
     table = np.random.default_rng(1).integers(0, 100, shape).astype(float)
     belief.absorb_table((0, 1), 0, table, 9.0)
     forms = TableForm(predicate, (), shape, ((1,), np.ones(4))), TableForm(predicate, (), shape)

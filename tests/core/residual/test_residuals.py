@@ -170,8 +170,7 @@ def test_an_interaction_that_a_mask_does_not_have_may_stay_unknown() -> None:
     a, b, c = np.ix_([0, 1], [0, 1], [0, 1])
     predicate = Predicate.of_mask(EVERY, np.where(c == 1, a == 1, b == 1))
     assert predicate.attributes == EVERY
-    memory = ResidualMemory((2, 2, 2))
-    memory.open_block(100)
+    memory = belief_of((2, 2, 2), [], n_rows=100).tables
     for pair in PAIRS:
         memory.absorb(pair, 0, np.full((2, 2), 25.0), 2.0)
     form = form_of(LinearQuery(predicate, range(1)), (2, 2, 2))
@@ -180,8 +179,7 @@ def test_an_interaction_that_a_mask_does_not_have_may_stay_unknown() -> None:
 
 
 def test_a_view_does_not_change_under_its_reader() -> None:
-    memory = ResidualMemory(SHAPE)
-    memory.open_block(10)
+    memory = belief_of(SHAPE, [], n_rows=10).tables
     memory.absorb((0,), 0, np.array([4.0, 6.0]), 1.0)
     view = memory.view((0,), range(1))
     before = view.spectrum.copy()
@@ -264,8 +262,7 @@ def test_a_likely_table_is_non_negative_and_agrees_with_what_is_published() -> N
     rng = np.random.default_rng(8)
     counts = rng.poisson(40.0, SHAPE).astype(np.float64)
     counts[0, 1] = 0.0
-    memory = ResidualMemory(SHAPE)
-    memory.open_block(int(counts.sum()))
+    memory = belief_of(SHAPE, [], n_rows=int(counts.sum())).tables
     uniform = fit(memory.view((0, 2), range(1)))
     np.testing.assert_allclose(uniform, np.full((2, 4), counts.sum() / 8))
     for pair in PAIRS:
@@ -281,8 +278,7 @@ def test_noise_in_empty_cells_is_not_taken_for_rows() -> None:
     rng = np.random.default_rng(1)
     counts = np.zeros((30, 30))
     counts[0, 0] = 1000.0
-    memory = ResidualMemory((30, 30, 2))
-    memory.open_block(1000)
+    memory = belief_of((30, 30, 2), [], n_rows=1000).tables
     memory.absorb((0, 1), 0, counts + rng.normal(0, 5, counts.shape), 25.0)
     likely = fit(memory.view(EVERY, range(1))).sum(axis=2)
     assert likely[0, 0] > 950.0

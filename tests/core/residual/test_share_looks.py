@@ -19,7 +19,6 @@ from stream_dp.core.outcome import Answered, Path
 from stream_dp.core.queries.conditions import compile_share, compile_where
 from stream_dp.core.queries.query import EVERYTHING, Indicator, LinearQuery, Total
 from stream_dp.core.randomness.noise_sources import grid_sigma
-from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import Moments, ratio_bar, rest_of_share
 from stream_dp.core.residual.looks.sum_look import SHARES, SumLook, exact_sums
 from stream_dp.core.residual.plan.planner import Prices
@@ -30,6 +29,7 @@ from stream_dp.core.rows.blocks import Blocks
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidQuery
 from tests.core.residual.host import ALARM, PRIVACY, Host, aimed, dearest, sealed
+from tests.core.residual.least_squares import belief_of
 from tests.noise import QuickNoise
 
 STATUS, COUNTRY, LATE = EVERY_ATTRIBUTE = tuple(range(3))
@@ -286,8 +286,7 @@ OF_NUMBERS = Total(COUNTRY, (0.0, 10.0, 30.0, 50.0))
 def test_tables_counts_and_looks_are_combined_as_gauss_and_markov_say(query: LinearQuery) -> None:
     """Against generalised least squares on everything that was published about the cells."""
     it, draw = orders(10), np.random.default_rng(9)
-    belief = Belief(UNIVERSE.shape)
-    belief.open_block(N_ROWS)
+    belief = belief_of(UNIVERSE.shape, [], n_rows=N_ROWS)
     (exact,) = it.data.marginal(EVERY_ATTRIBUTE, range(1)).astype(np.float64)
     inside = np.broadcast_to(query.predicate.along(EVERY_ATTRIBUTE), exact.shape)
     assert query.total is not None

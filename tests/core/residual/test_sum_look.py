@@ -20,7 +20,6 @@ from stream_dp.core.budget.parameters import Accuracy, Privacy, Unit
 from stream_dp.core.outcome import Path
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Predicate, Total
 from stream_dp.core.randomness.noise_sources import grid_sigma
-from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import SumEstimate, Sums
 from stream_dp.core.residual.looks.counted_rows import RowsLook, RowsRelease
 from stream_dp.core.residual.looks.sum_look import SumLook, exact_sums
@@ -31,6 +30,7 @@ from stream_dp.core.residual.plan.sum_price import SumShape, WholeValues
 from stream_dp.core.rows.attributes import Category, Number
 from stream_dp.core.rows.universe import Universe
 from tests.core.residual.host import ALARM, PRIVACY, Host, aimed, dearest, sealed, where
+from tests.core.residual.least_squares import belief_of
 from tests.noise import QuickNoise
 
 # ---------------------------------------------------------------- the price
@@ -391,8 +391,7 @@ def test_large_blocks_and_wide_offsets_are_left_to_the_table() -> None:
 
 def test_a_table_that_knows_the_count_alone_helps_the_total_by_it() -> None:
     """Of all rows with a status, with an amount or not, nothing is known; so it does not help here."""
-    belief = Belief(SHAPE)
-    belief.open_block(1000)
+    belief = belief_of(SHAPE, [], n_rows=1000)
     belief.absorb_table((STATUS,), 0, np.arange(5.0) * 100, 25.0)
     look = SumEstimate(np.array([7e4]), np.array([440.0]), 4e7, 90.0, 1e4)
     # Where every row counts, the status alone says how many: regress the total on that count.
