@@ -131,10 +131,7 @@ class Aimed(Way):
 
     # ------------------------------------------------------------ the rule
 
-    def answer(self, query: LinearQuery) -> Outcome | Look:
-        settled = self.settled(query)
-        if settled is not None:
-            return settled
+    def begin(self, query: LinearQuery) -> Outcome | Look:
         known = self._known(query)
         part = self._part(query, known)
         if part <= self._aim.share:

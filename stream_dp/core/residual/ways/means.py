@@ -57,10 +57,7 @@ class Means(Way):
         # The pilots and the final look each have half of the failure probability.
         self._failure = state.promise.failure / 2.0
 
-    def answer(self, query: LinearQuery) -> Outcome | Look:
-        settled = self.settled(query)
-        if settled is not None:
-            return settled
+    def begin(self, query: LinearQuery) -> Outcome | Look:
         known = summed(self.state, query, Path.CERTIFIED, failure=self._failure)
         return known if self._holds(query, known) else self._next(query, NOTHING_PAID)
 

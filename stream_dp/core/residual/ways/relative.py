@@ -205,7 +205,10 @@ class Relative(Way):
         self._stages = Stages(state.promise.accuracy, state.prices)
 
     def answer(self, query: LinearQuery) -> Outcome | Look:
-        return self._remembered(query, self._first(query))
+        return self._remembered(query, super().answer(query))
+
+    def begin(self, query: LinearQuery) -> Outcome | Look:
+        return self._next(query, NOTHING_PAID)
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         assert isinstance(look, StagedLook), "no other look is taken for a relative error"
@@ -222,7 +225,7 @@ class Relative(Way):
 
     def quote(self, query: LinearQuery) -> Quote:
         """The price if the count is what it looks like today."""
-        step = self._first(query)
+        step = super().answer(query)
         if isinstance(step, Outcome):
             return Quote.of(step)
         evidence, relative = self.state.evidence(query), _relative(query)
@@ -242,9 +245,6 @@ class Relative(Way):
         return Quote(
             None, charges, share if share < 1.0 else None, expected=True, most=limit, note=note
         )
-
-    def _first(self, query: LinearQuery) -> Outcome | Look:
-        return self.settled(query) or self._next(query, NOTHING_PAID)
 
     def _next(self, query: LinearQuery, paid: Mapping[int, int]) -> Outcome | Look:
         """The next look, or the answer where none is needed or possible.

@@ -81,9 +81,13 @@ class Way(ABC):
         self.state = state
         self.spending = state.spending
 
-    @abstractmethod
     def answer(self, query: LinearQuery) -> Outcome | Look:
         """Answers from what is published, refuses, or says which look it needs."""
+        return self.settled(query) or self.begin(query)
+
+    @abstractmethod
+    def begin(self, query: LinearQuery) -> Outcome | Look:
+        """The same for a query that is not settled."""
 
     @abstractmethod
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
@@ -159,8 +163,8 @@ class Way(ABC):
 class PlannedWay(Way):
     """A way of answering that takes one look at the most, which is planned before it is taken."""
 
-    def answer(self, query: LinearQuery) -> Outcome | Look:
-        step = self.settled(query) or self.decide(query)
+    def begin(self, query: LinearQuery) -> Outcome | Look:
+        step = self.decide(query)
         return step if isinstance(step, Outcome) else look_of(self.state, plain(query), step)
 
     def quote(self, query: LinearQuery) -> Quote:
