@@ -26,6 +26,7 @@ from stream_dp.core.residual.belief.joined_evidence import (
     JoinedSums,
     KnownPart,
     KnownSums,
+    of_live,
 )
 from stream_dp.core.residual.belief.linear_forms import Floats
 from stream_dp.core.residual.belief.sums import SumEvidence, is_total
@@ -280,14 +281,14 @@ class AcrossVersions:
         parts = self.parts(query)
         if parts is None:
             return evidence(query)
-        known = [
-            KnownSums(
-                part,
-                None if part.query.predicate.constant is False else evidence(part.query),
-                math.prod(self._state.shape[a] for a in part.query.group_by),
-            )
-            for part in parts
-        ]
+        known = []
+        for part in parts:
+            asked, sums = part.query, None
+            n_own = math.prod(self._state.shape[a] for a in asked.group_by)
+            places = np.arange(n_own) if part.places is None else part.places
+            if asked.predicate.constant is not False:
+                sums = evidence(asked)
+            known.append(KnownSums(part, sums, of_live(places, sums.live) if sums else places[:0]))
         n_answers = math.prod(self._state.shape[a] for a in query.group_by)
         rows = [self._state.rows(range(block, block + 1)) for block in query.window]
         return JoinedSums(query, known, n_answers, rows, total_known=self._state.belief.total_known)

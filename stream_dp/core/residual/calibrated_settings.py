@@ -11,7 +11,6 @@ from stream_dp.core.residual.base_release.expected_queries import PlannedTile
 from stream_dp.core.residual.keys.found_values import FindSettings
 from stream_dp.core.residual.plan.targets import NO_LIMITS, Limits
 from stream_dp.core.running.running_periods import RunningSettings
-from stream_dp.errors import InvalidDefinition
 
 LARGEST: Final = 0.97
 """The largest share of a line that is measured unasked, looks at the rows that count included."""
@@ -41,9 +40,6 @@ class CalibratedSettings:
         finds: How values of attributes are found, by the index of the attribute.
         running: What running totals are about; None without them.
         late: Whether a block gets its late rows once, and is measured again with them.
-
-    Raises:
-        InvalidDefinition: ``base_share`` is not a share.
     """
 
     on_exhausted: Literal["unverified", "refuse"] = "unverified"
@@ -60,12 +56,6 @@ class CalibratedSettings:
     finds: Mapping[int, FindSettings] = field(default_factory=dict)
     running: RunningSettings | None = None
     late: bool = False
-
-    def __post_init__(self) -> None:
-        if self.base_share is not None and not 0.0 <= self.base_share <= 1.0:
-            raise InvalidDefinition(
-                "mechanism.base_share", "is not in [0, 1]", "give a share such as 0.2"
-            )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CalibratedSettings:
         return self  # nothing changes it

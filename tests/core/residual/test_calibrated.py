@@ -702,8 +702,6 @@ def test_a_release_is_as_long_as_its_look_says_whatever_it_holds_and_shows_nothi
     assert lengths[0] == lengths[1]
 
 
-def test_definitions_that_cannot_be_kept_are_refused() -> None:
+def test_a_promise_without_a_delta_is_refused() -> None:
     with pytest.raises(InvalidDefinition, match=r"privacy\.delta"):
         opened(0, privacy=Privacy(1.0, 0.0))
-    with pytest.raises(InvalidDefinition, match=r"mechanism\.base_share"):
-        opened(0, base_share=1.5)

@@ -161,7 +161,7 @@ def test_what_was_never_measured_has_infinite_variance_and_counts_as_no_interact
     assert np.isfinite(answers(form, memory, range(1))[1])
     assert np.isinf(answers(form, memory, range(2))[1]), "the second block is unknown"
     assert memory.variances((1, 2), range(2)).tolist()[0] == [0.0, 0.0]
-    with pytest.raises(IndexError):
+    with pytest.raises(AssertionError):
         memory.absorb((0,), 2, np.zeros(2), 1.0)
 
 

@@ -419,17 +419,7 @@ class Evidence:
         Args:
             precision: The precision of each table of the ``package``, shape (tables, len(window)).
         """
-        return np.asarray(self._after_table(precision).max(axis=0))
-
-    def variance_after(self, precision: Floats, *, table: bool) -> float:
-        """The largest variance of any answer after a look with this precision in each block.
-
-        Args:
-            precision: What ``after_table`` takes, or what ``after_count`` takes.
-            table: Whether the look is at tables.
-        """
-        after = self._after_table if table else self.variances_after_count
-        return float(after(precision).sum(axis=1).max())
+        return np.asarray(self.variances_after_table(precision).max(axis=0))
 
     def table_cost_ratio(self) -> float:
         """A lower bound: how many times the precision that a count needs a table needs instead.
@@ -481,7 +471,8 @@ class Evidence:
         """The live answers in rows as a local fit has them; likely, not promised."""
         return self.form.total(self.view.likely)
 
-    def _after_table(self, precision: Floats) -> Floats:
+    def variances_after_table(self, precision: Floats) -> Floats:
+        """``variances_by_block`` after the same look as in ``after_table``."""
         reach = self.package.reach
         brought = reach * precision if reach.shape[1] == 1 else reach @ precision
         raised = _inverse(self._precisions + brought)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,31 +65,22 @@ class KnownPart:
         """The answer that each answer of the part which is not zero by definition belongs to; -1 for none."""
         if self.evidence is None:
             return self.places if self.constant > 0.0 else self.places[:0]
-        return _of_live(self.places, self.evidence.form.live)
+        return of_live(self.places, self.evidence.form.live)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownSums:
-    """A part of a query with a total, and what is known of it.
+class KnownSums(NamedTuple):
+    """A part of a query with a total, what is known of it, and where its live answers belong to.
 
-    Attributes:
-        part: The part.
-        evidence: What is known. None where no row counts.
-        n_answers: The answers of the part.
+    Nothing is known where no row counts.
     """
 
     part: QueryPart
     evidence: SumEvidence | None
-    n_answers: int
-
-    @property
-    def of_live(self) -> Places:
-        """The places of its live answers, see ``KnownPart``."""
-        places = np.arange(self.n_answers) if self.part.places is None else self.part.places
-        return places[:0] if self.evidence is None else _of_live(places, self.evidence.live)
+    of_live: Places
 
 
-def _of_live(places: Places, live: Mask | None) -> Places:
+def of_live(places: Places, live: Mask | None) -> Places:
+    """The places of the live answers alone."""
     return places if live is None else places[live]
 
 

@@ -207,8 +207,7 @@ class ResidualMemory:
             table: Noisy counts, shape (size of each attribute), or the groups of a level in place of a size.
             variance: The variance of the independent noise on each count.
         """
-        if not 0 <= block < len(self):
-            raise IndexError(f"no block {block}; there are {len(self)}")
+        assert 0 <= block < len(self), "the block is open"
         layout = self._axes.layout(attributes)
         table = np.asarray(table, dtype=np.float64)
         if layout.graded:

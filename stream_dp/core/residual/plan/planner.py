@@ -693,8 +693,10 @@ def variance_after(evidence: Evidence, measure: MeasureCounts) -> float:
         each = [float(grid_sigma(own) ** -2) for own in measure.steps_of(step)]
         precision[:, block - evidence.window.start] = each
     if measure.package is None:
-        return evidence.variance_after(precision[0], table=False)
-    return evidence.variance_after(precision, table=True)
+        after = evidence.variances_after_count(precision[0])
+    else:
+        after = evidence.variances_after_table(precision)
+    return float(after.sum(axis=1).max())
 
 
 def step_below(sigma: Floats) -> Units:

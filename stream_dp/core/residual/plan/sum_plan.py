@@ -209,7 +209,7 @@ class SumPlanner:
             return found
         looked, _, of_counts = self._looked(measure)
         precision = np.where(looked, 0.5 / of_counts, 0.0)
-        return max(found, self.rows.variance_after(precision, table=False))
+        return max(found, float(self.rows.variances_after_count(precision).sum(axis=1).max()))
 
     def moments_after(self, measure: MeasureSums) -> Moments:
         """The covariances of the answers after a look, with sums in units of the largest value."""
