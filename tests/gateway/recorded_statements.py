@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from stream_dp.gateway.catalogs.catalog_tables import CatalogTable, CatalogView, TableColumn
+from stream_dp.gateway.protocol.session_settings import SessionSettings
 
 FILE = Path(__file__).with_name("recorded_statements.json")
 
@@ -48,12 +49,7 @@ TABLES = (
     CatalogTable("stream_dp", "budget", None, _BUDGET, ()),
 )
 VIEW = CatalogView("ann-1", "stream_dp", "ann", TABLES)
-SETTINGS = {
-    "search_path": '"$user", public',
-    "server_version": "15.0",
-    "server_version_num": "150000",
-    "timezone": "UTC",
-}
+SETTINGS = SessionSettings({}, "ann").values
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from stream_dp.gateway.catalogs.catalog_rows import (
     OWNER,
-    SETTINGS,
     comments,
     names_of_oids,
     table_oids,
@@ -110,7 +109,6 @@ _ALWAYS: Final[Mapping[str, tuple[str, Any]]] = {
 """The type and the value of functions that give the same for all arguments."""
 
 _VISIBLE_TYPES: Final = {one.oid for one in PG_TYPES if one.namespace == "pg_catalog"}
-_DEFAULTS: Final = {name.lower(): value for name, value in SETTINGS.items()}
 
 Function = Callable[..., Any]
 
@@ -522,7 +520,7 @@ class ViewFunctions:
         return next(iter(self.path()), None)
 
     def _current_setting(self, name: Any, is_missing_ok: Any = 0) -> str | None:
-        found = self.settings.get(str(name).lower(), _DEFAULTS.get(str(name).lower()))
+        found = self.settings.get(str(name).lower())
         if found is None and not is_missing_ok:
             raise SqlFault("42704", "unrecognized configuration parameter")
         return found

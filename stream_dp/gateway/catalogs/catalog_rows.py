@@ -8,6 +8,7 @@ from zlib import crc32
 
 from stream_dp.gateway.catalogs.catalog_tables import CatalogTable, CatalogView, TableColumn
 from stream_dp.gateway.pg_types import NAMES, PG_TYPES, shown_type
+from stream_dp.gateway.protocol.session_settings import SERVER_SETTINGS
 
 NAMESPACES: Final[Mapping[str, int]] = {
     "pg_catalog": 11,
@@ -23,21 +24,6 @@ _FIRST_TABLE: Final = 20_000
 _CLASS_OF_TABLES: Final = 1259
 _COLLATION: Final = 100
 _KEYWORDS: Final = (("abort", "U", "unreserved"), ("limit", "R", "reserved"))
-SETTINGS: Final[Mapping[str, str]] = {
-    "DateStyle": "ISO, MDY",
-    "TimeZone": "UTC",
-    "bytea_output": "hex",
-    "client_encoding": "UTF8",
-    "default_table_access_method": "heap",
-    "integer_datetimes": "on",
-    "max_identifier_length": "63",
-    "max_index_keys": "32",
-    "search_path": '"$user", public',
-    "server_encoding": "UTF8",
-    "server_version": "15.0",
-    "server_version_num": "150000",
-    "standard_conforming_strings": "on",
-}
 _PRECISIONS: Final[Mapping[str, tuple[int, int, int | None]]] = {
     "int2": (16, 2, 0),
     "int4": (32, 2, 0),
@@ -121,7 +107,7 @@ def _of_the_server(view: CatalogView) -> Iterator[Row]:
         usename=view.user, usesysid=OWNER, usecreatedb=False, usesuper=False, userepl=False,
         usebypassrls=False,
     )  # fmt: skip
-    for name, value in SETTINGS.items():
+    for name, value in SERVER_SETTINGS.items():
         yield _row(
             "pg_catalog.pg_settings",
             name=name, setting=value, context="user", vartype="string", source="default",

@@ -60,9 +60,11 @@ _OWN: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Our own settings: what they are at first, and what they may be."""
 
+SERVER_SETTINGS: Final[Mapping[str, str]] = {**_REPORTED, **_OTHERS}
+"""The settings that Postgres has too."""
+
 _AT_FIRST: Final[Mapping[str, str]] = {
-    **{name.lower(): value for name, value in _REPORTED.items()},
-    **_OTHERS,
+    **{name.lower(): value for name, value in SERVER_SETTINGS.items()},
     **{name: at_first for name, (at_first, _) in _OWN.items()},
 }
 """All settings that there are, by their names in small letters."""
