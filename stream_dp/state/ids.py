@@ -15,7 +15,7 @@ bytes at the end of a scalar, so read a slice of length 1 instead.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -73,40 +73,52 @@ class Ids:
         """A copy, for another thread. It is not changed by what comes later."""
         return copy.deepcopy(self)
 
-    def find(self, table: StateTable, key: bytes) -> IdPlace | None:
-        """Where the content under an id is. The outcome of a batch is ``NOWHERE`` if only its id is kept."""
-        hashed = _hash(table, key)
-        for generation in self._generations(table):
-            place = generation.get(hashed)
-            if place is not None:
-                return IdPlace(int.from_bytes(place[:_NUMBER]), place[_NUMBER:])
-        if table is StateTable.ANSWER or self._taken.get(_hash(StateTable.TAKEN, key)) is None:
-            return None
-        return IdPlace(NOWHERE, b"")
+    def find(self, pairs: Iterable[Pair]) -> dict[Pair, IdPlace]:
+        """Where the contents under ids are; ids that are not here are left out.
+
+        The outcome of a batch is ``NOWHERE`` if only its id is kept.
+        """
+        found: dict[Pair, IdPlace] = {}
+        for table, of_table in _by_table(pairs).items():
+            left = {_hash(*pair): pair for pair in of_table}
+            for generation in self._generations(table):
+                for hashed, place in generation.get(left).items():
+                    at = IdPlace(int.from_bytes(place[:_NUMBER]), place[_NUMBER:])
+                    found[left.pop(hashed)] = at
+            if table is not StateTable.ANSWER:
+                taken = {_hash(StateTable.TAKEN, pair[1]): pair for pair in left.values()}
+                found |= {taken[hashed]: IdPlace(NOWHERE, b"") for hashed in self._taken.get(taken)}
+        return found
 
     def is_at(self, pair: Pair, offset: int) -> bool:
         """Returns whether the content of a pair is at an offset, so that it is live there."""
-        found = self.find(*pair)
+        found = self.find([pair]).get(pair)
         return found is not None and found.offset == offset
 
-    def put(self, pair: Pair, value: bytes, offset: int) -> None:
-        """Puts an id, or puts it again. It is kept until the second rotation from now.
+    def put(self, contents: Mapping[Pair, bytes], offset: int) -> None:
+        """Puts ids, or puts them again. They are kept until the second rotation from now.
 
         Args:
-            pair: The table and the id. For ``TAKEN``, the id is taken for ever and nothing else is used.
-            value: The content.
-            offset: The offset of the record that has it, from 0 to 2^48 - 2.
+            contents: The table and the id -> the content. For ``TAKEN``, the id is taken for ever and nothing
+                else is used.
+            offset: The offset of the record that has them, from 0 to 2^48 - 2.
 
         Raises:
             ValueError: The offset is out of range.
         """
-        hashed = _hash(*pair)
-        current, *previous = self._generations(pair[0]) or [self._taken]
-        place = _offset_bytes(offset) + _digest(value, _NUMBER) if previous else b""
-        if not current.change(hashed, place):
+        for table, pairs in _by_table(contents).items():
+            current, *previous = self._generations(table) or [self._taken]
+            places = dict.fromkeys((_hash(*pair) for pair in pairs), b"")
+            if previous:
+                number = _offset_bytes(offset)
+                places = {
+                    hashed: number + _digest(contents[pair], _NUMBER)
+                    for hashed, pair in zip(places, pairs, strict=True)
+                }
+            fresh = {one: places[one] for one in places.keys() - current.change(places)}
             for generation in previous:
-                generation.n_moved += generation.change(hashed, _MOVED)
-            current.add(hashed, place)
+                generation.n_moved += len(generation.change(dict.fromkeys(fresh, _MOVED)))
+            current.add(fresh)
 
     def move(self, pair: Pair, offset: int) -> None:
         """Says that the content of a pair is at another offset. It is kept no longer for that.
@@ -118,9 +130,8 @@ class Ids:
         """
         hashed, moved = _hash(*pair), _offset_bytes(offset)
         for generation in self._generations(pair[0]):
-            place = generation.get(hashed)
-            if place is not None:
-                generation.change(hashed, moved + place[_NUMBER:])
+            for place in generation.get([hashed]).values():
+                generation.change({hashed: moved + place[_NUMBER:]})
                 return
 
     def rotate(self) -> None:
@@ -196,25 +207,25 @@ class _Places:
         arrays = sum(column.nbytes for run in self._runs for column in run)
         return arrays + _NEWEST_BYTES * len(self._newest)
 
-    def get(self, hashed: bytes) -> bytes | None:
-        if hashed in self._newest:
-            return self._newest[hashed]
-        entry = self._entry(hashed)
-        return b"".join(column.tobytes() for column in entry[1:]) if entry else None
+    def get(self, hashes: Collection[bytes]) -> dict[bytes, bytes]:
+        """The places of those ids that are here."""
+        found = {one: self._newest[one] for one in hashes if one in self._newest}
+        for hashed, (run, at) in self._in_runs(hashes).items():
+            found[hashed] = b"".join(column[at : at + 1].tobytes() for column in run[1:])
+        return found
 
-    def change(self, hashed: bytes, place: bytes) -> bool:
-        """Changes the place of an id. Returns False if the id is not here."""
-        if hashed in self._newest:
-            self._newest[hashed] = place
-            return True
-        entry = self._entry(hashed)
-        for column in entry[1:]:
-            column[:] = place
-        return bool(entry)
+    def change(self, places: Mapping[bytes, bytes]) -> set[bytes]:
+        """Changes the places of those ids that are here, and returns these."""
+        newest, runs = self._newest.keys() & places.keys(), self._in_runs(places)
+        self._newest |= {one: places[one] for one in newest}
+        for hashed, (run, at) in runs.items():
+            for column in run[1:]:
+                column[at : at + 1] = places[hashed]
+        return newest | runs.keys()
 
-    def add(self, hashed: bytes, place: bytes) -> None:
-        """Adds an id that is not here."""
-        self._newest[hashed] = place
+    def add(self, places: Mapping[bytes, bytes]) -> None:
+        """Adds ids that are not here."""
+        self._newest |= places
         if len(self._newest) >= _NEWEST:
             self.settle()
 
@@ -265,16 +276,23 @@ class _Places:
             reader.require(np.all(places < _MOVED[:_NUMBER]), "has an offset that it cannot have")
         self._runs = [run]
 
-    def _entry(self, hashed: bytes) -> _Run:
-        """The part of a run that has an id, arrays of shape (1,). Empty if none has it."""
-        wanted = np.frombuffer(hashed, _ID)
-        for run in reversed(self._runs):
-            if not run[0].size:
-                continue
-            at = int(run[0].searchsorted(wanted)[0])
-            if run[0][at : at + 1].tobytes() == hashed:
-                return tuple(column[at : at + 1] for column in run)
-        return ()
+    def _in_runs(self, hashes: Collection[bytes]) -> dict[bytes, tuple[_Run, int]]:
+        """The run, and the number in it, of those ids that are in one."""
+        wanted = np.frombuffer(b"".join(hashes), _ID)
+        found: dict[bytes, tuple[_Run, int]] = {}
+        for run in self._runs:
+            places = run[0].searchsorted(wanted).tolist()
+            for hashed, at in zip(hashes, places, strict=True):
+                if run[0][at : at + 1].tobytes() == hashed:
+                    found[hashed] = run, at
+        return found
+
+
+def _by_table(pairs: Iterable[Pair]) -> dict[StateTable, list[Pair]]:
+    found: dict[StateTable, list[Pair]] = {}
+    for pair in pairs:
+        found.setdefault(pair[0], []).append(pair)
+    return found
 
 
 def _merged(runs: list[_Run]) -> _Run:

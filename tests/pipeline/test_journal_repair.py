@@ -819,7 +819,8 @@ async def test_what_was_written_off_never_counts_though_outcomes_are_dropped(
         world.ask("flights", f"day-{day}", AA)
         process = await served(world)
     chain = process.worker.journal.chain("flights")
-    assert chain.ids.find(StateTable.OUTCOME, b"one").offset == -1, "outcomes were dropped"
+    pair = StateTable.OUTCOME, b"one"
+    assert chain.ids.find([pair])[pair].offset == -1, "outcomes were dropped"
     accepted = len(world.events("batch_accepted"))
     for batch in ids:
         world.cells("flights", batch)

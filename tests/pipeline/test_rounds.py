@@ -90,7 +90,7 @@ async def test_what_is_written_is_in_proportion_to_what_grew(world: World) -> No
     await process.run()
     chain = process.worker.journal.chain("flights")
     for number in range(3_000):
-        chain.ids.put((StateTable.ANSWER, b"%d" % number), b"x", number)
+        chain.ids.put({(StateTable.ANSWER, b"%d" % number): b"x"}, number)
     chain.ids.compact()
     index = chain.ids.n_bytes
     assert index > 80_000
@@ -131,7 +131,7 @@ async def test_nobody_reads_what_is_below_the_newest_round_and_holds_no_answer(
         found.offset
         for name, held in before.items()
         for pair in contents(held)
-        if (found := former.worker.journal.chain(name).ids.find(*pair)) is not None
+        if (found := former.worker.journal.chain(name).ids.find([pair]).get(pair)) is not None
     }
     for partition, owned in former.worker.journal.owned().items():
         for offset in range(owned.begin):

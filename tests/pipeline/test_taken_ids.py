@@ -113,8 +113,8 @@ async def test_ids_move_with_their_data_set(
         ids = process.worker.journal.chain(name).ids
         assert taken
         assert counts(ids)[-1] == len(taken)
-        assert all(ids.find(StateTable.TAKEN, one.encode()) is not None for one in taken)
-        assert ids.find(StateTable.TAKEN, b"another") is None
+        assert all(ids.find([(StateTable.TAKEN, one.encode())]) for one in taken)
+        assert not ids.find([(StateTable.TAKEN, b"another")])
         assert process.datasets[name].draft.cursor["producer till-7"] == days
     waiting = {name: one.rows.waiting.n_rows for name, one in process.datasets.items()}
     new.now_ms = here.now_ms

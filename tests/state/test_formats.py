@@ -212,14 +212,14 @@ def state_of(pairs: dict[Pair, bytes]) -> State:
 def index_of_ids() -> Ids:
     """Ids of both generations, one that was put again, and one whose outcome is not kept any more."""
     index = Ids()
-    index.put((StateTable.OUTCOME, b"b1"), b"outcome", 3)
+    index.put({(StateTable.OUTCOME, b"b1"): b"outcome"}, 3)
     index.rotate()
-    index.put((StateTable.ANSWER, b"ana q1"), b"answer", 4)
-    index.put((StateTable.ANSWER, b"ana q2"), b"another one", 5)
+    index.put({(StateTable.ANSWER, b"ana q1"): b"answer"}, 4)
+    index.put({(StateTable.ANSWER, b"ana q2"): b"another one"}, 5)
     index.rotate()
-    index.put((StateTable.ANSWER, b"ana q1"), b"answer", 2**40)
-    index.put((StateTable.OUTCOME, b"b2"), b"outcome", 2**48 - 2)
-    index.put((StateTable.TAKEN, b"b1"), b"", 3)
+    index.put({(StateTable.ANSWER, b"ana q1"): b"answer"}, 2**40)
+    index.put({(StateTable.OUTCOME, b"b2"): b"outcome"}, 2**48 - 2)
+    index.put({(StateTable.TAKEN, b"b1"): b""}, 3)
     return index
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -39,8 +39,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def filled(n: int, table: StateTable = ANSWER, *, start: int = 0) -> Ids:
     index = Ids()
     for number in range(start, start + n):
-        index.put((table, key(number)), b"value %d" % number, number)
+        index.put({(table, key(number)): b"value %d" % number}, number)
     return index
+
+
+def found(index: Ids | Model, *pair: Any) -> IdPlace | None:
+    return index.find([pair]).get(pair)
 
 
 def n_runs(index: Ids) -> int:
@@ -52,9 +56,8 @@ def n_runs(index: Ids) -> int:
 
 def test_a_copy_fits_only_if_it_is_the_content() -> None:
     index = Ids()
-    index.put((ANSWER, b"x"), b"an answer", 7)
-    found = index.find(ANSWER, b"x")
-    assert found is not None
+    index.put({(ANSWER, b"x"): b"an answer"}, 7)
+    (found,) = index.find([(ANSWER, b"x")]).values()
     assert found.fits(b"an answer")
     assert not found.fits(b"another one")
     assert not IdPlace(NOWHERE, b"").fits(b"")
@@ -64,18 +67,18 @@ def test_a_copy_fits_only_if_it_is_the_content() -> None:
 def test_an_offset_out_of_range_is_refused_and_changes_nothing(offset: int) -> None:
     index = filled(1)
     with pytest.raises(ValueError, match="no record"):
-        index.put((ANSWER, key(0)), b"new", offset)
+        index.put({(ANSWER, key(0)): b"new"}, offset)
     with pytest.raises(ValueError, match="no record"):
         index.move((ANSWER, key(0)), offset)
-    assert index.find(ANSWER, key(0)) == IdPlace(0, digest(b"value 0"))
+    assert found(index, ANSWER, key(0)) == IdPlace(0, digest(b"value 0"))
 
 
 def test_a_table_that_is_not_found_by_id_is_refused() -> None:
     index = Ids()
     calls: list[Callable[[], Any]] = [
-        lambda: index.put((StateTable.FACT, b"x"), b"", 1),
+        lambda: index.put({(StateTable.FACT, b"x"): b""}, 1),
         lambda: index.move((StateTable.FACT, b"x"), 1),
-        lambda: index.find(StateTable.FACT, b"x"),
+        lambda: index.find([(StateTable.FACT, b"x")]),
     ]
     for call in calls:
         with pytest.raises(ValueError, match="no table FACT"):
@@ -89,17 +92,17 @@ def test_a_table_that_is_not_found_by_id_is_refused() -> None:
 def test_an_id_that_is_taken_stays_so_for_ever_and_its_outcome_is_said_while_it_is_kept() -> None:
     index = Ids()
     for number in range(50):
-        index.put((OUTCOME, key(number)), b"done", number)
-        index.put((TAKEN, key(number)), b"", number)
-        index.put((TAKEN, key(number)), b"", number + 1)
-    assert index.find(OUTCOME, key(3)) == IdPlace(3, digest(b"done"))
-    assert index.find(TAKEN, key(3)) == IdPlace(NOWHERE, b"")
+        index.put({(OUTCOME, key(number)): b"done"}, number)
+        index.put({(TAKEN, key(number)): b""}, number)
+        index.put({(TAKEN, key(number)): b""}, number + 1)
+    assert found(index, OUTCOME, key(3)) == IdPlace(3, digest(b"done"))
+    assert found(index, TAKEN, key(3)) == IdPlace(NOWHERE, b"")
     for _ in range(3):
         index.rotate()
         index.move((TAKEN, key(3)), 99)
-    assert index.find(OUTCOME, key(3)) == index.find(TAKEN, key(3)) == IdPlace(NOWHERE, b"")
-    assert index.find(ANSWER, key(3)) is None
-    assert index.find(OUTCOME, key(50)) is None
+    assert found(index, OUTCOME, key(3)) == found(index, TAKEN, key(3)) == IdPlace(NOWHERE, b"")
+    assert found(index, ANSWER, key(3)) is None
+    assert found(index, OUTCOME, key(50)) is None
     assert counts(index) == [0, 0, 0, 0, 50]
     assert index.below(LARGEST) == 0
 
@@ -115,12 +118,13 @@ class Model:
         self.previous: dict[Pair, tuple[bytes, int]] = {}
         self.taken: set[bytes] = set()
 
-    def put(self, pair: Pair, value: bytes, offset: int) -> None:
-        if pair[0] is TAKEN:
-            self.taken.add(pair[1])
-        else:
-            self.previous.pop(pair, None)
-            self.current[pair] = (value, offset)
+    def put(self, contents: Mapping[Pair, bytes], offset: int) -> None:
+        for pair, value in contents.items():
+            if pair[0] is TAKEN:
+                self.taken.add(pair[1])
+            else:
+                self.previous.pop(pair, None)
+                self.current[pair] = (value, offset)
 
     def move(self, pair: Pair, offset: int) -> None:
         for kept in (self.current, self.previous):
@@ -130,11 +134,15 @@ class Model:
     def rotate(self) -> None:
         self.current, self.previous = {}, self.current
 
-    def find(self, table: StateTable, key: bytes) -> IdPlace | None:
-        kept = {**self.current, **self.previous}.get((table, key))
-        if kept is not None:
-            return IdPlace(kept[1], digest(kept[0]))
-        return IdPlace(NOWHERE, b"") if table is not ANSWER and key in self.taken else None
+    def find(self, pairs: Iterable[Pair]) -> dict[Pair, IdPlace]:
+        found = {}
+        for pair in pairs:
+            kept = {**self.current, **self.previous}.get(pair)
+            if kept is not None:
+                found[pair] = IdPlace(kept[1], digest(kept[0]))
+            elif pair[0] is not ANSWER and pair[1] in self.taken:
+                found[pair] = IdPlace(NOWHERE, b"")
+        return found
 
     def counts(self) -> list[int]:
         numbers = [
@@ -166,17 +174,19 @@ def many_zeros(table: StateTable, key: bytes) -> bytes:
 
 KEYS = [key(number) for number in range(25)]
 PAIRS = st.tuples(st.sampled_from([ANSWER, OUTCOME, TAKEN]), st.sampled_from(KEYS))
+CONTENTS = st.dictionaries(PAIRS, st.binary(max_size=1), max_size=6)
 OFFSETS = st.one_of(st.integers(0, 40), st.just(LARGEST))
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("put"), PAIRS, st.binary(max_size=1), OFFSETS),
-        st.tuples(st.just("put"), PAIRS, st.binary(max_size=1), OFFSETS),
+        st.tuples(st.just("put"), CONTENTS, OFFSETS),
+        st.tuples(st.just("put"), CONTENTS, OFFSETS),
         st.tuples(st.just("move"), PAIRS, OFFSETS),
         st.tuples(st.sampled_from(["rotate", "compact", "bytes"])),
     ),
     max_size=150,
 )
-ALL = [("put", (table, each), b"", 1) for each in KEYS for table in (ANSWER, OUTCOME, TAKEN)]
+EVERY = [(table, each) for each in KEYS for table in (ANSWER, OUTCOME, TAKEN)]
+ALL = [("put", {pair: b""}, 1) for pair in EVERY]
 
 
 @pytest.mark.parametrize("hashed", [module._hash, same_first_bytes, many_zeros])
@@ -200,11 +210,11 @@ def test_it_agrees_with_dictionaries(
         for end in (0, 1, 7, 41, LARGEST, LARGEST + 1):
             assert index.below(end) == model.below(end)
         assert index.first() == model.first()
-        for table in (ANSWER, OUTCOME, TAKEN):
-            for each in KEYS:
-                expected = model.find(table, each)
-                assert index.find(table, each) == expected
-                assert index.is_at((table, each), 1) is (expected is not None and expected[0] == 1)
+        expected = model.find(EVERY)
+        assert index.find(EVERY) == expected
+        for pair in EVERY:
+            assert found(index, *pair) == expected.get(pair)
+            assert index.is_at(pair, 1) is (pair in expected and expected[pair].offset == 1)
 
 
 # Memory and time.
@@ -255,9 +265,9 @@ def mixed() -> Ids:
     index = filled(3)
     index.rotate()
     for number in range(3, 6):
-        index.put((ANSWER, key(number)), b"", number)
-        index.put((OUTCOME, key(number)), b"", number)
-        index.put((TAKEN, key(number)), b"", number)
+        index.put({(ANSWER, key(number)): b""}, number)
+        index.put({(OUTCOME, key(number)): b""}, number)
+        index.put({(TAKEN, key(number)): b""}, number)
     return index
 
 
@@ -265,9 +275,9 @@ def mixed() -> Ids:
 def test_the_bytes_follow_from_what_it_says_and_not_from_how_it_came_to_be() -> None:
     one, other = filled(20), Ids()
     for number in reversed(range(20)):
-        other.put((ANSWER, key(number)), b"", 77)
+        other.put({(ANSWER, key(number)): b""}, 77)
         other.compact()
-        other.put((ANSWER, key(number)), b"value %d" % number, number)
+        other.put({(ANSWER, key(number)): b"value %d" % number}, number)
     assert one.to_bytes() == other.to_bytes()
     assert Ids.from_bytes(one.to_bytes()).to_bytes() == one.to_bytes()
 
@@ -275,7 +285,7 @@ def test_the_bytes_follow_from_what_it_says_and_not_from_how_it_came_to_be() -> 
 def test_an_index_that_was_read_can_be_changed() -> None:
     data = mixed().to_bytes()
     index = Ids.from_bytes(data)
-    index.put((ANSWER, key(0)), b"new", 50)
+    index.put({(ANSWER, key(0)): b"new"}, 50)
     index.move((ANSWER, key(1)), 60)
     assert index.is_at((ANSWER, key(0)), 50)
     assert index.is_at((ANSWER, key(1)), 60)

@@ -149,18 +149,17 @@ class JournalChain:
     def _take_ids(self, commit: Commit, offset: int) -> None:
         if commit.rotates:
             self.ids.rotate()
-        for pair, value in commit.by_id():
-            self.ids.put(pair, value, offset)
+        self.ids.put(dict(commit.by_id()), offset)
 
     def find(self, pairs: Iterable[Pair]) -> Mapping[Pair, Stored]:
         """What is known of the contents under these ids. An id of which nothing is stored is left out."""
-        found: dict[Pair, Stored] = {}
-        for pair in pairs:
-            value = self._unlanded.get(pair)
-            if value is not None:
-                found[pair] = Stored(value)
-            elif (there := self.ids.find(*pair)) is not None:
-                found[pair] = Stored(found=there)
-            elif pair[0] is StateTable.OUTCOME and (StateTable.TAKEN, pair[1]) in self._unlanded:
+        unlanded, asked = self._unlanded, list(pairs)
+        found = {pair: Stored(unlanded[pair]) for pair in asked if pair in unlanded}
+        left = [pair for pair in asked if pair not in found]
+        there = self.ids.find(left)
+        for pair in left:
+            if pair in there:
+                found[pair] = Stored(found=there[pair])
+            elif pair[0] is StateTable.OUTCOME and (StateTable.TAKEN, pair[1]) in unlanded:
                 found[pair] = Stored()
         return found

@@ -246,8 +246,7 @@ class Repair:
         one.source = state
         if one.chain.ids.below(owned.first):
             ids = one.chain.ids.copied()
-            for pair, value in (await self._carried(one, owned, one.ids, trusted=True)).items():
-                ids.put(pair, value, owned.expected)
+            ids.put(await self._carried(one, owned, one.ids, trusted=True), owned.expected)
             if gone := ids.below(owned.first):
                 return f"{gone:,} answers or outcomes of batches that are kept are nowhere any more"
         return ""
@@ -279,13 +278,14 @@ class Repair:
             # The one of a repair is stored as its digest alone.
             if pair in answers and seen in (answers[pair], digest(answers[pair])):
                 found[pair] = stored[pair]
-            elif pair in stored or ids.find(*pair) is None:
+            elif pair in stored or not ids.find([pair]):
                 found[pair] = answer_to_bytes(UNKNOWN_REQUEST, seen)
         found |= {outcome_pair(batch): outcome for batch, outcome in one.said.outcomes.items()}
+        places = ids.find(found)
         return {
             pair: value
             for pair, value in found.items()
-            if (at := ids.find(*pair)) is None or at.offset < owned.first or not at.fits(value)
+            if (at := places.get(pair)) is None or at.offset < owned.first or not at.fits(value)
         }
 
     # ------------------------------------------------------------ repairing
@@ -378,7 +378,7 @@ class Repair:
             refused=[
                 batch
                 for batch in dict.fromkeys(inputs.batches)
-                if (pair := outcome_pair(batch)) not in contents and ids.find(*pair) is None
+                if (pair := outcome_pair(batch)) not in contents and not ids.find([pair])
             ],
             number=1 + max(one.stored, one.journaled, one.said.commit),
             person=await self._person(known.definition),
@@ -390,8 +390,7 @@ class Repair:
     async def _restart(self, owned: Owned, made: Beginning, ids: Ids) -> None:
         """Has the journal begin a data set again, and publishes something of that."""
         taken = {(StateTable.TAKEN, outcome_pair(batch)[1]): b"" for batch in made.taken}
-        for pair, value in {**made.contents, **taken}.items():
-            ids.put(pair, value, owned.expected)  # where the checkpoint is to be
+        ids.put({**made.contents, **taken}, owned.expected)  # where the checkpoint is to be
         checkpoint = Checkpoint(state=made.state, carried=made.contents, ids=ids.to_bytes())
         await restart(self._journal, owned, checkpoint)
         await commit(self._journal, owned, made.state.dataset, {}, made.out)
