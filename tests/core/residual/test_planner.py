@@ -162,6 +162,7 @@ def test_water_filling_leaves_alone_what_fits_and_says_when_nothing_helps() -> N
 @given(st.integers(1, UNITS), st.sampled_from([1, 2]))
 def test_the_most_precise_step_is_affordable_and_the_next_is_not(units: int, squared: int) -> None:
     prices = Prices(BUDGET)
+    assert prices.least_step(0, squared) is None, "an empty room buys nothing"
     step = prices.least_step(units, squared)
     if step is None:
         assert prices.units(1600, squared) > units
@@ -179,10 +180,6 @@ def test_a_price_is_that_of_the_exact_scale_rounded_up() -> None:
 def test_the_scales_that_are_planned_with_are_those_that_are_drawn() -> None:
     steps = range(FIRST_STEP, LAST_STEP + 1)
     assert scales().tolist() == [float(grid_sigma(step)) for step in steps]
-
-
-def test_an_empty_room_buys_nothing() -> None:
-    assert Prices(BUDGET).least_step(0, 1) is None
 
 
 # ---------------------------------------------------------------- decisions
@@ -344,12 +341,9 @@ def test_pacing_keeps_part_of_young_lines_and_lets_go_of_half_of_it_each_phase()
         assert (room <= np.array(expected) + 1e-15).all()
     allocator.lines.charge([Charge(0, UNITS)])
     assert allocator.room(range(1)).tolist() == [0]
-
-
-def test_without_pacing_all_of_a_line_may_be_spent_at_once() -> None:
-    allocator = BudgetAllocator()
-    allocator.opened(allocator.open(), 0.2)
-    assert allocator.room(range(1)).tolist() == [UNITS]
+    plain = BudgetAllocator()
+    plain.opened(plain.open(), 0.2)
+    assert plain.room(range(1)).tolist() == [UNITS], "without pacing all may be spent at once"
 
 
 def test_a_table_too_large_to_draw_noise_for_is_not_bought() -> None:
