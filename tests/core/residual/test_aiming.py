@@ -152,9 +152,7 @@ def test_the_last_look_is_the_cheapest_that_is_worth_its_price(
     assert found[1] <= most * UNITS
 
 
-def test_an_answer_is_as_useful_as_its_look_was_planned_for_while_its_bar_leaves_that_open() -> (
-    None
-):
+def test_an_answer_is_as_useful_as_its_look_was_planned_for_while_its_bar_allows_that() -> None:
     for part, planned, expected in (
         (0.1, 0.0, Useful.YES),
         (0.11, 0.0, Useful.ROUGH),

@@ -249,9 +249,7 @@ def test_lemmas_b_and_c_bound_what_a_search_over_all_weights_finds(
     assert (design.variances(found.weights) <= limits * (1 + 1e-9)).all()
     assert (design.alone <= alone * (1 + 1e-9)).all(), "Lemma B bounds each group by itself"
     if not total_known:
-        assert (alone <= design.alone * 1.05).all(), (
-            "and is attained: the number of rows is a table"
-        )
+        assert (alone <= design.alone * 1.05).all(), "and is attained: all rows are a table"
         public = axes_of(axes.shape)
         free = [standalone_price(public, group.attributes, group.norms) for group in groups]
         assert (np.array(free) < design.alone).all(), "a public number of rows would be free"
@@ -306,9 +304,7 @@ def test_a_base_release_is_within_its_cap_and_certifies_what_it_is_for(
         assert certified == bool(base.tables), "nothing is spent on what cannot certify"
 
 
-def test_a_plan_that_takes_a_private_number_of_rows_for_public_certifies_less_than_it_says() -> (
-    None
-):
+def test_a_plan_that_takes_a_private_number_of_rows_for_public_certifies_less_than_said() -> None:
     public, private = (promise(privacy=privacy).axes for privacy in (PRIVACY, PERSONS))
     norms, one = conjunction_norms(public, (3,), [4]), limit(20_000)
     groups = (Group((3,), norms, ONE_PHASE),)

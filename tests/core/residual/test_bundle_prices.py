@@ -142,9 +142,7 @@ def test_a_query_that_comes_twice_is_paid_once_and_no_later_query_passes_a_line(
     assert {outcome.code for outcome in refused} == {RefusalCode.BUDGET_EXHAUSTED}
 
 
-def test_what_earlier_queries_would_publish_answers_later_ones_in_the_order_of_the_analyst() -> (
-    None
-):
+def test_what_earlier_queries_would_publish_answers_later_ones_in_the_order_asked() -> None:
     it = opened(2, error=0.01, base_share=0.0)
     tables = [LinearQuery(EVERYTHING, range(2), (a,)) for a in range(4)]
     parts = [LinearQuery(where(SIZES, {0: [k]}), range(2)) for k in range(6)]

@@ -162,9 +162,7 @@ def test_what_a_replay_says_of_a_line_is_what_paying_one_by_one_comes_to() -> No
         paid = sum(row.asked.price / row.phases / of_line * row.few for row in asked)
         assert spent == pytest.approx(min(1.0, 0.25 + paid))
     dear = replay._replayed(rows, needs, 0.1 * min(row.asked.price for row in rows) / 12, 0.25)
-    assert dear == (pytest.approx(free), pytest.approx(1.0)), (
-        "what no line can pay for takes no part of it"
-    )
+    assert dear == (pytest.approx(free), pytest.approx(1.0)), "no line can pay for the others"
 
 
 def test_the_best_of_a_sample_is_nearly_the_best_of_all() -> None:

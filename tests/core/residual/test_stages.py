@@ -179,9 +179,7 @@ def test_the_final_look_stands_alone_and_its_bar_is_its_own() -> None:
     assert (any(pilots), last) == (False, True)
     ((_, step),) = looks[-1].look.steps
     assert found.error_bar == pytest.approx(STAGES.z_final * float(grid_sigma(step)) / N)
-    assert found.count == it.releases[-1].values.sum(), (
-        "a count of the look, and no mean with others"
-    )
+    assert found.count == it.releases[-1].values.sum(), "no mean with other counts"
 
 
 # ---------------------------------------------------------------- prices
