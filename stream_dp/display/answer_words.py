@@ -278,10 +278,11 @@ def _periods_of(answers: Sequence[NoisyAnswer]) -> str:
     return few_of(list(dict.fromkeys(each)))
 
 
-def few_of(names: Sequence[str]) -> str:
-    """Returns the first of some names, and how many more there are."""
-    more = f"; and {len(names) - _FEW:,} more" if len(names) > _FEW else ""
-    return "; ".join(names[:_FEW]) + more
+def few_of(names: Sequence[str], most: int = _FEW, mark: str = ";") -> str:
+    """Returns the first of some names, at most so many with a mark between, and how many more there are."""
+    end = mark if mark == ";" else ""
+    more = f"{end} and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{mark} ".join(names[:most]) + more
 
 
 def sureness_in_words(answer: NoisyAnswer) -> str | None:

@@ -19,6 +19,7 @@ from stream_dp.cli.files.file_columns import mark_of
 from stream_dp.cli.files.reading_options import delimiter_option
 from stream_dp.cli.terminal import confirm, show
 from stream_dp.cli.text.reply_text import bare_table, busy
+from stream_dp.display.answer_words import few_of
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import DimensionTable, DimensionType
 
@@ -245,11 +246,10 @@ class TableFile:
                 if entry and value is None
             ]
             if unfit:
-                more = f" and {len(unfit) - _LISTED:,} more" if len(unfit) > _LISTED else ""
                 raise InvalidInput(
                     f"{self.file}, column {column}",
                     f"{len(unfit):,} of {sum(map(bool, entries)):,} entries do not fit the type {kind}: "
-                    f"{', '.join(unfit[:_LISTED])}{more}",
+                    f"{few_of(unfit, _LISTED, ',')}",
                     f"fix them, leave them empty, or pass --type '{column}=text'",
                 )
             columns.append(read)

@@ -64,9 +64,8 @@ def running_line(tick: RunningTick) -> str:
 
 def _tile(tick: RunningTick, tile: RunningTable) -> str:
     cells = [f"{cell.name} {cell.said}".lstrip() for cell in running_cells(tick, tile)]
-    more = f" and {len(cells) - _MOST_CELLS:,} more" if len(cells) > _MOST_CELLS else ""
     where = "" if tile.where is None else f"{condition_in_sql(tile.where)}: "
-    return f"{where}{', '.join(cells[:_MOST_CELLS])}{more}"
+    return f"{where}{few_of(cells, _MOST_CELLS, ',')}"
 
 
 def answer_lines(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -10,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.cli.text.reply_text import bare_table, numbers
+from stream_dp.display.answer_words import few_of
 from stream_dp.display.event_words import range_words
 from stream_dp.messages import (
     AttributeSpec,
@@ -24,8 +26,8 @@ from stream_dp.messages import (
 
 Attributes = Sequence[AttributeSpec]
 
-_MOST_NAMED: Final = 8
-"""The most values or edges that a line names."""
+_few: Final = partial(few_of, most=8, mark=",")
+"""Names at most eight values or edges in a line."""
 
 
 def version_lines(versions: Sequence[SchemaVersion], n_open: int) -> Iterator[str]:
@@ -185,9 +187,3 @@ def _of_periods(was: DateAttribute, now: DateAttribute) -> Iterator[str]:
 
 def _edges(edges: Iterable[float]) -> list[str]:
     return [f"{edge:.15g}" for edge in edges]
-
-
-def _few(names: Sequence[str]) -> str:
-    """Returns the first of some names, and how many more there are."""
-    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more

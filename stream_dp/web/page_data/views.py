@@ -215,8 +215,7 @@ def _detail(name: str, dataset: PublishedDataset) -> dict[str, Any]:
             "looks": block.looks,
             "since": block.since and moment(block.since),
             "until": block.until and moment(block.until),
-            "easy": dataset.tallies[number].easy if number in dataset.tallies else 0,
-            "hard": dataset.tallies[number].hard if number in dataset.tallies else 0,
+            **{name: getattr(dataset.tallies.get(number), name, 0) for name in ("easy", "hard")},
         }
         for number, block, opened in dataset.phases()
     ]
