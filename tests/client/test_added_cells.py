@@ -1,4 +1,7 @@
-"""Groups of several cells: their counts add up, with independent noise where one look measured them all."""
+"""Groups of several cells: their counts add up, with independent noise where one look measured them all.
+
+Dates that a function gives no value for are such a group too.
+"""
 
 from __future__ import annotations
 
@@ -50,3 +53,87 @@ def test_a_table_says_whether_a_decision_can_rest_on_it() -> None:
         notes = tens(f"{TENS} HAVING n > 0", useful=useful, path="unverified", **more).notes
         assert (said in notes) == (said is not None)
         assert not any("further off than their bars" in note for note in notes)
+
+
+# ---------------------------------------------------------------- dates that a function gives no value for
+
+DATED: list[dict[str, Any]] = [
+    {"name": "d", "type": "date", "by": "day", "from": "2026-01-01", "until": "2026-01-03", "missing": True},
+    {"name": "x", "type": "number", "edges": [0, 10], "integer": True},
+    {"name": "paid", "type": "boolean"},
+]  # fmt: skip
+LABELS = ["< 2026-01-01", "2026-01-01", "2026-01-02", ">= 2026-01-03", "missing"]
+N = 1000
+ROWS = [10, 200, 300, 40, 50]
+BARS = [1.0, 2.0, 3.0, 4.0, 5.0]
+DAYS = ["2026-01-01", "2026-01-02", None]
+
+
+def table(kind: str, selected: str, rest: str = "", **cells: Any) -> ResultTable:
+    """The table of a statement about the days, from one answer of a kind with these cells."""
+    statement = f"SELECT DATE_TRUNC('day', d) AS day_of, {selected} FROM t GROUP BY 1 {rest}"
+    more: Any = {"phase": 1, "window": [1, 1]}
+    answer = table_answer({"d": LABELS}, ROWS, BARS, cells=cells, kind=kind, **more)
+    return table_of(statement, DATED, answer, dataset="t")
+
+
+def test_the_counts_of_the_cells_without_a_value_are_added_up() -> None:
+    found = table("table", "COUNT(*) AS n")
+    assert found.column("day_of") == DAYS
+    assert found.column("n") == [200, 300, 100]
+    chosen = table("table", "COUNT(*) AS n", "HAVING n < 250 ORDER BY n LIMIT 1")
+    assert chosen.column("day_of") == [None], "it is chosen and sorted as one"
+    assert found.column("n_error_bar") == pytest.approx([2.0, 3.0, 10.0])
+    assert [note for note in found.notes if "adds up those of 3 cells" in note]
+    assert "at least 97%" in found.notes[0], "each of the three bars may fail once in a hundred"
+
+
+def test_a_median_of_several_cells_is_unknown_and_a_note_says_so() -> None:
+    bins = [{"label": "0 to 9", "low": 0.0, "high": 10.0, "place": 1}] * 5
+    cells: dict[str, Any] = {
+        "values": None,
+        "found": bins,
+        "lies_in": bins,
+        "error_bars": [0.02] * 5,
+    }
+    found = table("quantile_by_group", "MEDIAN(x) AS m", **cells)
+    assert found.column("day_of") == DAYS
+    assert found.column("m") == ["0 to 9", "0 to 9", None]
+    assert found.column("m_error_bar") == [0.02, 0.02, None]
+    assert "NULL is a group of 3 cells, so its medians" in found.notes[0]
+    assert not [note for note in found.notes if "adds up" in note]
+
+
+def test_the_mean_of_the_group_is_that_of_all_its_rows() -> None:
+    totals = {"totals": [50.0, 0.0, 0.0, 80.0, 370.0], "total_bars": [1.0, 1.0, 1.0, 2.0, 7.0]}
+    means = {"means": [5.0, 0.0, 0.0, 2.0, 7.4], "mean_bars": [0.1] * 5}
+    cells: dict[str, Any] = {**totals, **means, "rows": [11, 200, 300, 41, 52], "rows_bars": BARS}
+    found = table("sum_by_group", "SUM(x) AS s, AVG(x) AS m, COUNT(*) AS n", **cells)
+    mean_bar = pytest.approx(510 / 90 - 5)
+    assert found.rows[2] == (None, 500.0, 10.0, 5.0, mean_bar, 104, 10.0)
+
+
+def test_the_share_of_the_group_is_that_of_all_its_rows() -> None:
+    found = table(
+        "share_by_group",
+        "AVG(paid) AS p",
+        shares=[0.1, 0.5, 0.5, 0.5, 0.58],
+        share_bars=[0.1] * 5,
+        both=[1, 100, 150, 20, 29],
+        both_bars=[1.0, 1.0, 1.0, 2.0, 2.0],
+    )
+    assert found.column("p") == [0.5, 0.5, 0.5]
+    assert "at least 94%" in found.notes[0], "it rests on two numbers of three cells"
+    assert found.column("p_error_bar")[2] == pytest.approx(55 / 90 - 0.5)
+
+
+def test_the_spread_of_the_group_is_that_of_all_its_rows() -> None:
+    counts = [0, 10, 0, *[0, 10, 0], *[0, 10, 0], *[0, 10, 0], *[10, 0, 0]]
+    bins = {"attributes": ["d", "x"], "labels": [LABELS, ["< 0", "0 to 9", ">= 10"]]}
+    values, bars = [count / N for count in counts], [0.001] * len(counts)
+    cells: dict[str, Any] = {"counts": counts, "values": values, "error_bars": bars, **bins}
+    found = table("table", "VAR_POP(x) AS v", **cells)
+    middle = (20 * 4.5 - 10 * 1.0) / 30
+    assert found.column("v") == pytest.approx(
+        [0.0, 0.0, (20 * (4.5 - middle) ** 2 + 10 * (1.0 + middle) ** 2) / 30]
+    )

@@ -15,8 +15,7 @@ from stream_dp.core.queries.conditions import compile_where
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql import example, parse, plan
 from stream_dp.sql.terms.attribute_cells import cells_where
-from tests.sql.schemas import universe_of
-from tests.sql.trees import counted, of
+from tests.sql.schemas import counted, of, universe_of
 
 FLIGHTS: list[dict[str, Any]] = [
     {"name": "carrier", "type": "category", "values": ["AA", "UA", "7"], "other": True, "missing": True},

@@ -8,7 +8,7 @@ import pytest
 
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql import example, parse, plan
-from tests.sql.trees import counted, of
+from tests.sql.schemas import counted, of
 
 ORDERS: list[dict[str, Any]] = [
     {"name": "ordered_at", "type": "date", "by": "month", "from": "2026-01-01", "until": "2027-03-01"},

@@ -10,7 +10,7 @@ from stream_dp.client.statements.written_query import Query, as_message
 from stream_dp.errors import InvalidInput, InvalidQuery
 from stream_dp.messages import QueryFields
 from stream_dp.sql import parse
-from tests.sql.trees import counted, of
+from tests.sql.schemas import counted, of
 
 SCHEMA: list[dict[str, Any]] = [
     {"name": "age", "type": "number", "edges": [18, 30, 65]},

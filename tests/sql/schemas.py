@@ -1,4 +1,4 @@
-"""Attributes as the catalog has them, and what a worker makes of them."""
+"""Attributes as the catalog has them, what a worker makes of them, and conditions, written shortly."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ def universe_of(attributes: Sequence[dict[str, Any]]) -> Universe:
     promise = {"privacy": {"epsilon": 1.0, "delta": 1e-9}, "accuracy": {"error": 0.02}}
     head = {"version": 1, "dataset": "t", "phase": {"min_rows": 5}}
     return builder.universe_of(Definition.read({**head, **promise, "attributes": attributes}))
+
+
+def of(attribute: str, **comparison: Any) -> dict[str, Any]:
+    """``of("age", ge=30)`` is a comparison of an attribute; a list is given as ``in_``."""
+    return {"attribute": attribute, **{name.rstrip("_"): one for name, one in comparison.items()}}
+
+
+def counted(where: Any, **more: Any) -> dict[str, Any]:
+    """The fields of a count of the rows of a condition."""
+    return {"kind": "predicate", "where": where, **more}
 
 
 SCHEMA: list[dict[str, Any]] = [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stream_dp import sql
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql.plan.statement_plan import NO_ROWS, Published
-from tests.sql.trees import of
+from tests.sql.schemas import of
 
 AGE = {"name": "age", "type": "number", "edges": [17, 20, 25, 30, 40, 50], "integer": True}
 WEIGHT = {"name": "weight", "type": "number", "edges": [0, 2.5, 5, 7.5, 10]}

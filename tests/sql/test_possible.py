@@ -10,8 +10,7 @@ from stream_dp.core.queries.conditions import compile_where
 from stream_dp.sql import parse
 from stream_dp.sql.terms import possible_conditions
 from stream_dp.sql.terms.possible_conditions import Possible
-from tests.sql.schemas import MORE, universe_of
-from tests.sql.trees import of
+from tests.sql.schemas import MORE, of, universe_of
 
 UNIVERSE = universe_of(MORE)
 SCHEMA = {attribute["name"]: attribute for attribute in MORE}

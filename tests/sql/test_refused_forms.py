@@ -10,7 +10,7 @@ import pytest
 from stream_dp import sql
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql.plan.statement_plan import ValueType
-from tests.sql.trees import of
+from tests.sql.schemas import of
 
 COUNTRIES = ["AT", "BE", "DE", "FR"]
 SCHEMA: list[dict[str, Any]] = [
