@@ -24,7 +24,7 @@ class PredicateAnswer(CountAnswer):
     all predicates where tables alone answer.
 
     Attributes:
-        error_bar_anytime: The half width for a query fixed beforehand, whenever it is asked.
+        error_bar_anytime: The half width for a query that was chosen beforehand, whenever it is asked.
     """
 
     kind: Literal["predicate"] = "predicate"
