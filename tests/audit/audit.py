@@ -28,7 +28,7 @@ The promise is of two sorts. *life*: everything that is ever published of the da
 number or comparison, by the scale that the ledger publishes. It is audited where the promise for a whole life
 covers a worst case that no run comes near, as in long segments of tests and in the papers' mechanisms.
 
-    python tests/audit/audit.py [--runs 600] [--only NAME ...] [--markdown]
+    python tests/audit/audit.py [--runs 600] [--only NAME ...]
 """
 
 from __future__ import annotations
@@ -1710,9 +1710,7 @@ _HEAD: Final = ["profile or kind", "of", "rows", "epsilon, delta", *COPIES]
 _WIDTHS: Final = (32, 6, 5, 15, 12, 14, 16, 12)
 
 
-def _printed(cells: Sequence[str], *, markdown: bool) -> str:
-    if markdown:
-        return f"| {' | '.join(cells)} |"
+def _printed(cells: Sequence[str]) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True)).rstrip()
 
 
@@ -1733,11 +1731,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--runs", type=int, default=600, help="data sets of each side")
     parser.add_argument("--only", nargs="*", help="profiles and kinds; all if left out")
-    parser.add_argument("--markdown", action="store_true", help="print the table for a page")
     arguments = parser.parse_args()
-    print(_printed(_HEAD, markdown=arguments.markdown))
-    if arguments.markdown:
-        print("|" + "---|" * len(_HEAD))
+    print(_printed(_HEAD))
     names, below, fair = arguments.only or list(CASES), list[str](), True
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
         lines = [processes.submit(_line, name, arguments.runs) for name in names]
@@ -1749,7 +1744,7 @@ def main() -> int:
                 wait([line], timeout=0.5)
             _tell("")
             cells, more, is_fair = line.result()
-            print(_printed(cells, markdown=arguments.markdown), flush=True)
+            print(_printed(cells), flush=True)
             below += more
             fair &= is_fair
     for text in below:
