@@ -36,7 +36,7 @@ class ServerSettings(BaseSettings):
         bootstrap_servers: The addresses of the Kafka brokers, as ``host:port`` separated by commas.
         kafka_security_protocol: The protocol for connections to the brokers.
         kafka_sasl_mechanism: The SASL mechanism for the password.
-        kafka_username: The user name at the brokers, for the two SASL protocols.
+        kafka_username: The user name for the two SASL protocols.
         kafka_password: The password of that user.
         kafka_ca_file: PEM file with the certificate authority that signed the brokers' certificates.
             Default: the system's certificate authorities.
@@ -93,14 +93,14 @@ class WorkerSettings(ServerSettings):
         redis_prefix: The prefix of all keys in Redis. Default: derived from the topic prefix.
         group_id: The consumer group of the workers that share the topics. Default: derived from the topic
             prefix.
-        instance_id: A name of this worker alone in its group, with which it gets its partitions back at once
-            when it starts again.
+        instance_id: A name unique in the group, with which a worker that starts again gets its partitions
+            back at once.
         session_timeout_s: Seconds without a heartbeat after which a worker loses its partitions.
         stall_timeout_s: Seconds without progress after which a worker that has work ends itself.
         web_port: The port of the dashboard, ``/healthz`` and ``/metrics``.
         web_bind: The address on which these pages are served.
         web_operator_token: The token that opens all pages. Pages on a loopback address need none. Default: a
-            new token at every start that needs one, which the worker shows on a terminal alone.
+            new token at every start that needs one, shown on a terminal alone.
         web_analyst_token: The token that opens the public pages and the question box. Default: as above.
         web_token_header: The header in which a proxy passes on the signed token of a person, such as
             ``X-Forwarded-Access-Token``. It needs ``identity``.
@@ -181,11 +181,11 @@ class GatewaySettings(ServerSettings):
 
     Attributes:
         gateway_port: The port on which it speaks the Postgres protocol.
-        gateway_bind: The address on which it does. Others than those of this machine need a certificate.
+        gateway_bind: The address on which it does. Any but this machine's needs a certificate.
         gateway_cert_file: PEM file with the certificate that encrypts connections.
         gateway_key_file: PEM file with the key of that certificate.
         gateway_accounts: The file of the accounts of tools that keep one password.
-        gateway_open: Whether everybody who reaches the port may ask in any name, without encryption, as in a
+        gateway_open: Whether everybody who reaches the port may ask in any name, unencrypted, as in a
             container whose port is published on this machine alone.
     """
 
