@@ -279,7 +279,7 @@ def _periods_of(answers: Sequence[NoisyAnswer]) -> str:
 
 
 def few_of(names: Sequence[str], most: int = _FEW, mark: str = ";") -> str:
-    """Returns the first of some names, at most so many with a mark between, and how many more there are."""
+    """Returns at most ``most`` of some names with a mark between, and how many more there are."""
     end = mark if mark == ";" else ""
     more = f"{end} and {len(names) - most:,} more" if len(names) > most else ""
     return f"{mark} ".join(names[:most]) + more
