@@ -33,7 +33,7 @@ FRESH_S: Final = 5.0
 NEWEST_S: Final = 1.0
 """The seconds after which budgets are, and all that might have a name that is not known."""
 
-_TYPES: Final[Mapping[str, str]] = {
+TYPE_OF_COLUMN: Final[Mapping[str, str]] = {
     "text": "text",
     "integer": "int8",
     "real": "float8",
@@ -41,6 +41,8 @@ _TYPES: Final[Mapping[str, str]] = {
     "date": "date",
     "timestamp": "timestamp",
 }
+"""The types of Postgres for those of our columns."""
+
 _DATES: Final = {
     **dict.fromkeys(("year", "quarter", "month", "week", "day"), "date"),
     "hour": "timestamp",
@@ -59,11 +61,6 @@ _BUDGET: Final = (
 )
 _MOST_SHOWN: Final = 20
 _VERSIONS: Final = itertools.count(1)
-
-
-def pg_type(kind: str) -> str:
-    """Returns the type of Postgres for a type of a column of ours."""
-    return _TYPES[kind]
 
 
 @dataclass(frozen=True)
@@ -157,7 +154,7 @@ def _shortened(values: Any) -> str:
 
 def _of_dimension(table: DimensionTable) -> CatalogTable:
     columns = tuple(
-        TableColumn(name, _TYPES[kind], name != table.key, None)
+        TableColumn(name, TYPE_OF_COLUMN[kind], name != table.key, None)
         for name, kind in zip(table.columns, table.types, strict=True)
     )
     return CatalogTable("public", table.dimension, "A public table", columns, table.rows)

@@ -7,7 +7,7 @@ from stream_dp.client.statements.result_table import BAR, UNRECORDED
 from stream_dp.client.statements.statement import Statement
 from stream_dp.gateway.protocol.server_messages import Columns
 from stream_dp.gateway.protocol.statement_result import StatementResult
-from stream_dp.gateway.published_facts import pg_type
+from stream_dp.gateway.published_facts import TYPE_OF_COLUMN
 from stream_dp.gateway.shared_answers import Answers
 from stream_dp.sql import StatementPlan
 
@@ -20,7 +20,7 @@ def columns_of(plan: StatementPlan, *, has_bars: bool, has_versions: bool) -> Co
         has_bars: Whether columns of bars are asked for.
         has_versions: Whether the data set had other attributes, so that rows may be unrecorded.
     """
-    found = [(output.name, pg_type(output.type)) for output in plan.outputs]
+    found = [(output.name, TYPE_OF_COLUMN[output.type]) for output in plan.outputs]
     if has_bars:
         found += [(f"{one.name}{BAR}", "float8") for one in plan.outputs if one.has_bar]
     if has_bars and has_versions:

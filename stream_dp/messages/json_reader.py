@@ -145,8 +145,8 @@ def _any_integer(text: str) -> float:
         return float(text)
 
 
-def _check_nesting(value: object, limit: int = MAX_NESTING) -> None:
-    """Refuses a document that is nested deeper than ``limit``. It is iterative, so depth cannot harm it.
+def _check_nesting(value: object) -> None:
+    """Refuses a document that is nested too deeply. It is iterative, so depth cannot harm it.
 
     An empty list or object adds no level.
 
@@ -154,7 +154,7 @@ def _check_nesting(value: object, limit: int = MAX_NESTING) -> None:
         InvalidMessage: The document is nested too deeply.
     """
     layer = [value]
-    for _ in range(limit):
+    for _ in range(MAX_NESTING):
         layer = [
             inner
             for outer in layer
@@ -164,4 +164,4 @@ def _check_nesting(value: object, limit: int = MAX_NESTING) -> None:
         ]
         if not layer:
             return
-    raise InvalidMessage("value", "it is nested too deeply", f"stay below {limit} levels")
+    raise InvalidMessage("value", "it is nested too deeply", f"stay below {MAX_NESTING} levels")

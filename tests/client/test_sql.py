@@ -482,13 +482,7 @@ def test_fresh_in_front_asks_for_a_fresh_answer(sql: str, plain: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        *(
-            "fresh",
-            "fresh AND age < 18",
-            "fresh GROUP BY city",
-            "fresh <> TRUE",
-            "fresh NOT IN (TRUE)",
-        ),
+        *fill("fresh{}", ["", " AND age < 18", " GROUP BY city", " <> TRUE", " NOT IN (TRUE)"]),
         *("fresh IS NOT NULL", '"fresh" OR age < 18', "SELECT COUNT(*) WHERE fresh"),
     ],
 )

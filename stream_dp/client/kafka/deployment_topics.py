@@ -20,6 +20,7 @@ _NOT_FOUND: Final = "GroupIdNotFoundError"
 _COORDINATOR_S: Final = 10.0
 _PARTITIONS: Final = 4
 _PATIENCE_S: Final = 20.0
+_REACHED_WITHIN_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def no_topic(topics: Topics, role: str) -> ServerUnavailable:
     )
 
 
-def check_reachable(bootstrap_servers: str | Broker, timeout_s: float = 5.0) -> None:
+def check_reachable(bootstrap_servers: str | Broker) -> None:
     """Returns when a server listens at one of the addresses. The clients report a missing one only late.
 
     With TLS or a password it also waits until the server admits us, which the clients never report.
@@ -83,9 +84,9 @@ def check_reachable(bootstrap_servers: str | Broker, timeout_s: float = 5.0) -> 
                 # The import is here because it loads a second Kafka client.
                 from stream_dp.client.kafka.admission import ask_for_admission
 
-                ask_for_admission(replace(broker, servers=server.strip()), timeout_s)
+                ask_for_admission(replace(broker, servers=server.strip()), _REACHED_WITHIN_S)
             else:
-                socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+                socket.create_connection((host.strip("[]"), int(port)), _REACHED_WITHIN_S).close()
         except OSError as error:
             why = error.strerror or error
         else:
