@@ -60,6 +60,7 @@ from stream_dp.core.budget.parameters import Privacy, Target, Unit
 from stream_dp.core.kinds.correlated_vector.vector_law import ResponsePlan
 from stream_dp.core.kinds.prefix_batch.batch_answerer import BatchLook
 from stream_dp.core.kinds.prefix_batch.batch_law import PrefixPlan
+from stream_dp.core.kinds.with_kinds import WithKinds
 from stream_dp.core.queries.conditions import compile_share, compile_where
 from stream_dp.core.queries.query import EVERYTHING, LinearQuery, Total, total_of
 from stream_dp.core.randomness.noise_sources import MIN_SCALE, PooledNoise
@@ -1321,7 +1322,8 @@ def _kind(
 def _answerer(definition: Document) -> Any:
     """The only one of a definition."""
     _, mechanism = build(_read(definition))
-    (answerer,) = getattr(mechanism, "_answerers")  # noqa: B009 - the plan of a look is its own affair
+    assert isinstance(mechanism, WithKinds)
+    (answerer,) = mechanism.answerers
     return answerer
 
 

@@ -338,7 +338,6 @@ def test_every_mechanism_says_how_it_is_served_and_where_it_is_from() -> None:
         "phase_constants",
         "phased",
         "phase_looks",
-        "representations",
     ]
     modules = {
         path.relative_to(core.parent).as_posix()

@@ -232,7 +232,7 @@ async def test_a_secret_shows_nowhere_but_in_the_vault(world: Any) -> None:
     (dataset,) = (d for d in world.processes[-1].worker.datasets.values() if d.name == "flights")
     public = [world.trail, [(said.puts, said.out) for said in commits(world)], dataset]
     public += [dataset.rows.blocks.data, dataset.mechanism]
-    public += map(vars, dataset.mechanism._answerers)
+    public += map(vars, dataset.mechanism.answerers)
     stored = [*held.transcript, *held.ledger, *held.answers.values(), *held.batches.values()]
     seen = repr(public).encode() + b"".join(stored)
     for number in drawn:

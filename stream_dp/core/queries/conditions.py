@@ -407,8 +407,11 @@ class _Compiler:
         region = self._region(where, negated=False, depth=1)
         if isinstance(region, _Dense):
             return Predicate.of_mask(region.attributes, region.mask)
-        predicate = Predicate.conjunction({a: self._mask(a, region[a]) for a in region})
-        self._check_cells(predicate.attributes)
+        shape = self._universe.shape
+        predicate = Predicate.conjunction(
+            {a: _mask(shape[a], cells) for a, cells in region.items()}
+        )
+        _check_cells(self._universe, predicate.attributes, self._max_cells, "")
         return predicate
 
     def _region(self, node: object, *, negated: bool, depth: int) -> _Region:
@@ -478,12 +481,6 @@ class _Compiler:
             raise _within(f".{operator}", fault) from None
         return {index: _every_cell(attribute) ^ cells if negated else cells}
 
-    def _mask(self, attribute: int, cells: _CellSet) -> Mask:
-        return _mask(self._universe.shape[attribute], cells)
-
-    def _check_cells(self, attributes: Iterable[int]) -> tuple[int, ...]:
-        return _check_cells(self._universe, attributes, self._max_cells, "")
-
     def _intersection(self, parts: list[_Region]) -> _Region:
         box: _Box = {}
         dense: list[_Dense] = []
@@ -513,7 +510,7 @@ class _Compiler:
         touched: set[int] = set()
         for part in parts:
             touched.update(part.attributes if isinstance(part, _Dense) else part)
-        attributes = self._check_cells(touched)
+        attributes = _check_cells(self._universe, touched, self._max_cells, "")
         mask = reduce(combine, (self._spread(part, attributes) for part in parts))
         shape = tuple(self._universe.shape[a] for a in attributes)
         return _Dense(attributes, np.broadcast_to(mask, shape))
@@ -525,7 +522,7 @@ class _Compiler:
             return region.mask.reshape([sizes.get(a, 1) for a in attributes])
         mask = np.ones((1,) * len(attributes), dtype=np.bool_)
         for attribute, cells in region.items():
-            factor = self._mask(attribute, cells)
+            factor = _mask(self._universe.shape[attribute], cells)
             mask = mask & factor.reshape([-1 if a == attribute else 1 for a in attributes])
         return mask
 
@@ -628,7 +625,7 @@ def _number_listed(attribute: Number, wanted: set[float]) -> _CellSet:
         if not attribute.integer or n_listed < n_numbers:
             number = min(v for v in wanted if _bin(attribute, v) == cell)
             raise _cuts_bin(attribute, number, "between")
-    return _select(listed)
+    return sum(1 << cell for cell in listed)
 
 
 def _span(_: Date, value: object) -> tuple[int, int]:
@@ -809,13 +806,6 @@ def _is_cell(attribute: Attribute, cell: int, wanted: object) -> _CellSet:
     if not isinstance(wanted, bool):
         raise _fault("this is not a truth value", "write true or false")
     return 1 << cell if wanted else _every_cell(attribute) ^ (1 << cell)
-
-
-def _select(cells: Iterable[int]) -> _CellSet:
-    selected = 0
-    for cell in cells:
-        selected |= 1 << cell
-    return selected
 
 
 def _every_cell(attribute: Attribute) -> _CellSet:

@@ -267,12 +267,6 @@ class Schema:
     # ------------------------------------------------------------ across versions
 
     @cached_property
-    def superseded(self) -> frozenset[int]:
-        """The indices that no row has any more."""
-        universe = self.newest.universe
-        return frozenset(range(len(universe.attributes))) - {*universe.in_force}
-
-    @cached_property
     def grids(self) -> dict[int, int]:
         """The first block of each attribute whose edges are still to be proposed, by its index."""
         universe = self.newest.universe
