@@ -182,6 +182,11 @@ class Batch(Request):
         return self.batch_id or f"{self.producer} {self.sequence}"
 
     @property
+    def named(self) -> dict[str, str | int | None]:
+        """The fields by which events name it."""
+        return {"batch_id": self.batch_id, "producer": self.producer, "sequence": self.sequence}
+
+    @property
     def counted(self) -> Counted | None:
         """Its place among those of its source or producer. None if it has neither."""
         if self.source is not None:

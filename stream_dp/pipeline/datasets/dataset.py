@@ -21,7 +21,6 @@ from stream_dp.messages import (
     ChangeAnalysts,
     ChangeSchema,
     Definition,
-    Event,
     Reason,
     large_delta,
     standing_key,
@@ -200,9 +199,8 @@ class Dataset:
         if days is None or dated_ms < 0:
             return
         rotated = self.draft.facts.get(_ROTATED)
-        if rotated is not None and dated_ms < int(rotated) + days * _DAY_MS:
-            return
-        self.draft.note(_ROTATED, str(dated_ms))
+        if rotated is None or dated_ms >= int(rotated) + days * _DAY_MS:
+            self.draft.note(_ROTATED, str(dated_ms))
 
     async def keep_waiting(self, before_ms: float) -> None:
         """Keeps rows as private values that wait since before a time, see ``WaitingBatches.keep_apart``."""
@@ -242,12 +240,12 @@ class Dataset:
         """Announces that this data set is accepted, also to a client that sends the same definition again."""
         n_rows = rows_that_open(self.mechanism, self.definition)
         note = large_delta(self.definition.privacy.delta, n_rows)
-        self.draft.announce(Event(dataset=self.name, event="dataset_accepted", note=note))
+        self.draft.announce("dataset_accepted", note=note)
 
     def change_analysts(self, rules: ChangeAnalysts) -> None:
         """Drafts what is allowed to whom from now on. What is so already is only announced."""
         self.accounts.change_rules(rules)
-        self.draft.announce(Event(dataset=self.name, event="analysts_changed"))
+        self.draft.announce("analysts_changed")
 
     async def change_schema(self, change: ChangeSchema) -> None:
         """Drafts that other attributes are in force from the first phase on of which no row has come.
@@ -257,13 +255,10 @@ class Dataset:
         Raises:
             InvalidDefinition: It changes what must not change, or is not the next one.
         """
-        definition = self.definition
-        if change.schema_version == definition.schema_version:
-            if change.attributes != definition.attributes:
-                raise NOT_NEXT_SCHEMA
-        else:
-            if change.schema_version != definition.schema_version + 1:
-                raise NOT_NEXT_SCHEMA
+        ahead = change.schema_version - self.definition.schema_version
+        if ahead not in (0, 1) or (not ahead and change.attributes != self.definition.attributes):
+            raise NOT_NEXT_SCHEMA
+        if ahead:
             first_phase = self.phase + self.phases.n_to_come + 1
             await self.phases.late.complete(self.phase)
             while await self.phases.sweeps.take(now=True):
@@ -284,13 +279,8 @@ class Dataset:
             self.draft.release(Outgoing("catalog", self.name, self.engine.cataloged.to_bytes()))
         assert self.definition.versions is not None, "there are several by now"
         version = self.definition.versions[-1]
-        event = Event(
-            dataset=self.name,
-            event="schema_changed",
-            schema_version=version.schema_version,
-            phase=version.first_phase,
-        )
-        self.draft.announce(event)
+        said = {"schema_version": version.schema_version, "phase": version.first_phase}
+        self.draft.announce("schema_changed", **said)
 
     def retire(self) -> None:
         """Erases the rows for ever; the name, its answers and its ledger stay."""
@@ -316,7 +306,7 @@ class Dataset:
 
     def gone(self) -> None:
         """Announces that this data set is retired, also to a client that retires it again."""
-        self.draft.announce(Event(dataset=self.name, event="dataset_retired"))
+        self.draft.announce("dataset_retired")
 
     def quarantine(self, cause: str) -> None:
         """Takes nothing more: the worker died too often of ``cause``, a record or the take-over."""
@@ -326,7 +316,7 @@ class Dataset:
             code="quarantined",
             message=f"the worker died again and again at {cause}; an operator must look",
         )
-        self.draft.announce(Event(dataset=self.name, event="quarantined", reason=reason))
+        self.draft.announce("quarantined", reason=reason)
 
     # ------------------------------------------------------------ taking over
 
@@ -393,7 +383,5 @@ class Dataset:
             self.mechanism.rows_gone(gone.phases)
             self.rows.drop_secrets()
         phases = (had.start + 1, had.stop) if had else None
-        self.draft.announce(
-            Event(dataset=self.name, event="rows_lost", phases=phases, batches=gone.batches)
-        )
+        self.draft.announce("rows_lost", phases=phases, batches=gone.batches)
         return len(had) + gone.batches

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from secrets import token_bytes
 from time import time
-from typing import Final
+from typing import Any, Final
 
 from stream_dp.messages import Counted, Event
 from stream_dp.pipeline.intake.records import AuditedReply, Decided, Outgoing, Releasable
@@ -138,9 +138,9 @@ class Draft:
         self._change.outgoing.append(outgoing)
         self._change.n_bytes += len(outgoing.value)
 
-    def announce(self, event: Event) -> bytes:
-        """Queues an event and returns its bytes."""
-        value = event.to_bytes()
+    def announce(self, what: str, **facts: Any) -> bytes:
+        """Queues an event of the data set and returns its bytes. The facts are fields of ``Event``."""
+        value = Event.model_validate({"dataset": self.dataset, "event": what, **facts}).to_bytes()
         self.release(Outgoing("events", self.dataset, value))
         return value
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stream_dp.messages import Event
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
@@ -143,7 +142,6 @@ class LateRows:
     def _announce(self, phase: int, n_rows: int) -> None:
         self._draft.publish(late_entry(n_rows))
         self._draft.write_ledger("late", {"phase": phase, "rows": n_rows})
-        event = Event(dataset=self._draft.dataset, event="phase_complete", phase=phase, rows=n_rows)
         dates = self._engine.times.dates([self.spans[phase - 1]])
-        self._draft.announce(event.model_copy(update=dates))
+        self._draft.announce("phase_complete", phase=phase, rows=n_rows, **dates)
         self._accounts.changed()

@@ -11,7 +11,7 @@ from stream_dp.core.budget.parameters import erased_blocks
 from stream_dp.core.mechanism import Look
 from stream_dp.core.rows.encoded_rows import MAX_ROWS
 from stream_dp.errors import InvalidDefinition
-from stream_dp.messages import Batch, Event
+from stream_dp.messages import Batch
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.late_rows import LateRows
@@ -151,11 +151,9 @@ class Phases:
             self._draft.passed(batch.source.position_key, batch.source.position)
         before, joins = waiting.gathering, self.late.phase_of(span, rows.n_rows)
         if joins is None:
+            splits = len(waiting.universes) == 1
             gathering, period = times.with_batch(
-                before,
-                span,
-                dated_ms=self._draft.dated_ms,
-                splits=len(waiting.universes) == 1,
+                before, span, dated_ms=self._draft.dated_ms, splits=splits
             )
             late = gathering.late > before.late
         else:
@@ -167,21 +165,16 @@ class Phases:
         came = self.ticking.place(period)
         await waiting.join(batch, taken, self._accounts.in_hand.record, period, came)
         opens = times.phase.calendar is None and self._may_open
-        about: dict[str, object] = {}
+        about: dict[str, object] = self.sweeps.expected(taken.n_changes)
         if times.phase.calendar is not None:
-            about = {**times.dates([span]), "late": late, "late_phase": joins}
-        about |= self.sweeps.expected(taken.n_changes)
+            about |= {**times.dates([span]), "late": late, "late_phase": joins}
         outcome = waiting.store_outcome(
-            Event(
-                dataset=self._draft.dataset,
-                event="batch_accepted",
-                batch_id=batch.batch_id,
-                producer=batch.producer,
-                sequence=batch.sequence,
-                rows=rows.n_rows,
-                waiting=0 if opens else waiting.n_rows_to_come,
-                phase=len(self.spans) + (1 if opens else 0),
-            ).model_copy(update=about)
+            batch,
+            "batch_accepted",
+            rows=rows.n_rows,
+            waiting=0 if opens else waiting.n_rows_to_come,
+            phase=len(self.spans) + opens,
+            **about,
         )
         if opens:
             await self._open()
@@ -208,13 +201,8 @@ class Phases:
         dates = self._engine.times.dates(
             self.spans[phase - 1 : phase] if is_open else [self._rows.waiting.gathering.span]
         )
-        event = Event(
-            dataset=self._draft.dataset,
-            event="phase_closed",
-            phase=phase,
-            waiting=self._rows.waiting.n_rows_to_come if is_open else 0,
-        )
-        self._draft.announce(event.model_copy(update=dates))
+        waiting = self._rows.waiting.n_rows_to_come if is_open else 0
+        self._draft.announce("phase_closed", phase=phase, waiting=waiting, **dates)
 
     @property
     def _may_open(self) -> bool:
@@ -264,7 +252,7 @@ class Phases:
             known = self._engine.found
             await self._take(opening)
             self._fuse(CrashPoint.IN_PHASE)
-            await self._found(known)
+            await self._find(known)
             with self._accounts.asked_by(None):
                 more = mechanism.opened()
             if more:
@@ -275,7 +263,7 @@ class Phases:
             grown = mechanism.growth()
         await looks.grow(grown)
 
-    async def _found(self, known: Mapping[int, Sequence[str]]) -> None:
+    async def _find(self, known: Mapping[int, Sequence[str]]) -> None:
         """Puts the rows of the new block into the cells of values that its looks have found.
 
         Args:
@@ -287,10 +275,7 @@ class Phases:
         if engine.found != known:
             await blocks.find_again(len(blocks) - 1)
             n_new = sum(len(of) - len(known[at]) for at, of in engine.found.items())
-            event = Event(
-                dataset=self._draft.dataset, event="values_found", phase=len(blocks), values=n_new
-            )
-            self._draft.announce(event)
+            self._draft.announce("values_found", phase=len(blocks), values=n_new)
         self._list()
         blocks.drop_texts(engine.mechanism.found.texts_over(len(blocks)))
 
@@ -306,10 +291,7 @@ class Phases:
         new = (self._engine.definition.proposals or ())[len(known) :]
         for one in new:
             said = one.model_dump() if one.edges else {"attribute": one.attribute, "note": TOO_FEW}
-            event = Event(
-                dataset=self._draft.dataset, event="bounds_proposed", phase=len(self.spans)
-            )
-            self._draft.announce(event.model_copy(update=said))
+            self._draft.announce("bounds_proposed", phase=len(self.spans), **said)
         if new:
             self._list()
 
@@ -337,11 +319,11 @@ class Phases:
         return n_rows
 
     def _announce(self, n_rows: int, erased: int, late: int) -> None:
-        name, phase = self._draft.dataset, len(self.spans)
+        phase = len(self.spans)
         dates = self.dates(range(phase - 1, phase))
         known = {key: date for key, date in dates.items() if date is not None}
         due = {"erased": erased} if erased else {}
-        self._draft.write_ledger("phase", {"phase": phase, "rows": n_rows, **due, **known})
-        opened = Event(dataset=name, event="phase_opened", phase=phase, rows=n_rows)
+        opened = {"phase": phase, "rows": n_rows}
+        self._draft.write_ledger("phase", {**opened, **due, **known})
         by_calendar = {"late_batches": late} if self._engine.times.phase.every else {}
-        self._draft.announce(opened.model_copy(update={**dates, **by_calendar}))
+        self._draft.announce("phase_opened", **opened, **known, **by_calendar)

@@ -13,7 +13,6 @@ from typing import Final
 
 from stream_dp.calendar_periods import written, zone_of
 from stream_dp.errors import RowsGone
-from stream_dp.messages import Event
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
@@ -171,18 +170,14 @@ class Sweeps:
         self._draft.note(_LOST, str(known + len(batch_ids)))
         for batch_id in batch_ids:
             producer, blank, sequence = batch_id.partition(" ")
-            named = (
-                {"producer": producer, "sequence": int(sequence)}
-                if blank
-                else {"batch_id": batch_id}
-            )
-            event = Event(dataset=self._draft.dataset, event="changes_lost")
-            self._draft.announce(event.model_copy(update=named))
+            counted = {"producer": producer, "sequence": sequence}
+            named = counted if blank else {"batch_id": batch_id}
+            self._draft.announce("changes_lost", **named)
 
     async def _end(self) -> None:
         """Forgets the changes, and queues the receipt."""
         await self._rows.forget_persons()
-        waiting, name = self._rows.waiting, self._draft.dataset
+        waiting = self._rows.waiting
         sweep = int(self._draft.facts.get(_SWEEPS, "0")) + 1
         phases = sorted(self._rows.blocks.owners.after)
         receipt = {
@@ -193,11 +188,11 @@ class Sweeps:
             "lost": int(self._draft.facts.get(_LOST, "0")),
             "at": written(max(self._draft.dated_ms, 0), zone_of(self._engine.times.phase.timezone)),
         }
-        sign = signature(waiting.secret, {"dataset": name, **receipt})
+        signed = {"dataset": self._draft.dataset, **receipt}
+        receipt["signature"] = signature(waiting.secret, signed)
         waiting.forget_changes()
         self._draft.note(_SWEEPS, str(sweep))
         self._draft.note(UNDER_WAY, "")
-        self._draft.write_ledger("sweep", {**receipt, "signature": sign})
-        event = Event(dataset=name, event="swept")
-        self._draft.announce(event.model_copy(update={**receipt, "signature": sign}))
+        self._draft.write_ledger("sweep", receipt)
+        self._draft.announce("swept", **receipt)
         self._accounts.changed()

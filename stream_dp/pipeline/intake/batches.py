@@ -6,7 +6,7 @@ from typing import Final
 
 from stream_dp.core.running.tick_counts import MOST_ROWS
 from stream_dp.errors import InvalidBatch
-from stream_dp.messages import Batch, Event, Reason
+from stream_dp.messages import Batch, Reason
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.records import Outgoing, plain
 from stream_dp.pipeline.journal.contents import TAKEN
@@ -41,19 +41,12 @@ async def ingest(dataset: Dataset, batch: Batch) -> tuple[bool, bytes | None]:
     try:
         taken = _encoded(dataset, batch)
     except InvalidBatch as error:
-        refusal = Event(
-            dataset=dataset.name,
-            event="batch_refused",
-            batch_id=batch.batch_id,
-            producer=batch.producer,
-            sequence=batch.sequence,
-            reason=Reason(code=error.reason, message=plain(str(error))),
-        )
+        reason = Reason(code=error.reason, message=plain(str(error)))
         if batch.source is not None:
             # The reader packs the same range under the same id until it counts.
-            dataset.draft.announce(refusal)
+            dataset.draft.announce("batch_refused", **batch.named, reason=reason)
             return True, None
-        return True, dataset.rows.waiting.store_outcome(refusal)
+        return True, dataset.rows.waiting.store_outcome(batch, "batch_refused", reason=reason)
     span = None
     if batch.has_rows or not batch.changes:  # a change is of rows that came before, whenever it was
         span = dataset.engine.times.span(batch.time, dataset.draft.dated_ms)
@@ -77,17 +70,12 @@ def known_before(dataset: Dataset, batch: Batch) -> None:
         following = dataset.draft.cursor[batch.counted.key]
         note = f"those of this producer below {following} were taken in before, or are left out"
     dataset.draft.announce(
-        Event(
-            dataset=dataset.name,
-            event="batch_known",
-            batch_id=batch.batch_id,
-            producer=batch.producer,
-            sequence=batch.sequence,
-            next_sequence=following,
-            waiting=dataset.rows.waiting.n_rows_to_come,
-            phase=dataset.phase,
-            note=note,
-        )
+        "batch_known",
+        **batch.named,
+        next_sequence=following,
+        waiting=dataset.rows.waiting.n_rows_to_come,
+        phase=dataset.phase,
+        note=note,
     )
 
 

@@ -20,7 +20,6 @@ from stream_dp.messages import (
     Answer,
     DifferenceAnswer,
     DifferenceByGroupAnswer,
-    Event,
     NoisyAnswer,
     QueryFields,
     entry_of,
@@ -261,18 +260,17 @@ def _alert(dataset: Dataset, entry: StandingEntry, reply: Answer, number: int) -
     since = entry.alert_since or number
     dataset.standing_queries.alerted(entry, since if holds else None)
     if holds:
-        event = Event(
-            dataset=dataset.name,
-            event="alert",
-            query_id=id_in_phase(entry.query_id, number),
-            analyst=entry.analyst,
-            cells=tuple(plain(cell) for cell in holds[:MOST_CELLS] if cell) or None,
-        )
         assert isinstance(reply, NoisyAnswer), "nothing else has cells"
         about: dict[str, object] = {"phase": number, "since_phase": since}
         if entry.is_running:
             about = {"phase": dataset.phase, "since": reply.since, "until": reply.until}
-        dataset.draft.announce(event.model_copy(update=about))
+        dataset.draft.announce(
+            "alert",
+            query_id=id_in_phase(entry.query_id, number),
+            analyst=entry.analyst,
+            cells=tuple(plain(cell) for cell in holds[:MOST_CELLS] if cell) or None,
+            **about,
+        )
 
 
 def _is_later(reply: NoisyAnswer, entry: StandingEntry) -> bool:

@@ -20,7 +20,7 @@ from stream_dp.core.rows import slabs
 from stream_dp.core.rows.blocks import Block, Blocks
 from stream_dp.core.rows.slabs import Slab
 from stream_dp.core.rows.slot_counts import digits_of, from_digits
-from stream_dp.messages import Event
+from stream_dp.messages import Batch
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.datasets.phases import Phases
 from stream_dp.pipeline.intake import decider
@@ -72,9 +72,10 @@ def _with_reason(value: bytes, more: object) -> bytes:
 def an_event_counts_the_rows_of_a_cell(patch: pytest.MonkeyPatch) -> None:
     store = WaitingBatches.store_outcome
 
-    def counting(self: WaitingBatches, event: Event) -> bytes:
-        of_it = _unlisted([*self._pending.values()][-1]) if self._pending and event.waiting else 0
-        return store(self, event.model_copy(update={"waiting": (event.waiting or 0) + of_it}))
+    def counting(self: WaitingBatches, batch: Batch, what: str, **facts: Any) -> bytes:
+        if self._pending and facts.get("waiting"):
+            facts["waiting"] += _unlisted([*self._pending.values()][-1])
+        return store(self, batch, what, **facts)
 
     patch.setattr(WaitingBatches, "store_outcome", counting)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.messages import Batch, Event
+from stream_dp.messages import Batch
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake import batches
 from tests.pipeline.blindfold.two_rows import THESE, THOSE, Row
@@ -38,8 +38,8 @@ def _says_which_rows_came(patch: pytest.MonkeyPatch) -> None:
     def telling(dataset: Dataset, batch: Batch) -> None:
         announce = dataset.draft.announce
 
-        def with_note(event: Event) -> bytes:
-            return announce(event.model_copy(update={"note": f"{batch.rows}"}))
+        def with_note(what: str, **facts: Any) -> bytes:
+            return announce(what, **{**facts, "note": f"{batch.rows}"})
 
         with patch.context() as more:
             more.setattr(dataset.draft, "announce", with_note)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stream_dp.core.residual.looks.sum_look import SumLook
-from stream_dp.messages import Event
+from stream_dp.messages import Batch
 from stream_dp.pipeline.rows.waiting.waiting_batches import WaitingBatches
 from tests.pipeline.blindfold.lives import LIVES
 from tests.pipeline.blindfold.two_rows import THESE
@@ -32,9 +32,9 @@ async def test_a_copy_that_says_how_many_values_are_clamped_is_told_apart(
 ) -> None:
     store = WaitingBatches.store_outcome
 
-    def counting(self: WaitingBatches, event: Event) -> bytes:
+    def counting(self: WaitingBatches, batch: Batch, what: str, **facts: Any) -> bytes:
         top = [int((rows.measures[1] == 70).sum()) for rows in self._pending.values()]
-        return store(self, event.model_copy(update={"note": f"{sum(top)} values are clamped"}))
+        return store(self, batch, what, **facts, note=f"{sum(top)} values are clamped")
 
     monkeypatch.setattr(WaitingBatches, "store_outcome", counting)
     runs = await both(LIVES["calibrated, values are kept"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from stream_dp.core.rows.row_changes import live_rows
 from stream_dp.core.rows.slabs import fits
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidBatch, InvalidDefinition
-from stream_dp.messages import Batch, Event
+from stream_dp.messages import Batch
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.tools import Tools
@@ -287,15 +287,14 @@ class WaitingBatches:
         """The number of batches with changes so far. It is public."""
         return int(self._draft.facts.get(CHANGED, "0"))
 
-    def store_outcome(self, event: Event) -> bytes:
+    def store_outcome(self, batch: Batch, what: str, **facts: Any) -> bytes:
         """Announces the outcome of a batch and drafts it under its id, if it has one."""
-        assert event.batch is not None, "the event of a batch names it"
-        outcome = self._draft.announce(event)
-        if event.batch_id is not None:
-            self._draft.put(StateTable.OUTCOME, event.batch_id, outcome)
+        outcome = self._draft.announce(what, **batch.named, **facts)
+        if batch.batch_id is not None:
+            self._draft.put(StateTable.OUTCOME, batch.batch_id, outcome)
             days = self._engine.definition.kept_answers_days
-            if event.event == "batch_accepted" and days is not None:
-                self._draft.put(StateTable.TAKEN, event.batch_id, b"")
+            if what == "batch_accepted" and days is not None:
+                self._draft.put(StateTable.TAKEN, batch.batch_id, b"")
         return outcome
 
     async def keep_apart(self, before_ms: float) -> None:
