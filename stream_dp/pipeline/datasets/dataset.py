@@ -334,7 +334,7 @@ class Dataset:
         self.phases.late.n_complete = len(late)
         self.rows.blocks.restart([n_rows for n_rows, _ in opened], erased, bare)
         for index, n_rows in enumerate(late):
-            self.rows.blocks.add_rows(index, n_rows)
+            self.rows.blocks.data.add_rows(index, n_rows)
         self.looks.releases = self.engine.fold(transcript)
         self.mechanism.charged(
             tuple(Charge(block, rho, delta) for block, (rho, delta) in enumerate(spent))

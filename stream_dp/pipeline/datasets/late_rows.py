@@ -136,7 +136,7 @@ class LateRows:
             marks = await self._rows.counted.late(index + 1, whose, unit)
             await self._rows.keep(index, times, whose, marks)
             self._fuse(CrashPoint.AFTER_KEEP)
-        blocks.add_rows(index, n_rows)
+        blocks.data.add_rows(index, n_rows)
         waiting.forget(times)
 
     def _announce(self, phase: int, n_rows: int) -> None:

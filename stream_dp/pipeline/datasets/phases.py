@@ -313,7 +313,7 @@ class Phases:
         if self.late.taken and whose is not None and marks is not None:
             await rows.counted.keep(len(blocks) + 1, whose, marks)
         self._fuse(CrashPoint.AFTER_KEEP)
-        blocks.append(n_rows)
+        blocks.data.sealed(n_rows)
         self._accounts.open_line()
         waiting.forget(times)
         return n_rows

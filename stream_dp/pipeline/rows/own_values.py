@@ -115,26 +115,23 @@ class OwnValues:
 
     async def find(self, what: str) -> bytes | None:
         """Reads a secret. None if it is nowhere, or was never kept. Private."""
-        named = self._named.get(what)
-        if named is None:
-            return None
-        found = await self._keeper.find(self._draft.dataset, named)
-        return None if found is None else unsalted(found)
+        first = await self._first(what)
+        return None if first is None else unsalted(first)
 
     async def index(self, what: str) -> SlabIndex | None:
         """Reads the index of a slab. None if it is nowhere, or was never kept."""
+        first = await self._first(what)
+        return None if first is None else SlabIndex.from_bytes(first)
+
+    async def _first(self, what: str) -> bytes | None:
         named = self._named.get(what)
-        if named is None:
-            return None
-        found = await self._keeper.find(self._draft.dataset, named)
-        return None if found is None else SlabIndex.from_bytes(found)
+        return None if named is None else await self._keeper.find(self._draft.dataset, named)
 
     async def slab(self, what: str) -> Slab | None:
         """Reads a slab with all its columns. None if it is nowhere, or was never kept. Private."""
-        named = self._named.get(what)
-        parts = None
-        if named is not None:
-            parts = await self._keeper.whole(self._draft.dataset, named)
+        if (named := self._named.get(what)) is None:
+            return None
+        parts = await self._keeper.whole(self._draft.dataset, named)
         return None if parts is None else Slab.of_stored(parts)
 
     async def parts(
@@ -181,9 +178,7 @@ class OwnValues:
 
     async def drop_again(self) -> None:
         """Erases what a former worker has written since the data set was retired."""
-        await self._keeper.drop_unnamed(
-            self._draft.dataset, (), Looked.of(self._draft.facts), at_once=True
-        )
+        await self._drop_unnamed(at_once=True)
 
     async def _drop_unnamed(self, *, at_once: bool) -> Looked:
         named, looked = self._draft.state.kept(), Looked.of(self._draft.facts)

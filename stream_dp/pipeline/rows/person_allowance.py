@@ -146,13 +146,9 @@ class UsedUnits:
         Raises:
             CorruptState: It is nowhere any more.
         """
-        slabs: dict[int, list[Slab]] = {}
-        for key in sorted(self._values.named(USED), key=_number_and_slab):
-            slab = await self._values.slab(USED + key)
-            if slab is None:
-                raise self._values.nowhere("what its persons have used for life is")
-            slabs.setdefault(_number_and_slab(key)[0], []).append(slab)
-        self._used = {number: Used.of_slabs(some) for number, some in slabs.items()}
+        numbers = sorted({int(key.split(" ")[0]) for key in self._values.named(USED)})
+        said = "what its persons have used for life is"
+        self._used = {n: await _read(self._values, f"{USED}{n} ", said) for n in numbers}
 
     def counted(
         self, whose: Slots | None, unit: Unit | None
@@ -192,14 +188,12 @@ class UsedUnits:
         number = max(self._used, default=0) + 1
         while self._used and self._used[last := max(self._used)].n_places <= 2 * used.n_places:
             used = self._used.pop(last).and_by(used)
-            for slab in self._values.named(f"{USED}{last} "):
-                self._values.discard(f"{USED}{last} {slab}")
+            _discard(self._values, f"{USED}{last} ")
         await self._keep(number, used)
 
     async def _keep(self, number: int, used: Used) -> None:
         self._used[number] = used
-        slabs = enumerate(used.slabs())
-        await self._values.keep_slabs({f"{USED}{number} {at}": slab for at, slab in slabs})
+        await _keep(self._values, f"{USED}{number} ", used)
 
     async def forget_persons(self, persons: Digests) -> None:
         """Keeps all again without these persons, whether or not any of them is there."""
@@ -237,14 +231,9 @@ class CountedInPhases:
         if whose is None:
             return None
         assert unit is not None, "rows that say whose they are come with a promise"
-        slabs = []
-        for key in sorted(self._values.named(COUNTED), key=_number_and_slab):
-            if _number_and_slab(key)[0] == phase:
-                slab = await self._values.slab(COUNTED + key)
-                if slab is None:
-                    raise self._values.nowhere("how many rows of its persons count in a phase is")
-                slabs.append(slab)
-        return whose.counted(unit.rows_per_phase - Used.of_slabs(slabs).of(whose.digests))
+        said = "how many rows of its persons count in a phase is"
+        used = await _read(self._values, f"{COUNTED}{phase} ", said)
+        return whose.counted(unit.rows_per_phase - used.of(whose.digests))
 
     async def keep(self, phase: int, whose: Slots, marks: npt.NDArray[np.bool_]) -> None:
         """Keeps how many rows of each person count in a phase that is about to be sealed.
@@ -254,15 +243,28 @@ class CountedInPhases:
             whose: Says whose its rows are.
             marks: Marks those that count, shape (n_slots,).
         """
-        slabs = enumerate(Used.one_each(whose.digests, marks).slabs())
-        await self._values.keep_slabs({f"{COUNTED}{phase} {at}": slab for at, slab in slabs})
+        await _keep(self._values, f"{COUNTED}{phase} ", Used.one_each(whose.digests, marks))
 
     def forget(self, phase: int) -> None:
         """Drafts that this is erased: no more rows come to a phase."""
-        for at in self._values.named(f"{COUNTED}{phase} "):
-            self._values.discard(f"{COUNTED}{phase} {at}")
+        _discard(self._values, f"{COUNTED}{phase} ")
 
 
-def _number_and_slab(key: str) -> tuple[int, int]:
-    number, _, slab = key.partition(" ")
-    return int(number), int(slab)
+async def _read(values: OwnValues, kind: str, said: str) -> Used:
+    """Reads what is kept of some persons; ``said`` is what ``OwnValues.nowhere`` says if it is lost."""
+    slabs = []
+    for at in sorted(values.named(kind), key=int):
+        slab = await values.slab(f"{kind}{at}")
+        if slab is None:
+            raise values.nowhere(said)
+        slabs.append(slab)
+    return Used.of_slabs(slabs)
+
+
+async def _keep(values: OwnValues, kind: str, used: Used) -> None:
+    await values.keep_slabs({f"{kind}{at}": slab for at, slab in enumerate(used.slabs())})
+
+
+def _discard(values: OwnValues, kind: str) -> None:
+    for at in values.named(kind):
+        values.discard(f"{kind}{at}")

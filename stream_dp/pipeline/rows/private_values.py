@@ -137,11 +137,8 @@ class Keeper:
             named: The value.
             viewed: Whether Redis may have it.
         """
-        for on_topic in (False, True):
-            (found,) = await self.parts(dataset, [(named, 0)], on_topic=on_topic, viewed=viewed)
-            if found is None or name_of(found) == named.name:
-                return found
-        return None
+        is_it = partial(_is_named, named.name)
+        return await self._part(dataset, named, 0, is_it, viewed=viewed)
 
     async def whole(self, dataset: str, named: Named, *, viewed: bool = True) -> list[bytes] | None:
         """Returns all parts of a value, see ``find``. None if one is on the topic no more. Private."""
@@ -149,21 +146,31 @@ class Keeper:
         if first is None:
             return None
         found = [first]
-        index = SlabIndex.from_bytes(first) if named.store or len(named.offsets) > 1 else None
-        for number in range(1, 1 + len(index.names if index else ())):
-            assert index is not None, "a secret has one part"
-            for on_topic in (False, True):
-                (part,) = await self.parts(
-                    dataset, [(named, number)], on_topic=on_topic, viewed=viewed
-                )
+        if named.store or len(named.offsets) > 1:  # else it is a secret
+            index = SlabIndex.from_bytes(first)
+            for number in range(1, 1 + len(index.names)):
+                is_it = partial(index.has, number)
+                part = await self._part(dataset, named, number, is_it, viewed=viewed)
                 if part is None:
                     return None
-                if index.has(number, part):
-                    found.append(part)
-                    break
-            else:
-                return None
+                found.append(part)
         return found
+
+    async def _part(
+        self,
+        dataset: str,
+        named: Named,
+        number: int,
+        is_it: Callable[[bytes], bool],
+        *,
+        viewed: bool,
+    ) -> bytes | None:
+        """One part, from the topic if Redis has another one. None if it is on the topic no more."""
+        for on_topic in (False, True):
+            (part,) = await self.parts(dataset, [(named, number)], on_topic=on_topic, viewed=viewed)
+            if part is None or is_it(part):
+                return part
+        return None
 
     async def parts(
         self,
@@ -317,6 +324,10 @@ class Keeper:
             await self._drop_files(dataset, gone)
             unnamed -= gone
         return Looked(min(left), end, frozenset(unnamed))
+
+
+def _is_named(name: bytes, first: bytes) -> bool:
+    return name_of(first) == name
 
 
 def _key(dataset: str, name: bytes) -> bytes:

@@ -29,6 +29,7 @@ from stream_dp.pipeline.rows.own_values import (
     BLOCK,
     FOUND,
     ORDERED,
+    SAID,
     TEXT,
     WAITING,
     WEIGHT,
@@ -158,7 +159,7 @@ class SealedBlocks:
         if marks is not None:
             parts = np.split(marks.astype(np.uint8), ends[:-1])
             weights = [Slab(len(part), len(part), {WEIGHT_COLUMN: part}) for part in parts]
-        kept, owned = self._slabs, self._engine.definition.erasure is not None
+        owned = self._engine.definition.erasure is not None
         folded = await self._folded(universe, lots, whose, since)
         if merges(universe, lots.n_slots) and not owned:
             whole = await self._merged(universe, lots, weights, folded)
@@ -170,7 +171,8 @@ class SealedBlocks:
         if universe.found:
             for at, (slab, end) in enumerate(zip(lots, ends.tolist(), strict=True), first):
                 part_of = slice(end - slab.n_slots, end)
-                texts = said_by(await lots.texts(slab), universe, marks, whose, part_of)
+                said = await lots.read_slab(SAID, slab)
+                texts = said_by(said, universe, marks, whose, part_of)
                 await self._keep(TEXT, phase, at, [texts])
                 await self._keep(FOUND, phase, at, [found_slab(universe, texts)])
         if owned:
@@ -181,17 +183,17 @@ class SealedBlocks:
         if in_order and lots.n_rows <= MAX_ORDERED:
             for at, what in enumerate(lots.arrived(), first):
                 named = self._values.rename(what, f"{ORDERED}{phase} {at}")
-                kept[ORDERED][phase][at] = named
+                self._slabs[ORDERED][phase][at] = named
 
     async def _keep_lot(
         self, phase: int, at: int, lots: WaitingLots, slab: LotSlab, folded: Columns | None
     ) -> None:
         """Keeps a slab of rows that wait as a slab of a phase: as it is, or with what is folded."""
         if folded is not None:
-            rows = (await lots.rows(slab)).with_columns(folded)
+            rows = (await lots.read_slab(WAITING, slab)).with_columns(folded)
             await self._keep(BLOCK, phase, at, [rows])
         else:
-            named = self._values.rename(WAITING + slab.key, f"{BLOCK}{phase} {at}")
+            named = self._values.rename(f"{WAITING}{slab.key}", f"{BLOCK}{phase} {at}")
             self._slabs[BLOCK][phase][at] = named
 
     async def change(self, index: int, at: int, changes: RowChanges, after: int) -> None:
@@ -293,7 +295,7 @@ class SealedBlocks:
         """The slab of all cells, in the memory of one slab more."""
         found = merged(universe, ())
         for at, slab in enumerate(lots):
-            rows = await lots.rows(slab)
+            rows = await lots.read_slab(WAITING, slab)
             if weights:
                 rows = rows.with_columns(weights[at].columns)
             if folded:
@@ -309,20 +311,12 @@ class SealedBlocks:
         if not names:
             return []
         assert whose is not None, "it is the rows of persons that are folded"
-        parts = [(await lots.rows(slab)).split(names)[1].columns for slab in lots]
+        parts = [(await lots.read_slab(WAITING, slab)).split(names)[1].columns for slab in lots]
         whole = {name: np.concatenate([part[name] for part in parts]) for name in names}
         found = await asyncio.to_thread(folded_columns, universe, whose, whole, since)
         ends = np.cumsum([slab.n_slots for slab in lots])[:-1]
         split = {name: np.split(column, ends) for name, column in found.items()}
         return [{name: of[at] for name, of in split.items()} for at in range(len(parts))]
-
-    def append(self, n_rows: int) -> None:
-        """Adds the next block, which is kept by now."""
-        self.data.sealed(n_rows)
-
-    def add_rows(self, index: int, n_rows: int) -> None:
-        """Adds rows to a block, which are kept by now."""
-        self.data.add_rows(index, n_rows)
 
     def erase(self, n_blocks: int) -> None:
         """Drafts that the rows of the first blocks are erased."""

@@ -20,7 +20,7 @@ from stream_dp.messages import Batch
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.tools import Tools
-from stream_dp.pipeline.rows.own_values import PERSON, OwnValues
+from stream_dp.pipeline.rows.own_values import CAME_WHEN, PERSON, WAITING, OwnValues
 from stream_dp.pipeline.rows.waiting.batch_places import BatchPlaces
 from stream_dp.pipeline.rows.waiting.row_times import EVERY_TIME, Gathering
 from stream_dp.pipeline.rows.waiting.waiting_changes import WaitingChanges, changes_of
@@ -175,8 +175,9 @@ class WaitingBatches:
         plans = plans_of(self._engine.mechanism.running)
         for slab in self.lots:
             whose = await self.lots.whose_of(slab) if self._of_persons else None
-            came = (await self.lots.came(slab)).columns
-            self.ticks.restore(plans, await self.lots.rows(slab), came, whose)
+            came = (await self.lots.read_slab(CAME_WHEN, slab)).columns
+            rows = await self.lots.read_slab(WAITING, slab)
+            self.ticks.restore(plans, rows, came, whose)
         for number, rows in self._pending.items():
             place = Place(*waits[number].came)
             self._came[number] = self.ticks.add(plans.get(place.period), place, rows)
@@ -321,8 +322,8 @@ class WaitingBatches:
     async def change_a_lot(self, times: range) -> bool:
         """Makes all changes in the next slab of a lot that waits under some times; False if none is left."""
         for slab in self.lots.among(times):
-            if slab.after < self.n_changed:
-                await self.lots.change(slab, self.changes.after(slab.after), self.n_changed)
+            if slab.key.after < self.n_changed:
+                await self.lots.change(slab, self.changes.after(slab.key.after), self.n_changed)
                 return True
         return False
 

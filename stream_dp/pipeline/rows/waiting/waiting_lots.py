@@ -22,9 +22,8 @@ from stream_dp.pipeline.rows.waiting.row_times import EVERY_TIME
 from stream_dp.pipeline.rows.waiting.waiting_ticks import Columns
 
 
-@dataclass(frozen=True, slots=True)
-class LotSlab:
-    """A slab of a lot; all of it but the number of rows is public.
+class LotKey(NamedTuple):
+    """What tells a slab of a lot from others of its kind. Its text follows the kind, see ``OwnValues``.
 
     Attributes:
         period: The time under which its rows wait, see ``Times.with_batch``.
@@ -32,8 +31,6 @@ class LotSlab:
         at: The number of the slab in it.
         n_batches: The number of batches of the lot.
         after: The number of the last batch whose changes are made in it, see ``waiting_changes``.
-        n_rows: The number of rows of the slab, see ``Slab``.
-        n_slots: The number of its slots.
     """
 
     period: int
@@ -41,12 +38,24 @@ class LotSlab:
     at: int
     n_batches: int
     after: int
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
+
+
+@dataclass(frozen=True, slots=True)
+class LotSlab:
+    """A slab of a lot; all of it but the number of rows is public.
+
+    Attributes:
+        key: Its key.
+        n_rows: The number of rows of the slab, see ``Slab``.
+        n_slots: The number of its slots.
+    """
+
+    key: LotKey
     n_rows: int = field(repr=False)
     n_slots: int
-
-    @property
-    def key(self) -> str:
-        return _written(_Key(self.period, self.lot, self.at, self.n_batches, self.after))
 
 
 class WaitingLots:
@@ -70,7 +79,7 @@ class WaitingLots:
     def among(self, times: range) -> WaitingLots:
         """Those that wait under some times, to be read."""
         found = WaitingLots(self._values)
-        found._slabs = [slab for slab in self._slabs if slab.period in times]
+        found._slabs = [slab for slab in self._slabs if slab.key.period in times]
         found._times = times
         return found
 
@@ -97,17 +106,17 @@ class WaitingLots:
         found: list[LotSlab] = []
         for kind in _KINDS:
             for key in self._keys(kind):
-                what = kind + _written(key)
+                what = f"{kind}{key}"
                 index = await self._values.index(what)
                 if index is None or (whole and await self._values.slab(what) is None):
                     lost.add(key.lot)
                 elif kind == WAITING:
-                    found.append(LotSlab(*key, index.n_rows, index.n_slots))
-        self._slabs = [slab for slab in found if slab.lot not in lost]
+                    found.append(LotSlab(key, index.n_rows, index.n_slots))
+        self._slabs = [slab for slab in found if slab.key.lot not in lost]
 
     def forget_lost(self) -> int:
         """Drafts that lots do not wait that are nowhere any more; returns how many batches these are."""
-        found = {slab.lot for slab in self._slabs}
+        found = {slab.key.lot for slab in self._slabs}
         lost = {key.lot: key.n_batches for key in self._keys() if key.lot not in found}
         self._discard(lost)
         return sum(lost.values())
@@ -136,22 +145,20 @@ class WaitingLots:
         whose = {} if rows.whose is None else rows.whose.columns
         said, ticks = columns_of(rows.texts), came or {}
         for at, slab in enumerate(slabs_of(rows, secret_order, more={**whose, **said, **ticks})):
-            one = LotSlab(period, lot, at, n_batches, after, slab.n_rows, slab.n_slots)
+            key = LotKey(period, lot, at, n_batches, after)
             content, of_persons = slab.split(WHOSE_COLUMNS)
             content, texts = content.split(said)
             content, when = content.split(ticks)
-            await self._values.keep_slabs({WAITING + one.key: content})
+            await self._values.keep_slabs({f"{WAITING}{key}": content})
             for kind, more in ((WHOSE, of_persons), (SAID, texts), (CAME_WHEN, when)):
                 if more.columns:
-                    await self._values.keep_slabs({kind + one.key: more})
-            self._slabs.append(one)
-        arrived = enumerate(slabs_in_order(rows, in_order))
-        await self._values.keep_slabs(
-            {
-                ARRIVED + _written(_Key(period, lot, at, n_batches, after)): slab
-                for at, slab in arrived
-            }
-        )
+                    await self._values.keep_slabs({f"{kind}{key}": more})
+            self._slabs.append(LotSlab(key, slab.n_rows, slab.n_slots))
+        arrived = {
+            f"{ARRIVED}{LotKey(period, lot, at, n_batches, after)}": slab
+            for at, slab in enumerate(slabs_in_order(rows, in_order))
+        }
+        await self._values.keep_slabs(arrived)
 
     async def change(self, slab: LotSlab, changes: RowChanges, after: int) -> None:
         """Keeps a slab after changes that came behind it, whether or not they find a row of it.
@@ -164,14 +171,14 @@ class WaitingLots:
         Raises:
             CorruptState: It is nowhere any more.
         """
-        now, hits = replace(slab, after=after), changes.hits(await self.whose_of(slab))
+        now, hits = slab.key._replace(after=after), changes.hits(await self.whose_of(slab))
         texts = {} if changes.rows is None else columns_of(changes.rows.texts)
         for kind in (WAITING, WHOSE, SAID):
-            if self._values.has(kind + slab.key):
-                changed = changes.of_slab(await self._slab(kind + slab.key), hits, texts)
-                self._values.discard(kind + slab.key)
-                await self._values.keep_slabs({kind + now.key: changed})
-        self._slabs[self._slabs.index(slab)] = now
+            if self._values.has(f"{kind}{slab.key}"):
+                changed = changes.of_slab(await self.read_slab(kind, slab), hits, texts)
+                self._values.discard(f"{kind}{slab.key}")
+                await self._values.keep_slabs({f"{kind}{now}": changed})
+        self._slabs[self._slabs.index(slab)] = replace(slab, key=now)
 
     async def whose(self) -> list[Slots]:
         """Reads whose the rows in the slots of each slab are. Private.
@@ -187,34 +194,20 @@ class WaitingLots:
         Raises:
             CorruptState: It is nowhere any more.
         """
-        return Slots.of_columns((await self._slab(WHOSE + slab.key)).columns)
+        return Slots.of_columns((await self.read_slab(WHOSE, slab)).columns)
 
-    async def came(self, slab: LotSlab) -> Slab:
-        """Reads in which tick the rows of a slab came. Private.
+    async def read_slab(self, kind: str, slab: LotSlab) -> Slab:
+        """Reads what is kept of a slab. Private.
+
+        Args:
+            kind: Its rows (``WAITING``), in which tick they came (``CAME_WHEN``), or what they say of values
+                that are found (``SAID``).
+            slab: The slab.
 
         Raises:
             CorruptState: It is nowhere any more.
         """
-        return await self._slab(CAME_WHEN + slab.key)
-
-    async def rows(self, slab: LotSlab) -> Slab:
-        """Reads the rows of a slab. Private.
-
-        Raises:
-            CorruptState: They are nowhere any more.
-        """
-        return await self._slab(WAITING + slab.key)
-
-    async def texts(self, slab: LotSlab) -> Slab:
-        """Reads what the rows of a slab say of values that are found. Private.
-
-        Raises:
-            CorruptState: They are nowhere any more.
-        """
-        return await self._slab(SAID + slab.key)
-
-    async def _slab(self, what: str) -> Slab:
-        found = await self._values.slab(what)
+        found = await self._values.slab(f"{kind}{slab.key}")
         if found is None:
             raise self._values.nowhere("rows that wait are")
         return found
@@ -222,40 +215,26 @@ class WaitingLots:
     def arrived(self) -> list[str]:
         """What the slabs of codes as they came are kept for, in order."""
         keys = self._keys(ARRIVED)
-        return [ARRIVED + _written(key) for key in keys if key.period in self._times]
+        return [f"{ARRIVED}{key}" for key in keys if key.period in self._times]
 
     def discard(self, times: range) -> None:
         """Drafts that nothing is kept any more of those that wait under some times."""
         keys = [key for kind in _KINDS for key in self._keys(kind)]
         self._discard({key.lot for key in keys if key.period in times})
         # Those of a block that was sealed were renamed.
-        self._slabs = [slab for slab in self._slabs if slab.period not in times]
+        self._slabs = [slab for slab in self._slabs if slab.key.period not in times]
 
     def _discard(self, lots: Collection[int]) -> None:
         for kind in _KINDS:
             for key in self._keys(kind):
                 if key.lot in lots:
-                    self._values.discard(kind + _written(key))
-        self._slabs = [slab for slab in self._slabs if slab.lot not in lots]
+                    self._values.discard(f"{kind}{key}")
+        self._slabs = [slab for slab in self._slabs if slab.key.lot not in lots]
 
-    def _keys(self, kind: str = WAITING) -> list[_Key]:
-        """What tells each value of a kind from the others, in order of the lots."""
-        found = [_Key(*map(int, key.split(" "))) for key in self._values.named(kind)]
+    def _keys(self, kind: str = WAITING) -> list[LotKey]:
+        """The keys of the slabs of a kind, in order of the lots."""
+        found = [LotKey(*map(int, key.split(" "))) for key in self._values.named(kind)]
         return sorted(found, key=lambda key: (key.lot, key.at))
-
-
-class _Key(NamedTuple):
-    """What tells a slab from others of its kind."""
-
-    period: int
-    lot: int
-    at: int
-    n_batches: int
-    after: int
-
-
-def _written(key: _Key) -> str:
-    return " ".join(map(str, key))
 
 
 _KINDS = (WAITING, WHOSE, ARRIVED, SAID, CAME_WHEN)
