@@ -88,7 +88,7 @@ class Swept:
         marks = np.ones(SLOTS, np.bool_)
         block = Block.seal(universe, rows, counted=marks, order=secret_order, owned=True)
         await self.blocks.keep(len(self.blocks), block)
-        self.blocks.append(SLOTS)
+        self.blocks.data.sealed(SLOTS)
         self.draft.commit()
         self.draft.collect()
         return digests[:10_000]

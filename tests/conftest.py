@@ -125,10 +125,9 @@ def kafka_jars() -> tuple[Path, ...]:
     """The class path of the embedded Apache Kafka; downloaded once into the user's cache."""
     from stream_dp.embedded import jars
     from stream_dp.embedded.folders import cache_folder
-    from stream_dp.embedded.start_progress import Silent
 
     with _needed():
-        return jars.resolve(cache_folder(os.environ), Silent())
+        return jars.resolve(cache_folder(os.environ), jars.Silent())
 
 
 @contextlib.contextmanager

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from stream_dp.embedded.start_progress import Progress
 from stream_dp.errors import ServerUnavailable
 
 KAFKA_VERSION: Final = "4.3.0"
@@ -28,6 +27,31 @@ _THREADS: Final = 8
 _ATTEMPTS: Final = 3
 _TIMEOUT_S: Final = 30
 _CHUNK_BYTES: Final = 1 << 16
+
+
+class Progress(Protocol):
+    """The receiver of reports about a start. A command line draws them, a test ignores them.
+
+    Calls come one at a time, but not always from the thread that started the servers.
+    """
+
+    def step(self, text: str) -> None:
+        """Reports that a new step begins. ``text`` describes it for people."""
+        ...
+
+    def downloaded(self, jars: int, jars_total: int, n_bytes: int) -> None:
+        """Reports how many of the broker's jars are in place and how many bytes were downloaded."""
+        ...
+
+
+class Silent:
+    """Ignores all reports."""
+
+    def step(self, text: str) -> None:
+        pass
+
+    def downloaded(self, jars: int, jars_total: int, n_bytes: int) -> None:
+        pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,16 +104,14 @@ class KafkaServer(EmbeddedServer):
             shutil.copyfile(logging, self._folder / "log4j2.properties")
 
     def _format(self) -> None:
-        cluster, settings = self._new_cluster_id(), str(self._settings)
-        options = ("format", "-t", cluster, "-c", settings, "--ignore-formatted")
+        name = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode("ascii")
+        cluster = name.rstrip("=").replace(
+            "-", "A"
+        )  # one that begins with a dash would be an option
+        options = ("format", "-t", cluster, "-c", str(self._settings), "--ignore-formatted")
         command = self._command("kafka.tools.StorageTool", *options)
         self._run(command, self._has_ended_well, _FORMAT_TIMEOUT_S)
         self.stop()
-
-    def _new_cluster_id(self) -> str:
-        """A name for the cluster of this broker. One that begins with a dash would be an option."""
-        name = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode("ascii")
-        return name.rstrip("=").replace("-", "A")
 
     def _has_ended_well(self) -> bool:
         return self._child is not None and self._child.exit_code() == 0

@@ -10,8 +10,8 @@ from typing import Final
 from stream_dp.embedded import jars
 from stream_dp.embedded.embedded_server import GRACE_S, EmbeddedServer
 from stream_dp.embedded.folders import Running, StateFolder
+from stream_dp.embedded.jars import Progress, Silent
 from stream_dp.embedded.kafka_server import KafkaServer
-from stream_dp.embedded.start_progress import Progress, Silent
 from stream_dp.embedded.valkey_server import ValkeyServer
 
 _LOCK_TIMEOUT_S: Final = GRACE_S + 5

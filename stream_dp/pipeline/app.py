@@ -278,7 +278,7 @@ class StreamApp(faust.App):
             self.failure = error
             raise
         worker = self.runtime.worker
-        self.runtime.context.metrics.watch_lags(self._lags)
+        self.runtime.context.metrics.lags = self._lags
         for task in (
             worker.run_owner,
             worker.releaser.run,

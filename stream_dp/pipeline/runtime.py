@@ -98,7 +98,7 @@ class Runtime:
         settings = self._settings
         if self.verifier is not None:
             await asyncio.to_thread(self.verifier.load)
-            self.context.metrics.watch_keys(self.verifier)
+            self.context.metrics.keys = self.verifier
         topics = await self._topics()
         await self._check_topics()
         identities = {role: str(topic["topic_id"]) for role, topic in topics.items()}
@@ -154,7 +154,7 @@ class Runtime:
         while True:
             await asyncio.sleep(_USAGE_S)
             with contextlib.suppress(StoreError):
-                self.context.metrics.store_used(await self._view.usage())
+                self.context.metrics.usage = await self._view.usage()
 
     async def watch_topics(self) -> None:
         """Raises UnsafeTopics when the settings of topics have drifted."""

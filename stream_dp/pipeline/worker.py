@@ -189,7 +189,7 @@ class Worker:
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         self._cut_short: Exception | None = None
-        self.context.metrics.watch(self)
+        self.context.metrics.worker = self
 
     # ------------------------------------------------------------ status
 
@@ -289,7 +289,7 @@ class Worker:
                 dataset = self.datasets.get(name)
                 if dataset is None:
                     continue
-                at_once = self._swept.keeps_apart(name)
+                at_once = self._swept.below(self.journal.partition_of(name)) > 0
                 idle = monotonic() - dataset.used_at > _PARKED_S and not self.behind
                 parks = idle and dataset.phases.due is None and not at_once
                 # What waits is kept apart where its batches are to be deleted at once, or where nobody looks

@@ -41,6 +41,11 @@ def name_of(first: bytes) -> bytes:
     return sha256(first).digest()[:IDENTITY_BYTES]
 
 
+def is_named(name: bytes, first: bytes) -> bool:
+    """Returns whether a value is the one of a name, by its first part."""
+    return name_of(first) == name
+
+
 @dataclass(frozen=True, slots=True)
 class Named:
     """A kept value as a commit names it. All but the name follows from public numbers.

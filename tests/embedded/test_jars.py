@@ -12,8 +12,7 @@ from unittest.mock import Mock, call
 
 import pytest
 
-from stream_dp.embedded.jars import Jar, kafka_lock, parse_lock, resolve
-from stream_dp.embedded.start_progress import Progress, Silent
+from stream_dp.embedded.jars import Jar, Progress, Silent, kafka_lock, parse_lock, resolve
 from stream_dp.errors import ServerUnavailable
 
 CONTENTS = {f"part-{n}": f"the bytes of jar {n}".encode() * 2000 for n in range(5)}

@@ -35,8 +35,8 @@ from redis import Redis
 from stream_dp.embedded import jars, ports
 from stream_dp.embedded.embedded_server import EmbeddedServer
 from stream_dp.embedded.folders import cache_folder
+from stream_dp.embedded.jars import Silent
 from stream_dp.embedded.kafka_server import KafkaServer
-from stream_dp.embedded.start_progress import Silent
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import INPUTS, PRIVATE
 from stream_dp.pipeline.repair.witnesses import WITNESSES

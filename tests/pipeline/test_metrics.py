@@ -97,8 +97,8 @@ async def test_the_page_lists_every_metric_with_its_type_and_labels(
     world.cells("shared", "first")
     await process.run()
     metrics = process.worker.context.metrics
-    metrics.watch_lags(lambda: [("queries", 0, 3)])
-    metrics.store_used(Usage(memory=800, limit=1_000))
+    metrics.lags = lambda: [("queries", 0, 3)]
+    metrics.usage = Usage(memory=800, limit=1_000)
     metrics.rows_lost("flights", 2)
     metrics.source_unreadable("flights")
     process.worker.ownership.deleted["in.batches:1"] = 4
@@ -353,7 +353,7 @@ async def test_what_redis_has_used_is_shown_once_it_is_known(process: Any) -> No
     names = ("memory_bytes", "memory_limit_bytes")
     assert [_shown(process, f"store_{name}") for name in names] == [[], []]
     used = Usage(memory=800, limit=1_000)
-    process.worker.context.metrics.store_used(used)
+    process.worker.context.metrics.usage = used
     assert [_shown(process, f"store_{name}") for name in names] == [[800], [1_000]]
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from stream_dp.calendar_periods import written, zone_of
 from stream_dp.errors import RowsGone
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
@@ -75,11 +74,10 @@ class Sweeps:
         due, erasure = self.due(), self._engine.definition.erasure
         if n_changes == (0, 0) or due is None or erasure is None:
             return {}
-        zone = zone_of(self._engine.times.phase.timezone)
         return {
             "changes": sum(n_changes),
             "change_number": self._rows.waiting.n_changed,
-            "due": written(max(due, self._draft.dated_ms, 0), zone),
+            "due": self._engine.times.written(max(due, self._draft.dated_ms, 0)),
         }
 
     @property
@@ -186,7 +184,7 @@ class Sweeps:
             "change_number": waiting.n_changed,
             "changes": sum(one.n_changes for one in waiting.places.every),
             "lost": int(self._draft.facts.get(_LOST, "0")),
-            "at": written(max(self._draft.dated_ms, 0), zone_of(self._engine.times.phase.timezone)),
+            "at": self._engine.times.written(max(self._draft.dated_ms, 0)),
         }
         signed = {"dataset": self._draft.dataset, **receipt}
         receipt["signature"] = signature(waiting.secret, signed)

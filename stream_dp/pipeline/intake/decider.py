@@ -127,12 +127,9 @@ class Decider:
             reason=Reason(code=error.reason, message=plain(str(error)), retriable=error.retriable),
         )
         self._context.metrics.rejected(error.reason)
-        key = dataset or record.topic_partition
-        is_query = record.role == "queries"
-        asked = asked_in(record) if is_query else None
-        return Outgoing(
-            "rejected", key, rejected.to_bytes(), dated_ms=record.timestamp_ms, asked=asked
-        )
+        asked = asked_in(record) if record.role == "queries" else None
+        key, value = dataset or record.topic_partition, rejected.to_bytes()
+        return Outgoing("rejected", key, value, dated_ms=record.timestamp_ms, asked=asked)
 
     async def handle(self, piece: Piece, request: Request, known: Known) -> None:
         """Does one step of a record, and leaves the rest of it in ``piece``.

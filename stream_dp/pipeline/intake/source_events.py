@@ -19,7 +19,7 @@ from pydantic_core import to_json
 
 from stream_dp.core.rows.person_slots import LONGEST_KEY
 from stream_dp.messages import SourceRange
-from stream_dp.pipeline.intake.source_packing import MAX_BYTES, Packing, row_of
+from stream_dp.pipeline.intake.source_packing import Packing, row_of
 
 _CREATES: Final = frozenset("cr")
 _OTHERS: Final = frozenset("udtm")
@@ -123,8 +123,7 @@ class EventPacking(Packing):
     def batch(
         self, source_range: SourceRange, rows: Sequence[Any], about: str | None = None
     ) -> bytes:
-        events = folded(rows)
-        head = self._head(source_range) | ({} if about is None else {"time": about})
+        events, head = folded(rows), self._head(source_range, about)
         created = [event.values for event in events if event.does == "create"]
         others = [event for event in events if event.does != "create"]
         whole = self._packed([event.values for event in others])
@@ -145,11 +144,6 @@ class EventPacking(Packing):
         entry = len(to_json({"person": "", "row": "", "set": {}})) + names + 2 * LONGEST_KEY
         none = {**self._longest_head, "columns": {name: [] for name in self._names}, "correct": []}
         return len(to_json(none)) + n_rows * (entry + self._longest_row)
-
-    def fitting(self, n_rows: int) -> int:
-        while n_rows > 1 and self._largest(n_rows) > MAX_BYTES:
-            n_rows //= 2
-        return n_rows
 
 
 def folded(events: Sequence[ChangeEvent]) -> list[ChangeEvent]:

@@ -108,7 +108,7 @@ class Packing:
             rows: The values of each row.
             about: The time that the rows are about, as a batch names it.
         """
-        head = self._head(source_range) | ({} if about is None else {"time": about})
+        head = self._head(source_range, about)
         if not self._listed(len(rows)):
             return to_json({**head, "columns": self._packed(rows)})
         encoded, shape = self._universe.encode_columns(self._values(rows)), self._universe.shape
@@ -164,31 +164,27 @@ class Packing:
         return columns
 
     def _cells(self, head: Mapping[str, object], counts: Sequence[int]) -> bytes:
+        named = [*zip(self._universe.names, self._samples, strict=True)]
         listed = [
-            {
-                name: sample[code]
-                for name, sample, code in zip(
-                    self._universe.names, self._samples, cell, strict=True
-                )
-            }
-            | {COUNT: count}
+            {name: of[code] for (name, of), code in zip(named, cell, strict=True)} | {COUNT: count}
             for cell, count in zip(np.ndindex(*self._universe.shape), counts, strict=True)
         ]
         return to_json({**head, "cells": listed})
 
-    def _head(self, source_range: SourceRange) -> dict[str, object]:
+    def _head(self, source_range: SourceRange, about: str | None = None) -> dict[str, object]:
         return {
             "version": 1,
             "dataset": self._source.dataset,
             "batch_id": batch_id(source_range),
             "source": source_range.model_dump(exclude_none=True),
+            **({} if about is None else {"time": about}),
         }
 
     @property
     def _longest_head(self) -> dict[str, object]:
         log = SourceLog(TopicPartition(self._source.topic, 2**31), "x" * 64)
         longest = log.range(2**63 - 1, 2**63 - 1, begins=True)
-        return {**self._head(longest), "batch_id": "?" * _MAX_ID, "time": LONGEST_TIME}
+        return {**self._head(longest, LONGEST_TIME), "batch_id": "?" * _MAX_ID}
 
 
 class SourceLog(NamedTuple):

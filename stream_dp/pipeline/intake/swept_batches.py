@@ -45,12 +45,11 @@ class SweptBatches:
             self._cleaned_at[dataset.name] = monotonic()
             await dataset.let_clean()
 
-    def keeps_apart(self, name: str) -> bool:
-        """Whether a data set is to keep what waits apart: batches of its partition are to be deleted."""
-        return self._below(self._journal.partition_of(name)) > 0
+    def below(self, partition: int) -> int:
+        """The offset below which batches of a partition are to be deleted; 0 for none.
 
-    def _below(self, partition: int) -> int:
-        """The offset below which batches of a partition are to be deleted; 0 for none."""
+        Until they are, its data sets are to keep apart what waits.
+        """
         return max((one.phases.sweeps.batches_below for one in self._of(partition)), default=0)
 
     def _of(self, partition: int) -> list[Dataset]:
@@ -60,7 +59,7 @@ class SweptBatches:
     async def delete(self) -> None:
         """Deletes what is done with, where it is due."""
         for partition, owned in self._journal.owned().items():
-            below = self._below(partition)
+            below = self.below(partition)
             if not below:
                 continue
             await self._releaser.settled()

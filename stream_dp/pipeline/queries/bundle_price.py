@@ -26,19 +26,10 @@ from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.backlog import MOST_VALUES
 from stream_dp.pipeline.intake.decoder import BadQuery, QuoteTogether
 from stream_dp.pipeline.intake.records import plain
+from stream_dp.pipeline.queries import query_answerer
 from stream_dp.pipeline.queries.compiler import Compiled, compile_query
 from stream_dp.pipeline.queries.open_periods import answer_so_far, is_running
-from stream_dp.pipeline.queries.query_answerer import (
-    MOST_PAID,
-    TOO_MANY_PHASES,
-    answer_name,
-    check_size,
-    invalid,
-    outgoing_of,
-    refusal_of,
-    values_of,
-)
-from stream_dp.pipeline.queries.reply import ReplyMaker, answer_kind, in_words, loss_of
+from stream_dp.pipeline.queries.reply import ReplyMaker, answer_kind, in_words, loss_of, reason_of
 from stream_dp.pipeline.queries.two_windows import sides_of
 from stream_dp.pipeline.queries.windows import window_of, windows_of
 
@@ -69,13 +60,14 @@ class _Part:
             return QuotedQuery(query_id=query_id, kind=kind, reason=self.reason)
         answered, refusals = [], []
         for asked, quote in zip(self.asked, quotes, strict=True):
-            outcome = TOO_MANY_PHASES if len(quote.charges) > MOST_PAID else quote.outcome
+            too_many = len(quote.charges) > query_answerer.MOST_PAID
+            outcome = query_answerer.TOO_MANY_PHASES if too_many else quote.outcome
             if isinstance(outcome, Refused):
                 refusals.append(in_words(dataset, analyst, asked, outcome))
             else:
                 answered.append(quote)
         if not answered:
-            return QuotedQuery(query_id=query_id, kind=kind, reason=_reason(refusals[0]))
+            return QuotedQuery(query_id=query_id, kind=kind, reason=reason_of(refusals[0]))
         notes = [self.note, *(quote.note for quote in answered)]
         bars = [quote.error_bar for quote in answered if quote.error_bar is not None]
         growth = summed(charge for quote in answered for charge in quote.growth)
@@ -85,7 +77,7 @@ class _Part:
         return QuotedQuery(
             query_id=query_id,
             kind=kind,
-            path=SERIES if self.is_series else _path(answered[0]),
+            path=SERIES if kind == SERIES else _path(answered[0]),
             privacy_loss=loss_of(summed(charge for quote in answered for charge in quote.charges)),
             owner_pays=loss_of(growth) if growth else None,
             error_bar=added(bars) if len(bars) == len(answered) else None,
@@ -93,10 +85,6 @@ class _Part:
             most=None if most is None else most / UNITS,
             note="; ".join(dict.fromkeys(note for note in notes if note)) or None,
         )
-
-    @property
-    def is_series(self) -> bool:
-        return isinstance(self.query, QueryFields) and self.query.series is not None
 
 
 def _path(quote: Quote) -> str:
@@ -113,23 +101,22 @@ def quote_together(dataset: Dataset, request: QuoteTogether, *, asked_ms: int = 
         asked_ms: Timestamp of its record; -1 where that has none.
     """
     asked = [query for query in request.queries if isinstance(query, QueryFields)]
-    refusal = refusal_of(dataset, *asked)
-    reply = _refused(request, refusal) if refusal is not None else _quoted(dataset, request)
-    name = answer_name(request.analyst, request.query_id)
+    refusal = query_answerer.refusal_of(dataset, *asked)
+    if refusal is None:
+        reply: Answer = _quoted(dataset, request)
+    else:
+        reply = RefusedAnswer(
+            dataset=request.dataset,
+            query_id=request.query_id,
+            analyst=request.analyst,
+            kind=BUNDLE,
+            reason=reason_of(refusal),
+        )
+    name, value = query_answerer.answer_name(request.analyst, request.query_id), reply.to_bytes()
     dataset.draft.release(
-        outgoing_of(dataset.name, name, reply.to_bytes(), is_stored=False, asked_ms=asked_ms)
+        query_answerer.outgoing_of(dataset.name, name, value, is_stored=False, asked_ms=asked_ms)
     )
     return reply
-
-
-def _refused(request: QuoteTogether, refusal: Refused) -> RefusedAnswer:
-    return RefusedAnswer(
-        dataset=request.dataset,
-        query_id=request.query_id,
-        analyst=request.analyst,
-        kind=BUNDLE,
-        reason=_reason(refusal),
-    )
 
 
 def _quoted(dataset: Dataset, request: QuoteTogether) -> QuotedBundle:
@@ -177,7 +164,7 @@ def _parts(dataset: Dataset, request: QuoteTogether) -> Iterator[_Part]:
             reason = Reason(code=query.error.reason, message=plain(str(query.error)))
             yield _Part(query, reason=reason)
             continue
-        size = values_of(dataset, query)
+        size = query_answerer.values_of(dataset, query)
         values += size
         if values > max(size, MOST_VALUES):
             yield _Part(query, reason=_TOO_MUCH_WORK)
@@ -190,11 +177,11 @@ def _parts(dataset: Dataset, request: QuoteTogether) -> Iterator[_Part]:
             window, note = window_of(dataset, query)
             windows = windows_of(dataset, window, query)
             if query.series is not None:
-                check_size(dataset, query, len(windows))
+                query_answerer.check_size(dataset, query, len(windows))
             asked = (side for one in windows for side in sides_of(dataset, compiled.on(one)))
             yield _Part(query, tuple(asked), note)
         except InvalidQuery as error:
-            yield _Part(query, reason=_reason(invalid(error)))
+            yield _Part(query, reason=reason_of(query_answerer.invalid(error)))
 
 
 def _so_far(replying: ReplyMaker, compiled: Compiled) -> _Part:
@@ -206,12 +193,6 @@ def _so_far(replying: ReplyMaker, compiled: Compiled) -> _Part:
         return _Part(query, reason=quote.reason)
     said = {name: getattr(quote, name) for name in ("query_id", "kind", "path", "privacy_loss")}
     return _Part(query, free=QuotedQuery(**said, error_bar=quote.error_bar, note=quote.note))
-
-
-def _reason(refusal: Refused) -> Reason:
-    return Reason(
-        code=refusal.code.value, message=plain(refusal.message), retriable=refusal.retriable
-    )
 
 
 _TOO_MUCH_WORK = Reason(

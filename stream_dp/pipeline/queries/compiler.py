@@ -11,15 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from stream_dp.core.budget.parameters import Target
 from stream_dp.core.outcome import RefusalCode
-from stream_dp.core.queries.conditions import (
-    compile_group_by,
-    compile_once,
-    compile_product,
-    compile_rank,
-    compile_share,
-    compile_total,
-    compile_where,
-)
+from stream_dp.core.queries import conditions
 from stream_dp.core.queries.query import AnyQuery, KindQuery, LinearQuery, Predicate
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidQuery
@@ -201,7 +193,7 @@ def _condition(dataset: Dataset, query: QueryFields, universe: Universe) -> Pred
     """The condition of a query, compiled."""
     if universe is dataset.universe:
         return dataset.engine.conditions.compiled(query.where)
-    return compile_where(universe, query.where)
+    return conditions.compile_where(universe, query.where)
 
 
 def _count(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled:
@@ -214,7 +206,7 @@ def _count(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled
             "a relative error takes several looks, and a fresh answer is one",
             "ask for a share of the rows asked, or for a number of rows",
         )
-    once = None if query.once is None else compile_once(universe, query.once)
+    once = None if query.once is None else conditions.compile_once(universe, query.once)
 
     def on(window: range) -> LinearQuery:
         if once is not None and len(window) > once.phases:
@@ -252,7 +244,7 @@ def _grouped(universe: Universe, query: QueryFields, predicate: Predicate) -> tu
     if not query.group_by:
         return ()
     most = most_cells(query)
-    group_by = compile_group_by(universe, query.group_by, predicate)
+    group_by = conditions.compile_group_by(universe, query.group_by, predicate)
     if math.prod(universe.shape[attribute] for attribute in group_by) > most:
         raise InvalidQuery(
             "group_by",
@@ -280,7 +272,7 @@ def _require(dataset: Dataset, kind: str, instead: str) -> None:
 def _sum(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled:
     _require(dataset, "sum", "ask counts")
     assert query.attribute is not None, "the message was checked"
-    total, every, predicate = compile_total(
+    total, every, predicate = conditions.compile_total(
         universe, query.attribute, query.where, query.group_by, query.up_to
     )
     if predicate.constant is False:
@@ -299,7 +291,7 @@ def _sum(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled:
 def _share(dataset: Dataset, query: QueryFields, universe: Universe) -> Compiled:
     _require(dataset, "share", "ask for both counts and divide them")
     assert query.share_of is not None, "the message was checked"
-    part, predicate = compile_share(universe, query.share_of, query.where)
+    part, predicate = conditions.compile_share(universe, query.share_of, query.where)
     group_by = _grouped(universe, query, predicate)
     target = _checked_target(dataset, query)
     return Compiled(
@@ -317,7 +309,7 @@ def _correlation(dataset: Dataset, query: QueryFields, universe: Universe) -> Co
     if error is None and accuracy.aim is None:
         error = max(accuracy.error, _ERROR_OF_CORRELATION)  # that is a share of the rows
     names = query.attribute, query.other
-    product, predicate = compile_product(universe, names, query.where, error)
+    product, predicate = conditions.compile_product(universe, names, query.where, error)
     if predicate.constant is False:
         raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
     return Compiled(
@@ -330,7 +322,7 @@ def _quantile(dataset: Dataset, query: QueryFields, universe: Universe) -> Compi
     _require(dataset, "quantile", "ask counts, such as age < 30")
     assert query.attribute is not None, "the message was checked"
     assert query.rank is not None, "the message was checked"
-    rank, predicate = compile_rank(
+    rank, predicate = conditions.compile_rank(
         universe, query.attribute, query.rank, query.where, query.group_by
     )
     if not rank.bins:

@@ -122,10 +122,7 @@ class ReplyMaker:
         budget = None if asked is None else self.dataset.accounts.budget(asked.window, self.analyst)
         if asked is not None:
             refusal = in_words(self.dataset, self.analyst, asked, refusal)
-        reason = Reason(
-            code=refusal.code.value, message=plain(refusal.message), retriable=refusal.retriable
-        )
-        return RefusedAnswer(**self._head(asked), budget=budget, reason=reason)
+        return RefusedAnswer(**self._head(asked), budget=budget, reason=reason_of(refusal))
 
     def answered(
         self,
@@ -397,6 +394,13 @@ def _fell_short(asked: AnyQuery, path: Path, charges: tuple[Charge, ...]) -> boo
     if not isinstance(asked, LinearQuery) or path is not Path.UNVERIFIED or not charges:
         return False
     return asked.target.relative is not None or isinstance(asked.total, Product)
+
+
+def reason_of(refusal: Refused) -> Reason:
+    """Returns the reason of a refusal, as messages say it."""
+    return Reason(
+        code=refusal.code.value, message=plain(refusal.message), retriable=refusal.retriable
+    )
 
 
 def loss_of(charges: tuple[Charge, ...]) -> PrivacyLoss:

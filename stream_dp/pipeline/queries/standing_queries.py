@@ -22,9 +22,7 @@ MOST_CELLS: Final = 100
 """The cells of an answer that are kept for gauges, and named in an alert."""
 
 _SLOT = "standing "  # and a number: a standing query, or nothing
-_ANSWERED = (
-    "standing answered"  # the phase, the serial number up to which it was answered, and when
-)
+_ANSWERED = "standing answered"  # the phase, the serial up to which it was answered, and when
 
 _TICKED = "standing ticked"  # the same of those that are answered at each tick
 
@@ -137,17 +135,9 @@ class StandingEntry:
         """
         try:
             written = json.loads(text)
-            if written["version"] != _VERSION:
+            if written.pop("version") != _VERSION:
                 raise ValueError("a newer release wrote it")
-            return cls(
-                slot=slot,
-                serial=written["serial"],
-                analyst=written["analyst"],
-                fields=written["query"],
-                since_phase=written["since_phase"],
-                since_ms=written["since_ms"],
-                alert_since=written.get("alert_since"),
-            )
+            return cls(slot=slot, fields=written.pop("query"), **written)
         except (KeyError, TypeError, ValueError):
             raise CorruptState(
                 f"{dataset}: the standing query in slot {slot} cannot be read; if a newer release wrote it, "

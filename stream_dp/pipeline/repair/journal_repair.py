@@ -31,17 +31,8 @@ from stream_dp.pipeline.journal.releaser import following
 from stream_dp.pipeline.journal.unsent import unsent
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.queries.query_answerer import UNKNOWN_REQUEST
-from stream_dp.pipeline.repair import write_off
-from stream_dp.pipeline.repair.offline import (
-    Offline,
-    commit,
-    filled,
-    followed,
-    leave,
-    no_dataset,
-    restart,
-    write,
-)
+from stream_dp.pipeline.repair import offline, write_off
+from stream_dp.pipeline.repair.offline import Offline, followed
 from stream_dp.pipeline.repair.witnesses import Said, Witnesses, digest
 from stream_dp.pipeline.repair.write_off import Beginning, Inputs, outcome_pair
 from stream_dp.state import ledger as ledgers
@@ -167,7 +158,7 @@ class Repair:
         }
         names |= owned.chains.keys() | owned.marks.stopped.keys()
         if unknown := self._writes_off - names:
-            raise no_dataset("--write-off", min(unknown))
+            raise offline.no_dataset("--write-off", min(unknown))
         self._beyond = max(self._beyond, owned.expected)
         datasets = []
         for name in sorted(names):
@@ -303,7 +294,7 @@ class Repair:
         if not plan.needed:
             return plan
         # Beyond every offset that anything names.
-        await filled(self._tools.log, self._partition, FILL, self._beyond + BEYOND)
+        await offline.filled(self._tools.log, self._partition, FILL, self._beyond + BEYOND)
         owned = await self._journal.entered(self._partition)
         await self._send_rest(owned)
         owned.marks.take({"released": owned.expected, "first": owned.first})
@@ -336,13 +327,13 @@ class Repair:
             elif one.state.number:
                 # Of one that is stopped, what there is stays for a later write-off.
                 value = Checkpoint(state=one.state, ids=one.ids.to_bytes()).to_bytes()
-                at = await write(self._journal, owned, "checkpoint", one.dataset, value)
+                at = await offline.write(self._journal, owned, "checkpoint", one.dataset, value)
                 checkpoints[one.dataset] = at
         if not await self._journal.end(owned, Round(begin, checkpoints), repaired=owned.at):
             raise followed(owned)
         # Now it is served again. Clients are told, and a second repair sees what this one has decided.
         await self._send_rest(await self._journal.look(self._partition))
-        await leave(self._journal, owned, released=owned.expected)
+        await offline.leave(self._journal, owned, released=owned.expected)
 
     async def _begin_again(self, owned: Owned, one: Judged) -> None:
         """Has the journal begin a data set again with what Redis has of it."""
@@ -392,8 +383,8 @@ class Repair:
         taken = {(StateTable.TAKEN, outcome_pair(batch)[1]): b"" for batch in made.taken}
         ids.put({**made.contents, **taken}, owned.expected)  # where the checkpoint is to be
         checkpoint = Checkpoint(state=made.state, carried=made.contents, ids=ids.to_bytes())
-        await restart(self._journal, owned, checkpoint)
-        await commit(self._journal, owned, made.state.dataset, {}, made.out)
+        await offline.restart(self._journal, owned, checkpoint)
+        await offline.commit(self._journal, owned, made.state.dataset, {}, made.out)
 
     async def _inputs(self, base: State) -> Inputs:
         """What is on the input topics of a data set up to now: it is done with."""

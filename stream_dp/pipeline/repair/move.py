@@ -31,15 +31,8 @@ from stream_dp.pipeline.intake.records import Releasable
 from stream_dp.pipeline.journal.contents import contents_below
 from stream_dp.pipeline.journal.journal import Journal
 from stream_dp.pipeline.journal.owned_partition import Owned
-from stream_dp.pipeline.repair.offline import (
-    Offline,
-    commit,
-    facts,
-    restart,
-    state_of,
-    taken_over,
-    write,
-)
+from stream_dp.pipeline.repair import offline
+from stream_dp.pipeline.repair.offline import Offline, state_of, taken_over
 from stream_dp.pipeline.repair.witnesses import Witnesses
 from stream_dp.pipeline.repair.write_off import lacking, leads_to, unlike
 from stream_dp.pipeline.rows.lost_rows import GONE
@@ -73,29 +66,23 @@ async def take_out(tools: Offline, name: str, folder: MovingFolder) -> None:
     """
     journal = tools.journal()
     async with taken_over(journal, journal.partition_of(name)) as owned:
-        await _out(tools, journal, owned, name, folder)
-
-
-async def _out(
-    tools: Offline, journal: Journal, owned: Owned, name: str, folder: MovingFolder
-) -> None:
-    state = state_of(owned, name)
-    has_moved = state.fact(_MOVED)
-    if not has_moved:
-        _check(state)
-        await _keep_waiting(tools, journal, owned, name)
-    ledger = await _ledger(tools, state)
-    await _write_kept(tools, state, folder)
-    folder.add("ledger", b"\n".join(ledger))
-    ids, beats = owned.chains[name].ids, tools.context.heartbeat
-    kept = await contents_below(journal, owned, owned.expected, {name: ids}, beats)
-    if not has_moved:
-        has_moved = token_hex(8)
-        await commit(journal, owned, name, facts({_MOVED: has_moved}))
-    carried = {pair: value for pair, (value, _) in kept[name].items()}
-    made = Checkpoint(state=state, carried=carried, ids=ids.to_bytes())
-    folder.add("checkpoint", made.to_bytes())
-    folder.finish(name, has_moved)
+        state = state_of(owned, name)
+        has_moved = state.fact(_MOVED)
+        if not has_moved:
+            _check(state)
+            await _keep_waiting(tools, journal, owned, name)
+        ledger = await _ledger(tools, state)
+        await _write_kept(tools, state, folder)
+        folder.add("ledger", b"\n".join(ledger))
+        ids, beats = owned.chains[name].ids, tools.context.heartbeat
+        kept = await contents_below(journal, owned, owned.expected, {name: ids}, beats)
+        if not has_moved:
+            has_moved = token_hex(8)
+            await offline.commit(journal, owned, name, offline.facts({_MOVED: has_moved}))
+        carried = {pair: value for pair, (value, _) in kept[name].items()}
+        made = Checkpoint(state=state, carried=carried, ids=ids.to_bytes())
+        folder.add("checkpoint", made.to_bytes())
+        folder.finish(name, has_moved)
 
 
 async def _keep_waiting(tools: Offline, journal: Journal, owned: Owned, name: str) -> None:
@@ -117,7 +104,7 @@ async def _keep_waiting(tools: Offline, journal: Journal, owned: Owned, name: st
         raise _not_given_up(name)
     await dataset.keep_waiting(float("inf"))
     for one in dataset.draft.collect().commits:
-        at = await write(journal, owned, "commit", name, one.stored)
+        at = await offline.write(journal, owned, "commit", name, one.stored)
         chain.landed(one.commit, at)
 
 
@@ -135,11 +122,8 @@ async def _ledger(tools: Offline, state: State) -> Sequence[bytes]:
     await witnesses.read()
     ledger = witnesses.said[name].ledgers(name)[0]
     if count := lacking(state, ledger):
-        raise InvalidInput(
-            "NAME",
-            f"{count:,} entries of the ledger of {name} are not on its topic yet",
-            _AGAIN,
-        )
+        why = f"{count:,} entries of the ledger of {name} are not on its topic yet"
+        raise InvalidInput("NAME", why, _AGAIN)
     if why := unlike(state, ledger):
         raise LedgerBroken(len(ledger) - 1, f"{name}: {why}")
     if len(ledger) > int(state.fact(LEDGER)):
@@ -198,7 +182,7 @@ async def bring_in(tools: Offline, folder: MovedFolder) -> str:
         engine.fold(checkpoint.state.numbered(StateTable.TRANSCRIPT))
         published = [OutboxRecord("catalog", name.encode(), (), engine.cataloged.to_bytes())]
         published += [OutboxRecord("ledger", name.encode(), (), entry) for entry in ledger]
-        await commit(journal, owned, name, {}, published)
+        await offline.commit(journal, owned, name, {}, published)
     return name
 
 
@@ -213,7 +197,7 @@ async def _begin(
         (named,) = await tools.keeper.keep(name, [[part for _, part in some]])
         pairs[StateTable.KEPT, what.encode()] = named.to_bytes()
     state = State(name, former.number, former.trail, sum_of(pairs), pairs)
-    await restart(journal, owned, replace(checkpoint, state=state))
+    await offline.restart(journal, owned, replace(checkpoint, state=state))
 
 
 def _has_begun(owned: Owned, former: State) -> bool:

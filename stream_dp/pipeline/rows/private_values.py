@@ -28,7 +28,7 @@ from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.kafka.topic_log import KeyedTopic
 from stream_dp.pipeline.rows.slab_files import SlabFiles
-from stream_dp.state.private_names import Named, name_of, part_name
+from stream_dp.state.private_names import Named, is_named, name_of, part_name
 
 LOOKED: Final = "kept looked"
 """The fact that says how far the topic was looked through. In another deployment it means nothing."""
@@ -137,7 +137,7 @@ class Keeper:
             named: The value.
             viewed: Whether Redis may have it.
         """
-        is_it = partial(_is_named, named.name)
+        is_it = partial(is_named, named.name)
         return await self._part(dataset, named, 0, is_it, viewed=viewed)
 
     async def whole(self, dataset: str, named: Named, *, viewed: bool = True) -> list[bytes] | None:
@@ -324,10 +324,6 @@ class Keeper:
             await self._drop_files(dataset, gone)
             unnamed -= gone
         return Looked(min(left), end, frozenset(unnamed))
-
-
-def _is_named(name: bytes, first: bytes) -> bool:
-    return name_of(first) == name
 
 
 def _key(dataset: str, name: bytes) -> bytes:

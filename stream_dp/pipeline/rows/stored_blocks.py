@@ -27,7 +27,7 @@ from stream_dp.core.rows.slot_counts import Column
 from stream_dp.errors import RowsGone, StoreUnavailable
 from stream_dp.pipeline.rows.column_cache import ColumnCache, ColumnKey
 from stream_dp.pipeline.rows.counting_cluster import TASK_SLABS, CountingCluster, SlabStep
-from stream_dp.state.private_names import Named, name_of
+from stream_dp.state.private_names import Named, is_named
 
 _log = logging.getLogger(__name__)
 
@@ -274,7 +274,7 @@ class StoredBlocks:
             places = lacking[at : at + _INDEXES]
             for place, part in zip(places, self._fetched(places), strict=True):
                 name = place.value.name
-                first = self._sure(place, part, partial(_is_named, name))
+                first = self._sure(place, part, partial(is_named, name))
                 index = found[name] = SlabIndex.from_bytes(first)
                 self._keep(ColumnKey(self, name, 0), index, len(first))
         return found
@@ -362,10 +362,6 @@ class StoredBlocks:
         """Forgets all columns for ever: the data set is let go of, or retired."""
         self._forgotten = True
         self._cache.forget(self)
-
-
-def _is_named(name: bytes, stored: bytes) -> bool:
-    return name_of(stored) == name
 
 
 def _groups(steps: Sequence[_Step]) -> list[list[_Step]]:

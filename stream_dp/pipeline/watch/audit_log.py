@@ -59,7 +59,8 @@ def write_audit(outgoing: Iterable[Outgoing]) -> None:
         return
     for one in outgoing:
         if (facts := _facts(one)) is not None:
-            _log.info("%s", _in_words(facts), extra=facts)
+            words = " ".join(f"{name}={value}" for name, value in facts.items())
+            _log.info("%s", words, extra=facts)
 
 
 def _facts(one: Outgoing) -> dict[str, Any] | None:
@@ -127,7 +128,10 @@ def _of_request(asked: AuditedReply) -> dict[str, Any]:
         moment = datetime.fromtimestamp(asked.time_ms / 1000, UTC)
         facts["asked_at"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if asked.queries:
-        fields = [_as_sent(query) for query in asked.queries]
+        fields = [
+            query.model_dump(mode="json", exclude_unset=True, exclude=_ENVELOPE)
+            for query in asked.queries
+        ]
         written = json.dumps(fields[0] if len(fields) == 1 else fields, separators=(",", ":"))
         facts["query"] = written[:_LONGEST_QUERY]
         if len(asked.queries) == 1:
@@ -135,13 +139,4 @@ def _of_request(asked: AuditedReply) -> dict[str, Any]:
     return facts
 
 
-def _as_sent(query: QueryFields) -> dict[str, Any]:
-    return query.model_dump(mode="json", exclude_unset=True, exclude=_ENVELOPE)
-
-
 _ENVELOPE: Final = {"version", "dataset", "analyst", "query_id"}
-
-
-def _in_words(facts: Mapping[str, Any]) -> str:
-    """The same as text."""
-    return " ".join(f"{name}={value}" for name, value in facts.items())

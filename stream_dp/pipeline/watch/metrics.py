@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
@@ -38,6 +38,7 @@ from stream_dp.state.view import Usage
 if TYPE_CHECKING:
     from stream_dp.pipeline.datasets.dataset import Dataset  # both import this
     from stream_dp.pipeline.worker import Worker
+    from stream_dp.tokens import Verifier
 
 # Else each counter brings a second series, of when it began.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -52,22 +53,15 @@ Samples = dict[tuple[str, ...], float | None]
 """Current values by their labels. None for one that is not known, which is not shown."""
 
 
-class WatchedKeys(Protocol):
-    """The part of the keys for tokens that the metrics show."""
-
-    @property
-    def n_keys(self) -> int:
-        """The number of keys."""
-        ...
-
-    @property
-    def failures(self) -> int:
-        """How often they could not be read again."""
-        ...
-
-
 class Metrics:
-    """Counters, and readers of current values, in a registry of their own."""
+    """Counters, and readers of current values, in a registry of their own.
+
+    Attributes:
+        worker: The worker that is shown with its data sets, as they are whenever Prometheus asks.
+        lags: How many records are still to be taken, by the role of an input topic and its partition.
+        keys: The keys for the tokens of queries. None where queries need no token.
+        usage: What Redis has used of its memory.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -95,23 +89,11 @@ class Metrics:
             self._clock_jumps(role)
         self._newest: dict[str, tuple[int, int]] = {}  # the offset and time of each partition's
         self._latency = _Latency()
-        self._usage: Usage | None = None
-        self._worker: Worker | None = None
-        self._keys: WatchedKeys | None = None
-        self._lags: Callable[[], Iterable[tuple[str, int, int]]] = tuple
+        self.usage: Usage | None = None
+        self.worker: Worker | None = None
+        self.keys: Verifier | None = None
+        self.lags: Callable[[], Iterable[tuple[str, int, int]]] = tuple
         self.registry.register(self)
-
-    def watch(self, worker: Worker) -> None:
-        """Shows a worker and its data sets, as they are whenever Prometheus asks."""
-        self._worker = worker
-
-    def watch_lags(self, lags: Callable[[], Iterable[tuple[str, int, int]]]) -> None:
-        """Shows, by the role of an input topic and its partition, how many records are still to be taken."""
-        self._lags = lags
-
-    def watch_keys(self, keys: WatchedKeys) -> None:
-        """Shows how many keys there are for the tokens of queries."""
-        self._keys = keys
 
     def record(self, record: Record) -> None:
         """Counts a record that was taken. It is told if the clock that dated it is off by more than a minute.
@@ -158,10 +140,6 @@ class Metrics:
         """Times first replies that the broker has; other records count for nothing."""
         self._latency.add(outgoing, now_s)
 
-    def store_used(self, usage: Usage | None) -> None:
-        """Notes what Redis has used of its memory."""
-        self._usage = usage
-
     def exposition(self) -> bytes:
         """Returns the metrics in the text format that Prometheus scrapes."""
         return generate_latest(self.registry)
@@ -169,24 +147,19 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """Yields the current values. The registry calls this at every scrape."""
         yield self._latency.family()
-        lags: Samples = {(role, str(place)): records for role, place, records in self._lags()}
+        lags: Samples = {(role, str(place)): records for role, place, records in self.lags()}
         yield _family("cursor_lag_messages", _LAG, lags, ("topic", "partition"))
-        used, keys = self._usage, self._keys
+        used, keys = self.usage, self.keys
         yield _single("store_memory_bytes", _USED, None if used is None else used.memory)
         yield _single("store_memory_limit_bytes", _LIMIT, None if used is None else used.limit)
         n_keys, failures = (None, None) if keys is None else (keys.n_keys, keys.failures)
         yield _single("identity_keys", "Keys that verify tokens", n_keys)
         yield _single("identity_keys_failures_total", _FAILURES, failures)
-        if self._worker is not None:
-            yield from _of_worker(self._worker)
+        if self.worker is not None:
+            yield from _of_worker(self.worker)
 
 
-def _family(
-    name: str,
-    text: str,
-    samples: Samples,
-    labels: Sequence[str] = ("dataset",),
-) -> Metric:
+def _family(name: str, text: str, samples: Samples, labels: Sequence[str] = ("dataset",)) -> Metric:
     """Current values: of a counter if its name ends like one, else of a gauge."""
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     family = kind(f"stream_dp_{name}", text, labels=labels)

@@ -19,7 +19,7 @@ import pytest
 
 from stream_dp.embedded import jars
 from stream_dp.embedded.folders import cache_folder
-from stream_dp.embedded.start_progress import Silent
+from stream_dp.embedded.jars import Silent
 from stream_dp.errors import ServerUnavailable
 from tests.gateway.drivers.served_orders import ASKED, WRONG, WRONG_AT, Asked, Rows
 from tests.workers import GatewayProcess

@@ -21,7 +21,7 @@ import pytest
 from stream_dp.core.rows.blocks import Blocks
 from stream_dp.pipeline.datasets import draft
 from stream_dp.pipeline.journal import journal, redis_follower, releaser
-from stream_dp.pipeline.rows import private_values, stored_blocks
+from stream_dp.pipeline.rows import private_values
 from stream_dp.pipeline.rows.stored_blocks import StoredBlocks
 from stream_dp.state import private_names, schema
 from tests.pipeline.blindfold.compensating_noise import Compensating
@@ -46,7 +46,7 @@ def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         drawn = count()
         for module in (draft, journal, private_names, schema):
             monkeypatch.setattr(module, "token_bytes", lambda n: next(drawn).to_bytes(n))
-        for module in (private_values, private_names, stored_blocks):
+        for module in (private_values, private_names):
             monkeypatch.setattr(module, "name_of", lambda first: first[1:17])
         # How long a run lasts is not compared: nothing is done for want of other work.
         monkeypatch.setattr(releaser, "_IDLE_S", 3600.0)

@@ -151,7 +151,7 @@ def a_metric_shows_a_true_count(patch: pytest.MonkeyPatch) -> None:
     exposition = Metrics.exposition
 
     def counting(self: Metrics) -> bytes:
-        datasets = self._worker.datasets.values() if self._worker is not None else ()
+        datasets = self.worker.datasets.values() if self.worker is not None else ()
         return exposition(self) + b"others %d\n" % sum(_first_cell(one.rows) for one in datasets)
 
     patch.setattr(Metrics, "exposition", counting)

@@ -117,7 +117,7 @@ def _a_metric_counts_persons(patch: pytest.MonkeyPatch) -> None:
     exposition = Metrics.exposition
 
     def counting(self: Metrics) -> bytes:
-        datasets = self._worker.datasets.values() if self._worker is not None else ()
+        datasets = self.worker.datasets.values() if self.worker is not None else ()
         waiting = [rows for dataset in datasets for rows in dataset.rows.waiting._pending.values()]
         persons = {bytes(one) for rows in waiting if rows.whose for one in rows.whose.digests}
         return exposition(self) + b"persons %d\n" % len(persons)

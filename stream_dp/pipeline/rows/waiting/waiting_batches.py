@@ -176,8 +176,8 @@ class WaitingBatches:
         for slab in self.lots:
             whose = await self.lots.whose_of(slab) if self._of_persons else None
             came = (await self.lots.read_slab(CAME_WHEN, slab)).columns
-            rows = await self.lots.read_slab(WAITING, slab)
-            self.ticks.restore(plans, rows, came, whose)
+            waiting = await self.lots.read_slab(WAITING, slab)
+            self.ticks.restore(plans, waiting, came, whose)
         for number, rows in self._pending.items():
             place = Place(*waits[number].came)
             self._came[number] = self.ticks.add(plans.get(place.period), place, rows)
