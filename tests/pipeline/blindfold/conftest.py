@@ -97,34 +97,43 @@ def showing(
     return show
 
 
-async def _run(
-    world: Any, noise: Any, life: Life, row: Row, caplog: pytest.LogCaptureFixture
-) -> dict[str, Any]:
-    caplog.clear()
-    caplog.set_level(logging.DEBUG)
-    noise.play_in(world)
-    life.prepare(world)
-    for rounds in rounds_of(life, row):
-        await world.run(rounds=rounds)
-    return visible(world, caplog)
-
-
 @pytest.fixture
-def both(
+def lived(
     make_world: Callable[..., Any],
     showing: Callable[[Compensating], None],
     caplog: pytest.LogCaptureFixture,
 ) -> Callable[..., Any]:
-    """``await both(life)``: its two runs."""
+    """``await lived(live, *cases)``: the runs in which ``await live(world, noise, case)`` was done."""
 
-    async def run(life: Life, *, compensated: bool = True, other: Row = THOSE) -> Both:
+    async def run(live: Callable[..., Any], *cases: Any, compensated: bool = True) -> Both:
         script, found = Script(), Both([], [], [])
-        for row, first in ((THESE, True), (other, not compensated)):
+        for case in cases:
+            first = not (compensated and found.noise)
             noise = Compensating(script if compensated else Script(), first=first)
             showing(noise)
+            caplog.clear()
+            caplog.set_level(logging.DEBUG)
+            world = make_world()
+            noise.play_in(world)
+            await live(world, noise, case)
+            found.seen.append(visible(world, caplog))
+            found.worlds.append(world)
             found.noise.append(noise)
-            found.worlds.append(make_world())
-            found.seen.append(await _run(found.worlds[-1], noise, life, row, caplog))
         return found
+
+    return run
+
+
+@pytest.fixture
+def both(lived: Callable[..., Any]) -> Callable[..., Any]:
+    """``await both(life)``: its two runs."""
+
+    async def run(life: Life, *, compensated: bool = True, other: Row = THOSE) -> Any:
+        async def live(world: Any, _: Compensating, row: Row) -> None:
+            life.prepare(world)
+            for rounds in rounds_of(life, row):
+                await world.run(rounds=rounds)
+
+        return await lived(live, THESE, other, compensated=compensated)
 
     return run

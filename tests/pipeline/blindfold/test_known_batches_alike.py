@@ -11,7 +11,6 @@ from stream_dp.messages import Batch
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake import batches
 from tests.pipeline.blindfold.two_rows import THESE, THOSE, Row
-from tests.pipeline.blindfold.visible import visible
 
 
 def _rows_that_come_again(row: Row) -> Callable[[Any], list[Callable[[Any], None]]]:
@@ -50,23 +49,16 @@ def _says_which_rows_came(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("is_broken", [False, True])
 async def test_a_batch_that_is_known_is_answered_alike_whatever_it_holds(
-    make_world: Callable[..., Any],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    drawn_alike: Callable[[], None],
-    is_broken: bool,
+    lived: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, is_broken: bool
 ) -> None:
     """Else a repeat would tell whether its rows are those that were counted."""
     if is_broken:
         _says_which_rows_came(monkeypatch)
-    seen = []
-    for row in (THESE, THOSE):
-        world = make_world()
-        drawn_alike()
-        caplog.clear()
+
+    async def live(world: Any, _: Any, row: Row) -> None:
         await world.run(rounds=_rows_that_come_again(row)(world))
         assert {event["event"] for event in world.events()} >= {"batch_accepted", "batch_known"}
         assert len(world.events("batch_known")) >= 2
-        seen.append(visible(world, caplog))
-    told_apart = {what for what in seen[0] if seen[0][what] != seen[1][what]}
-    assert told_apart == ({"released", "journal", "redis"} if is_broken else set())
+
+    runs = await lived(live, THESE, THOSE)
+    assert runs.unlike == ({"released", "journal", "redis"} if is_broken else set())

@@ -17,12 +17,10 @@ from stream_dp.pipeline.rows import private_rows, sealed_blocks
 from stream_dp.pipeline.rows.waiting import waiting_lots
 from stream_dp.pipeline.rows.waiting.waiting_lots import WaitingLots
 from tests.pipeline.blindfold.compensating_noise import Compensating
-from tests.pipeline.blindfold.draws import Script
 from tests.pipeline.blindfold.lives import LIVES
 from tests.pipeline.blindfold.rounds import rounds_of
 from tests.pipeline.blindfold.test_whose_rows_alike import lived_by_persons
 from tests.pipeline.blindfold.two_rows import THESE
-from tests.pipeline.blindfold.visible import Both, visible
 
 ORDERS: list[Callable[[int], Any]] = [
     np.arange,
@@ -41,30 +39,17 @@ LIVED: dict[str, Callable[[], tuple[Rounds, ...]]] = {
 
 
 @pytest.fixture
-def ordered(
-    make_world: Callable[..., Any],
-    showing: Callable[[Compensating], None],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., Any]:
-    """``await ordered(lived)``: what is seen of a life, with slots in each of several orders."""
+def ordered(lived: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """``await ordered(rounds)``: what is seen of a life, with slots in each of several orders."""
 
-    async def run(lived: tuple[Rounds, ...]) -> Both:
-        script, found = Script(), Both([], [], [])
-        for order in ORDERS:
-            noise = Compensating(script, first=not found.noise)
-            showing(noise)
+    async def run(lives: tuple[Rounds, ...]) -> Any:
+        async def live(world: Any, _: Compensating, order: Callable[[int], Any]) -> None:
             for module in (private_rows, waiting_lots):
                 monkeypatch.setattr(module, "secret_order", order)
-            caplog.clear()
-            world = make_world()
-            noise.play_in(world)
-            for rounds in lived:
+            for rounds in lives:
                 await world.run(rounds=rounds)
-            found.seen.append(visible(world, caplog))
-            found.worlds.append(world)
-            found.noise.append(noise)
-        return found
+
+        return await lived(live, *ORDERS)
 
     return run
 
@@ -89,12 +74,9 @@ async def test_in_which_order_slots_lie_shows_nowhere(
     assert bool(lots) == (waits == "in lots")
     stored = [[parts for _, parts in world.kept_log] for world in runs.worlds]
     assert stored[0] != stored[1] != stored[2], "there is something that could show"
-    for world, noise in zip(runs.worlds, runs.noise, strict=True):
-        assert world.complaints() == []
-        assert noise.told_apart == set(), "each look saw the same rows"
-    for seen in runs.seen[1:]:
-        for what in seen:
-            assert runs.seen[0][what] == seen[what], what
+    assert not any(noise.told_apart for noise in runs.noise), "each look saw the same rows"
+    assert runs.complaints == []
+    assert runs.unlike == set()
 
 
 async def test_a_copy_that_leaves_out_the_last_slot_of_a_slab_is_told_apart(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,16 +12,11 @@ from stream_dp.pipeline.intake import decider
 from stream_dp.pipeline.intake.backlog import Piece
 from tests.pipeline.blindfold.lives import LIVES
 from tests.pipeline.blindfold.two_rows import THESE, THOSE, Row
-from tests.pipeline.blindfold.visible import visible
 
 
 @pytest.mark.parametrize("where", ["handle", "decode"])
 async def test_a_batch_that_kills_the_worker_is_quarantined_alike_whatever_it_holds(
-    make_world: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    drawn_alike: Callable[[], None],
-    where: str,
+    lived: Callable[..., Any], world: Any, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """It ends the worker when it is decided on, or already when it is read."""
     owner: Any = group_steps if where == "decode" else decider.Decider
@@ -36,22 +30,18 @@ async def test_a_batch_that_kills_the_worker_is_quarantined_alike_whatever_it_ho
         return step(*arguments)
 
     monkeypatch.setattr(owner, where, deadly)
-    life, seen = LIVES["calibrated"], []
-    for row in (THESE, THOSE):
-        caplog.clear()
-        caplog.set_level(logging.DEBUG)
-        drawn_alike()
-        world = make_world()
-        await world.run(rounds=[lambda w: life.define(w, "flights")])
 
-        def fill(world: Any, row: Row = row) -> None:
+    async def live(world: Any, _: Any, row: Row) -> None:
+        await world.run(rounds=[lambda w: LIVES["calibrated"].define(w, "flights")])
+
+        def fill(world: Any) -> None:
             world.batch("flights", "deadly", rows=[THESE, row])
             world.batch("flights", "behind", rows=[row])
 
         assert await world.run(*[world.Fuse() for _ in range(10)], rounds=[fill]) > 1
-        assert world.complaints() == []
-        seen.append(visible(world, caplog))
-    codes = {reply["reason"]["code"] for reply in world.released("rejected")}
-    assert codes == {"quarantined" if where == "handle" else "unreadable"}
-    for what in seen[0]:
-        assert seen[0][what] == seen[1][what], what
+        codes = {reply["reason"]["code"] for reply in world.released("rejected")}
+        assert codes == {"quarantined" if where == "handle" else "unreadable"}
+
+    runs = await lived(live, THESE, THOSE)
+    assert runs.complaints == []
+    assert runs.unlike == set()

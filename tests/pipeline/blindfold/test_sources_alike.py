@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -17,11 +16,8 @@ from stream_dp.pipeline.intake.source_packing import Packing
 from stream_dp.pipeline.intake.sources import SourceReader
 from stream_dp.pipeline.rows.waiting.row_times import Times
 from stream_dp.settings import WorkerSettings
-from tests.pipeline.blindfold.compensating_noise import Compensating
-from tests.pipeline.blindfold.draws import Script
 from tests.pipeline.blindfold.lives import LIVES
 from tests.pipeline.blindfold.source_broker import Broker, Message
-from tests.pipeline.blindfold.visible import visible
 
 N_MESSAGES: Final = 240
 MESSAGE: Final = b'{"carrier":"AA","delay":5,"cancelled":false}'
@@ -95,37 +91,27 @@ def _facts(batch: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("batch_rows", [40, 240], ids=["columns", "cells"])
 @pytest.mark.parametrize("other", OTHERS)
 async def test_two_topics_that_differ_in_a_message_are_counted_alike(
-    make_world: Callable[..., Any],
-    showing: Callable[[Compensating], None],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    other: str,
-    batch_rows: int,
+    lived: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, other: str, batch_rows: int
 ) -> None:
     """The batches' ids, sizes, form and order are the same, and what the worker makes of them."""
-    script, seen, brokers = Script(), [], []
-    for value, first in ((MESSAGE, True), (OTHERS[other], False)):
-        caplog.clear()
-        caplog.set_level(logging.DEBUG)
-        noise = Compensating(script, first=first)
-        showing(noise)
-        world = make_world()
-        noise.play_in(world)
+    brokers = list[Broker]()
+
+    async def live(world: Any, _: Any, value: bytes | None) -> None:
         process = await _defined(world)
         brokers.append(await _read(monkeypatch, process, value, batch_rows))
         LIVES["calibrated"].ask(world, "flights", "q")
         await process.run()
         await process.kill()
-        assert world.complaints() == []
         assert len(world.events("phase_opened")) == 1
-        seen.append(visible(world, caplog))
+
+    runs = await lived(live, MESSAGE, OTHERS[other])
     assert list(map(_facts, brokers[0].sent)) == list(map(_facts, brokers[1].sent))
     assert len(brokers[0].sent) == N_MESSAGES // batch_rows
     assert brokers[0].seen == brokers[1].seen
     assert brokers[0].sent != brokers[1].sent
-    assert noise.told_apart
-    for what in seen[0]:
-        assert seen[0][what] == seen[1][what], what
+    assert runs.noise[1].told_apart
+    assert runs.complaints == []
+    assert runs.unlike == set()
 
 
 async def test_a_reader_that_drops_what_it_cannot_read_is_told_apart(

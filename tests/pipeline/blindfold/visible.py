@@ -88,8 +88,19 @@ def _pages(world: Any) -> list[dict[str, bytes]]:
 
 @dataclass
 class Both:
-    """Two runs that differ in one row, and whose releases are alike."""
+    """Runs that differ in one row, and whose releases are alike."""
 
     seen: list[dict[str, Any]]
     worlds: list[Any]
     noise: list[Compensating]
+
+    @property
+    def unlike(self) -> set[str]:
+        """What tells one run from the first one."""
+        first, *others = self.seen
+        return {what for seen in others for what in first if seen[what] != first[what]}
+
+    @property
+    def complaints(self) -> list[str]:
+        """What the referees of the runs have to say."""
+        return [one for world in self.worlds for one in world.complaints()]
