@@ -18,13 +18,24 @@ if TYPE_CHECKING:
     from tests.pipeline.world import World
 
 
-class FakeView:
-    """Redis as one process sees it. Each step is an effect, with the fuse before and after it."""
+class _Seen:
+    """Something as one process sees it."""
 
     def __init__(self, world: World, process: int, fuse: CountingFuse) -> None:
         self._world = world
         self._process = process
         self._fuse = fuse
+
+    async def effect(self) -> None:
+        """Called before each step."""
+        await self._world.processes[self._process].effect()
+
+
+class FakeView(_Seen):
+    """Redis as one process sees it. Each step is an effect, with the fuse before and after it."""
+
+    def __init__(self, world: World, process: int, fuse: CountingFuse) -> None:
+        super().__init__(world, process, fuse)
         self.away = 0
         self.steps: list[str] = []
         self.read: list[tuple[str, bytes]] = []
@@ -33,7 +44,7 @@ class FakeView:
         step = getattr(self._world.view, name)
 
         async def watched(*arguments: Any, **named: Any) -> Any:
-            await self._world.processes[self._process].effect()
+            await self.effect()
             self.steps.append(name)
             if name == "kept":
                 self.read.append((arguments[0], arguments[1]))
@@ -59,20 +70,15 @@ class FakeView:
         return watched
 
 
-class FakeLog:
+class FakeLog(_Seen):
     """The journal as one process sees it. Each step is on the trail, with the fuse before and after it."""
-
-    def __init__(self, world: World, process: int, fuse: CountingFuse) -> None:
-        self._world = world
-        self._process = process
-        self._fuse = fuse
 
     @property
     def partitions(self) -> int:
         return self._world.partitions
 
     async def append(self, partition: int, entries: Sequence[LogEntry]) -> int | None:
-        await self._world.processes[self._process].effect()
+        await self.effect()
         self._fuse("before append")
         if self._world.holds(self._process, "append", partition, entries):
             raise Crash("an append is under way")
@@ -94,7 +100,7 @@ class FakeLog:
         return first, end
 
     async def forget(self, partition: int, before: int) -> None:
-        await self._world.processes[self._process].effect()
+        await self.effect()
         self._fuse("before forget")
         if self._world.holds(self._process, "forget", partition, before):
             raise Crash("a deletion is under way")
@@ -104,7 +110,7 @@ class FakeLog:
     async def read(
         self, partition: int, start: int, end: int
     ) -> AsyncIterator[Sequence[tuple[int, LogEntry]]]:
-        await self._world.processes[self._process].effect()
+        await self.effect()
         start = max(start, self._world.forgotten[partition])
         there = len(self._world.journal[partition])
         if start < end and self._world.is_stale():
@@ -154,18 +160,12 @@ class FakeRows:
         raise ServerUnavailable(f"the topic has no offset {offset} yet")
 
 
-class FakeKept(KeyedTopic):
+class FakeKept(_Seen, KeyedTopic):
     """The private topic of blocks as one process sees it."""
 
     def __init__(self, world: World, process: int, fuse: CountingFuse) -> None:
+        super().__init__(world, process, fuse)
         self.fetched: list[bytes] = []
-        self._world = world
-        self._process = process
-        self._fuse = fuse
-
-    async def effect(self) -> None:
-        """Called before each step."""
-        await self._world.processes[self._process].effect()
 
     async def put(
         self,

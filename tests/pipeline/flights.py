@@ -28,6 +28,17 @@ FLOWN: dict[str, Any] = {"attribute": "cancelled", "eq": False}
 LAST: dict[str, Any] = {"window": {"last_phases": 1}}
 BEFORE: dict[str, Any] = {**LAST, "minus_window": {"previous_phases": 1}}
 BY_CARRIER: dict[str, Any] = {"kind": "table", "group_by": ["carrier"]}
+EVERY_KIND: dict[str, dict[str, Any]] = {
+    "threshold": {"share": 0.1},
+    "median": {"share": 0.05},
+    "mode": {"share": 0.05},
+    "prefix_batch": {"share": 0.05},
+    "correlated_vector": {"share": 0.1, "attribute": "cancelled"},
+    "between": {"share": 0.1, "answers": 2},
+    "interior_point": {"share": 0.05, "points": 100},
+    "adaptive_threshold": {"share": 0.05, "chunks": 4, "queries": 50},
+}
+"""A definition of each kind, of which each takes a part of the line."""
 UNMEASURED = {"base_share": 0.0}
 """A mechanism for which nothing is measured before it is asked."""
 PRECISE: dict[str, Any] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,29 +25,34 @@ def _said(world: World, partition: int) -> list[tuple[str, dict[str, Any]]]:
 def watermarks(world: World) -> dict[str, int]:
     """``topic:partition`` -> up to where it is done with, and other marks of that kind."""
     found: dict[str, int] = {}
+    for said in _each(world, "watermarks"):
+        for name, offset in said.items():
+            found[name] = max(offset, found.get(name, 0))
+    return found
+
+
+def _each(world: World, fact: str) -> Iterator[dict[str, int]]:
     for partition in range(world.partitions):
         for _, said in _said(world, partition):
-            for name, offset in said.get("watermarks", {}).items():
-                found[name] = max(offset, found.get(name, 0))
-    return found
+            yield said.get(fact, {})
+
+
+def _last(world: World, fact: str) -> dict[str, int]:
+    """What marks have said last of each name, but for those of which it is nothing."""
+    found: dict[str, int] = {}
+    for said in _each(world, fact):
+        found |= said
+    return {name: number for name, number in found.items() if number}
 
 
 def cuts(world: World) -> dict[str, int]:
     """``topic:partition`` -> up to where it was read, of those that were cut."""
-    found: dict[str, int] = {}
-    for partition in range(world.partitions):
-        for _, said in _said(world, partition):
-            found |= said.get("cut", {})
-    return {place: read for place, read in found.items() if read}
+    return _last(world, "cut")
 
 
 def trying(world: World) -> dict[str, int]:
     """What workers may die of -> how often it was begun and not finished."""
-    found: dict[str, int] = {}
-    for partition in range(world.partitions):
-        for _, said in _said(world, partition):
-            found |= said.get("trying", {})
-    return {task: times for task, times in found.items() if times}
+    return _last(world, "trying")
 
 
 def left(world: World) -> list[bool]:

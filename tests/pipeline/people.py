@@ -74,11 +74,17 @@ def define(world: Any, **more: Any) -> None:
     )
 
 
-def verified(entries: list[dict[str, Any]]) -> list[str]:
-    """The faults of a ledger with these entries."""
+def chained(dataset: str, entries: list[dict[str, Any]]) -> list[bytes]:
+    """A chain that holds, of entries that were changed: who forges it has the topic to himself."""
     head, chain = ledger.GENESIS, []
     for seq, fields in enumerate(copy.deepcopy(entries)):
         body = {k: v for k, v in fields.items() if k not in ledger._RESERVED}
-        entry, head = ledger.append(head, seq, fields["dataset"], fields["kind"], body)
+        entry, head = ledger.append(head, seq, dataset, fields["kind"], body)
         chain.append(entry)
-    return [fault.text for fault in verify(entries[0]["dataset"], chain).faults]
+    return chain
+
+
+def verified(entries: list[dict[str, Any]]) -> list[str]:
+    """The faults of a ledger with these entries."""
+    dataset = entries[0]["dataset"]
+    return [fault.text for fault in verify(dataset, chained(dataset, entries)).faults]

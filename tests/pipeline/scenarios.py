@@ -17,6 +17,13 @@ UA = {"attribute": "carrier", "eq": "UA"}
 LATE = {"attribute": "delay", "ge": 10}
 LAST = {"window": {"last_phases": 1}}
 
+_KEPT = {"unit": 0.5, "low": -10, "high": 60}
+MEASURED: list[dict[str, Any]] = [
+    {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+    {"name": "delay", "type": "number", "edges": [0, 10, 30], "missing": True, "measure": _KEPT},
+]
+"""Attributes of which one keeps its values."""
+
 # ---------------------------------------------------------------- steps of which tests make rounds
 
 
@@ -177,14 +184,10 @@ STAGED = (_staged, _gated_phase, _staged_ask, _gated_phase, _staged_ask, _compar
 
 
 def _kept(world: World) -> None:
-    delay = {"name": "delay", "type": "number", "edges": [0, 10, 30], "missing": True}
     world.define(
         "flights",
         mechanism={"base_share": 0.001},
-        attributes=[
-            {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
-            {**delay, "measure": {"unit": 0.5, "low": -10, "high": 60}},
-        ],
+        attributes=MEASURED,
     )
 
 
@@ -242,22 +245,20 @@ RUNS = (_runs, _runs_phase, _runs_ask, _runs_phase, _runs_ask)
 def _persons(
     world: World, *, lifetime: bool = False, folded: bool = False, erases: bool = False
 ) -> None:
-    delay = {"name": "delay", "type": "number", "edges": [0, 10, 30], "missing": True}
     trips = {"name": "trips", "type": "number", "edges": [2, 3], "fold": "count"}
     away = {"name": "away", "type": "number", "fold": "since", "phases": 3}
     erasure: dict[str, Any] = {"erasure": {"within": "24 hours"}} if folded or erases else {}
     unit = {"key": "user_id", "rows_per_phase": 2, "phases": 2, "lifetime": lifetime}
+    attributes = MEASURED
     if folded:
-        unit["rows_per_phase"], delay["fold"] = 1, "sum"
+        carrier, delay = MEASURED
+        attributes = [carrier, {**delay, "fold": "sum"}, trips, away]
+        unit["rows_per_phase"] = 1
     world.define(
         "flights",
         mechanism={"base_share": 0.001},
         privacy={"epsilon": 1.0, "delta": 1e-9, "unit": unit},
-        attributes=[
-            {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
-            {**delay, "measure": {"unit": 0.5, "low": -10, "high": 60}},
-            *([trips, away] if folded else []),
-        ],
+        attributes=attributes,
         phase={"min_rows": 40},
         **erasure,
     )
@@ -580,7 +581,6 @@ CALENDAR = (
 def _persons_by_day(world: World) -> None:
     """Persons are protected in any two phases, and in another data set for life, under another key."""
     world.now_ms = NOV_1
-    delay = {"name": "delay", "type": "number", "edges": [0, 10, 30], "missing": True}
     units = {
         "flights": {"key": "user_id", "rows_per_phase": 2, "phases": 2},
         "trains": {"key": "customer", "rows_per_phase": 3, "phases": 1, "lifetime": True},
@@ -590,10 +590,7 @@ def _persons_by_day(world: World) -> None:
             name,
             mechanism={"base_share": 0.001 if name == "flights" else 0.0},
             privacy={"epsilon": 20.0, "delta": 1e-6, "unit": unit},
-            attributes=[
-                {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
-                {**delay, "measure": {"unit": 0.5, "low": -10, "high": 60}},
-            ],
+            attributes=MEASURED,
             phase={**BY_DAY, "min_rows": 20},
         )
 
@@ -982,7 +979,6 @@ _HOUR_MS = 3_600_000
 def _erasing(world: World) -> None:
     """Persons can be erased, and rows be corrected, whose values are kept and partly found."""
     world.now_ms = NOV_1
-    delay = {"name": "delay", "type": "number", "edges": [0, 10, 30], "missing": True}
     world.define(
         "flights",
         mechanism={"base_share": 0.001},
@@ -991,10 +987,7 @@ def _erasing(world: World) -> None:
             "delta": 1e-6,
             "unit": {"key": "user_id", "rows_per_phase": 2, "phases": 2},
         },
-        attributes=[
-            {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
-            {**delay, "measure": {"unit": 0.5, "low": -10, "high": 60}},
-        ],
+        attributes=MEASURED,
         phase={"min_rows": 40},
         retention={"phases": 3},
         erasure={"within": "24 hours", "row": "trip"},

@@ -489,8 +489,7 @@ async def test_bars_of_windows_that_end_before_the_newest_phase_cover_the_truth(
         columns = {"carrier": ["AA"] * 6_000, "delay": [3] * 6_000, "cancelled": late}
         world.batch("flights", f"{day}", columns=columns, time=f"2026-11-{day:02}")
     windows = [(first, last) for last in range(1, 6) for first in range(1, last + 1)]
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     queries = ({"where": GONE, "window": {"phases": list(window)}} for window in windows)
     answers = await asked(process, *queries)

@@ -650,8 +650,7 @@ async def test_no_word_of_a_record_is_found_in_anything_that_is_written(
     records = [*in_json(), *not_json(), *beside_the_value(), *in_arrow()]
     assert len(records) > 3_000
     world.group = 128
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights")
     world.cells("flights", "first")
     await process.run()

@@ -85,8 +85,7 @@ async def test_a_data_set_whose_definition_would_be_refused_by_now_is_read_and_a
         await process.run()
     world.define("old", **large)
     world.define("new", **large)
-    heir = world.process()
-    await heir.assign()
+    heir = await world.owner()
     world.cells("old", "one")
     await heir.run()
     world.ask("old", "q")
@@ -235,8 +234,7 @@ async def test_a_secret_is_there_for_the_next_worker_until_it_is_dropped(
     if is_lost:
         await process.worker.following.joined()
         world.view = MemoryView()
-    other = world.process()
-    await other.assign()
+    other = await world.owner()
     await other.run()
     successor = other.worker.datasets["flights"]
     assert successor.rows.blocks.data.vault == {"offset": b"secret one", "cuts": b"secret two"}

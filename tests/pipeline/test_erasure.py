@@ -58,14 +58,16 @@ def rows(*persons: int, start: int = 0, page: str | None = None) -> dict[str, li
     }
 
 
-async def shop(world: Any, **changes: Any) -> Any:
-    """A worker with the data set."""
+async def shop(world: Any, *, first: Any = None, **changes: Any) -> Any:
+    """A worker with the data set, and perhaps with the columns of a first batch."""
     world.key_file = bytes(range(64))
     world.now_ms = 1_790_000_000_000
     process = await world.owner()
     world.produce("datasets", {**SHOP, **changes})
     await process.run()
     assert not world.released("rejected"), world.released("rejected")
+    if first is not None:
+        await sent(world, process, "first", columns=first)
     return process
 
 
@@ -100,8 +102,7 @@ def exactly(world: Any, phase: int = 1) -> list[int]:
 
 
 async def test_a_person_is_erased_from_a_block_and_from_rows_that_wait(world: Any) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1200)))
+    process = await shop(world, first=rows(*range(1200)))
     await sent(world, process, "second", columns=rows(*range(100), start=5000))
     assert exactly(world) == [400, 400, 400]
     event = await sent(world, process, "gone", erase=["C-3", None, "C-4", "C-9999"])
@@ -120,8 +121,7 @@ async def test_a_person_is_erased_from_a_block_and_from_rows_that_wait(world: An
 
 
 async def test_a_row_is_corrected_and_erased_by_its_key(world: Any) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1200)))
+    process = await shop(world, first=rows(*range(1200)))
     await sent(world, process, "second", columns=rows(*range(100), start=5000))
     correct = [
         {"person": "C-0", "row": "o-0", "set": {"page": "paid", "total": 5}},
@@ -213,8 +213,7 @@ async def test_nobody_can_tell_whether_a_person_was_there(
 
 
 async def test_a_receipt_is_signed_and_says_nothing_of_the_person(world: Any) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1200)))
+    process = await shop(world, first=rows(*range(1200)))
     await sent(world, process, "gone", erase=["C-3"])
     (receipt,) = await swept(world, process)
     first, *_, last = map(json.loads, world.ledger("shop"))
@@ -300,8 +299,7 @@ async def test_other_data_sets_take_no_changes(world: Any) -> None:
 
 
 async def test_a_request_comes_once_and_again(world: Any) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1200)))
+    process = await shop(world, first=rows(*range(1200)))
     once = await sent(world, process, "gone", erase=["C-3"])
     assert await sent(world, process, "gone", erase=["C-3", "C-4"]) == once
     await swept(world, process)
@@ -312,8 +310,7 @@ async def test_a_request_comes_once_and_again(world: Any) -> None:
 
 async def test_a_person_who_comes_back_is_not_erased_again(world: Any) -> None:
     """A change is about slots before it, also where the next phase opens before the sweep."""
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1200)))
+    process = await shop(world, first=rows(*range(1200)))
     await sent(world, process, "gone", erase=["C-3"], columns=rows(3, start=3000))
     await sent(world, process, "second", columns=rows(*range(1199), start=4000))
     await swept(world, process)
@@ -374,8 +371,7 @@ async def test_a_row_that_comes_again_counts_as_it_came_last(world: Any) -> None
 
 
 async def test_a_row_that_comes_again_in_a_later_phase_is_another_one(world: Any) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1000), page="home"))
+    process = await shop(world, first=rows(*range(1000), page="home"))
     await sent(world, process, "again", columns=rows(*range(1000), page="paid"))
     await sent(world, process, "gone", erase=["C-3"])
     await swept(world, process)
@@ -383,8 +379,7 @@ async def test_a_row_that_comes_again_in_a_later_phase_is_another_one(world: Any
 
 
 async def test_a_correction_of_a_row_that_is_not_there_makes_none(world: Any) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1000), page="home"))
+    process = await shop(world, first=rows(*range(1000), page="home"))
     strange = [
         {"person": "C-7", "row": "o-5", "set": {"page": "cart", "total": 5}},
         {"person": "C-5000", "row": "o-5000", "set": {"page": "cart", "total": 5}},
@@ -420,8 +415,7 @@ async def test_no_row_that_did_not_count_takes_the_place_of_one_that_is_erased(
 async def test_a_row_that_does_not_count_says_no_value_whatever_it_is_corrected_to(
     world: Any,
 ) -> None:
-    process = await shop(world, **FORMS["found values"])
-    await sent(world, process, "first", columns=rows(*range(997), *[5000] * 3))
+    process = await shop(world, first=rows(*range(997), *[5000] * 3), **FORMS["found values"])
     correct = [
         {"person": "C-5000", "row": f"o-{n}", "set": {"page": "help", "total": 5}}
         for n in range(997, 1000)
@@ -448,8 +442,9 @@ async def test_rows_that_wait_are_read_again_with_the_changes_behind_them(world:
 
 
 async def test_the_next_owner_reads_what_a_sweep_has_kept(world: Any) -> None:
-    process = await shop(world, mechanism={"base_share": 0.0})
-    await sent(world, process, "first", columns=rows(*range(3000), page="cart"))
+    process = await shop(
+        world, first=rows(*range(3000), page="cart"), mechanism={"base_share": 0.0}
+    )
     await sent(world, process, "gone", erase=[f"C-{n}" for n in range(1500)])
     await swept(world, process)
     for name in ("same", "next"):
@@ -463,8 +458,7 @@ async def test_the_next_owner_reads_what_a_sweep_has_kept(world: Any) -> None:
 
 
 async def test_whose_rows_they_are_is_veiled_on_the_private_topic(world: Any) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*[5000] * 500, *range(500)))
+    process = await shop(world, first=rows(*[5000] * 500, *range(500)))
     await process.settled()
     held = world.held("shop")
     (named,) = held.named("owner ").values()
@@ -480,8 +474,7 @@ async def test_whose_rows_they_are_is_veiled_on_the_private_topic(world: Any) ->
 
 
 async def test_what_was_answered_stays_and_a_fresh_count_is_about_what_is_left(world: Any) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(3000), page="cart"))
+    process = await shop(world, first=rows(*range(3000), page="cart"))
     cart = {"attribute": "page", "eq": "cart"}
     world.ask("shop", "before", cart)
     await process.run()
@@ -500,8 +493,9 @@ async def test_what_was_answered_stays_and_a_fresh_count_is_about_what_is_left(w
 
 async def test_a_hard_answer_is_about_the_rows_that_are_left(world: Any) -> None:
     """What was measured before is about other rows, so a look answers by itself, and a repeat is free."""
-    process = await shop(world, mechanism={"base_share": 0.0})
-    await sent(world, process, "first", columns=rows(*range(3000), page="cart"))
+    process = await shop(
+        world, first=rows(*range(3000), page="cart"), mechanism={"base_share": 0.0}
+    )
     await sent(world, process, "gone", erase=[f"C-{n}" for n in range(1500)])
     await swept(world, process)
     cart = {"attribute": "page", "eq": "cart"}
@@ -543,8 +537,9 @@ async def test_what_is_measured_of_changed_rows_answers_nothing_else(world: Any)
 
 
 async def test_a_look_at_changed_rows_costs_what_it_has_cost_before(world: Any) -> None:
-    process = await shop(world, mechanism={"base_share": 0.0})
-    await sent(world, process, "first", columns=rows(*range(3000), page="cart"))
+    process = await shop(
+        world, first=rows(*range(3000), page="cart"), mechanism={"base_share": 0.0}
+    )
     cart = {"attribute": "page", "eq": "cart"}
     world.ask("shop", "before", cart, fresh=True)
     await process.run()
@@ -561,8 +556,7 @@ async def test_a_look_at_changed_rows_costs_what_it_has_cost_before(world: Any) 
 
 
 async def test_changes_that_are_nowhere_any_more_are_asked_for_again(world: Any) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1200)))
+    process = await shop(world, first=rows(*range(1200)))
     await sent(world, process, "lost", erase=["C-3"])
     await sent(world, process, "kept", erase=["C-4"])
     world.expired |= {
@@ -580,8 +574,7 @@ async def test_changes_that_are_nowhere_any_more_are_asked_for_again(world: Any)
 
 
 async def test_batches_are_deleted_once_they_are_swept(world: Any) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1200)))
+    process = await shop(world, first=rows(*range(1200)))
     await sent(world, process, "waits", columns=rows(*range(100), start=5000))
     await process.worker.tidy()
     assert not world.deleted
@@ -639,8 +632,7 @@ async def test_batches_stay_while_rows_in_them_wait(
 
 
 async def test_an_older_redis_brings_no_erased_row_back(world: Any) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1200), page="cart"))
+    process = await shop(world, first=rows(*range(1200), page="cart"))
     older = copy.deepcopy(world.view)
     await sent(world, process, "gone", erase=[f"C-{n}" for n in range(1100)])
     await swept(world, process)

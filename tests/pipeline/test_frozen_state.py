@@ -36,6 +36,7 @@ from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state import ledger
 from stream_dp.state.schema import StateTable
 from tests.noise import FakeNoise
+from tests.pipeline.flights import AA, EVERY_KIND, FLOWN, VERY_LATE
 from tests.pipeline.trail import Sent as OnTrail
 
 GOLDEN = Path(__file__).parents[1] / "golden/state"
@@ -81,34 +82,22 @@ class FixedNoise(FakeNoise):
 
 # ---------------------------------------------------------------- what happened
 
-AA = {"attribute": "carrier", "eq": "AA"}
-SHORT = {"attribute": "cancelled", "eq": False}
 EARLY = {"attribute": "delay", "lt": 10}
-LATE = {"attribute": "delay", "ge": 30}
 PURE = {"epsilon": 1.0, "delta": 0}
 LARGE = {"epsilon": 20.0, "delta": 1e-6}
 
-KINDS: dict[str, dict[str, Any]] = {
-    "threshold": {"share": 0.1},
-    "median": {"share": 0.05},
-    "mode": {"share": 0.05},
-    "prefix_batch": {"share": 0.05},
-    "correlated_vector": {"share": 0.1, "attribute": "cancelled"},
-    "between": {"share": 0.1, "answers": 3},
-    "interior_point": {"share": 0.05, "points": 100},
-    "adaptive_threshold": {"share": 0.05, "chunks": 4, "queries": 50},
-}
+KINDS = {**EVERY_KIND, "between": {"share": 0.1, "answers": 3}}
 
 PREDICATES: list[dict[str, Any]] = [
     {"where": AA},
-    {"where": SHORT},
-    {"where": {"all": [AA, SHORT]}},
+    {"where": FLOWN},
+    {"where": {"all": [AA, FLOWN]}},
 ]
 TABLES: list[dict[str, Any]] = [
     *PREDICATES,
-    {"where": {"any": [AA, LATE]}},
+    {"where": {"any": [AA, VERY_LATE]}},
     {"kind": "table", "group_by": ["carrier"]},
-    {"kind": "table", "group_by": ["carrier", "delay"], "where": SHORT},
+    {"kind": "table", "group_by": ["carrier", "delay"], "where": FLOWN},
     {"kind": "sum", "attribute": "delay", "where": AA, "count_rows": True},
     {"kind": "sum", "attribute": "delay", "group_by": ["cancelled"]},
     {"where": {"attribute": "delay", "ge": 7}},  # cuts a bin
@@ -118,22 +107,22 @@ TABLES: list[dict[str, Any]] = [
         "attribute": "delay",
         "rank": 0.5,
         "group_by": ["carrier"],
-        "where": SHORT,
+        "where": FLOWN,
     },
 ]
 QUERIES: list[dict[str, Any]] = [
-    {"kind": "threshold", "attribute": "delay", "where": LATE},
+    {"kind": "threshold", "attribute": "delay", "where": VERY_LATE},
     {"kind": "threshold", "attribute": "delay"},
     {"kind": "median", "attribute": "delay"},
     {"kind": "mode", "attribute": "cancelled"},
-    {"kind": "prefix_batch", "attribute": "delay", "wheres": [EARLY, LATE]},
+    {"kind": "prefix_batch", "attribute": "delay", "wheres": [EARLY, VERY_LATE]},
     {"kind": "correlated_vector", "attribute": "cancelled"},
     {"kind": "between", "where": AA, "low": 0.2, "high": 0.6},
     {"kind": "interior_point", "attribute": "delay", "where": EARLY},
     {"kind": "adaptive_threshold", "attribute": "delay", "where": EARLY},
     {"where": AA},
 ]
-LATER = {"where": {"any": [AA, SHORT]}}
+LATER = {"where": {"any": [AA, FLOWN]}}
 
 
 def _papers(representation: str, *, doubling: bool = False, **mechanism: Any) -> dict[str, Any]:
@@ -256,7 +245,7 @@ def _waiting(world: Any) -> None:
 
 
 def _interrupted(world: Any) -> None:
-    world.ask("kinds", "interrupted", kind="between", where=LATE, low=0.1, high=0.7)
+    world.ask("kinds", "interrupted", kind="between", where=VERY_LATE, low=0.1, high=0.7)
 
 
 def _of(world: Any, *, since: int = 0) -> Sent:

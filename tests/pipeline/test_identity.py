@@ -35,8 +35,7 @@ HEAD = {"version": 1, "dataset": "flights", "analyst": "ana"}
 async def guarded(world: Any, verifier: Verifier) -> Any:
     """A worker that asks for tokens, with a data set in its first phase."""
     world.now_ms, world.rules = NOW_MS, {"verifier": verifier}
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await opened(process, mechanism=UNMEASURED)
     yield process
     await process.kill()

@@ -347,8 +347,7 @@ async def test_the_clock_may_be_read_often_or_a_month_later(
     log, found = arrivals(seed), []
     for clocks in ((), range(500), range(7, 500, 31)):
         world = make_world(seed=1)
-        process = world.process()
-        await process.assign()
+        process = await world.owner()
         found.append(await lived(world, process, log, *clocks))
         assert world.complaints() == []
     assert found[0] == found[1] == found[2]

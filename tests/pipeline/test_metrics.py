@@ -30,8 +30,7 @@ PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
 @pytest.fixture
 async def alone(world: Any) -> Any:
     """A worker that holds nothing."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     yield process
     await process.kill()
 
@@ -314,8 +313,7 @@ async def test_commits_are_those_of_the_store_and_a_new_owner_has_not_committed_
     assert _shown(process, "commits_total") == [world.held("flights").seq]
     assert len(_shown(process, "last_commit_timestamp_seconds")) == 1
     await process.stop()
-    heir = world.process()
-    await heir.assign()
+    heir = await world.owner()
     await heir.drained()
     assert _shown(heir, "commits_total") == [world.held("flights").seq]
     assert _shown(heir, "last_commit_timestamp_seconds") == []
@@ -383,8 +381,7 @@ async def test_a_redis_that_is_away_is_not_taken_for_back_where_nothing_is_to_be
 ) -> None:
     await process.stop()
     world.view.down = True
-    heir = world.process()
-    await heir.assign()
+    heir = await world.owner()
     contact = heir.worker.following.contact
     since = await _lost(heir)
     for _ in range(50):
@@ -413,8 +410,7 @@ async def test_a_tile_shows_its_newest_answer_with_the_ends_of_its_bar(
     assert _shown(process, "answer", tile="by", cell="AA, false") == [table["values"][0]]
     assert _shown(process, "answer", tile="by") == table["values"]
     await process.kill()
-    after = world.process()
-    await after.assign()
+    after = await world.owner()
     await after.run()
     for name in ("answer", "answer_low", "answer_phase"):
         assert _shown(after, name) == _shown(process, name)

@@ -269,8 +269,7 @@ async def test_a_standing_query_about_today_is_answered_at_each_tick_and_never_t
     ids = [name for name, *_ in of_standing(world)]
     assert len(ids) == 1
     await process.kill()
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await come(world, process, at(1, 18))
     told = of_standing(world)
     assert [(n, until) for _, n, until in told] == [

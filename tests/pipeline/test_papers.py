@@ -89,8 +89,7 @@ async def test_a_restart_begins_a_new_segment_and_every_phase_pays_for_it(
 ) -> None:
     """The threshold of the running one was a secret of the process that ended."""
     everything: dict[str, Any] = {}  # what is predicted of all rows always stands
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await opened(process, rows=many(700_000), **OTHERS[name])
     replies = await asked_in_turn(process, everything, everything)
     await ran(process, lambda world: world.batch("flights", "more", **many(700_000)))
@@ -110,8 +109,7 @@ async def test_queries_beyond_the_stage_begin_the_next_and_the_ledger_says_so(wo
     mechanism = {"profile": "median", "queries": 2, **settings}
     rows = {"cells": [{"carrier": "AA", "cancelled": False, "count": 10**9}]}
     await opened(world, rows=rows, **THESIS, mechanism=mechanism)
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await asked_in_turn(process, *[{"where": AA}] * 5)
     await process.kill()
     looks = [look for entry in world.released("ledger") for look in entry.get("looks", [])]

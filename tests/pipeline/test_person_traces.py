@@ -65,8 +65,7 @@ async def found(
 async def test_a_person_is_found_in_blocks_and_waiting_rows_and_nowhere_once_erased(
     world: Any,
 ) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1200)))
+    process = await shop(world, first=rows(*range(1200)))
     await sent(world, process, "second", columns=rows(*range(100), 3, start=5000))
     await kept_apart(world, process)
     before = {
@@ -97,8 +96,7 @@ async def test_a_person_is_found_in_blocks_and_waiting_rows_and_nowhere_once_era
 async def test_a_value_that_no_commit_names_and_one_that_is_about_to_be_erased_are_told_apart(
     world: Any,
 ) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1200)))
+    process = await shop(world, first=rows(*range(1200)))
     await process.settled()
     (key, parts) = next(
         (key, parts) for key, parts in world.kept_log[::-1] if len(parts) == 6
@@ -122,8 +120,7 @@ async def test_a_value_that_no_commit_names_and_one_that_is_about_to_be_erased_a
 async def test_columns_whose_index_has_left_the_topic_are_found_if_they_are_plain(
     world: Any,
 ) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(100)))
+    process = await shop(world, first=rows(*range(100)))
     await kept_apart(world, process)
     blocks = commands.blocks(world)
     for entries in blocks.entries:
@@ -138,8 +135,7 @@ async def test_columns_whose_index_has_left_the_topic_are_found_if_they_are_plai
 async def test_a_value_that_a_dying_worker_has_put_in_part_is_found_by_two_words(
     world: Any,
 ) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1200)))
+    process = await shop(world, first=rows(*range(1200)))
     await process.settled()
     blocks, parts = commands.blocks(world), [b"/1", b"/2", b"/3"]
     for left_out, slots in ((parts[:1], 1), (parts[2:], 1), (parts[:2], 0)):
@@ -201,8 +197,7 @@ async def test_files_are_read_and_another_store_is_no_proof(world: Any, tmp_path
     place = SlabPlace((tmp_path / "rows").as_uri())
     files = SlabFiles.opened(place)
     world.rules = {"files": files}
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1200)))
+    process = await shop(world, first=rows(*range(1200)))
     await process.settled()
     assert await found(world, files=files) == {
         ("file", "rows of phase 1", 1, KEPT),
@@ -220,8 +215,7 @@ async def test_files_are_read_and_another_store_is_no_proof(world: Any, tmp_path
 
 
 async def test_of_a_retired_data_set_nothing_is_found(world: Any) -> None:
-    process = await shop(world)
-    await sent(world, process, "first", columns=rows(*range(1200)))
+    process = await shop(world, first=rows(*range(1200)))
     secret = dataset(world).rows.waiting.secret
     world.produce("datasets", None, key="shop")
     await process.run()

@@ -58,8 +58,7 @@ def define(world: Any, name: str = "clicks", **changes: Any) -> None:
 
 async def working(world: Any, **changes: Any) -> Any:
     """A worker that holds the data set."""
-    process = world.process(**changes)
-    await process.assign()
+    process = await world.owner(**changes)
     define(world)
     await process.run()
     return process
@@ -264,8 +263,7 @@ async def test_the_secret_is_committed_with_the_definition_and_goes_with_the_dat
     await process.run()
     await process.kill()
     assert world.held("clicks").named("person") == {"": kept["person"]}
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.batch("clicks", "two", rows=[{"user_id": "ana"}])
     world.batch("other", "two", rows=[{"user_id": "ana"}])
     await process.run()
@@ -302,8 +300,7 @@ async def test_with_a_key_file_what_is_stored_undoes_no_digest(
                 await taken_over(process)
             await process.kill()
     world.key_file = bytes(range(64))
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.batch("clicks", "two", rows=[{"user_id": "ana"}])
     await process.run()
     await process.kill()

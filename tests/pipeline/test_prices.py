@@ -24,26 +24,15 @@ from stream_dp.core.sparse_vector import bypass
 from stream_dp.messages import Definition
 from stream_dp.profiles.builder import line_of
 from stream_dp.state import ledger
+from tests.pipeline.flights import AA, EVERY_KIND, FLOWN, VERY_LATE
+from tests.pipeline.people import chained
 from tests.pipeline.world import attributes_with_levels, definition
 from tests.slow import rest_is_slow
 
-AA = {"attribute": "carrier", "eq": "AA"}
-SHORT = {"attribute": "cancelled", "eq": False}
 EARLY = {"attribute": "delay", "lt": 10}
-LATE = {"attribute": "delay", "ge": 30}
 PURE = {"epsilon": 1.0, "delta": 0}
 UNIT = {"key": "user_id", "rows_per_phase": 2, "phases": 3}
 LARGE = {"epsilon": 20.0, "delta": 1e-6}
-KINDS: dict[str, dict[str, Any]] = {
-    "threshold": {"share": 0.1},
-    "median": {"share": 0.05},
-    "mode": {"share": 0.05},
-    "prefix_batch": {"share": 0.05},
-    "correlated_vector": {"share": 0.1, "attribute": "cancelled"},
-    "between": {"share": 0.1, "answers": 2},
-    "interior_point": {"share": 0.05, "points": 100},
-    "adaptive_threshold": {"share": 0.05, "chunks": 4, "queries": 50},
-}
 
 # ---------------------------------------------------------------- what happens to a data set
 
@@ -96,29 +85,29 @@ def persons_rows(world: Any) -> None:
         world.batch("flights", f"batch-{world.next_offset('batches', 'flights')}", columns=columns)
 
 
-PREDICATES = ask({"where": AA}, {"where": SHORT}, {"where": {"all": [AA, SHORT]}}, {"where": AA})
+PREDICATES = ask({"where": AA}, {"where": FLOWN}, {"where": {"all": [AA, FLOWN]}}, {"where": AA})
 TABLES = ask(
     {"kind": "sum", "attribute": "delay", "where": AA},
     {"kind": "sum", "attribute": "delay", "group_by": ["cancelled"], "count_rows": True},
-    {"kind": "share", "share_of": LATE, "where": AA},
+    {"kind": "share", "share_of": VERY_LATE, "where": AA},
     {
         "kind": "difference",
-        "where": SHORT,
+        "where": FLOWN,
         "window": {"last_phases": 1},
         "minus_window": {"previous_phases": 1},
     },
-    {"kind": "share", "share_of": LATE, "group_by": ["carrier"], "error": {"value": 0.1}},
-    {"where": {"any": [AA, LATE]}},
+    {"kind": "share", "share_of": VERY_LATE, "group_by": ["carrier"], "error": {"value": 0.1}},
+    {"where": {"any": [AA, VERY_LATE]}},
     {"kind": "table", "group_by": ["carrier"]},
-    {"kind": "table", "group_by": ["carrier", "delay"], "where": SHORT},
+    {"kind": "table", "group_by": ["carrier", "delay"], "where": FLOWN},
     {"where": AA, "fresh": True},
     {"kind": "table", "group_by": ["delay"], "fresh": True},
 )
 OF_PERSONS = ask(
-    {"kind": "share", "share_of": LATE, "where": AA, "error": {"value": 0.05}},
-    {"kind": "sum", "attribute": "delay", "where": SHORT},
+    {"kind": "share", "share_of": VERY_LATE, "where": AA, "error": {"value": 0.05}},
+    {"kind": "sum", "attribute": "delay", "where": FLOWN},
     {"kind": "sum", "attribute": "delay", "group_by": ["cancelled"], "count_rows": True},
-    {"where": {"any": [AA, LATE]}},
+    {"where": {"any": [AA, VERY_LATE]}},
     {"kind": "table", "group_by": ["carrier"]},
     {"where": AA, "fresh": True},
 )
@@ -143,12 +132,12 @@ def rows_with_two_numbers(world: Any) -> None:
 
 
 QUERIES = ask(
-    {"kind": "threshold", "attribute": "delay", "where": LATE},
+    {"kind": "threshold", "attribute": "delay", "where": VERY_LATE},
     {"kind": "median", "attribute": "delay"},
     {"kind": "mode", "attribute": "cancelled"},
-    {"kind": "prefix_batch", "attribute": "delay", "wheres": [EARLY, LATE]},
+    {"kind": "prefix_batch", "attribute": "delay", "wheres": [EARLY, VERY_LATE]},
     {"kind": "between", "where": AA, "low": 0.2, "high": 0.6},
-    {"kind": "between", "where": SHORT, "low": 0.1, "high": 0.3},
+    {"kind": "between", "where": FLOWN, "low": 0.1, "high": 0.3},
     {"kind": "interior_point", "attribute": "delay", "where": EARLY},
     {"kind": "adaptive_threshold", "attribute": "delay", "where": EARLY},
 )
@@ -209,7 +198,10 @@ STORIES: dict[str, tuple[list[Round], set[str]]] = {
         ],
         {"rows", "tables", "counts", "sums", "shares"},
     ),
-    "all kinds": ([define(kinds=KINDS, privacy=LARGE), *[rows, QUERIES] * 2], {"tables", *KINDS}),
+    "all kinds": (
+        [define(kinds=EVERY_KIND, privacy=LARGE), *[rows, QUERIES] * 2],
+        {"tables", *EVERY_KIND},
+    ),
     "partitions": (
         [define(kinds={"threshold": {"share": 0.1, "partition": True}}), *[rows, QUERIES] * 2],
         {"tables", "threshold"},
@@ -273,20 +265,10 @@ def checked(entries: list[bytes]) -> Report:
 # ---------------------------------------------------------------- forgeries
 
 
-def chained(entries: list[dict[str, Any]]) -> list[bytes]:
-    """A chain that holds, of entries that were changed: who forges it has the topic to himself."""
-    head, chain = ledger.GENESIS, []
-    for seq, fields in enumerate(entries):
-        body = {k: v for k, v in fields.items() if k not in ledger._RESERVED}
-        entry, head = ledger.append(head, seq, "flights", fields["kind"], body)
-        chain.append(entry)
-    return chain
-
-
 def forged(entries: list[bytes], change: Callable[[list[dict[str, Any]]], object]) -> list[bytes]:
     fields = [json.loads(entry) for entry in entries]
     change(fields)
-    return chained(fields)
+    return chained("flights", fields)
 
 
 def edited(entries: list[bytes], *path: Any, to: Any) -> list[bytes]:
@@ -714,7 +696,7 @@ def test_dp_accounting_calls_a_full_line_full_and_a_fuller_one_too_full(
 
 def test_a_ledger_without_a_definition_or_without_entries_is_a_fault() -> None:
     assert [fault.text for fault in checked([]).faults] == ["the topic has no entry of its ledger"]
-    report = checked(chained([{"kind": "phase", "phase": 1, "rows": 10}]))
+    report = checked(chained("flights", [{"kind": "phase", "phase": 1, "rows": 10}]))
     assert "not the data set's definition" in report.faults[0].text
     (fault,) = checked([b"not an entry"]).faults[:1]
     assert "is not an entry" in fault.text

@@ -227,8 +227,7 @@ async def test_whatever_is_asked_has_exactly_one_outcome(
     make_world: Any, wheres: list[Any]
 ) -> None:
     world = make_world()
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await opened(process, mechanism=UNMEASURED)
     for n, where in enumerate(wheres):
         world.ask("flights", f"q{n}", where)

@@ -195,8 +195,7 @@ PHASES: tuple[Callable[[World], None], ...] = (define, phase, phase, news, phase
 
 async def owner(world: World) -> Dataset:
     """The data set as the next owner has it."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     await process.settled()
     await process.kill()
@@ -236,8 +235,7 @@ async def test_a_person_who_has_used_all_counts_no_more_whoever_owns_the_data_se
 
 async def test_what_is_kept_of_phases_is_merged_now_and_then(world: World) -> None:
     """So few values are read at a start, and each person is in few of them."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     most = 0
     define(world)
     for number in range(40):
@@ -270,8 +268,7 @@ async def test_what_persons_have_used_may_be_several_slabs(
     lost = f"visits/{held.named('used ')[max(held.named('used '))].name.hex()}".encode()
     kept = world.kept.pop(lost)
     world.view = MemoryView()
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     assert "visits" in process.worker.stopped, "one of them is nowhere"
     await process.kill()
@@ -317,8 +314,7 @@ async def test_a_seal_that_no_commit_names_used_nothing(world: World) -> None:
     await world.run(rounds=PHASES[:1])
     world.batch("visits", "one", rows=[{"user_id": "ana"}] * 30)
     fuse = world.Fuse(0, CrashPoint.AFTER_KEEP)
-    process = world.process(fuse)
-    await process.assign()
+    process = await world.owner(fuse)
     world.batch("visits", "two", rows=[{"user_id": "bo"}] * 10)
     with pytest.raises(world.Crash):
         await process.run()
@@ -393,8 +389,7 @@ async def test_what_is_nowhere_stops_the_data_set(world: World) -> None:
         ):
             del world.kept[key]
     world.view = MemoryView()
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     why = process.worker.stopped["visits"]
     assert "what its persons have used for life is on no topic any more" in why

@@ -125,8 +125,7 @@ async def test_rows_leave_the_topic_when_the_journal_says_that_they_are_erased(
         await drop(self, key)
 
     monkeypatch.setattr(FakeKept, "_drop", watched)
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await ran(process, phase, phase, phase)
     assert dropped == [("block 1 0", False, False), ("block 2 0", False, False)]
     await ran(process, retire)
@@ -272,8 +271,7 @@ async def test_what_was_answered_before_is_answered_for_ever_and_nothing_else(wo
 
 async def test_a_worker_that_takes_over_knows_what_is_erased(world: Any) -> None:
     await ran(world, define, phase, asks("one", AA), phase, phase)
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     dataset = dataset_of(process)
     assert (
         dataset.rows.blocks.data.erased,
@@ -393,8 +391,7 @@ async def test_a_broken_planner_sees_nothing_of_rows_that_are_gone(
 ) -> None:
     """Broken copies: the data set refuses before the charge, and behind it there are no rows to look at."""
     world = make_world()
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await ran(process, define, phase, phase)
     dataset = dataset_of(process)
     monkeypatch.setattr(BudgetAllocator, "erased", 0)

@@ -75,8 +75,7 @@ async def test_what_is_sent_again_after_a_crash_is_the_same(world: Any) -> None:
     """The process dies when they are committed and not sent."""
     await ran(world, lambda world: world.define("flights", synthetic_rows=50))
     world.cells("flights", "one")
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     sent = process._send
 
     async def dying(outgoing: Any) -> Any:
@@ -131,8 +130,7 @@ async def test_rows_of_a_consistent_set_come_again_as_often_as_looks_double(worl
         {"carrier": "UA", "cancelled": True, "count": 30_000_000},
     ]
     defined: Any = {**MEMORY, "mechanism": mechanism, "synthetic_rows": 100}
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await opened(process, rows={"cells": cells}, **defined)
     for turn in range(7):
         world.ask("flights", f"q{turn}", AA if turn % 2 else FLOWN)

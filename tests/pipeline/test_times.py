@@ -31,8 +31,7 @@ async def test_a_reply_carries_the_time_of_the_record_that_it_answers(world: Any
     for number, record in enumerate(sent):
         records = world.log[record.topic_partition]
         records[record.offset] = dataclasses.replace(record, timestamp_ms=1_000 + number)
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     for record in sent:
         await take_all(
             process.worker, [process.fetched(world.log[record.topic_partition][record.offset])]

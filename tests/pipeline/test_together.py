@@ -110,8 +110,7 @@ async def test_what_is_on_its_way_out_is_not_done_with_by_the_next_append(
 
     with monkeypatch.context() as patch:
         patch.setattr(Process, "_send", slow)
-        process = world.process()
-        await process.assign()
+        process = await world.owner()
         world.define("flights", mechanism={"base_share": 0.0})
         world.cells("flights", "first")
         await process.run()

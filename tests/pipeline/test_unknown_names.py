@@ -24,8 +24,7 @@ MANY = 64
 async def idle(world: Any) -> Any:
     """A world whose only worker has nothing to do."""
     world.group = GROUP_SIZE
-    world.first = world.process()
-    await world.first.assign()
+    world.first = await world.owner()
     await world.first.run()
     yield world
     await world.first.kill()

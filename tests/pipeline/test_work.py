@@ -139,8 +139,7 @@ async def test_a_long_record_leaves_room_for_another_data_set_after_each_step(
 
 async def _goodbye(world: Any) -> None:
     """Has a worker end as it should: the next one need not look for the record that ended it."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     await process.run()
     await process.stop()
 

@@ -72,8 +72,7 @@ async def _read(
 
 async def _defined(world: Any, **phase: Any) -> Any:
     """A worker that holds a data set whose phases open with all messages of a topic."""
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     phase = {"min_rows": N_MESSAGES, **phase}
     world.define("flights", phase=phase, mechanism={"base_share": 0.2})
     await process.run()

@@ -36,8 +36,7 @@ async def test_no_word_of_a_row_leaves_or_is_logged(
 
 async def test_no_repr_shows_what_is_private(world: Any) -> None:
     seen: list[str] = []
-    process = world.process()
-    await process.assign()
+    process = await world.owner()
     world.define("flights")
     await process.run()
     count = 918_273
