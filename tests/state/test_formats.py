@@ -701,6 +701,12 @@ def test_what_is_cut_short_or_too_long_is_refused(name: str) -> None:
             read(stored + b"\x00")
 
 
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if "-v" in name])
+def test_what_a_later_release_wrote_says_what_to_do(name: str) -> None:
+    with pytest.raises(CorruptState, match="the release that wrote it"):
+        EXAMPLES[name].read(b"\x7f" + golden(name)[1:])
+
+
 # Identities: what requests, queries and predicates are told apart by. Repeats are stored under them.
 
 AA, LATER = (

@@ -315,10 +315,3 @@ def broken() -> Iterator[Any]:
 def test_broken_bytes_are_refused(data: bytes, problem: str) -> None:
     with pytest.raises(CorruptState, match=f"a stored index of ids .*{problem}"):
         Ids.from_bytes(data)
-
-
-def test_bytes_that_are_cut_short_anywhere_are_refused() -> None:
-    data = mixed().to_bytes()
-    for length in range(len(data)):
-        with pytest.raises(CorruptState, match="a stored index of ids is cut short"):
-            Ids.from_bytes(data[:length])

@@ -442,12 +442,6 @@ def test_a_commit_that_no_release_wrote_is_refused(content: bytes, why: str) -> 
         Commit.from_bytes(stored_commit(content))
 
 
-def test_a_commit_of_another_version_says_what_to_do() -> None:
-    stored, _ = State("flights").drafted({}).to_bytes()
-    with pytest.raises(CorruptState, match="the release that wrote it"):
-        Commit.from_bytes(b"\x02" + stored[1:])
-
-
 def test_a_few_bytes_that_would_fill_the_memory_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
