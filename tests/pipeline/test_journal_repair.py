@@ -541,7 +541,7 @@ async def test_a_repair_that_does_not_fill_the_log_would_let_it_show_more(
     async def not_filled(*_: object) -> None:
         pass
 
-    monkeypatch.setattr(journal_repair, "filled", not_filled)
+    monkeypatch.setattr(offline_tools, "filled", not_filled)
     assert await runs_on(first, process)
 
 

@@ -281,7 +281,7 @@ def a_private_value_is_believed_without_its_name(patch: pytest.MonkeyPatch) -> N
         return found
 
     patch.setattr(Keeper, "find", find)
-    patch.setattr(stored_blocks, "_is_named", lambda *_: True)
+    patch.setattr(stored_blocks, "is_named", lambda *_: True)
 
 
 class _Believing(SlabIndex):
