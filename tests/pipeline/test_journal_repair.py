@@ -16,7 +16,7 @@ from stream_dp.audit import verify
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.errors import CorruptState, Fenced, InvalidInput
 from stream_dp.messages import Definition
-from stream_dp.pipeline.datasets.transcript import LOST
+from stream_dp.pipeline.datasets.transcript import GIVEN_UP, LOST
 from stream_dp.pipeline.intake.records import place_in
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.journal.entries import entries_of
@@ -26,7 +26,6 @@ from stream_dp.pipeline.repair import journal_repair, write_off
 from stream_dp.pipeline.repair import offline as offline_tools
 from stream_dp.pipeline.repair.journal_repair import Repair
 from stream_dp.pipeline.repair.witnesses import Said, Witnesses, chained
-from stream_dp.pipeline.rows.lost_rows import ENTRY
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.schema import State, StateTable, weight
@@ -903,10 +902,10 @@ def rows_of_an_old_phase_are_read(patch: pytest.MonkeyPatch) -> None:
         named = {pair: one for pair, one in state.pairs.items() if pair[0] is StateTable.KEPT}
         ((_, stored), *_) = named.items()
         transcript = state.numbered(StateTable.TRANSCRIPT)
-        at = next(at for at, entry in enumerate(transcript) if entry[:1] == ENTRY)
+        at = next(at for at, entry in enumerate(transcript) if entry[:1] == GIVEN_UP)
         return {
             (StateTable.KEPT, b"block 1 0"): stored,
-            (StateTable.TRANSCRIPT, b"%d" % at): ENTRY + b"0 1",
+            (StateTable.TRANSCRIPT, b"%d" % at): GIVEN_UP + b"0 1",
         }
 
     _with(patch, with_rows)

@@ -10,7 +10,7 @@ import pytest
 
 from stream_dp.core.budget.accountant import UNITS
 from stream_dp.errors import CorruptState, RowsGone
-from stream_dp.pipeline.rows.lost_rows import Gone
+from stream_dp.pipeline.datasets.transcript import Gone
 from tests.pipeline.commands import served
 from tests.pipeline.scenarios import (
     AA,

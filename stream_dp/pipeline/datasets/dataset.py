@@ -30,12 +30,20 @@ from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.paid_looks import PaidLooks
 from stream_dp.pipeline.datasets.phases import Phases
 from stream_dp.pipeline.datasets.tools import Tools
-from stream_dp.pipeline.datasets.transcript import PHASE, late_rows, opening, schema_entry
+from stream_dp.pipeline.datasets.transcript import (
+    GONE,
+    PHASE,
+    Gone,
+    given_up,
+    gone_entry,
+    late_rows,
+    opening,
+    schema_entry,
+)
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.queries.known_replies import KnownReplies
 from stream_dp.pipeline.queries.standing_queries import Moment, StandingQueries
-from stream_dp.pipeline.rows.lost_rows import ENTRY, GONE, Gone, given_up
 from stream_dp.pipeline.rows.private_rows import PrivateRows
 from stream_dp.pipeline.spending.line_accounts import LineAccounts, WindowFacts
 from stream_dp.profiles.builder import line_of, rows_that_open
@@ -376,7 +384,7 @@ class Dataset:
         had = range(blocks.data.erased, gone.phases)
         if not had and not gone.batches:
             return 0  # nothing is lost, or what is was due to be erased
-        self.draft.publish(ENTRY + gone.to_text().encode())
+        self.draft.publish(gone_entry(gone))
         if had:
             blocks.bare = gone.phases
             blocks.erase(gone.phases)

@@ -18,10 +18,9 @@ from stream_dp.errors import RowsGone
 from stream_dp.pipeline.datasets.draft import Draft
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.tools import Tools
-from stream_dp.pipeline.datasets.transcript import ENDED, LOST, RELEASE
+from stream_dp.pipeline.datasets.transcript import ENDED, GONE, LOST, RELEASE, Gone
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.queries.synthetic_rows import synthesized
-from stream_dp.pipeline.rows.lost_rows import GONE, Gone
 from stream_dp.pipeline.rows.private_rows import PrivateRows
 from stream_dp.pipeline.spending.line_accounts import LineAccounts
 from stream_dp.pipeline.spending.payers import OWN, Payer

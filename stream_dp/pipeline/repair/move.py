@@ -26,6 +26,7 @@ from stream_dp.pipeline.datasets.draft import LEDGER
 from stream_dp.pipeline.datasets.engine import Engine
 from stream_dp.pipeline.datasets.sweeps import BATCHES, UNDER_WAY
 from stream_dp.pipeline.datasets.tools import Tools
+from stream_dp.pipeline.datasets.transcript import GONE
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import Releasable
 from stream_dp.pipeline.journal.contents import contents_below
@@ -35,7 +36,6 @@ from stream_dp.pipeline.repair import offline
 from stream_dp.pipeline.repair.offline import Offline, state_of, taken_over
 from stream_dp.pipeline.repair.witnesses import Witnesses
 from stream_dp.pipeline.repair.write_off import lacking, leads_to, unlike
-from stream_dp.pipeline.rows.lost_rows import GONE
 from stream_dp.pipeline.rows.private_values import LOOKED
 from stream_dp.pipeline.rows.waiting.waiting_rows import Waits
 from stream_dp.pipeline.spending.in_hand import IN_HAND

@@ -22,12 +22,19 @@ from stream_dp.core.budget.parameters import erased_blocks
 from stream_dp.errors import CorruptState, InvalidInput
 from stream_dp.messages import Definition, Event, Reason
 from stream_dp.pipeline.datasets.draft import HEAD, LEDGER
-from stream_dp.pipeline.datasets.transcript import LOST, PHASE, opening, phase_entry
+from stream_dp.pipeline.datasets.transcript import (
+    GONE,
+    LOST,
+    PHASE,
+    Gone,
+    gone_entry,
+    opening,
+    phase_entry,
+)
 from stream_dp.pipeline.intake.decoder import ingested
 from stream_dp.pipeline.intake.records import Record
 from stream_dp.pipeline.repair.offline import facts
 from stream_dp.pipeline.repair.witnesses import Said
-from stream_dp.pipeline.rows.lost_rows import ENTRY, GONE, Gone
 from stream_dp.pipeline.rows.own_values import PERSON
 from stream_dp.pipeline.rows.waiting.waiting_batches import TIMES
 from stream_dp.pipeline.spending.in_hand import IN_HAND
@@ -363,7 +370,7 @@ def _transcript(base: State, rows: Sequence[int], counted: Sequence[int]) -> lis
         transcript += [LOST + json.dumps(look).encode() for look in json.loads(intent)]
     transcript += [phase_entry(n_rows, None) for n_rows in rows[len(counted) :]]
     if rows:
-        transcript.append(ENTRY + Gone(phases=len(rows)).to_text().encode())
+        transcript.append(gone_entry(Gone(phases=len(rows))))
     return transcript
 
 
