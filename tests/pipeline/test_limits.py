@@ -297,24 +297,15 @@ async def test_answers_are_sent_again_up_to_so_many_bytes_a_minute(
     assert len(world.released("answers")) == 2, "what is sent again counts as no query"
 
 
+@pytest.mark.parametrize("item", [{}, {"standing": True}])
 async def test_one_answer_of_any_size_is_sent_again_in_each_minute(
-    limited: Any, monkeypatch: pytest.MonkeyPatch
+    limited: Any, monkeypatch: pytest.MonkeyPatch, item: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(rate_limits, "MOST_AGAIN_BYTES", 1)
-    world = await limited(ana={"queries_per_minute": 9})
-    _tables(world, *["t"] * 3)
-    await world.run()
-    assert len(world.released("answers")) == 2
-    assert set(rejected(world).values()) == {"sent_again_too_fast"}
-
-
-async def test_a_standing_query_that_begins_again_and_again_is_no_way_around(
-    limited: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    """A standing query that begins again and again is no way around."""
     monkeypatch.setattr(rate_limits, "MOST_AGAIN_BYTES", 1)
     world = await limited(ana={"queries_per_minute": 9})
     for _ in range(4):
-        _asks(world, "tile", standing=True)
+        _asks(world, "t", **item)
     await world.run()
     assert len(world.released("answers")) == 2
     assert set(rejected(world).values()) == {"sent_again_too_fast"}

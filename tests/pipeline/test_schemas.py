@@ -90,14 +90,14 @@ async def test_a_change_costs_nothing_and_the_ledger_is_right(world: Any, proces
     assert (report.faults, report.notes) == ([], [])
 
 
+GERMANY = changed(ATTRIBUTES, "country", values=["Germany", "FR"], also={"DE": "Germany"})
+LAND = changed(ATTRIBUTES, "country", name="land", was=["country"])
+VIP = {"name": "vip", "type": "boolean"}
+DE = where("country", eq="DE")
+NOT_DE = {"where": {"not": DE["where"]}}
 CASES: dict[str, tuple[Any, dict[str, Any], float, int | None]] = {
-    "an old value": (IT, where("country", eq="DE"), 8_000, None),
-    "all but an old value": (
-        IT,
-        {"where": {"not": where("country", eq="DE")["where"]}},
-        12_000,
-        None,
-    ),
+    "an old value": (IT, DE, 8_000, None),
+    "all but an old value": (IT, NOT_DE, 12_000, None),
     "a new value": (IT, where("country", eq="IT"), 2_000, 3_000),
     "not listed": (IT, where("country", is_other=True), 3_000 + 1_000, None),
     "an old edge": (SPLIT, where("age", ge=45), 2_000, None),
@@ -111,52 +111,27 @@ CASES: dict[str, tuple[Any, dict[str, Any], float, int | None]] = {
     "a removed edge": (changed(ATTRIBUTES, "age", edges=[45]), where("age", ge=45), 2_000, None),
     "merged values": (
         changed(ATTRIBUTES, "country", values=["DE"], also={"FR": "DE"}),
-        where("country", eq="DE"),
+        DE,
         14_000,
         None,
     ),
-    "a renamed value": (
-        changed(ATTRIBUTES, "country", values=["Germany", "FR"], also={"DE": "Germany"}),
-        where("country", eq="Germany"),
-        8_000,
-        None,
-    ),
-    "its old name": (
-        changed(ATTRIBUTES, "country", values=["Germany", "FR"], also={"DE": "Germany"}),
-        where("country", eq="DE"),
-        8_000,
-        None,
-    ),
-    "a renamed attribute": (
-        changed(ATTRIBUTES, "country", name="land", was=["country"]),
-        where("land", eq="DE"),
-        8_000,
-        None,
-    ),
-    "its old name too": (
-        changed(ATTRIBUTES, "country", name="land", was=["country"]),
-        where("country", eq="DE"),
-        8_000,
-        None,
-    ),
+    "a renamed value": (GERMANY, where("country", eq="Germany"), 8_000, None),
+    "its old name": (GERMANY, DE, 8_000, None),
+    "a renamed attribute": (LAND, where("land", eq="DE"), 8_000, None),
+    "its old name too": (LAND, DE, 8_000, None),
     "a new attribute": (
-        [*ATTRIBUTES, {"name": "vip", "type": "boolean", "missing": True}],
+        [*ATTRIBUTES, {**VIP, "missing": True}],
         where("vip", is_missing=True),
         20_000,
         None,
     ),
     "a new attribute that was always so": (
-        [*ATTRIBUTES, {"name": "vip", "type": "boolean", "before": False}],
+        [*ATTRIBUTES, {**VIP, "before": False}],
         where("vip", eq=False),
         20_000,
         None,
     ),
-    "a deprecated attribute": (
-        changed(ATTRIBUTES, "country", deprecated=True),
-        where("country", eq="DE"),
-        8_000,
-        None,
-    ),
+    "a deprecated attribute": (changed(ATTRIBUTES, "country", deprecated=True), DE, 8_000, None),
 }
 
 
@@ -200,13 +175,13 @@ async def test_last_years_answers_go_on(world: Any, process: Any) -> None:
     old = {"window": {"phases": [1, 1]}}
     median = {"kind": "quantile", "attribute": "age", "rank": 0.5, **old}
     mean = {"kind": "sum", "attribute": "spent", "group_by": ["age"], **old}
-    first = await asked(process, {**where("country", eq="DE"), **old}, median, mean)
+    first = await asked(process, {**DE, **old}, median, mean)
     for version, attributes in ((2, IT), (3, SPLIT)):
         change(world, attributes, version)
         await process.run()
     phase(world)
     await process.run()
-    again = await asked(process, {**where("country", eq="DE"), **old}, median, mean)
+    again = await asked(process, {**DE, **old}, median, mean)
     assert [reply["status"] for reply in (*first, *again)] == ["answered"] * 6
     assert again[0]["count"] == first[0]["count"]
     assert again[1]["found"] == first[1]["found"]
@@ -250,10 +225,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "another unit",
     ),
     "an order": (changed(ATTRIBUTES, "country", ordered=True), "another order"),
-    "nothing about older rows": (
-        [*ATTRIBUTES, {"name": "vip", "type": "boolean"}],
-        "say nothing of it",
-    ),
+    "nothing about older rows": ([*ATTRIBUTES, VIP], "say nothing of it"),
 }
 
 
@@ -312,8 +284,8 @@ async def test_data_sets_that_cannot_change(world: Any, process: Any, how: Any) 
 
 
 TOTALS: dict[str, tuple[Any, dict[str, Any], float]] = {
-    "an old value": (IT, where("country", eq="DE"), 80_000),
-    "all but an old value": (IT, {"where": {"not": where("country", eq="DE")["where"]}}, 940_000),
+    "an old value": (IT, DE, 80_000),
+    "all but an old value": (IT, NOT_DE, 940_000),
     "a new value": (IT, where("country", eq="IT"), 200_000),
     "all": (SPLIT, {}, 1_020_000),
     "a new edge": (SPLIT, where("age", ge=35), 380_000),
@@ -538,7 +510,7 @@ async def test_an_id_has_the_same_answer_after_a_change(world: Any, process: Any
     await opened(process)
     items = [
         {"query_id": "it", **where("country", eq="IT")},
-        {"query_id": "de", **where("country", eq="DE")},
+        {"query_id": "de", **DE},
         {"query_id": "by", **COUNTRY},
         {"query_id": "grown", "kind": "difference", **where("age", ge=45), **BEFORE},
     ]
@@ -561,12 +533,12 @@ async def test_a_question_about_old_phases_is_paid_once(world: Any, process: Any
     """What was measured for it before a change answers it afterwards, word for word and in new cells."""
     old = {"window": {"phases": [1, 1]}, "error": {"value": 100}}
     await opened(process, mechanism={"base_share": 0.0})
-    first = await asked(process, {**where("country", eq="DE"), **old}, {**COUNTRY, **old})
+    first = await asked(process, {**DE, **old}, {**COUNTRY, **old})
     assert [reply["difficulty"] for reply in first] == ["hard", "hard"]
     change(world, IT)
     phase(world)
     await process.run()
-    again = await asked(process, {**where("country", eq="DE"), **old}, {**COUNTRY, **old})
+    again = await asked(process, {**DE, **old}, {**COUNTRY, **old})
     assert [reply["difficulty"] for reply in again] == ["easy", "easy"]
     assert again[0]["error_bar"] <= first[0]["error_bar"]
     assert again[1]["table"]["counts"][2] == 0
@@ -581,7 +553,7 @@ async def test_a_window_may_begin_where_all_is_recorded(world: Any, process: Any
     replies = await asked(
         process,
         {**italian, **since},
-        {**where("country", eq="DE"), **since},
+        {**DE, **since},
         {**median, **since},
         {**COUNTRY, **since, "series": "phase"},
         {**italian, **since, "window": {"phases": [1, 1]}},
@@ -640,7 +612,7 @@ async def test_ledgers_with_wrong_versions_have_faults(world: Any, process: Any)
 
 async def test_looks_at_what_a_phase_does_not_have_are_faults(world: Any, process: Any) -> None:
     world = await opened(process, lambda w: change(w, IT), phase, mechanism={"base_share": 0.0})
-    await asked(process, {**where("country", eq="DE"), "error": {"value": 50}})
+    await asked(process, {**DE, "error": {"value": 50}})
     entries = [json.loads(one) for one in world.ledger("people")]
     assert verified(entries) == []
     (joined,) = (look for entry in entries for look in entry.get("looks", ()))
@@ -652,7 +624,7 @@ async def test_looks_at_what_a_phase_does_not_have_are_faults(world: Any, proces
 
 async def test_a_look_that_was_the_last_one_is_taken_once(world: Any, process: Any) -> None:
     """Where answers are as precise as they are worth having, a question has one last look for ever."""
-    both = {"all": [where("country", eq="DE")["where"], where("age", lt=30)["where"]]}
+    both = {"all": [DE["where"], where("age", lt=30)["where"]]}
     old = {"where": both, "window": {"phases": [1, 1]}}
     privacy = {"epsilon": 1.0, "delta": 1e-9}
     await opened(process, accuracy={"aim": 0.02}, privacy=privacy, mechanism={})

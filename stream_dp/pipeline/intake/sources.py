@@ -38,10 +38,7 @@ from aiokafka.structs import ConsumerRecord
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
-from stream_dp.messages import (
-    Definition,
-    Topics,
-)
+from stream_dp.messages import Definition, Topics
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.intake.source_events import EventPacking, event_of
 from stream_dp.pipeline.intake.source_file import TopicSource

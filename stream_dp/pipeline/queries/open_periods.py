@@ -18,14 +18,7 @@ from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.running.counts_so_far import CountsSoFar, counts_so_far
 from stream_dp.core.running.running_periods import RunningPeriod
 from stream_dp.errors import InvalidQuery
-from stream_dp.messages import (
-    Answer,
-    BudgetShares,
-    PeriodSoFar,
-    QueryFields,
-    Series,
-    Window,
-)
+from stream_dp.messages import Answer, BudgetShares, PeriodSoFar, QueryFields, Series, Window
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.queries.compiler import Compiled
 from stream_dp.pipeline.queries.reply import DatedPart, ReplyMaker

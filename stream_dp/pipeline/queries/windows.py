@@ -52,7 +52,7 @@ def minus_window_of(dataset: Dataset, minus: MinusWindow, window: range) -> rang
     spans = [_dated(dataset, phase, "minus_window") for phase in window]
     until = min(span.since for span in spans)
     since = Length.read(minus.previous).before(until, calendar_of(dataset, "day").zone)
-    return _whole(dataset, since, until, "minus_window")
+    return phases_between(dataset, since, until, "minus_window")
 
 
 def parts_of(dataset: Dataset, window: range, series: Series) -> list[range]:
@@ -117,9 +117,7 @@ def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:
         note = None
     else:
         newest = max(span.until for span in spans)
-        complete = newest
-        if (closed := dataset.rows.waiting.gathering.closed) is not None:
-            complete = max(complete, closed)
+        complete = max(newest, dataset.rows.waiting.gathering.closed or newest)
         since = (
             min(span.since for span in spans)
             if window.since is None
@@ -131,7 +129,7 @@ def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:
                 f"phases are open until {dataset.engine.times.written(complete)}", "end it there"
             )
         note = _note_of_waiting(dataset, TimeSpan(since, until)) if window.until else None
-    phases = _whole(dataset, since, until, "window")
+    phases = phases_between(dataset, since, until)
     if not phases:
         raise InvalidQuery("window", "no phase lies in it", f"ask about {_all_of(dataset, spans)}")
     first = min(span.since for span in spans)
@@ -148,17 +146,8 @@ def _note_of_waiting(dataset: Dataset, asked: TimeSpan) -> str | None:
     return "rows that came within this time still wait for the next phase"
 
 
-def phases_between(dataset: Dataset, since: int, until: int) -> range:
-    """Returns the phases between two times, none if no phase lies there.
-
-    Raises:
-        InvalidQuery: They cut a phase, or the phases are not consecutive.
-    """
-    return _whole(dataset, since, until, "window")
-
-
-def _whole(dataset: Dataset, since: int, until: int, field: str) -> range:
-    """Returns the phases between two times, none if no phase lies there.
+def phases_between(dataset: Dataset, since: int, until: int, field: str = "window") -> range:
+    """Returns the phases between two times, which ``field`` names; none if no phase lies there.
 
     Raises:
         InvalidQuery: They cut a phase, or the phases are not consecutive.

@@ -95,7 +95,7 @@ class Unasked:
         if units <= 0:
             return
         now = time_ms // _HOUR_MS
-        hours = {hour: n for hour, n in self._hours.get(analyst, {}).items() if _is_near(hour, now)}
+        hours = self._near(analyst, now)
         hours[now] = hours.get(now, 0) + units
         slot = self._slots.get(analyst)
         slot = self._free_slot(now) if slot is None else slot
@@ -122,12 +122,11 @@ class Unasked:
         """Says when an analyst may take as much as one record again."""
         assert self.aim is not None, "the data set says what a day is"
         left, now = self._left_of_day(analyst, time_ms), time_ms // _HOUR_MS
-        for hour, units in sorted(self._hours.get(analyst, {}).items()):
-            if _is_near(hour, now):
-                left += units
-                if left >= math.floor(self.aim.query_share * UNITS):
-                    then = datetime.fromtimestamp((hour + _HOURS + 1) * 3600, UTC)
-                    return f"after {then:%Y-%m-%d %H:%M} UTC"
+        for hour, units in sorted(self._near(analyst, now).items()):
+            left += units
+            if left >= math.floor(self.aim.query_share * UNITS):
+                then = datetime.fromtimestamp((hour + _HOURS + 1) * 3600, UTC)
+                return f"after {then:%Y-%m-%d %H:%M} UTC"
         return "tomorrow"
 
     def _left_of_day(self, analyst: str, time_ms: int) -> int:
@@ -135,9 +134,7 @@ class Unasked:
         now = time_ms // _HOUR_MS
         if analyst not in self._slots and len(self._slots) >= MOST_NAMES and not self._old(now):
             return 0  # there is no place for another analyst today
-        hours = self._hours.get(analyst, {})
-        used = sum(units for hour, units in hours.items() if _is_near(hour, now))
-        return math.floor(self.aim.day_share * UNITS) - used
+        return math.floor(self.aim.day_share * UNITS) - sum(self._near(analyst, now).values())
 
     def _free_slot(self, now: int) -> int:
         """A place among the facts: a new one, or that of someone who has taken nothing for a day."""
@@ -148,13 +145,12 @@ class Unasked:
         return self._slots.pop(gone)
 
     def _old(self, now: int) -> list[str]:
-        return [
-            name
-            for name, hours in self._hours.items()
-            if not any(_is_near(hour, now) for hour in hours)
-        ]
+        return [name for name in self._hours if not self._near(name, now)]
 
+    def _near(self, analyst: str, now: int) -> dict[int, int]:
+        """What an analyst has taken in the hours that count now.
 
-def _is_near(hour: int, now: int) -> bool:
-    """Whether an hour counts now. A time that went back does not count for as long as it was ahead."""
-    return abs(now - hour) <= _HOURS
+        A time that went back does not count for as long as it was ahead.
+        """
+        hours = self._hours.get(analyst, {})
+        return {hour: units for hour, units in hours.items() if abs(now - hour) <= _HOURS}
