@@ -7,7 +7,7 @@ import copy
 import os
 import random
 import traceback
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -98,8 +98,9 @@ class Owner:
             puts[ROTATED] = b"%d" % self.state.number
         for name, n_parts in Counter(part[:IDENTITY_BYTES] for part in kept or ()).items():
             puts |= {named("block", name): naming(name, n_parts), named("gone block", name): None}
+        known = ChainMap[Pair, Any](puts, self.state.pairs)
         for name in gone:
-            there = {**self.state.pairs, **puts}.get(named("block", name)) or naming(name)
+            there = known.get(named("block", name)) or naming(name)
             puts |= {named("block", name): None, named("gone block", name): there}
         commit = self.state.drafted(puts)
         _, trail = commit.to_bytes()

@@ -306,7 +306,7 @@ def a_private_value_has_the_name_of_its_number(patch: pytest.MonkeyPatch) -> Non
         return await keep(self, dataset, values)
 
     patch.setattr(Keeper, "keep", numbered)
-    for module in (private_values, stored_blocks, private_names):
+    for module in (private_values, private_names):
         patch.setattr(module, "name_of", lambda first: names.get(first) or name_of(first))
 
 
