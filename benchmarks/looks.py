@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final
 
 import duckdb
@@ -131,7 +130,7 @@ class Engine:
         attributes, persons, measured = LOOKS[look]
         stored = StoredBlocks(
             DATASET,
-            SimpleNamespace(shape=SIZES),  # type: ignore[arg-type]
+            lambda _: SIZES,
             ColumnCache(1),
             lambda block, _: [self._named[block][persons]],
             self._parts,
@@ -293,7 +292,7 @@ async def measured(asked: argparse.Namespace, folder: Path) -> None:
     await table.fill("files, one thread", Engine(named, parts, rows))
     with cluster_of(folder, 2) as cluster:
         for module in (counting_cluster, stored_blocks):
-            setattr(module, "TASK_SLABS", 16)  # noqa: B010 - so that few rows are many tasks
+            setattr(module, "TASK_SLABS", 10)  # noqa: B010 - so that few rows are many tasks
         await table.fill("Dask, two processes", Engine(named, parts, rows, cluster))
     names = [str(folder / DATASET / f"{one.name.hex()}.arrow") for ((one,), _) in named]
     for threads in (1, 2):
