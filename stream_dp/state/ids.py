@@ -108,13 +108,11 @@ class Ids:
         """
         for table, pairs in _by_table(contents).items():
             current, *previous = self._generations(table) or [self._taken]
-            places = dict.fromkeys((_hash(*pair) for pair in pairs), b"")
-            if previous:
-                number = _offset_bytes(offset)
-                places = {
-                    hashed: number + _digest(contents[pair], _NUMBER)
-                    for hashed, pair in zip(places, pairs, strict=True)
-                }
+            number = _offset_bytes(offset) if previous else b""
+            places = {
+                _hash(*pair): number + _digest(contents[pair], _NUMBER) if previous else b""
+                for pair in pairs
+            }
             fresh = {one: places[one] for one in places.keys() - current.change(places)}
             for generation in previous:
                 generation.n_moved += len(generation.change(dict.fromkeys(fresh, _MOVED)))

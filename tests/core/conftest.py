@@ -1,4 +1,4 @@
-"""A mechanism beside its data, driven as the pipeline drives it, and the universe of W3."""
+"""Drives a mechanism with its data as the pipeline does, and has the universe of W3."""
 
 from __future__ import annotations
 

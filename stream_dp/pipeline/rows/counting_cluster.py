@@ -120,7 +120,7 @@ def _own_files() -> SlabFiles:
 def _reuse_memory() -> None:
     """Has glibc reuse the memory of a slab for the next one.
 
-    Dask starts its processes so that they give it back each time, and then a count takes twice as long.
+    Dask starts its processes so that they give it back each time, and then a count takes three times as long.
     """
     with contextlib.suppress(AttributeError, OSError):  # another library has no such function
         allocator = ctypes.CDLL(None)
