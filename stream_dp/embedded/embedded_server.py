@@ -90,6 +90,7 @@ class EmbeddedServer(ABC):
                 self.stop()
                 raise
             else:
+                ports.let_go(self.port)
                 return
 
     @abstractmethod
