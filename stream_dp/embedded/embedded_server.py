@@ -90,7 +90,6 @@ class EmbeddedServer(ABC):
                 self.stop()
                 raise
             else:
-                ports.let_go(self.port)
                 return
 
     @abstractmethod

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import socket
-from collections import OrderedDict
 from pathlib import Path
 
 from stream_dp.errors import ServerUnavailable
@@ -15,9 +13,6 @@ HOST = "127.0.0.1"
 # Below the ranges from which Linux and macOS take the ports of outgoing connections.
 _FIRST, _LAST = 20_000, 32_000
 _ATTEMPTS = 200
-_HELD = 64
-
-_held: OrderedDict[int, int] = OrderedDict()
 
 
 def is_free(port: int) -> bool:
@@ -36,30 +31,6 @@ def accepts(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((HOST, port)) == 0
-
-
-def _hold(port: int) -> bool:
-    """Returns whether no other process has just chosen ``port`` for a server that does not listen yet.
-
-    A process holds the last ports that it chose by the UDP ports of the same numbers, which the system
-    frees at its end.
-    """
-    mark = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        mark.bind((HOST, port))
-    except OSError:
-        mark.close()
-        return False
-    _held[port] = mark.detach()
-    if len(_held) > _HELD:
-        os.close(_held.popitem(last=False)[1])
-    return True
-
-
-def let_go(port: int) -> None:
-    """Says that a server listens on a chosen port by now, so that nobody needs to keep off it."""
-    if port in _held:
-        os.close(_held.pop(port))
 
 
 def usual(folder: Path) -> int:
@@ -81,10 +52,10 @@ def choose(server: str, given: int | None, wished: int | None = None) -> int:
             f"{server} cannot listen on port {given} of {HOST}, because another program does; "
             f"stop that program, or let stream-dp choose a free port"
         )
-    if wished is not None and is_free(wished) and (wished in _held or _hold(wished)):
+    if wished is not None and is_free(wished):
         return wished
     for _ in range(_ATTEMPTS):
         port = _FIRST + secrets.randbelow(_LAST - _FIRST)
-        if is_free(port) and _hold(port):
+        if is_free(port):
             return port
     raise ServerUnavailable(f"no free port for {server} between {_FIRST} and {_LAST} of {HOST}")

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,13 +41,6 @@ from stream_dp.embedded.stack import Servers
 with Servers(Path(sys.argv[1]), cache_folder(os.environ)) as addresses:
     print(addresses.bootstrap_servers, addresses.redis_url, flush=True)
     time.sleep(600)
-"""
-
-CHOOSES = """
-import sys
-from stream_dp.embedded import ports
-ports._FIRST, ports._LAST = int(sys.argv[1]), int(sys.argv[1]) + 1
-print(ports.choose("other", None, ports._FIRST))
 """
 
 
@@ -246,20 +238,6 @@ class TestKafka:
             given = ValkeyServer(tmp_path / "valkey", log=tmp_path / "valkey.log", port=taken)
             with pytest.raises(ServerUnavailable, match="ddress already in use"):
                 given.start()
-
-    def test_a_port_of_another_process_is_not_chosen_before_its_server_listens(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """What found it: a broker that spoke to the controller of another test's cluster."""
-        port = ports.choose("one", None)
-        monkeypatch.setattr(ports, "_FIRST", port)
-        monkeypatch.setattr(ports, "_LAST", port + 1)
-        chooses = partial(subprocess.run, [sys.executable, "-c", CHOOSES, str(port)], text=True)
-        assert "no free port for other" in chooses(capture_output=True).stderr
-        with pytest.raises(ServerUnavailable, match="no free port for one more"):
-            ports.choose("one more", None)
-        ports.let_go(port)
-        assert chooses(capture_output=True).stdout == f"{port}\n"
 
     def test_paths_are_escaped_for_java(self) -> None:
         assert escaped("/a b/ü\\🙂") == "/a b/\\u00fc\\\\\\ud83d\\ude42"
