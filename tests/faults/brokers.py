@@ -50,28 +50,26 @@ class _Node(KafkaServer):
         settings: Mapping[str, str],
         port: int,
     ) -> None:
-        super().__init__(folder, jars, log=folder.with_suffix(".log"), port=port)
+        log = folder.with_suffix(".log")
+        super().__init__(folder, jars, log=log, port=port, cluster=CLUSTER_ID)
         self._number = number
-        self._cluster = settings
+        self._more = settings
 
     def _write_settings(self) -> None:
         super()._write_settings()
         lines = self._settings.read_text(encoding="ascii").splitlines()
         named = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
-        named |= {"node.id": str(self._number), **_REPLICATED, **self._cluster}
+        named |= {"node.id": str(self._number), **_REPLICATED, **self._more}
         kept = {name: value for name, value in named.items() if value and name not in _ALONE}
         text = "\n".join(f"{name}={value}" for name, value in kept.items())
         self._settings.write_text(f"{text}\n", encoding="ascii")
-
-    def _new_cluster_id(self) -> str:
-        return CLUSTER_ID
 
     def _command(self, main: str, *arguments: str) -> list[str]:
         words = super()._command(main, *arguments)
         return ["-Xmx256m" if word.startswith("-Xmx") else word for word in words]
 
     def _answers(self, cluster: str) -> bool:
-        if self._cluster.get("process.roles") == "controller":
+        if self._more.get("process.roles") == "controller":
             return ports.accepts(self.port)
         return super()._answers(cluster)
 
