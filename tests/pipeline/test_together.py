@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from stream_dp.errors import Fenced
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.intake.records import Decided, Outgoing
+from stream_dp.pipeline.intake.records import Decided, Outgoing, Releasable
 from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.journal.newest import Newest
 from stream_dp.pipeline.journal.owned_partition import Owned
@@ -136,7 +137,7 @@ class OnePartition:
     def __init__(self, chain: JournalChain) -> None:
         self.gate = asyncio.Event()
         self.appended: list[int] = []
-        self._owned = Owned(0, bytes(16), chains={chain.name: chain})
+        self._owned = {0: Owned(0, bytes(16), chains={chain.name: chain})}
 
     async def append(self, owned: Owned, entries: Sequence[int]) -> int:
         await self.gate.wait()
@@ -147,7 +148,7 @@ class OnePartition:
         return [Commit.from_bytes(value)[0].number] if kind == "commit" else []
 
     def owned(self) -> dict[int, Owned]:
-        return {0: self._owned}
+        return self._owned
 
     def partition_of(self, dataset: str) -> int:
         return 0
@@ -167,13 +168,52 @@ def releaser_on(journal: OnePartition) -> Releaser:
     )
 
 
-async def hands_over(releaser: Releaser, chain: JournalChain) -> None:
-    """Hands over the next commit of a data set."""
+def next_commit(chain: JournalChain) -> Releasable:
+    """The next commit of a data set."""
     commit = chain.build().drafted({})
     stored, trail = commit.to_bytes()
     chain.add(commit, trail)
-    releaser.gathered.add(Decided(commit, trail, stored, chain=chain), ())
+    return Releasable([Decided(commit, trail, stored, chain=chain)])
+
+
+async def hands_over(releaser: Releaser, chain: JournalChain) -> None:
+    releaser.gathered.append(next_commit(chain))
     await releaser.hand_over()
+
+
+async def test_a_charge_that_others_hand_over_is_waited_for() -> None:
+    """All places are taken, and one who waits for its turn takes what others gather meanwhile."""
+    chain = JournalChain("flights", State("flights"))
+    journal = OnePartition(chain)
+    releaser = releaser_on(journal)
+    running = asyncio.create_task(releaser.run())
+    charges = [next_commit(chain) for _ in range(12)]
+    waiting = []
+    for charge in charges:
+        waiting.append(asyncio.create_task(releaser.appended(charge)))
+        await asyncio.sleep(0)
+    assert not any(one.done() for one in waiting)
+    journal.gate.set()
+    await asyncio.gather(*waiting)
+    running.cancel()
+    assert journal.appended == list(range(1, 13))
+
+
+async def test_who_gathered_what_is_dropped_while_it_waits_for_its_turn_learns_of_it() -> None:
+    chain = JournalChain("flights", State("flights"))
+    journal = OnePartition(chain)
+    releaser = releaser_on(journal)
+    running = asyncio.create_task(releaser.run())
+    waiting = []
+    for _ in range(12):
+        waiting.append(asyncio.create_task(releaser.appended(next_commit(chain))))
+        await asyncio.sleep(0)
+    journal.owned().clear()
+    releaser.let_go()
+    journal.gate.set()
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+    running.cancel()
+    assert {type(one) for one in ended[-4:]} == {Fenced}
 
 
 async def test_what_is_gathered_later_is_appended_later() -> None:

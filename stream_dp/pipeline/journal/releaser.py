@@ -92,16 +92,17 @@ class Releaser:
             Done when the journal has it. It is never an error: see ``appended``.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Before the turn of this call: one whose turn comes earlier takes all that is gathered by then.
+        self.gathered.appended.append(done)
         # One after another: what is gathered next may follow from what still waits for its place.
         async with self._handing_over:
             gathered, self.gathered = self.gathered, Releasable()
             if gathered:
-                gathered.appended.append(done)
                 self.unreleased += len(gathered.outgoing)
                 self._waiting.append(gathered)
                 await self._put(self._to_append, gathered)
             else:
-                done.set_result(None)
+                _tell(gathered)
         return done
 
     async def _put(self, stage: asyncio.Queue[Releasable], group: Releasable) -> None:
@@ -219,9 +220,7 @@ class Releaser:
                 *(self._append_to(at, commits[at], rejected[at]) for at in partitions)
             )
         finally:
-            for done in group.appended:
-                if not done.done():
-                    done.set_result(None)
+            _tell(group)
         found = dict(zip(partitions, ends, strict=True))
         group.ends |= {at: end for at, end in found.items() if end is not None}
         if lost := {at for at, end in found.items() if end is None}:
@@ -313,6 +312,13 @@ class Releaser:
                 await asyncio.sleep(_RETRY_S)
             else:
                 return
+
+
+def _tell(group: Releasable) -> None:
+    """Tells those who wait until the journal has a group."""
+    for done in group.appended:
+        if not done.done():
+            done.set_result(None)
 
 
 def following(commit: Decided | int, outgoing: Outgoing) -> Outgoing:
