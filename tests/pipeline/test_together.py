@@ -176,6 +176,15 @@ def next_commit(chain: JournalChain) -> Releasable:
     return Releasable([Decided(commit, trail, stored, chain=chain)])
 
 
+async def waiting_charges(releaser: Releaser, chain: JournalChain) -> list[asyncio.Task[None]]:
+    """Twelve steps that wait for their charges: more than there are places."""
+    waiting = []
+    for _ in range(12):
+        waiting.append(asyncio.create_task(releaser.appended(next_commit(chain))))
+        await asyncio.sleep(0)
+    return waiting
+
+
 async def hands_over(releaser: Releaser, chain: JournalChain) -> None:
     releaser.gathered.append(next_commit(chain))
     await releaser.hand_over()
@@ -187,11 +196,7 @@ async def test_a_charge_that_others_hand_over_is_waited_for() -> None:
     journal = OnePartition(chain)
     releaser = releaser_on(journal)
     running = asyncio.create_task(releaser.run())
-    charges = [next_commit(chain) for _ in range(12)]
-    waiting = []
-    for charge in charges:
-        waiting.append(asyncio.create_task(releaser.appended(charge)))
-        await asyncio.sleep(0)
+    waiting = await waiting_charges(releaser, chain)
     assert not any(one.done() for one in waiting)
     journal.gate.set()
     await asyncio.gather(*waiting)
@@ -204,10 +209,7 @@ async def test_who_gathered_what_is_dropped_while_it_waits_for_its_turn_learns_o
     journal = OnePartition(chain)
     releaser = releaser_on(journal)
     running = asyncio.create_task(releaser.run())
-    waiting = []
-    for _ in range(12):
-        waiting.append(asyncio.create_task(releaser.appended(next_commit(chain))))
-        await asyncio.sleep(0)
+    waiting = await waiting_charges(releaser, chain)
     journal.owned().clear()
     releaser.let_go()
     journal.gate.set()
