@@ -31,7 +31,6 @@ from stream_dp.state.private_names import Named
 TRAIL_BYTES: Final = 32
 NONCE_BYTES: Final = 16
 _SUM_BYTES: Final = 16
-_DIGEST_BYTES: Final = 32  # of an index of ids
 
 ORIGIN: Final = bytes(TRAIL_BYTES)
 """The trail of a data set before its first commit."""
@@ -376,7 +375,6 @@ class Checkpoint:
                 fields(">Q?", state.number, self.restarts),
                 state.trail,
                 state.sum.to_bytes(_SUM_BYTES),
-                hashlib.sha256(self.ids).digest(),
                 _packed(state.pairs),
                 _packed(self.carried),
             )
@@ -389,8 +387,8 @@ class Checkpoint:
         """Inverse of ``to_bytes``.
 
         Raises:
-            CorruptState: The bytes do not decode, their version is unknown, the pairs are not those of the
-                sum, or the index is another one.
+            CorruptState: The bytes do not decode, their version is unknown, or the pairs are not those of the
+                sum.
         """
         outer = _CHECKPOINT.read(data)
         compressed, ids = outer.required(), outer.shared()
@@ -399,13 +397,10 @@ class Checkpoint:
         dataset = reader.required_text()
         number, restarts = reader.fields(">Q?")
         trail, said = reader.take(TRAIL_BYTES), int.from_bytes(reader.take(_SUM_BYTES))
-        of_ids = reader.take(_DIGEST_BYTES)
         pairs, carried = _present(_unpacked(reader)), _present(_unpacked(reader))
         reader.end()
         if sum_of(pairs) != said:
             raise CorruptState(f"{dataset}: its state is not the one whose sum was committed")
-        if hashlib.sha256(ids).digest() != of_ids:
-            raise CorruptState(f"{dataset}: its index of ids is not the one of its checkpoint")
         state = State(dataset, number, trail, said, pairs)
         return cls(state=state, carried=carried, ids=ids, restarts=restarts)
 

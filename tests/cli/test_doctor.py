@@ -172,7 +172,7 @@ def test_a_journal_that_was_cut_is_bad(examine: Examine, deployment: Any, journa
     ((fault, fix),) = examine()["bad"]
     partition = partition_of(b"people", 2)
     assert fault.startswith(
-        f"partition {partition} of the journal was cut: something was published"
+        f"partition {partition} of the journal is not whole: something was published"
     )
     assert fix.endswith(f"stream-dp journal repair --partition {partition}")
 

@@ -37,7 +37,7 @@ def test_a_journal_that_is_lost_begins_again_with_what_redis_has(
     delete_topic(deployment, "journal")
 
     worker = deployment.worker().wait_ready()
-    worker.until(lambda: "of the journal was cut" in worker.output)
+    worker.until(lambda: "of the journal is not whole" in worker.output)
     ended = run("doctor", *servers_of(deployment))
     assert "stream-dp journal repair --partition" in ended.out
     ended = run("journal", "repair", *servers_of(deployment))

@@ -192,7 +192,7 @@ def test_a_journal_that_was_cut_begins_again_with_what_redis_has(disk: Disk, sta
 
     worker = deployment.worker().wait_ready()
     number = place.rpartition("-")[2]
-    worker.until(lambda: f"partition {number} of the journal was cut" in worker.output)
+    worker.until(lambda: f"partition {number} of the journal is not whole" in worker.output)
     assert ask(deployment, NAMES[1], "meanwhile", 60).status == "answered"
     code, said = command(deployment, "doctor")
     assert code == 1

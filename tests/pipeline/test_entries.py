@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -28,6 +29,7 @@ from stream_dp.pipeline.journal.entries import (
     entries_of,
     newest_in,
     object_in,
+    with_digest,
 )
 from stream_dp.pipeline.journal.journal import Journal, facts_of
 from stream_dp.pipeline.journal.marks import Marks, said
@@ -185,28 +187,79 @@ def test_before_any_epoch_nothing_counts_but_behind_a_begin_that_is_known_to() -
 @pytest.mark.parametrize(
     "headers",
     [
-        (),
-        (("kind", b"commit"),),
-        (("kind", b"commit"), ("epoch", A[:15])),
-        (("kind", b"other"), ("epoch", A)),
-        (("kind", b""), ("epoch", A)),
-        (("kind", b"\xff"), ("epoch", A)),
-        (("kind", b"commit"), ("epoch", A), ("part", b"x")),
-        (("kind", b"commit"), ("epoch", A), ("part", b"1 2 ab")),
-        (("kind", b"epoch"), ("epoch", B[:15])),
+        [("kind", b"commit")],
+        [("kind", b"commit"), ("epoch", A[:15])],
+        [("kind", b"other"), ("epoch", A)],
+        [("kind", b""), ("epoch", A)],
+        [("kind", b"\xff"), ("epoch", A)],
+        [("kind", b"commit"), ("epoch", A), ("part", b"x")],
+        [("kind", b"commit"), ("epoch", A), ("part", b"1 2 ab")],
+        [("kind", b"epoch"), ("epoch", B[:15])],
     ],
 )
-def test_what_nobody_should_have_written_is_void(headers: tuple[tuple[str, bytes], ...]) -> None:
+def test_what_nobody_should_have_written_is_void(headers: list[tuple[str, bytes]]) -> None:
+    reader = EntryReader(A)
+    assert reader.read(9, with_digest(b"flights", b"value", headers)) is None
+    assert (reader.epoch, reader.void) == (A, 1)
+
+
+@pytest.mark.parametrize("headers", [(), (("traceparent", b"00"),)])
+def test_what_somebody_else_has_sent_to_the_topic_is_void(
+    headers: tuple[tuple[str, bytes], ...],
+) -> None:
     reader = EntryReader(A)
     assert reader.read(9, LogEntry(b"flights", b"value", headers)) is None
     assert (reader.epoch, reader.void) == (A, 1)
+
+
+def test_headers_that_others_add_on_the_way_change_nothing() -> None:
+    for entry in written():
+        more = replace(entry, headers=(("traceparent", b"00"), *entry.headers, ("a", b"")))
+        for one in (entry, more):
+            assert newest_in(one) == newest_in(entry)
+        assert EntryReader(A).read(9, more) == EntryReader(A).read(9, entry)
+
+
+def flipped(value: bytes) -> Iterator[bytes]:
+    """All copies of some bytes with one bit changed."""
+    for at in range(len(value)):
+        for bit in range(8):
+            yield value[:at] + bytes((value[at] ^ 1 << bit,)) + value[at + 1 :]
+
+
+def changed(entry: LogEntry) -> Iterator[LogEntry]:
+    """All copies of an entry with one bit changed, in its key, its value or a header of it."""
+    yield from (replace(entry, key=key) for key in flipped(entry.key))
+    yield from (replace(entry, value=value) for value in flipped(entry.value))
+    for at, (name, value) in enumerate(entry.headers):
+        names = (one.decode(errors="replace") for one in flipped(name.encode()))
+        others = [*((one, value) for one in names), *((name, one) for one in flipped(value))]
+        for other in others:
+            headers = (*entry.headers[:at], other, *entry.headers[at + 1 :])
+            yield replace(entry, headers=headers)
+
+
+def test_whatever_bit_of_an_entry_is_wrong_it_is_told_and_taken_for_nothing() -> None:
+    """Void it would be a charge that is forgotten, or a mark with another number."""
+    tried = 0
+    some = with_digest(b"flights", b"x", [("kind", b"commit"), ("epoch", A), ("part", b"1 2 ab")])
+    for entry in [*written(), some]:
+        for wrong in changed(entry):
+            reader = EntryReader(A)
+            found = reader.read(9, wrong)
+            assert found == CountingEntry("wrong", wrong.key.decode(errors="replace"), b"", 9), (
+                wrong
+            )
+            assert (reader.epoch, reader.void, reader.filled) == (A, 0, False)
+            assert newest_in(wrong) is None
+            tried += 1
+    assert tried > 10_000
 
 
 def test_headers_without_a_value_are_empty_ones() -> None:
     """A client may send such ones; ours do not."""
     sent = SimpleNamespace(key=None, value=None, headers=(("kind", None), ("epoch", A)))
     assert entry_of(sent) == LogEntry(b"", b"", (("kind", b""), ("epoch", A)))
-    assert EntryReader(A).read(9, entry_of(sent)) is None
     assert commit_of([("commit", None)]) == commit_of([]) == -1
     assert place_in([("commit", None)]) is place_in([]) is None
 
@@ -222,8 +275,9 @@ def test_what_only_takes_up_room_is_not_void_and_is_told() -> None:
 
 @pytest.mark.parametrize("named", [b"", b"x", b"-1", b"1.5", b"9" * 19, None])
 def test_a_round_that_is_named_by_no_number_is_named_by_nobody(named: bytes | None) -> None:
-    headers = () if named is None else (("newest", named),)
-    assert newest_in(LogEntry(b"", b"", headers)) is None
+    assert newest_in(with_digest(b"", b"", [("newest", b"12")])) == 12
+    headers = [] if named is None else [("newest", named)]
+    assert newest_in(with_digest(b"", b"", headers)) is None
 
 
 @pytest.mark.parametrize(

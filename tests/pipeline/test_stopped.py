@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.journal.entries import entries_of
+from stream_dp.pipeline.journal.entries import entries_of, with_digest
 from stream_dp.state.schema import Commit, State, StateTable
 from tests.pipeline.scenarios import AA
 
@@ -44,7 +44,8 @@ def _commits(world: Any, name: str) -> list[tuple[int, int]]:
 def _written(world: Any, place: tuple[int, int], value: bytes) -> None:
     partition, offset = place
     entry = world.journal[partition][offset]
-    world.journal[partition][offset] = dataclasses.replace(entry, value=value)
+    headers = [one for one in entry.headers if one[0] != "digest"]
+    world.journal[partition][offset] = with_digest(entry.key, value, headers)
 
 
 def missing(world: Any) -> None:
@@ -81,7 +82,7 @@ def newer_table(world: Any) -> None:
 async def test_a_data_set_that_is_not_whole_on_the_journal_stops_alone_and_says_why(
     served: Any, fault: Callable[[Any], None], said: str
 ) -> None:
-    """Redis has it as it was, and is not asked. ``test_wrong_bytes`` has a byte that is another one."""
+    """Redis has it as it was, and is not asked. ``test_wrong_bytes`` has what is not as it was written."""
     served.shows_outputs = False  # else the whole partition is taken for cut
     fault(served)
     process = await served.owner()

@@ -413,14 +413,6 @@ def test_a_checkpoint_whose_pairs_are_not_those_of_its_sum_is_refused() -> None:
         Checkpoint.from_bytes(one.to_bytes())
 
 
-def test_a_checkpoint_whose_index_of_ids_is_another_one_is_refused() -> None:
-    """A batch whose id is not found would be counted again."""
-    stored = checkpoint().to_bytes()
-    assert stored.endswith(b"\x01ids")
-    with pytest.raises(CorruptState, match="index of ids is not the one"):
-        Checkpoint.from_bytes(stored[:-1] + b"z")
-
-
 def stored_commit(content: bytes, *, version: int = 1) -> bytes:
     return bytes((version,)) + zlib.compress(content)
 

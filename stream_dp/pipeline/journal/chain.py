@@ -77,8 +77,13 @@ class JournalChain:
             self.problem = ""
 
     def follows(self, offset: int, commit: bytes) -> None:
-        """Takes the next commit."""
+        """Takes the next commit. Empty bytes are an entry that is not as it was written."""
         self.tail.append((offset, commit))
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether anything that was read is as it was written."""
+        return self.checkpoint_at >= 0 or any(stored for _, stored in self.tail)
 
     def behind(self, offset: int) -> Iterator[Committed]:
         """The commits that count among those that were read, from an offset on.
@@ -126,6 +131,8 @@ class JournalChain:
                 f"the checkpoint of {self.name} on the journal is that of {state.dataset}"
             )
         for offset, stored in self.tail:
+            if not stored:
+                raise CorruptState(f"{self.name}: entry {offset} of the journal is not as it was written")
             commit, trail = Commit.from_bytes(stored)
             if state.apply(commit, trail):
                 self._take_ids(commit, offset)

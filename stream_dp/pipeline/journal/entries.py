@@ -1,7 +1,8 @@
 """The entries of a partition of the journal, and which of them count. Knows no broker.
 
 An entry counts if it names the id of the last ``epoch`` below it: so a worker that was followed by another
-one can append what it likes. All else is void, for every reader and for ever.
+one can append what it likes. All else is void, for every reader and for ever. Each entry has a digest of all
+that it says. One that does not fit it is not as it was written: it is neither void nor taken for anything.
 
 | kind | what it says |
 |---|---|
@@ -13,42 +14,60 @@ one can append what it likes. All else is void, for every reader and for ever.
 | ``restart`` | the same, and what is below counts no more: the journal was cut |
 | ``end`` | where a round begins, and where its checkpoints are |
 | ``fill`` | nothing; a repair has put it where something was cut off |
+
+A reader says ``wrong`` of an entry that is not as it was written.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, Literal, NamedTuple, cast
 
+from stream_dp.core.encoding import part
 from stream_dp.errors import CorruptState
 from stream_dp.pipeline.journal.marks import said
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 
 Kind = Literal["epoch", "commit", "mark", "begin", "checkpoint", "restart", "end", "fill"]
+Read = Kind | Literal["wrong"]
 
 EPOCH_BYTES: Final = 16
 _KINDS: Final = frozenset({"commit", "mark", "begin", "checkpoint", "restart", "end"})
 _PART_BYTES: Final = 900_000
 _WHOLE: Final = b"0 1 "
+_HEADERS: Final = ("kind", "epoch", "newest", "part")
+_DIGEST: Final = "digest"
 
-FILL: Final = LogEntry(b"", b"", (("kind", b"fill"),))
+
+def _digest(key: bytes, value: bytes, headers: Mapping[str, bytes]) -> bytes:
+    said = b"".join(part(one) for one in (key, *map(headers.get, _HEADERS)))
+    return blake2b(said + value, digest_size=8).digest()
+
+
+def with_digest(key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]) -> LogEntry:
+    """An entry with the digest by which readers know it as it was written."""
+    digest = _digest(key, value, dict(headers))
+    return LogEntry(key, value, (*headers, (_DIGEST, digest)))
+
+
+FILL: Final = with_digest(b"", b"", [("kind", b"fill")])
 """An entry that only takes up room."""
 
 
 class CountingEntry(NamedTuple):
-    """An entry that counts.
+    """An entry that counts, or one that is not as it was written.
 
     Attributes:
         kind: Its kind.
         name: The data set; empty where it is of none.
-        value: Its value, whole.
+        value: Its value, whole. Empty if it is not as it was written.
         offset: The offset of its first part.
     """
 
-    kind: Kind
+    kind: Read
     name: str
     value: bytes
     offset: int
@@ -71,14 +90,14 @@ def entries_of(
         headers.append(("newest", b"%d" % newest))
     key = name.encode()
     if len(value) <= _PART_BYTES:
-        return [LogEntry(key, value, tuple(headers))]
+        return [with_digest(key, value, headers)]
     starts = range(0, len(value), _PART_BYTES)
     of = blake2b(value, digest_size=8).hexdigest().encode()
     return [
-        LogEntry(
+        with_digest(
             key,
             value[start : start + _PART_BYTES],
-            (*headers, ("part", b"%d %d %b" % (number, len(starts), of))),
+            [*headers, ("part", b"%d %d %b" % (number, len(starts), of))],
         )
         for number, start in enumerate(starts)
     ]
@@ -86,8 +105,9 @@ def entries_of(
 
 def newest_in(entry: LogEntry) -> int | None:
     """The offset of the newest ``end`` that an entry names. None if it names none."""
-    number = _number(dict(entry.headers).get("newest"))
-    return None if number < 0 else number
+    headers = dict(entry.headers)
+    number = _number(headers.get("newest"))
+    return None if number < 0 or _is_wrong(entry, headers) else number
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +160,11 @@ class EntryReader:
         self._parts: dict[tuple[str, bytes, bytes], tuple[int, list[bytes]]] = {}
 
     def read(self, offset: int, entry: LogEntry) -> CountingEntry | None:
-        """Takes the next entry; returns it if it counts and is whole with this part."""
+        """Takes the next entry; returns it if it counts and is whole with this part, or if it is wrong."""
         headers = dict(entry.headers)
+        if _is_wrong(entry, headers):
+            self.filled = False
+            return CountingEntry("wrong", entry.key.decode(errors="replace"), b"", offset)
         kind, epoch = headers.get("kind", b"").decode("ascii", "replace"), headers.get("epoch", b"")
         self.filled = kind == "fill"
         if self._takes_first and len(epoch) == EPOCH_BYTES:
@@ -173,6 +196,12 @@ class EntryReader:
         del self._parts[of]
         name = entry.key.decode(errors="replace")
         return CountingEntry(cast("Kind", kind), name, b"".join(parts), first)
+
+
+def _is_wrong(entry: LogEntry, headers: Mapping[str, bytes]) -> bool:
+    """Whether an entry is not as a worker wrote it. One without any of our headers is from somebody else."""
+    ours = _DIGEST in headers or any(name in headers for name in _HEADERS)
+    return ours and headers.get(_DIGEST) != _digest(entry.key, entry.value, headers)
 
 
 def object_in(value: bytes) -> dict[str, Any]:

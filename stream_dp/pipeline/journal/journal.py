@@ -277,9 +277,9 @@ class Journal:
         left, begins = [*entries], None
         async for piece in self._log.read(owned.partition, at, end):
             for offset, entry in piece:
-                reader.read(offset, entry)
-                if offset > at or reader.epoch != owned.epoch:
-                    raise _followed(owned)  # some are deleted by now, or there is one
+                found = reader.read(offset, entry)
+                if offset > at or reader.epoch != owned.epoch or (found and found.kind == "wrong"):
+                    raise _followed(owned)  # some are deleted by now, or there is one, or may be
                 at = offset + 1
                 if left and entry != left[0]:
                     left = [*entries]  # perhaps a part of them, and they come again

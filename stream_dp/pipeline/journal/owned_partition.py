@@ -18,7 +18,7 @@ class OtherTopics(CorruptState):
 
 
 class JournalCut(CorruptState):
-    """A partition of the journal lacks entries that it had: its last ones, or its first ones.
+    """A partition of the journal lacks entries that it had, or one of them is not as it was written.
 
     Attributes:
         partition: The partition.
@@ -29,7 +29,7 @@ class JournalCut(CorruptState):
         self.partition = partition
         self.read = read
         super().__init__(
-            f"partition {partition} of the journal was cut: {why}. Nothing of it is served. Restore the "
+            f"partition {partition} of the journal is not whole: {why}. Nothing of it is served. Restore the "
             f"topic, or see: stream-dp journal repair --partition {partition}"
         )
 
@@ -50,6 +50,7 @@ class Owned:
             checkpoints, and 4,096 more for each entry.
         newest: The offset of the newest ``end`` of a round that counts. None if there is none.
         begin: The offset at which reading begins: the ``begin`` of that round.
+        wrong: The offset of an entry that is not as it was written, and may be of any data set. -1 for none.
         superseded: Whether another worker has taken it over since.
     """
 
@@ -63,6 +64,7 @@ class Owned:
     newest: int | None = None
     begin: int = 0
     to_read: int = 0
+    wrong: int = -1
     superseded: bool = False
 
     def chain(self, name: str) -> JournalChain:
@@ -84,4 +86,6 @@ def problem_of(owned: Owned) -> str:
         return f"it begins at {first}, behind all that it needs"
     if first > owned.marks.first:
         return f"it begins at {first}, and workers deleted entries below {owned.marks.first} alone"
+    if owned.wrong >= 0:
+        return f"its entry {owned.wrong} is not as it was written"
     return "its repair was begun and is not finished" if owned.marks.repairing else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -87,7 +87,7 @@ class PartitionHistory:
     async def replay(self, made: Round, end: int, owned: Owned) -> EntryReader:
         """Reads from the beginning of a round to an offset, which lies behind the epoch of this worker."""
         reader, begun = EntryReader(), dict[str, Any]()
-        at = made.begin
+        at, wrong = made.begin, list[CountingEntry]()
         async for piece in self._log.read(owned.partition, made.begin, end):
             for offset, entry in piece:
                 if offset > at:  # what lay below was deleted meanwhile
@@ -97,6 +97,8 @@ class PartitionHistory:
                 if ("kind", b"checkpoint") not in entry.headers:  # else each start made a round due
                     owned.to_read += len(entry.value)
                 found = reader.read(offset, entry)
+                if found is not None and found.kind == "wrong":
+                    wrong.append(found)
                 if found is not None:
                     self._take(made, owned, found)
                     # A worker that the facts of the others refuse has an epoch, too, and nothing behind it.
@@ -108,6 +110,7 @@ class PartitionHistory:
                 owned.marks.repairing = owned.marks.repairing or reader.filled
             self._heartbeat.beat()
         owned.expected = end
+        _stop_what_lacks(owned, made, wrong)
         for name, why in () if self._repairs else owned.marks.stopped.items():
             owned.chain(name).problem = why
         if reader.void:
@@ -125,10 +128,10 @@ class PartitionHistory:
                 if found.kind == "begin":
                     owned.marks.left = False  # its writer goes on
                 _check_facts(self._facts, told)
-            case "commit" | "restart" | "checkpoint":
+            case "commit" | "restart" | "checkpoint" | "wrong":
                 if partition_of(found.name.encode(), self._log.partitions) != owned.partition:
                     return
-                if found.kind == "commit":
+                if found.kind in ("commit", "wrong"):
                     owned.chain(found.name).follows(found.offset, found.value)
                 elif found.kind == "restart":
                     owned.chain(found.name).begins(found.offset, found.value, restarts=True)
@@ -148,6 +151,21 @@ class PartitionHistory:
             await self.replay(made, end, Owned(partition, b"", first=first))  # it is short
         elif (begin := await self.entry_at(partition, made.begin)) is not None:
             _check_facts(self._facts, object_in(begin.value))
+
+
+def _stop_what_lacks(owned: Owned, made: Round, wrong: Sequence[CountingEntry]) -> None:
+    """Stops data sets of which something is not as it was written, or is not there.
+
+    Whether a wrong entry is of the data set of its key nobody knows, if nothing else is known of that one.
+    """
+    known = {name for name, chain in owned.chains.items() if chain.has_entries} | made.checkpoints.keys()
+    for one in wrong:
+        if one.name not in known:
+            owned.wrong = one.offset
+            owned.chains.pop(one.name, None)
+    for name, offset in made.checkpoints.items():
+        if (chain := owned.chain(name)).checkpoint_at < offset:
+            chain.problem = f"{name}: its checkpoint on the journal is not at {offset}"
 
 
 def _check_facts(mine: Mapping[str, Any], known: Mapping[str, Any]) -> None:

@@ -58,7 +58,9 @@ class PublishedCommits:
             reader = EntryReader()
             async for piece in self._log.read(owned.partition, min(older), owned.begin):
                 for found in (reader.read(*one) for one in piece):
-                    if found is not None and found.kind == "commit" and found.offset in older:
+                    if found is None or found.offset not in older:
+                        continue
+                    if found.kind in ("commit", "wrong"):
                         stored[found.offset, found.name] = found.value
         for at, name, trail in sorted(wanted, reverse=True):
             if at >= owned.at or not _is_behind(stored.get((at, name)), trail):
