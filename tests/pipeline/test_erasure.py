@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from collections import Counter
 from typing import Any
@@ -629,6 +630,42 @@ async def test_batches_stay_while_rows_in_them_wait(
     await process.run()
     assert not world.deleted
     assert "keeps batches that a sweep has gone through: rows in them wait" in caplog.text
+
+
+async def test_batches_stay_while_nobody_knows_what_a_data_set_of_their_partition_needs(
+    world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its journal has a wrong byte. The worker goes on, and deletes them once that is repaired."""
+    process = await shop(world)
+    other = next(
+        name for name in map("{}".format, "abcd") if world.home(name) == world.home("shop")
+    )
+    world.produce("datasets", {**SHOP, "dataset": other})
+    await process.run()
+    world.batch(other, "done", columns=rows(*range(1100)))
+    await sent(world, process, "first", columns=rows(*range(1200)))
+    await sent(world, process, "gone", erase=["C-3"])
+    await swept(world, process)
+    await process.kill()
+    sound = copy.deepcopy(world.journal)
+    here = world.journal[world.home(other)]
+    (*_, at) = (at for at, entry in enumerate(here) if entry.key == other.encode())
+    here[at] = dataclasses.replace(here[at], value=here[at].value[:-1])
+    process = await world.owner()
+    await process.run()
+    assert process.worker.stopped.keys() == {other}
+    await process.worker.tidy()
+    await process.run()
+    assert not world.deleted
+    assert "batches that a sweep has gone through stay on in.batches" in caplog.text
+    await process.kill()
+    world.journal = [
+        [*was, *now[len(was) :]] for was, now in zip(sound, world.journal, strict=True)
+    ]
+    process = await world.owner()
+    await process.run()
+    await process.worker.tidy()
+    assert world.deleted
 
 
 async def test_an_older_redis_brings_no_erased_row_back(world: Any) -> None:

@@ -348,6 +348,34 @@ async def test_wherever_it_breaks_off_it_is_repeated(
     assert deaths > 1
 
 
+@pytest.mark.parametrize("key", ["used 9 0", "run 9", "gone 9"])
+async def test_a_folder_whose_private_values_have_other_names_is_refused(
+    make_world: Any, tmp_path: Path, key: str
+) -> None:
+    """What persons have used would be forgotten, or a block be counted for another one."""
+    here, new = make_world(), make_world(seed=2)
+    found = states(await served(here, EVERY["lives"]))
+    name = next(
+        name
+        for name, state in found.items()
+        if any(what.startswith(b"used ") for what in state.table(StateTable.KEPT))
+    )
+    new.key_file = here.key_file
+    path = tmp_path / name
+    await out(here, path, name)
+    manifest = path / "manifest.json"
+    kept = next(
+        one.key
+        for one in MovedFolder(path).manifest.files
+        if one.kind == "kept" and one.key.startswith("used ")
+    )
+    manifest.write_text(manifest.read_text().replace(f'"{kept}"', f'"{key}"'))
+    with pytest.raises(InvalidInput, match="its private values are not those of its data set"):
+        await into(new, path)
+    manifest.write_text(manifest.read_text().replace(f'"{key}"', f'"{kept}"'))
+    assert await into(new, path) == name
+
+
 async def test_a_folder_is_for_its_owner_alone_and_is_whole_or_refused(
     first: Any, process: Any, tmp_path: Path
 ) -> None:

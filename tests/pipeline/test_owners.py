@@ -198,7 +198,9 @@ async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_oth
         answered = {name for name, _, asked in world.answers() if asked == query_id}
         assert answered == {name for name in NAMES if world.home(name) != partition}
         await process.kill()
-    assert f"partition {partition} of the journal is not whole: something was published" in caplog.text
+    assert (
+        f"partition {partition} of the journal is not whole: something was published" in caplog.text
+    )
 
     world.journal[partition][:] = whole
     await world.run()

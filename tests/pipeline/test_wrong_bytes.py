@@ -311,6 +311,64 @@ async def test_an_answer_with_a_wrong_byte_stops_its_data_set_alone_when_somebod
     assert event["dataset"] == "flights"
 
 
+@pytest.fixture
+async def stood(asked: World) -> World:
+    """The first answer to a standing query has a wrong byte, and Redis has nothing."""
+    asked.ask("flights", "s", AA, standing=True)
+    await asked.lives()
+    pair = (StateTable.ANSWER, answer_name("ana", "s@1").encode())
+    (answered,) = [one for one in valid_commits(asked)["flights"] if pair in one.commit.pairs]
+    asked.often = replace(SOON, per_id=10_000)  # so no answer is carried
+    for number in range(60):
+        asked.ask("flights", f"more-{number}", AA)
+    process = await asked.lives()
+    begin = process.worker.journal.owned()[asked.home("flights")].begin
+    assert begin > answered.offset >= asked.forgotten[asked.home("flights")]
+    asked.often = type(SOON)()
+    asked.view = MemoryView()
+    spoil(asked, answered.offset, -1)
+    return asked
+
+
+async def test_a_standing_answer_with_a_wrong_byte_keeps_nobody_from_taking_over(
+    stood: World,
+) -> None:
+    for name in NAMES:
+        stood.ask(name, "q2", LATE)
+    process = await stood.lives()
+    assert process.worker.stopped == {}, "nobody has asked for it"
+    assert len([one for one in stood.answers() if one[2] == "q2"]) == len(NAMES)
+
+
+async def test_a_standing_answer_with_a_wrong_byte_stops_its_data_set_alone_when_somebody_asks_for_it(
+    stood: World,
+) -> None:
+    again = stood.ask("flights", "s", AA, standing=True)
+    for name in NAMES:
+        stood.ask(name, "q2", LATE)
+    process = await stood.lives()
+    assert process.worker.stopped.keys() == {"flights"}
+    assert process.datasets.keys() == {"cars", "trains"}
+    assert {name for name, _, query_id in stood.answers() if query_id == "q2"} == {"cars", "trains"}
+    assert stood.rejection(again)["reason"]["code"] == "stopped"
+    (event,) = stood.events("stopped")
+    assert event["dataset"] == "flights"
+
+
+async def test_a_standing_answer_that_is_due_and_has_a_wrong_byte_stops_its_data_set_alone(
+    stood: World,
+) -> None:
+    """It has been given: its query ended and began again in the same phase."""
+    stood.ask("flights", "s", AA, standing=False)
+    stood.ask("flights", "s", AA, standing=True)
+    for name in NAMES:
+        stood.ask(name, "q2", LATE)
+    process = await stood.lives()
+    assert process.worker.stopped.keys() == {"flights"}
+    assert {name for name, _, query_id in stood.answers() if query_id == "q2"} == {"cars", "trains"}
+    assert stood.several_answers() == []
+
+
 async def test_an_answer_with_a_wrong_byte_is_not_carried_and_keeps_the_journal(
     asked: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,11 +6,12 @@ Everything is drafted in the data set; nothing leaves before the draft is commit
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from stream_dp.core.budget.accountant import Charge
-from stream_dp.errors import CorruptState, Fenced, InvalidInput, InvalidMessage, NotNext
+from stream_dp.errors import Fenced, InvalidInput, InvalidMessage, NotNext
 from stream_dp.messages import (
     Batch,
     ChangeAnalysts,
@@ -42,6 +43,7 @@ from stream_dp.pipeline.intake.decoder import (
 from stream_dp.pipeline.intake.ownership import Ownership
 from stream_dp.pipeline.intake.records import Outgoing, Record, plain
 from stream_dp.pipeline.journal.contents import Contents
+from stream_dp.pipeline.journal.owned_partition import AnswerGone
 from stream_dp.pipeline.queries import bundle_price, query_answerer
 from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.watch.audit_log import asked_in
@@ -92,7 +94,7 @@ class Decider:
         for (table, dataset), names in sorted(ids.items()):
             try:
                 known |= await self._contents.find(dataset, table, names)
-            except (CorruptState, Fenced) as error:
+            except (AnswerGone, Fenced) as error:
                 if dataset not in self._holdings.datasets:
                     continue  # revoked in the meantime
                 if isinstance(error, Fenced):
@@ -134,6 +136,9 @@ class Decider:
     async def handle(self, piece: Piece, request: Request, known: Known) -> None:
         """Does one step of a record, and leaves the rest of it in ``piece``.
 
+        A data set of which an answer is not where the journal should have it is served no more. What is not
+        decided by then is rejected with the next step.
+
         Args:
             piece: The unfinished part of the record.
             request: The part of the piece that this step does.
@@ -146,12 +151,14 @@ class Decider:
             dataset = await self._defined_by(piece, request)
             if dataset is None:
                 return
+        elif record.offset < dataset.draft.cursor.get(record.topic_partition, 0):
+            # Done before a crash, which may have cut short what became due with it.
+            dataset.draft.dated_ms = record.timestamp_ms
+            with self._stopping(dataset):
+                piece.finished = piece.suspect or await self._repeating.answer_due(dataset, known)
+            return
         else:
             dataset.draft.dated_ms = record.timestamp_ms
-            if record.offset < dataset.draft.cursor.get(record.topic_partition, 0):
-                # Done before a crash, which may have cut short what became due with it.
-                piece.finished = piece.suspect or await self._repeating.answer_due(dataset, known)
-                return
             at_most = request.at_most if isinstance(request, Ask) else None
             dataset.begins(record.record_id, at_most=at_most)
             if not (piece.suspect or dataset.quarantined or dataset.retired):
@@ -159,20 +166,38 @@ class Decider:
                 piece.finished = not await dataset.phases.sweeps.take()
                 if not piece.finished:
                     return
-            # Standing queries come before all else that a phase is asked, also when a crash cut them short.
-            if not piece.suspect and not await self._repeating.answer_due(dataset, known):
+            is_decided = False
+            with self._stopping(dataset):
+                # Standing queries come before all else that a phase is asked, also if a crash cut them short.
+                if piece.suspect or await self._repeating.answer_due(dataset, known):
+                    await self._decided(dataset, piece, request, known)
+                    is_decided = True
+            if not is_decided:
                 piece.finished = False
                 return
-            try:
-                await self._decide(dataset, piece, request, known)
-            except InvalidInput as error:
-                dataset.draft.release(self.rejection(record, error, request.dataset))
-            if piece.finished and not await self._repeating.answer_due(dataset, known):
-                piece.request, piece.finished = Repeat(dataset.name), False
+            with self._stopping(dataset):
+                if piece.finished and not await self._repeating.answer_due(dataset, known):
+                    piece.request, piece.finished = Repeat(dataset.name), False
         if piece.finished:
             dataset.draft.passed(record.topic_partition, record.offset + 1)
         if dataset.draft.large:
             dataset.draft.commit()
+
+    @contextmanager
+    def _stopping(self, dataset: Dataset) -> Iterator[None]:
+        try:
+            yield
+        except AnswerGone as error:
+            self._holdings.stop(dataset.name, error)
+
+    async def _decided(
+        self, dataset: Dataset, piece: Piece, request: Request, known: Known
+    ) -> None:
+        try:
+            await self._decide(dataset, piece, request, known)
+        except InvalidInput as error:
+            rejection = self.rejection(piece.record, error, request.dataset)
+            dataset.draft.release(rejection)
 
     async def _defined_by(self, piece: Piece, request: Request) -> Dataset | None:
         """The data set that a record defines under a name that has none; rejects all other records."""

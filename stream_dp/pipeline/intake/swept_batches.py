@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from stream_dp.errors import ServerUnavailable
+from stream_dp.errors import CorruptState, ServerUnavailable
 from stream_dp.messages.topics import COMPACTED_MS
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.datasets.holdings import Holdings
@@ -63,13 +63,14 @@ class SweptBatches:
             if not below:
                 continue
             await self._releaser.settled()
-            await self._releaser.mark(owned)
+            if not await self._releaser.mark(owned):
+                continue
             place = f"{self._rows.batches}:{partition}"
-            needed = [one.offset for one in _waits(owned) if one.topic_partition == place]
-            there = min([below, owned.marks.watermarks.get(place, 0), *needed])
             try:
+                needed = [one.offset for one in _waits(owned) if one.topic_partition == place]
+                there = min([below, owned.marks.watermarks.get(place, 0), *needed])
                 await self._rows.forget(place, there)
-            except ServerUnavailable as error:
+            except (CorruptState, ServerUnavailable) as error:
                 _log.warning("batches that a sweep has gone through stay on %s: %s", place, error)
                 continue
             if there < below:
@@ -84,7 +85,11 @@ class SweptBatches:
 
 
 def _waits(owned: Owned) -> Iterator[Waits]:
-    """The batches that are to be read again for some data set of a partition."""
+    """The batches that are to be read again for some data set of a partition.
+
+    Raises:
+        CorruptState: Of one of them nobody knows which. It is served no more, and may be repaired.
+    """
     for chain in owned.chains.values():
         for stored in chain.build().table(StateTable.WAITING).values():
             yield Waits.from_bytes(stored)

@@ -132,7 +132,9 @@ class JournalChain:
             )
         for offset, stored in self.tail:
             if not stored:
-                raise CorruptState(f"{self.name}: entry {offset} of the journal is not as it was written")
+                raise CorruptState(
+                    f"{self.name}: entry {offset} of the journal is not as it was written"
+                )
             commit, trail = Commit.from_bytes(stored)
             if state.apply(commit, trail):
                 self._take_ids(commit, offset)

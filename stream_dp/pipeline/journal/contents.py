@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from stream_dp.errors import CorruptState
-from stream_dp.pipeline.journal import entries
 from stream_dp.pipeline.journal.chain import Stored
 from stream_dp.pipeline.journal.entries import EntryReader
 from stream_dp.pipeline.journal.journal import Journal, contents_in
-from stream_dp.pipeline.journal.owned_partition import Owned
+from stream_dp.pipeline.journal.owned_partition import AnswerGone, Owned
 from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.watch.watchdog import Heartbeat
@@ -38,29 +36,21 @@ async def contents_below(
         heartbeat: Beats while much is read.
 
     Raises:
-        CorruptState: Something is not where it was committed.
+        AnswerGone: Something is not where it was committed.
     """
     kept: dict[str, Carried] = {name: {} for name in ids}
     reader = EntryReader()
     async for piece in journal.read(owned.partition, owned.first, end):
         for found in filter(None, (reader.read(*one) for one in piece)):
             if found.name in ids:
-                for pair, value in _decoded(found):
+                for pair, value in contents_in(found):
                     if ids[found.name].is_at(pair, found.offset):
                         kept[found.name][pair] = value, found.offset
         heartbeat.beat()
     for name, some in kept.items():
         if len(some) != ids[name].below(end):
-            raise CorruptState(f"{name}: an answer is not where it was committed")
+            raise AnswerGone(f"{name}: an answer is not where it was committed")
     return kept
-
-
-def _decoded(found: entries.CountingEntry) -> list[tuple[Pair, bytes]]:
-    """What an entry has under ids. One that does not decode has nothing: what should be there is missed."""
-    try:
-        return contents_in(found)
-    except CorruptState:
-        return []
 
 
 @dataclass(frozen=True)
@@ -78,7 +68,7 @@ class Contents:
         Of a batch whose outcome is not kept any more that is ``TAKEN``.
 
         Raises:
-            CorruptState: The journal does not have what was committed.
+            AnswerGone: The journal does not have what was committed.
             Fenced: It may have, but another worker owns it by now.
         """
         pairs = {(table, name.encode("utf-8", "surrogatepass")): name for name in ids}
@@ -87,7 +77,7 @@ class Contents:
             try:
                 found = await self._read(dataset, known)
                 return {(dataset, pairs[pair]): value for pair, value in found.items()}
-            except CorruptState:
+            except AnswerGone:
                 if self._journal.chain(dataset).find(pairs) == known:
                     await self._journal.confirm(dataset)
                     raise

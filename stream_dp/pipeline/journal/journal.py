@@ -33,7 +33,13 @@ from stream_dp.pipeline.journal.entries import (
     entries_of,
 )
 from stream_dp.pipeline.journal.marks import said
-from stream_dp.pipeline.journal.owned_partition import JournalCut, Owned, Superseded, problem_of
+from stream_dp.pipeline.journal.owned_partition import (
+    AnswerGone,
+    JournalCut,
+    Owned,
+    Superseded,
+    problem_of,
+)
 from stream_dp.pipeline.journal.partition_history import ENTRY_BYTES, READING, PartitionHistory
 from stream_dp.pipeline.journal.published_commits import PublishedCommits
 from stream_dp.pipeline.kafka.patience import patiently, pause
@@ -295,7 +301,7 @@ class Journal:
         """Reads contents from where they are on the journal.
 
         Raises:
-            CorruptState: One of them is not there.
+            AnswerGone: One of them is not there.
             ServerUnavailable: No broker answers.
         """
         found: dict[Pair, bytes] = {}
@@ -306,7 +312,7 @@ class Journal:
             entry = entries[one.offset]
             value = None if entry is None else dict(contents_in(entry)).get(pair)
             if value is None or not one.fits(value):
-                raise CorruptState(f"{dataset}: an answer is not where it was committed")
+                raise AnswerGone(f"{dataset}: an answer is not where it was committed")
             found[pair] = value
         return found
 
@@ -434,11 +440,12 @@ class Journal:
 
 
 def contents_in(found: CountingEntry) -> list[tuple[Pair, bytes]]:
-    """What an entry has under ids."""
-    if found.kind == "commit":
-        return list(Commit.from_bytes(found.value)[0].by_id())
-    if found.kind in ("checkpoint", "restart"):
-        return list(Checkpoint.from_bytes(found.value).carried.items())
+    """What an entry has under ids. One that does not decode has nothing: what should be there is missed."""
+    with contextlib.suppress(CorruptState):
+        if found.kind == "commit":
+            return list(Commit.from_bytes(found.value)[0].by_id())
+        if found.kind in ("checkpoint", "restart"):
+            return list(Checkpoint.from_bytes(found.value).carried.items())
     return []
 
 

@@ -17,6 +17,10 @@ class OtherTopics(CorruptState):
     """The topics are not those with which the journal was written."""
 
 
+class AnswerGone(CorruptState):
+    """An answer, or the outcome of a batch, is not where it was committed."""
+
+
 class JournalCut(CorruptState):
     """A partition of the journal lacks entries that it had, or one of them is not as it was written.
 

@@ -158,7 +158,9 @@ def _stop_what_lacks(owned: Owned, made: Round, wrong: Sequence[CountingEntry]) 
 
     Whether a wrong entry is of the data set of its key nobody knows, if nothing else is known of that one.
     """
-    known = {name for name, chain in owned.chains.items() if chain.has_entries} | made.checkpoints.keys()
+    known = {
+        name for name, chain in owned.chains.items() if chain.has_entries
+    } | made.checkpoints.keys()
     for one in wrong:
         if one.name not in known:
             owned.wrong = one.offset

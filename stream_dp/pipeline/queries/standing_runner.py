@@ -31,6 +31,7 @@ from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.intake.records import AuditedReply, Outgoing, plain
 from stream_dp.pipeline.journal.contents import Contents
+from stream_dp.pipeline.journal.owned_partition import AnswerGone
 from stream_dp.pipeline.queries import query_answerer
 from stream_dp.pipeline.queries.compiler import compile_query
 from stream_dp.pipeline.queries.open_periods import (
@@ -130,7 +131,10 @@ class StandingRunner:
         for start in range(0, len(entries), _STEP_QUERIES):
             some = entries[start : start + _STEP_QUERIES]
             names = {_name(entry, standing.number(entry)): entry for entry in some}
-            found = await self._contents.find(dataset.name, StateTable.ANSWER, [*names])
+            try:
+                found = await self._contents.find(dataset.name, StateTable.ANSWER, [*names])
+            except AnswerGone:
+                continue  # whoever asks for it stops the data set
             for (_, name), stored in found.items():
                 entry = names[name]
                 number = standing.number(entry)

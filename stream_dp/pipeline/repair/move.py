@@ -191,11 +191,16 @@ async def _begin(
 ) -> None:
     """Has the journal begin a data set, after all that it names."""
     former = checkpoint.state
-    name = former.dataset
+    name, kept = former.dataset, former.table(StateTable.KEPT)
     pairs = {pair: value for pair, value in former.pairs.items() if _goes(pair)}
     for what, some in groupby(folder.contents("kept"), key=itemgetter(0)):
         (named,) = await tools.keeper.keep(name, [[part for _, part in some]])
+        was = kept.pop(what.encode(), None)
+        if was is None or Named.from_bytes(was).name != named.name:
+            raise _OTHER_VALUES
         pairs[StateTable.KEPT, what.encode()] = named.to_bytes()
+    if any(not what.startswith((ERASED.encode(), b"run ")) for what in kept):
+        raise _OTHER_VALUES
     state = State(name, former.number, former.trail, sum_of(pairs), pairs)
     await offline.restart(journal, owned, replace(checkpoint, state=state))
 
@@ -241,6 +246,11 @@ def _check(state: State) -> None:
             f"start a worker, have it begin with Client().sweep({name!r}), wait for the receipt, stop the "
             "worker, and export then",
         )
+
+
+_OTHER_VALUES = InvalidInput(
+    "FOLDER", "its private values are not those of its data set", "export again"
+)
 
 
 def _not_given_up(name: str) -> InvalidInput:
