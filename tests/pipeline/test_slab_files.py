@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from stream_dp.errors import InvalidInput, RowsGone, ServerUnavailable, WrongSto
 from stream_dp.messages.message_base import DATASET_PATTERN
 from stream_dp.pipeline.rows import slab_files
 from stream_dp.pipeline.rows.slab_files import SlabFiles, SlabPlace
-from stream_dp.state.private_names import name_of, new_salt
+from stream_dp.state.private_names import is_named, name_of, new_salt
 from tests.pipeline import scenarios
 from tests.pipeline.crash import Crash
 from tests.pipeline.durable import differences
@@ -121,6 +123,68 @@ def test_a_file_that_is_cut_is_as_one_that_is_not_there(place: SlabPlace, cut: i
     file = folder_of(place) / "flights" / f"{name.hex()}.arrow"
     file.write_bytes(file.read_bytes()[:cut])
     assert files.parts("flights", name, [0, 1]) == [None, None]
+
+
+def test_a_wrong_bit_is_no_fault_of_the_store_and_never_ends_the_worker(place: SlabPlace) -> None:
+    """Each part is what was kept, or refused by its digest, or not there. Arrow has many words for that."""
+    files = SlabFiles.opened(place)
+    name, parts = kept(files, slab(n_slots=5))
+    index, numbers = SlabIndex.from_bytes(parts[0]), range(len(parts))
+    file = folder_of(place) / "flights" / f"{name.hex()}.arrow"
+    sound = file.read_bytes()
+    outcomes: Counter[str] = Counter()
+    for at in range(len(sound)):
+        file.write_bytes(sound[:at] + bytes((sound[at] ^ 1 << (at * 5) % 8,)) + sound[at + 1 :])
+        for number, part in zip(numbers, files.parts("flights", name, numbers), strict=True):
+            if part is None:
+                outcomes["gone"] += 1
+            elif is_named(name, part) if number == 0 else index.has(number, part):
+                outcomes["right"] += 1
+                assert bytes(part) == parts[number]
+            else:
+                outcomes["refused"] += 1
+    assert min(outcomes["gone"], outcomes["right"]) > 500
+    assert (outcomes["refused"] > 0) == (place.key is None), "what is sealed opens or not"
+
+
+def test_what_was_read_wrong_once_is_read_again(
+    place: SlabPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are given up for ever, so a single bad read is not enough."""
+    files = SlabFiles.opened(place)
+    name, parts = kept(files)
+    readings: list[int] = []
+    read = SlabFiles._parts
+
+    def first_fails(self: SlabFiles, file: Any, *args: Any) -> list[bytes | None]:
+        readings.append(1)
+        found = read(self, file, *args)
+        return found if len(readings) > 1 else [None] * len(found)
+
+    monkeypatch.setattr(SlabFiles, "_parts", first_fails)
+    found = files.parts("flights", name, [0, 2])
+    assert [bytes(one) for one in found if one is not None] == [parts[0], parts[2]]
+    assert len(readings) == 2
+
+
+def test_a_store_that_fails_while_a_file_is_read_is_away(
+    place: SlabPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = SlabFiles.opened(place)
+    name, _ = kept(files)
+
+    class Broken(io.BytesIO):
+        def read(self, *_: Any) -> bytes:
+            raise OSError("connection reset")
+
+    class Away:
+        @staticmethod
+        def open_input_file(_: str) -> Any:
+            return Broken()
+
+    monkeypatch.setattr(files, "_files", Away())
+    with pytest.raises(ServerUnavailable):
+        files.parts("flights", name, [0, 1])
 
 
 def test_a_file_that_was_not_finished_has_no_name_and_is_found_by_who_clears_up(
