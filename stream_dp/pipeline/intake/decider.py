@@ -185,6 +185,7 @@ class Decider:
 
     @contextmanager
     def _stopping(self, dataset: Dataset) -> Iterator[None]:
+        """Stops a data set if an answer of it is gone."""
         try:
             yield
         except AnswerGone as error:

@@ -32,7 +32,7 @@ from stream_dp.pipeline.journal.marks import said
 from stream_dp.pipeline.kafka.topic_log import LogEntry
 
 Kind = Literal["epoch", "commit", "mark", "begin", "checkpoint", "restart", "end", "fill"]
-Read = Kind | Literal["wrong"]
+ReadKind = Kind | Literal["wrong"]
 
 EPOCH_BYTES: Final = 16
 _KINDS: Final = frozenset({"commit", "mark", "begin", "checkpoint", "restart", "end"})
@@ -67,7 +67,7 @@ class CountingEntry(NamedTuple):
         offset: The offset of its first part.
     """
 
-    kind: Read
+    kind: ReadKind
     name: str
     value: bytes
     offset: int
