@@ -88,7 +88,7 @@ def _waits(owned: Owned) -> Iterator[Waits]:
     """The batches that are to be read again for some data set of a partition.
 
     Raises:
-        CorruptState: Of one of them nobody knows which. It is served no more, and may be repaired.
+        CorruptState: Nobody knows what one of them needs. It is served no more, and may be repaired.
     """
     for chain in owned.chains.values():
         for stored in chain.build().table(StateTable.WAITING).values():

@@ -134,7 +134,7 @@ class StandingRunner:
             try:
                 found = await self._contents.find(dataset.name, StateTable.ANSWER, [*names])
             except AnswerGone:
-                continue  # whoever asks for it stops the data set
+                continue  # who asks for it stops the data set
             for (_, name), stored in found.items():
                 entry = names[name]
                 number = standing.number(entry)
