@@ -72,7 +72,8 @@ def event(rows: list[Row], n: int) -> Row:
     said = {"id": number, **rows[n % KINDS]}
     op = "c" if place < 8 else "u" if place == 8 else "d"
     before, after = {"c": (None, said), "u": (said, said), "d": (said, None)}[op]
-    return {"op": op, "before": before, "after": after, "source": {"lsn": n + 1}, "ts_ms": n}
+    source = {"sequence": f'["{n}","{n + 1}"]'}
+    return {"op": op, "before": before, "after": after, "source": source, "ts_ms": n}
 
 
 def table(rows: list[Row], n_events: int) -> Counter[tuple[object, object]]:

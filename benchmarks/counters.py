@@ -64,7 +64,7 @@ def event(row: dict[str, object], n: int) -> dict[str, object]:
     number = n - n % 10 if op in "ud" else n
     keyed = {"id": number, "person": number % 50_000, **row}
     before, after = {"c": (None, keyed), "u": (keyed, keyed), "d": (keyed, None)}[op]
-    source = {"connector": "postgresql", "lsn": n + 1, "table": "orders"}
+    source = {"connector": "postgresql", "sequence": f'["{n}","{n + 1}"]', "table": "orders"}
     return {"op": op, "before": before, "after": after, "source": source, "ts_ms": n}
 
 

@@ -52,7 +52,8 @@ class SourceRange(Request):
         last: The last offset of the range, inclusive.
         begins: Says that an operator chose ``first``. The first range of a topic that may be a copy needs
             that.
-        position: The position of change events behind the range, in the log of their database.
+        position: The position of change events behind the range: 2^64 times that of the last commit before it
+            in the log of their database, and that of the last event.
     """
 
     topic: Annotated[str, Field(pattern=TOPIC_PATTERN)]
@@ -61,7 +62,7 @@ class SourceRange(Request):
     first: Annotated[int, Field(ge=0)]
     last: Annotated[int, Field(ge=0, lt=2**63)]
     begins: Literal[True] | None = None
-    position: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    position: Annotated[int, Field(ge=0, lt=2**127)] | None = None
 
     @model_validator(mode="after")
     def _in_order(self) -> SourceRange:

@@ -5,19 +5,31 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Batch, Definition, SourceRange
-from stream_dp.pipeline.intake.source_events import ChangeEvent, EventPacking, event_of, folded
+from stream_dp.pipeline.intake import sources
+from stream_dp.pipeline.intake.source_events import (
+    ChangeEvent,
+    Counted,
+    EventPacking,
+    Read,
+    event_of,
+    folded,
+)
 from stream_dp.pipeline.intake.source_file import TopicSource
 from stream_dp.pipeline.intake.source_packing import MAX_BYTES, document_of
+from stream_dp.pipeline.intake.sources import SourceReader
 from stream_dp.profiles.builder import build
+from stream_dp.settings import WorkerSettings
 from tests.pipeline.flights import judged
 from tests.pipeline.referee.lives import kept_slots
 from tests.pipeline.test_erasure import HOUR, PAGES, SHOP, shop, swept
+from tests.pipeline.test_sources import LOG, PLACE, Consumer, Owner
 
 pytestmark = judged
 
@@ -40,13 +52,20 @@ def row(order: int, person: Any = 1, page: str = "home", total: int = 20) -> dic
     return {"id": order, "customer_id": person, "page": page, "total": total, "note": "x"}
 
 
-def event(op: str, lsn: int, before: Any = None, after: Any = None, **more: Any) -> dict[str, Any]:
-    of = {"connector": "postgresql", "lsn": lsn, "table": "orders"}
+def event(
+    op: str, lsn: int, before: Any = None, after: Any = None, *, commit: int | None = 0, **more: Any
+) -> dict[str, Any]:
+    sequence = json.dumps([None if commit is None else str(commit), str(lsn)])
+    of = {"connector": "postgresql", "lsn": lsn, "sequence": sequence, "table": "orders"}
     return {"op": op, "before": before, "after": after, "source": of, "ts_ms": lsn, **more}
 
 
-def read(document: Any, position: int = 0) -> ChangeEvent:
-    return event_of(document, PATHS, KEYS, position).event
+def found_in(document: Any, counted: Counted | None = None) -> Read:
+    return event_of(document, PATHS, KEYS, counted or Counted())
+
+
+def read(document: Any) -> ChangeEvent:
+    return found_in(document).event
 
 
 @pytest.mark.parametrize(
@@ -75,24 +94,116 @@ def test_the_operation_says_what_becomes_of_a_row(
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"{", b'{"op":"x"}', b'{"id":7}'])
 def test_what_is_no_event_is_told_apart(value: bytes) -> None:
-    assert not event_of(document_of(value), PATHS, KEYS, 0).is_event
+    assert not found_in(document_of(value)).is_event
 
 
-def test_an_event_that_comes_again_is_blank_and_one_of_a_snapshot_is_not() -> None:
+def rows_of(documents: list[Any], counted: Counted) -> list[Any]:
+    """The own keys of the rows that events are about. None for one that is blank."""
+    return [found_in(one, counted).event.row[1] for one in documents]
+
+
+def test_an_event_that_comes_again_is_blank() -> None:
     for op, does in (("c", "create"), ("u", "nothing"), ("d", "nothing")):
-        again = event_of(event(op, 7, row(1), row(1)), PATHS, KEYS, 7)
-        assert (again.event.does, again.event.row, again.position) == (does, (None, None), 7)
-    of_snapshot = event_of(event("r", 7, after=row(1)), PATHS, KEYS, 7)
-    assert of_snapshot.event.row == ("1", "1")
-    assert event_of(event("r", 6, after=row(1)), PATHS, KEYS, 7).event.row == (None, None)
-    assert event_of(event("c", 9, after=row(1)), PATHS, KEYS, 7).position == 9
+        events = [event(op, lsn, row(1), row(1), commit=4) for lsn in (5, 7, 9)]
+        counted = Counted()
+        assert rows_of(events, counted) == ["1"] * 3
+        assert counted.position == 4 << 64 | 9
+        for one in events:
+            again = found_in(one, counted).event
+            assert (again.does, again.row) == (does, (None, None))
+        assert rows_of([event(op, 6, row(2), row(2), commit=8)], counted) == ["2"]
+
+
+def test_transactions_that_were_open_at_a_time_count_all_their_rows() -> None:
+    """They come in the order of their commits. What they have written lies mixed in the log before that."""
+    first = [event("c", lsn, None, row(lsn), commit=90) for lsn in (100, 103, 106)]
+    second = [event("c", lsn, None, row(lsn), commit=107) for lsn in (101, 102, 105, 120)]
+    counted = Counted()
+    assert rows_of(first + second, counted) == ["100", "103", "106", "101", "102", "105", "120"]
+    assert rows_of(first[1:] + second, counted) == [None] * 6
+    assert rows_of([event("c", 104, None, row(104), commit=121)], counted) == ["104"]
+
+
+def test_rows_that_were_written_together_count_all() -> None:
+    """As with COPY: they have one position. Some come again, and then the others for the first time."""
+    rows = [event("c", 50, None, row(n), commit=40) for n in range(5)]
+    counted = Counted()
+    assert rows_of(rows[:3], counted) == ["0", "1", "2"]
+    assert rows_of(rows, counted) == [None, None, None, "3", "4"]
+    assert rows_of([event("c", 50, None, {**row(1), "id": None}, commit=40)], counted) == [None]
+
+
+def test_a_reader_that_starts_again_knows_what_was_written_together() -> None:
+    rows = [event("c", 50, None, row(n), commit=40) for n in range(3)]
+    before = [event("c", 40, None, row(9), commit=30), None, {"op": "c"}, *rows]
+    counted = Counted(40 << 64 | 50)
+    for one in before:
+        counted.recall(one, PATHS, KEYS)
+    assert counted.position == 40 << 64 | 50
+    assert rows_of([*rows, event("c", 50, None, row(3), commit=40)], counted) == [None] * 3 + ["3"]
+
+
+@pytest.mark.parametrize(
+    ("begins", "most", "sought"), [(0, 99, 0), (3, 99, 3), (0, 2, 3), (9, 99, 5)]
+)
+async def test_a_reader_begins_before_its_next_message_to_know_that(
+    monkeypatch: pytest.MonkeyPatch, begins: int, most: int, sought: int
+) -> None:
+    monkeypatch.setattr(sources, "_RECALLED", most)
+    of = LOG.range(0, 0)
+    owner: Any = Owner()
+    owner.cursor = {of.cursor_key: 5, of.position_key: 40 << 64 | 50}
+    consumer: Any = Consumer()
+    consumer.begins = begins
+    settings = WorkerSettings(bootstrap_servers="localhost:1")
+    reader = SourceReader(SOURCE, owner, owner, lambda _: None, settings=settings)
+    reading = reader._reading
+    await reader._stand(consumer, LOG, reading.assignment)
+    assert consumer.sought == sought
+    state = reading.partitions[PLACE]
+    events = [event("c", 30 + 4 * n, None, row(n), commit=20) for n in range(3)]
+    events += [event("c", 50, None, row(n), commit=40) for n in (3, 4, 4, 5)]
+    records: Any = [
+        SimpleNamespace(offset=at, timestamp=-1, value=json.dumps(one).encode())
+        for at, one in enumerate(events)
+    ]
+    assert reader._read(state, records[sought:], PATHS, KEYS, own_time=False)
+    found = [(one.offset, one.values.row[1]) for one in state.rows]
+    assert found == [(5, None if sought < 5 else "4"), (6, "5")]
+
+
+def test_the_rows_of_a_snapshot_have_one_position_and_what_follows_comes_behind_them() -> None:
+    counted = Counted()
+    snapshot = [event("r", 60, None, row(n), commit=None) for n in range(3)]
+    assert rows_of(snapshot, counted) == ["0", "1", "2"]
+    later = [event("c", lsn, None, row(lsn), commit=None) for lsn in (70, 71)]
+    later += [event("c", 80, None, row(80), commit=75)]
+    assert rows_of(later, counted) == ["70", "71", "80"]
+    assert rows_of(later, counted) == [None] * 3
+    assert rows_of(snapshot, counted) == [None] * 3
+    assert rows_of([event("r", 99, None, row(0), commit=None)], counted) == ["0"], "another table"
+
+
+@pytest.mark.parametrize(
+    "sequence",
+    [
+        *(None, 5, "", "x", "5", "[]", '["1"]', '["1","2","3"]', '["1",null]', '["-1","2"]'),
+        *('["x","2"]', '["1","99999999999999999999"]', '{"a":1,"b":2}', "[" * 10_000),
+    ],
+)
+def test_an_event_without_a_position_counts_each_time(sequence: Any) -> None:
+    one = event("c", 5, None, row(1))
+    one["source"]["sequence"] = sequence
+    counted = Counted(7)
+    assert rows_of([one, one], counted) == ["1", "1"]
+    assert counted.position == 7
 
 
 def test_a_removal_says_whose_row_it_was_or_not() -> None:
-    assert event_of(event("d", 5, row(1)), PATHS, KEYS, 0).says_whose is True
+    assert found_in(event("d", 5, row(1))).says_whose is True
     for before in ({"id": 1}, {"id": 1, "customer_id": None}, None):
-        assert event_of(event("d", 5, before), PATHS, KEYS, 0).says_whose is False
-    assert event_of(event("c", 5, None, row(1)), PATHS, KEYS, 0).says_whose is None
+        assert found_in(event("d", 5, before)).says_whose is False
+    assert found_in(event("c", 5, None, row(1))).says_whose is None
 
 
 def naive(events: list[ChangeEvent]) -> dict[Any, list[object]]:
@@ -158,7 +269,7 @@ def test_no_events_make_a_batch_too_large() -> None:
     assert n_rows > 1_000
     long = row(1, "é" * 64, "home")
     events = [read(event("u", 5, None, {**long, "id": "\x01" * 64}))] * n_rows
-    of = SourceRange(topic="db.orders", id="x", partition=0, first=0, last=n_rows, position=9)
+    of = SourceRange(topic="db.orders", id="x", partition=0, first=0, last=n_rows, position=2**127 - 1)
     assert len(packing.batch(of, events)) <= MAX_BYTES
 
 
@@ -168,43 +279,67 @@ def test_a_data_set_whose_rows_have_no_keys_takes_no_events() -> None:
             SOURCE.paths(UNIVERSE, keys)
 
 
+def log_of_a_database(rng: random.Random) -> tuple[list[dict[str, Any]], set[int]]:
+    """The events of transactions that are open at a time, as they commit; and the rows that are left.
+
+    One in three writes some rows together, as COPY does.
+    """
+    events: list[dict[str, Any]] = []
+    open_now: list[list[tuple[str, int, Any, Any]]] = [[] for _ in range(4)]
+    live: dict[int, dict[str, Any]] = {}
+    free: set[int] = set()  # rows that no open transaction has changed
+    lsn, commit, order = 100, 99, 0
+    while len(events) < 1200:
+        lsn += 1
+        at = rng.randrange(len(open_now))
+        op = rng.choice("cccud" if free else "c")
+        if rng.random() < 0.15:
+            for what, own, before, after in open_now[at]:
+                events.append(event(what, own, before, after, commit=commit))
+                if what != "c":
+                    del live[before["id"]]
+                if after is not None:
+                    live[after["id"]] = after
+                    free.add(after["id"])
+            open_now[at], commit = [], lsn
+        elif op == "c":
+            for _ in range(rng.choice((1, 1, 5))):
+                order += 1
+                made = row(order, rng.randrange(300), rng.choice(PAGES), rng.randrange(70))
+                open_now[at].append(("c", lsn, None, made))
+        else:
+            before = live[rng.choice(sorted(free))]
+            free.discard(before["id"])
+            after = None if op == "d" else {**before, "page": rng.choice(PAGES)}
+            open_now[at].append((op, lsn, before, after))
+    return events, set(live)
+
+
 async def test_a_table_is_counted_as_it_is_whatever_comes_again(world: Any) -> None:
-    """Events are sent again from some place on, as after restarts of a connector."""
+    """The connector begins again at an earlier event now and then, and the reader behind its last batch."""
     process = await shop(world, phase={"min_rows": 400})
     packing, rng = EventPacking(SOURCE, UNIVERSE, PATHS, keys=KEYS), random.Random(5)
-    log: list[dict[str, Any]] = []
-    live: dict[int, dict[str, Any]] = {}
-    for lsn in range(1, 1200):
-        op = rng.choice("cccud" if live else "c")
-        if op == "c":
-            live[lsn] = row(lsn, rng.randrange(300), rng.choice(PAGES), rng.randrange(70))
-            log.append(event("c", lsn, None, live[lsn]))
-            continue
-        order = rng.choice([*live])
-        before = live.pop(order)
-        if op == "u":
-            live[order] = {**before, "page": rng.choice(PAGES)}
-        log.append(event(op, lsn, before, live.get(order)))
-    sent, offset, position, at = [*log], 0, 0, 0
+    sent, live = log_of_a_database(rng)
+    topic, counted, at = list[dict[str, Any]](), Counted(), 0
     while at < len(sent):
         some = sent[at : at + 100]
         at += 100
         if rng.random() < 0.5 and at < len(sent):
             at -= rng.randrange(100)  # the connector starts again at an earlier event
-        events = []
-        for one in some:
-            found = event_of(one, PATHS, KEYS, position)
-            events.append(found.event)
-            position = found.position
+        if rng.random() < 0.5:
+            counted = Counted(counted.position)
+            for one in topic[-200:]:
+                counted.recall(one, PATHS, KEYS)
+        events = [event_of(one, PATHS, KEYS, counted).event for one in some]
         of = SourceRange(
             topic="db.orders",
             id="x",
             partition=0,
-            first=offset,
-            last=offset + len(some) - 1,
-            position=position,
+            first=len(topic),
+            last=len(topic) + len(some) - 1,
+            position=counted.position,
         )
-        offset += len(some)
+        topic += some
         world.produce("batches", packing.batch(of, events), key="shop")
         await process.run()
     assert {e["event"] for e in world.events()} <= {
@@ -213,7 +348,7 @@ async def test_a_table_is_counted_as_it_is_whatever_comes_again(world: Any) -> N
         "phase_opened",
     }
     held = world.held("shop")
-    assert held.cursor["position db.orders@x:0"] == position == 1199
+    assert held.cursor["position db.orders@x:0"] == counted.position > 1 << 64
     world.now_ms += 9 * HOUR
     await swept(world, process)
     phases = len(held.spent)

@@ -2,8 +2,12 @@
 
 An event that creates a row (``c``, and ``r`` of a snapshot) is a row of a batch. One that changes a row
 (``u``) or removes it (``d``) is one of its corrections, and so is every other message, which changes nothing.
-The operation alone decides that, whatever rows there are. A connector may send events again: one at or below
-the position that was counted is blank.
+The operation alone decides that, whatever rows there are. A connector may send events again. One below the
+position that was counted is blank, and so is one at it about the same row.
+
+A position is that of the commit before the transaction of an event, and then that of the event: transactions
+come in the order of their commits, and what they have written to the log of the database lies mixed there.
+Rows that were written together have one position.
 
 A batch's corrections are about rows of earlier batches. So an event about a row that the same batch creates
 is done to that row, too.
@@ -11,11 +15,11 @@ is done to that row, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from stream_dp.core.rows.person_slots import LONGEST_KEY
 from stream_dp.messages import SourceRange
@@ -48,22 +52,56 @@ class Read(NamedTuple):
 
     Attributes:
         event: What it does.
-        position: The position up to which events are counted with it.
         is_event: Whether it has the form of an event.
         says_whose: Whether it says whose row it removes. None for one that removes none.
     """
 
     event: ChangeEvent
-    position: int
     is_event: bool = True
     says_whose: bool | None = None
+
+
+@dataclass
+class Counted:
+    """Up to where change events of a log are counted.
+
+    Attributes:
+        position: Their position: 128 bits.
+        there: What events at that position were about. Private.
+    """
+
+    position: int = 0
+    there: set[Hashable] = field(default_factory=set, repr=False)
+
+    def takes(self, position: int, op: str, row: tuple[object, object]) -> bool:
+        """Notes an event; returns whether it was not there before."""
+        if position < self.position:
+            return False
+        if position > self.position:
+            self.position, self.there = position, set()
+        if op == "r" or None in row:  # a snapshot is all at one position
+            return True
+        is_new = (op, row) not in self.there
+        self.there.add((op, row))
+        return is_new
+
+    def recall(
+        self,
+        document: Mapping[str, Any] | None,
+        paths: Mapping[str, Sequence[str]],
+        keys: Sequence[str],
+    ) -> None:
+        """Notes an event that was counted before, if it is at the position."""
+        event = (document or {}).get("payload", document)
+        if isinstance(event, dict) and _position(event) == self.position:
+            event_of(document, paths, keys, self)
 
 
 def event_of(
     document: Mapping[str, Any] | None,
     paths: Mapping[str, Sequence[str]],
     keys: Sequence[str],
-    position: int,
+    counted: Counted,
 ) -> Read:
     """The event that a message is; one that is none changes nothing.
 
@@ -71,7 +109,7 @@ def event_of(
         document: The message, with or without its schema. None where it is not a JSON object.
         paths: Where a row has the value of each attribute, and its keys last.
         keys: The columns with the person and the own key of a row.
-        position: The position up to which events are counted.
+        counted: Up to where events are counted. This one is added.
 
     Returns:
         What was read.
@@ -80,27 +118,25 @@ def event_of(
     event = (document or {}).get("payload", document)
     op = event.get("op") if isinstance(event, dict) else None
     if op not in _CREATES | _OTHERS:
-        return Read(nothing, position, is_event=False)
+        return Read(nothing, is_event=False)
     assert isinstance(event, dict), "it has an operation"
-    there = _position(event)
-    if there is not None and (there < position if op == "r" else there <= position):
-        blank = ChangeEvent("create", nothing.values) if op in _CREATES else nothing
-        return Read(blank, position)
-    position = position if there is None else there
     before, after = (
         row_of(image if isinstance(image, dict) else None, paths, keys)
         for image in (event.get("before"), event.get("after"))
     )
+    position, about = _position(event), before if op == "d" else after
+    if position is not None and not counted.takes(position, op, (about[-2], about[-1])):
+        return Read(ChangeEvent("create", nothing.values) if op in _CREATES else nothing)
     if op in _CREATES:
-        return Read(ChangeEvent("create", after), position)
+        return Read(ChangeEvent("create", after))
     if op == "u" and isinstance(event.get("before"), dict) and before[-2:] != after[-2:]:
         # Its row stays where it is, and is another one's by now.
-        return Read(nothing if None in before[-2:] else ChangeEvent("remove", before), position)
+        return Read(nothing if None in before[-2:] else ChangeEvent("remove", before))
     if op == "u":
-        return Read(ChangeEvent("set", after), position)
+        return Read(ChangeEvent("set", after))
     if op != "d":
-        return Read(nothing, position)
-    return Read(ChangeEvent("remove", before), position, says_whose=before[-2] is not None)
+        return Read(nothing)
+    return Read(ChangeEvent("remove", before), says_whose=before[-2] is not None)
 
 
 def image_of(document: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -111,10 +147,20 @@ def image_of(document: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 
 def _position(event: Mapping[str, Any]) -> int | None:
-    """The place of an event in the log of its database; None where it says none."""
+    """The position of an event; None where it says none.
+
+    ``source.sequence`` is text: a list of the positions in the log of the last commit and the event, as text.
+    There is no commit before a snapshot, nor right after it.
+    """
     source = event.get("source")
-    found = source.get("lsn") if isinstance(source, dict) else None
-    return found if type(found) is int and 0 <= found < 2**63 else None
+    sequence = source.get("sequence") if isinstance(source, dict) else None
+    try:
+        commit, own = from_json(sequence if isinstance(sequence, str) else "")
+        at = int(own)
+        last = at if commit is None else int(commit)
+    except (TypeError, ValueError):
+        return None
+    return last << 64 | at if 0 <= last < 2**63 > at >= 0 else None
 
 
 class EventPacking(Packing):

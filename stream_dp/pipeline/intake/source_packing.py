@@ -183,7 +183,7 @@ class Packing:
     @property
     def _longest_head(self) -> dict[str, object]:
         log = SourceLog(TopicPartition(self._source.topic, 2**31), "x" * 64)
-        longest = log.range(2**63 - 1, 2**63 - 1, begins=True)
+        longest = log.range(2**63 - 1, 2**63 - 1, begins=True, position=2**127 - 1)
         return {**self._head(longest, LONGEST_TIME), "batch_id": "?" * _MAX_ID}
 
 

@@ -40,7 +40,7 @@ from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import Definition, Topics
 from stream_dp.pipeline.intake.records import Outgoing
-from stream_dp.pipeline.intake.source_events import EventPacking, event_of
+from stream_dp.pipeline.intake.source_events import Counted, EventPacking, event_of
 from stream_dp.pipeline.intake.source_file import TopicSource
 from stream_dp.pipeline.intake.source_packing import (
     Packing,
@@ -73,6 +73,7 @@ _WHY = {
     "a schema",
     "no_keys": "remove rows and do not say whose they were",
 }
+_RECALLED = 2_000  # messages that are read again for what is at the position of change events
 _MOST_STRANGE = 100  # messages in a row that are not JSON objects
 _PAUSES_S = (0.1, 1.0, 5.0, 30.0)
 _FIRST_DAYS_MS = 2 * 86_400_000  # of 1970: such a time is none
@@ -109,7 +110,7 @@ class _Partition:
         looked: The time at which the expected offset was read last.
         asked: The time at which it was asked last how far the log of ``batches`` is read.
         fetched: The offset behind the last record that was fetched. Those of a topic only grow.
-        position: The position of change events behind the last record that was read.
+        counted_events: Up to where change events are counted with the last record that was read.
     """
 
     log: SourceLog
@@ -127,7 +128,7 @@ class _Partition:
     looked: float = 0.0
     asked: float = 0.0
     fetched: int = 0
-    position: int = 0
+    counted_events: Counted = field(default_factory=Counted)
 
     @property
     def may_send(self) -> bool:
@@ -159,7 +160,7 @@ class _Partition:
         known = min(dated_ms if dated_ms > _FIRST_DAYS_MS else -1, round(1000 * time.time()))
         self.newest = max(self.newest, known)
         time_ms = known if own_time and known >= 0 else self.newest
-        self.rows.append(_Row(offset, time_ms, values, self.position))
+        self.rows.append(_Row(offset, time_ms, values, self.counted_events.position))
 
     def notice(self, value: bytes | None, document: object) -> None:
         """Takes note of the form of a message. One without a value, such as a tombstone, has none."""
@@ -296,8 +297,8 @@ class SourceReader:
                 document = document_of(one.value)
                 values: Any = row_of(document, paths, keys)
                 if self._source.format == "debezium":
-                    found = event_of(document, paths, keys, state.position)
-                    values, state.position = found.event, found.position
+                    found = event_of(document, paths, keys, state.counted_events)
+                    values = found.event
                     document = document if found.is_event else None
                     if found.says_whose is not None:
                         state.nameless = 0 if found.says_whose else state.nameless + 1
@@ -306,6 +307,8 @@ class SourceReader:
                 strange = max(state.strange, state.nameless)
                 if strange >= _MOST_STRANGE and self._source.unreadable == "stop":
                     return False
+            elif self._source.format == "debezium":
+                state.counted_events.recall(document_of(one.value), paths, keys)
         return True
 
     async def _stand(self, consumer: AIOKafkaConsumer, log: SourceLog, assignment: int) -> None:
@@ -316,6 +319,11 @@ class SourceReader:
             expected, named = await self._start(log)
         if begun or expected:
             fetched = await self._first_left(consumer, log.at, expected)
+        begins = expected
+        if position:
+            first = (await consumer.beginning_offsets([log.at]))[log.at]
+            begins = max(min(first, expected), expected - _RECALLED)
+            fetched = begins if begins < expected else fetched
         if assignment == self._reading.assignment:
             self._reading.partitions[log.at] = _Partition(
                 log,
@@ -324,9 +332,9 @@ class SourceReader:
                 named=named,
                 looked=time.monotonic(),
                 fetched=fetched,
-                position=position,
+                counted_events=Counted(position),
             )
-            consumer.seek(log.at, expected)
+            consumer.seek(log.at, begins)
 
     async def _start(self, log: SourceLog) -> tuple[int, bool]:
         """Returns where a partition begins of which nothing is counted, and whether the source file says so.
