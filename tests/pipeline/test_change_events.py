@@ -60,6 +60,11 @@ def event(
     return {"op": op, "before": before, "after": after, "source": of, "ts_ms": lsn, **more}
 
 
+def position(commit: int, lsn: int) -> int:
+    """That of an event behind a commit."""
+    return commit << 64 | 1 << 63 | lsn
+
+
 def found_in(document: Any, counted: Counted | None = None) -> Read:
     return event_of(document, PATHS, KEYS, counted or Counted())
 
@@ -107,7 +112,7 @@ def test_an_event_that_comes_again_is_blank() -> None:
         events = [event(op, lsn, row(1), row(1), commit=4) for lsn in (5, 7, 9)]
         counted = Counted()
         assert rows_of(events, counted) == ["1"] * 3
-        assert counted.position == 4 << 64 | 9
+        assert counted.position == position(4, 9)
         for one in events:
             again = found_in(one, counted).event
             assert (again.does, again.row) == (does, (None, None))
@@ -136,10 +141,10 @@ def test_rows_that_were_written_together_count_all() -> None:
 def test_a_reader_that_starts_again_knows_what_was_written_together() -> None:
     rows = [event("c", 50, None, row(n), commit=40) for n in range(3)]
     before = [event("c", 40, None, row(9), commit=30), None, {"op": "c"}, *rows]
-    counted = Counted(40 << 64 | 50)
+    counted = Counted(position(40, 50))
     for one in before:
-        counted.recall(one, PATHS, KEYS)
-    assert counted.position == 40 << 64 | 50
+        event_of(one, PATHS, KEYS, counted)
+    assert counted.position == position(40, 50)
     assert rows_of([*rows, event("c", 50, None, row(3), commit=40)], counted) == [None] * 3 + ["3"]
 
 
@@ -152,7 +157,7 @@ async def test_a_reader_begins_before_its_next_message_to_know_that(
     monkeypatch.setattr(sources, "_RECALLED", most)
     of = LOG.range(0, 0)
     owner: Any = Owner()
-    owner.cursor = {of.cursor_key: 5, of.position_key: 40 << 64 | 50}
+    owner.cursor = {of.cursor_key: 5, of.position_key: position(40, 50)}
     consumer: Any = Consumer()
     consumer.begins = begins
     settings = WorkerSettings(bootstrap_servers="localhost:1")
@@ -176,12 +181,22 @@ def test_the_rows_of_a_snapshot_have_one_position_and_what_follows_comes_behind_
     counted = Counted()
     snapshot = [event("r", 60, None, row(n), commit=None) for n in range(3)]
     assert rows_of(snapshot, counted) == ["0", "1", "2"]
-    later = [event("c", lsn, None, row(lsn), commit=None) for lsn in (70, 71)]
-    later += [event("c", 80, None, row(80), commit=75)]
-    assert rows_of(later, counted) == ["70", "71", "80"]
+    later = [event("c", lsn, None, row(lsn), commit=None) for lsn in (58, 71)]  # begun before it
+    later += [event("c", 59, None, row(59), commit=75)]
+    assert rows_of(later, counted) == ["58", "71", "59"]
     assert rows_of(later, counted) == [None] * 3
     assert rows_of(snapshot, counted) == [None] * 3
     assert rows_of([event("r", 99, None, row(0), commit=None)], counted) == ["0"], "another table"
+    assert rows_of([event("c", 98, None, row(98), commit=None)], counted) == ["98"]
+
+
+def test_without_a_snapshot_the_first_transaction_has_no_commit_before_it() -> None:
+    counted = Counted()
+    events = [event("c", lsn, None, row(lsn), commit=None) for lsn in (5, 6)]
+    events.append(event("c", 4, None, row(4), commit=7))
+    assert rows_of(events[:1], counted) == ["5"]
+    assert rows_of(events, counted) == [None, "6", "4"]
+    assert rows_of(events, counted) == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -269,7 +284,9 @@ def test_no_events_make_a_batch_too_large() -> None:
     assert n_rows > 1_000
     long = row(1, "é" * 64, "home")
     events = [read(event("u", 5, None, {**long, "id": "\x01" * 64}))] * n_rows
-    of = SourceRange(topic="db.orders", id="x", partition=0, first=0, last=n_rows, position=2**127 - 1)
+    of = SourceRange(
+        topic="db.orders", id="x", partition=0, first=0, last=n_rows, position=2**127 - 1
+    )
     assert len(packing.batch(of, events)) <= MAX_BYTES
 
 
@@ -329,7 +346,7 @@ async def test_a_table_is_counted_as_it_is_whatever_comes_again(world: Any) -> N
         if rng.random() < 0.5:
             counted = Counted(counted.position)
             for one in topic[-200:]:
-                counted.recall(one, PATHS, KEYS)
+                event_of(one, PATHS, KEYS, counted)
         events = [event_of(one, PATHS, KEYS, counted).event for one in some]
         of = SourceRange(
             topic="db.orders",

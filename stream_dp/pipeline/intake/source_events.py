@@ -27,6 +27,9 @@ from stream_dp.pipeline.intake.source_packing import Packing, row_of
 
 _CREATES: Final = frozenset("cr")
 _OTHERS: Final = frozenset("udtm")
+_COMMITTED: Final = (
+    1 << 63
+)  # in a position of which a commit is known; positions in the log are below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +88,6 @@ class Counted:
         self.there.add((op, row))
         return is_new
 
-    def recall(
-        self,
-        document: Mapping[str, Any] | None,
-        paths: Mapping[str, Sequence[str]],
-        keys: Sequence[str],
-    ) -> None:
-        """Notes an event that was counted before, if it is at the position."""
-        event = (document or {}).get("payload", document)
-        if isinstance(event, dict) and _position(event) == self.position:
-            event_of(document, paths, keys, self)
-
 
 def event_of(
     document: Mapping[str, Any] | None,
@@ -124,7 +116,7 @@ def event_of(
         row_of(image if isinstance(image, dict) else None, paths, keys)
         for image in (event.get("before"), event.get("after"))
     )
-    position, about = _position(event), before if op == "d" else after
+    position, about = _position(event, counted.position), before if op == "d" else after
     if position is not None and not counted.takes(position, op, (about[-2], about[-1])):
         return Read(ChangeEvent("create", nothing.values) if op in _CREATES else nothing)
     if op in _CREATES:
@@ -146,21 +138,27 @@ def image_of(document: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return next((image for image in images if isinstance(image, dict)), None)
 
 
-def _position(event: Mapping[str, Any]) -> int | None:
+def _position(event: Mapping[str, Any], counted: int) -> int | None:
     """The position of an event; None where it says none.
 
     ``source.sequence`` is text: a list of the positions in the log of the last commit and the event, as text.
-    There is no commit before a snapshot, nor right after it.
+    All rows of a snapshot have one position. Then events come that have no commit before them. Their
+    transaction may have begun before the snapshot, and is not in it.
     """
     source = event.get("source")
     sequence = source.get("sequence") if isinstance(source, dict) else None
     try:
         commit, own = from_json(sequence if isinstance(sequence, str) else "")
-        at = int(own)
-        last = at if commit is None else int(commit)
+        at, last = int(own), 0 if commit is None else int(commit)
     except (TypeError, ValueError):
         return None
-    return last << 64 | at if 0 <= last < 2**63 > at >= 0 else None
+    if not (0 <= last < _COMMITTED and 0 <= at < _COMMITTED):
+        return None
+    if event["op"] == "r":
+        return at << 64
+    if commit is None:
+        return 0 if counted & _COMMITTED else counted >> 64 << 64 | at
+    return last << 64 | _COMMITTED | at
 
 
 class EventPacking(Packing):

@@ -308,7 +308,7 @@ class SourceReader:
                 if strange >= _MOST_STRANGE and self._source.unreadable == "stop":
                     return False
             elif self._source.format == "debezium":
-                state.counted_events.recall(document_of(one.value), paths, keys)
+                event_of(document_of(one.value), paths, keys, state.counted_events)
         return True
 
     async def _stand(self, consumer: AIOKafkaConsumer, log: SourceLog, assignment: int) -> None:

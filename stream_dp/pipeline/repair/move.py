@@ -45,7 +45,7 @@ from stream_dp.state.private_names import Named
 from stream_dp.state.schema import ERASED, Checkpoint, Pair, State, StateTable, sum_of
 
 _MOVED: Final = "moved"
-_COUNTED: Final = (b"source ", b"producer ")
+_COUNTED: Final = (b"source ", b"position ", b"producer ")
 """How the names of sources and producers begin in a cursor. Others are those of this deployment's topics."""
 _LEFT_BEHIND: Final = frozenset(name.encode() for name in (_MOVED, LOOKED, BATCHES, *IN_HAND))
 """The facts that mean something in one deployment alone."""
