@@ -28,11 +28,12 @@ from stream_dp.profiles.builder import build
 from stream_dp.settings import WorkerSettings
 from tests.pipeline.flights import judged
 from tests.pipeline.referee.lives import kept_slots
-from tests.pipeline.test_erasure import HOUR, PAGES, SHOP, shop, swept
+from tests.pipeline.test_erasure import HOUR, PAGES, SHOP, UNIT, shop, swept
 from tests.pipeline.test_sources import LOG, PLACE, Consumer, Owner
 
 pytestmark = judged
 
+FOR_FOUND = {"epsilon": 1.0, "delta": 1e-9, "unit": {**UNIT, "phases": 12}}
 SHOP_TABLE = Definition.read(SHOP)
 UNIVERSE, _ = build(SHOP_TABLE)
 SOURCE = TopicSource.read(
@@ -288,6 +289,22 @@ def test_no_events_make_a_batch_too_large() -> None:
         topic="db.orders", id="x", partition=0, first=0, last=n_rows, position=2**127 - 1
     )
     assert len(packing.batch(of, events)) <= MAX_BYTES
+
+
+def test_values_that_are_found_are_created_and_corrected_as_they_are() -> None:
+    pages = [{"name": "page", "type": "category", "find": {"most": 50}}]
+    universe, _ = build(Definition.read({**SHOP, "attributes": pages, "privacy": FOR_FOUND}))
+    paths = SOURCE.paths(universe, KEYS)
+    packing = EventPacking(SOURCE, universe, paths, keys=KEYS)
+    documents = [
+        event("c", 5, None, row(1, page="/a")),
+        event("u", 6, row(2), row(2, page="/b")),
+    ]
+    events = [event_of(one, paths, KEYS, Counted()).event for one in documents]
+    of = SourceRange(topic="db.orders", id="x", partition=0, first=0, last=1, position=4)
+    found = json.loads(packing.batch(of, events))
+    assert found["columns"]["page"] == ["/a"]
+    assert found["correct"] == [{"person": "1", "row": "2", "set": {"page": "/b"}}]
 
 
 def test_a_data_set_whose_rows_have_no_keys_takes_no_events() -> None:

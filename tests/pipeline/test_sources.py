@@ -22,18 +22,20 @@ from stream_dp.core.rows.attributes import Boolean, Category, Number
 from stream_dp.core.rows.measured_values import Measure
 from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
-from stream_dp.messages import TOPICS, Batch, PhaseSpec, SourceRange, read_json
+from stream_dp.messages import TOPICS, Batch, Definition, PhaseSpec, SourceRange, read_json
 from stream_dp.pipeline.intake import source_packing, sources
 from stream_dp.pipeline.intake.source_file import TopicSource
 from stream_dp.pipeline.intake.source_packing import Packing, document_of, row_of
 from stream_dp.pipeline.intake.sources import SourceReader
 from stream_dp.pipeline.repair.unlock import lift
 from stream_dp.pipeline.rows.waiting.row_times import Times
+from stream_dp.profiles.builder import build
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.schema import State, StateTable
 from tests.pipeline.commands import offline
 from tests.pipeline.marked import watermarks
 from tests.pipeline.scenarios import DAY_MS, NOV_1
+from tests.pipeline.world import definition
 from tests.view import MemoryView
 
 UNIVERSE = Universe(
@@ -137,6 +139,58 @@ MEASURED = Universe(
         UNIVERSE.attributes[2],
     )
 )
+
+
+FOUND, _ = build(
+    Definition.read(
+        definition(
+            "flights",
+            attributes=[
+                {
+                    "name": "page",
+                    "type": "category",
+                    "find": {"most": 50},
+                    "missing": True,
+                    "na": ["-"],
+                },
+                {"name": "bot", "type": "boolean"},
+            ],
+        )
+    )
+)
+TEXTS = [
+    "/home",
+    "é" * 32,
+    "é" * 33,
+    "x" * 64,
+    "x" * 65,
+    " a ",
+    "",
+    "-",
+    "\0",
+    "\ud83d",
+    "\n\x01",
+    None,
+]
+
+
+@pytest.mark.parametrize("n_rows", [1, 60, 1200])
+def test_values_that_are_found_are_sent_as_they_are(n_rows: int) -> None:
+    of_it = TopicSource.read({"version": 1, "dataset": "flights", "topic": "shop.flights"})
+    packing = Packing(of_it, FOUND, of_it.paths(FOUND))
+    values = [*TEXTS, 5, 5.5, True, 10**30, float("nan")]
+    pages = [values[n % len(values)] for n in range(n_rows)]
+    bots = [n % 3 == 0 for n in range(n_rows)]
+    batch = Batch.read(json.loads(packing.batch(spelt(n_rows), [*zip(pages, bots, strict=True)])))
+    assert batch.columns is not None
+    found = FOUND.encode_columns(batch.columns)
+    plain = FOUND.encode_columns({"page": pages, "bot": bots})
+    assert np.array_equal(found.texts[0], plain.texts[0])
+    assert np.array_equal(found.codes[1], plain.codes[1])
+    most = packing.fitting(100_000)
+    long = packing.batch(spelt(most), [["\x01" * 64, False]] * most)
+    assert most > 1_000
+    assert len(long) <= source_packing.MAX_BYTES
 
 
 @pytest.mark.parametrize("n_rows", [1, 159, 5000])

@@ -96,8 +96,16 @@ def codes_of(encode: Callable[[Sequence[str | None]], Codes], texts: Texts) -> C
         texts: What the slots say.
     """
     found, places = np.unique(_whole(texts), return_inverse=True)
-    said = [bytes(text).rstrip(b"\0").decode() or None for text in found.tolist()]
-    return encode(said)[places]
+    return encode(_spoken(found))[places]
+
+
+def spoken(texts: Texts) -> list[str | None]:
+    """The texts of some slots as strings; None for a slot that has none."""
+    return _spoken(_whole(texts))
+
+
+def _spoken(whole: npt.NDArray[np.void]) -> list[str | None]:
+    return [bytes(text).rstrip(b"\0").decode() or None for text in whole.tolist()]
 
 
 def units_by_text(parts: Iterable[KeyTexts]) -> dict[bytes, int]:

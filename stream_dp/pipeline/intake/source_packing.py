@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 from stream_dp.core.rows.attributes.attribute_base import COUNT
 from stream_dp.core.rows.column_values import MAX_SCALAR
 from stream_dp.core.rows.encoded_rows import Rows
+from stream_dp.core.rows.key_texts import spoken
 from stream_dp.core.rows.person_slots import LONGEST_KEY, canonical
 from stream_dp.core.rows.universe import Universe
 from stream_dp.messages import TOPICS, SourceRange
@@ -70,7 +71,8 @@ class Packing:
     """Packs rows of a source into the value of a batch. Its form and its size follow from public facts.
 
     Each value is sent as the sample of its cell, or, where values are kept, as a number that counts for the
-    same. So no string or number of a row can make a batch too large, or one that JSON does not allow.
+    same, or, where values are found, as a short text. So no string or number of a row can make a batch too
+    large, or one that JSON does not allow.
 
     Args:
         paths: The path in a message to the value of each attribute that is not a constant.
@@ -96,7 +98,7 @@ class Packing:
         self._samples = [attribute.samples for attribute in universe.attributes]
         self._longest_row = sum(1 + max(len(to_json(s)) for s in each) for each in self._samples)
         self._longest_row += len(universe.measured) * _LONGEST_NUMBER
-        self._longest_row += len(self._keys) * (1 + LONGEST_KEY)
+        self._longest_row += (len(self._keys) + len(universe.found)) * (1 + LONGEST_KEY)
 
     def batch(
         self, source_range: SourceRange, rows: Sequence[Sequence[object]], about: str | None = None
@@ -149,8 +151,9 @@ class Packing:
 
     def _listed(self, n_rows: int) -> bool:
         few = min(_FEW_CELLS, n_rows // _ROWS_A_CELL)
-        one_by_one = self._in_order or self._universe.measured or self._keys
-        return not one_by_one and self._universe.n_cells <= few
+        universe = self._universe
+        one_by_one = self._in_order or universe.measured or universe.found or self._keys
+        return not one_by_one and universe.n_cells <= few
 
     def _columns(self, rows: Rows) -> dict[str, Sequence[object]]:
         columns: dict[str, Sequence[object]] = {
@@ -161,6 +164,8 @@ class Packing:
         }
         for index, attribute in self._universe.measured.items():
             columns[attribute.name] = attribute.numbers(rows.codes[index], rows.measures[index])
+        for index, found in self._universe.found.items():
+            columns[found.name] = spoken(rows.texts[index])
         return columns
 
     def _cells(self, head: Mapping[str, object], counts: Sequence[int]) -> bytes:
