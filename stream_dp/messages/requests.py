@@ -54,6 +54,8 @@ class SourceRange(Request):
             that.
         position: The position of change events behind the range: 2^64 times that of the last commit before it
             in the log of their database, and that of the last event.
+        schema_version: The version of the attributes for which the rows were packed. Under a newer one they
+            may be other rows.
     """
 
     topic: Annotated[str, Field(pattern=TOPIC_PATTERN)]
@@ -63,6 +65,7 @@ class SourceRange(Request):
     last: Annotated[int, Field(ge=0, lt=2**63)]
     begins: Literal[True] | None = None
     position: Annotated[int, Field(ge=0, lt=2**127)] | None = None
+    schema_version: Annotated[int, Field(ge=1)] | None = None
 
     @model_validator(mode="after")
     def _in_order(self) -> SourceRange:

@@ -24,6 +24,7 @@ from stream_dp.pipeline.intake.source_events import (
 from stream_dp.pipeline.intake.source_file import TopicSource
 from stream_dp.pipeline.intake.source_packing import MAX_BYTES, document_of
 from stream_dp.pipeline.intake.sources import SourceReader
+from stream_dp.pipeline.rows.waiting.row_times import Times
 from stream_dp.profiles.builder import build
 from stream_dp.settings import WorkerSettings
 from tests.pipeline.flights import judged
@@ -173,7 +174,9 @@ async def test_a_reader_begins_before_its_next_message_to_know_that(
         SimpleNamespace(offset=at, timestamp=-1, value=json.dumps(one).encode())
         for at, one in enumerate(events)
     ]
-    assert reader._read(state, records[sought:], PATHS, KEYS, own_time=False)
+    packing = EventPacking(SOURCE, UNIVERSE, PATHS, keys=KEYS)
+    form = sources._Form(1, PATHS, KEYS, packing, Times(SHOP_TABLE.phase))
+    assert reader._read(state, records[sought:], form)
     found = [(one.offset, one.values.row[1]) for one in state.rows]
     assert found == [(5, None if sought < 5 else "4"), (6, "5")]
 

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from stream_dp.audit.verify import verify
-from stream_dp.messages import Definition
+from stream_dp.messages import Definition, SourceRange
+from stream_dp.pipeline.intake.source_file import TopicSource
+from stream_dp.pipeline.intake.source_packing import Packing
+from stream_dp.profiles.builder import build
 from tests.pipeline import flights
 from tests.pipeline.flights import BEFORE, judged
 from tests.pipeline.people import (
@@ -589,6 +592,38 @@ async def test_a_batch_that_ends_a_period_has_the_attributes_of_the_next(
     )
     assert first["unrecorded_at_most"] >= N
     assert close(second, N), second
+
+
+async def test_rows_that_a_source_has_packed_before_the_change_are_asked_for_again(
+    world: Any, process: Any
+) -> None:
+    """Otherwise a value that is listed by now would count among the others, in silence."""
+    wards = [{"name": "ward", "type": "category", "values": ["A", "B"]}]
+    more = [{"name": "ward", "type": "category", "values": ["A", "B", "Neurology"]}]
+    world.define(
+        "stays", attributes=wards, phase={"min_rows": 1_000}, mechanism={"base_share": 0.3}
+    )
+    await process.run()
+    source = TopicSource.read({"version": 1, "dataset": "stays", "topic": "t"})
+
+    def packed(version: int) -> None:
+        universe, _ = build(Definition.read(json.loads(world.left("catalog")[-1].value)))
+        of = SourceRange(topic="t", id="x", partition=0, first=0, last=9, schema_version=version)
+        batch = Packing(source, universe, source.paths(universe)).batch(of, [["Neurology"]] * 10)
+        sent.append(json.loads(batch))
+
+    sent: list[Any] = []
+    packed(1)
+    world.change_schema("stays", more)
+    await process.run()
+    world.produce("batches", sent[0])
+    await process.run()
+    (rejected,) = [one["reason"] for one in world.released("rejected")]
+    assert (rejected["code"], "version 2" in rejected["message"]) == ("not_next", True)
+    packed(2)
+    world.produce("batches", sent[1])
+    await process.run()
+    assert [one["rows"] for one in world.events("batch_accepted")] == [10]
 
 
 async def test_ledgers_with_wrong_versions_have_faults(world: Any, process: Any) -> None:

@@ -336,6 +336,7 @@ class Owner:
         self.cursor = {"batches:0": 0}
         self.hint: dict[str, int] | None = None
         self.passed = 0
+        self.version = 1
         self.fuse = Fuse()
 
     async def cursors(self, _: str, places: Sequence[str]) -> dict[str, int]:
@@ -374,7 +375,8 @@ class Owner:
             assert batch.source is not None
             assert batch.columns is not None
             place = batch.source.cursor_key
-            if self.cursor.setdefault(place, batch.source.first) == batch.source.first:
+            is_next = self.cursor.setdefault(place, batch.source.first) == batch.source.first
+            if is_next and batch.source.schema_version == self.version:
                 self.rows += [int(delay) for delay in batch.columns["delay"]]
                 self.cursor[place] = batch.source.last + 1
             else:
@@ -408,13 +410,16 @@ class Reader:
             | changes
         )
         self._reader = SourceReader(of_it, owner, owner, lambda _: None, settings=settings)
-        self._reader._built = self._pause  # type: ignore[method-assign]
+        self._reader._formed = self._formed  # type: ignore[method-assign]
         self._reader._taken_by_workers = owner.taken_by_workers  # type: ignore[method-assign]
         self._consumer = consumer
-        self._packing = Packing(of_it, EXACT, of_it.paths(EXACT), in_order=True)
+        packing = Packing(of_it, EXACT, of_it.paths(EXACT), in_order=True)
+        self._form = sources._Form(1, {}, (), packing, BY_ROWS)
+        self._reader._form = self._form
 
-    async def _pause(self) -> Any:
-        """The data set is still defined."""
+    async def _formed(self) -> Any:
+        """The data set is still defined, as it was."""
+        return self._form
 
     async def start(self) -> None:
         reading = self._reader._reading
@@ -428,7 +433,7 @@ class Reader:
             last = self._consumer.sought = min(at + n_rows, N_ROWS)
             for n in range(max(at, state.first), last):
                 state.read(n, -1, [float(n)])
-        await self._reader._batches(self._consumer, state, self._packing, BY_ROWS)
+        await self._reader._batches(self._consumer, state, self._form)
         await self._reader._commit(self._consumer)
 
 
@@ -733,9 +738,11 @@ async def ran(
     settings = WorkerSettings(bootstrap_servers="localhost:1")
     found: Any = owner
     reader = SourceReader(of_it, found, found, lambda _: None, settings=settings)
-    of_dataset = SimpleNamespace(row_keys=(), phase=PhaseSpec(min_rows=1_000))
 
     async def built() -> Any:
+        of_dataset = SimpleNamespace(
+            row_keys=(), phase=PhaseSpec(min_rows=1_000), schema_version=owner.version
+        )
         return of_dataset, EXACT, SimpleNamespace(in_order=True)
 
     monkeypatch.setattr(reader, "_built", built)
@@ -787,6 +794,36 @@ async def test_a_reader_counts_no_row_twice_and_says_which_records_it_missed(
     await ran(owner, topic(), monkeypatch)
     assert owner.rows == counted
     assert [message[: len(told)] for message in caplog.messages] == [told] * bool(told)
+
+
+class WholeTopic(Topic):
+    """A consumer that reads from where it was sent to, to the last record."""
+
+    async def getmany(self, *_: object, **__: object) -> dict[TopicPartition, list[Record]]:
+        await asyncio.sleep(0)
+        at = self.sought
+        self.sought = min(at + 10, N_ROWS)
+        self.is_read = at == N_ROWS
+        return {PLACE: [Record(offset) for offset in range(at, self.sought)]} if at < N_ROWS else {}
+
+
+async def test_rows_that_were_packed_before_the_attributes_changed_are_packed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Changing(Owner):
+        def take(self, n_batches: int | None = None) -> None:
+            super().take(1)
+            self.version = 2 if self.rows else 1
+
+    owner = Changing()
+    monkeypatch.setattr(sources, "_PAUSES_S", (0.0,))
+    monkeypatch.setattr(sources, "_IDLE_S", 0.0)
+    await ran(owner, WholeTopic(), monkeypatch)
+    assert owner.rows == [*range(N_ROWS)], "each row once, in order"
+    versions = [one.source.schema_version or 0 for one in owner.log if one.source is not None]
+    assert versions == sorted(versions)
+    assert versions.count(1) > 1, "some were on their way"
+    assert owner.refused == versions.count(1) - 1
 
 
 async def test_the_group_shows_how_far_a_source_has_counted(
@@ -972,7 +1009,8 @@ async def test_days_of_a_topic_are_sent_one_after_another() -> None:
         for state in reversed(places.values()):
             state.sent.clear()
             state.looked = float("inf")
-            await reader._batches(None, state, packing, BY_DAY)
+            form = sources._Form(1, {}, (), packing, BY_DAY)
+            await reader._batches(None, state, form)
     days = [batch["time"][:10] for batch in sent]
     assert days == sorted(days)
     assert [len(batch["columns"]["carrier"]) for batch in sent] == [2, 1, 1, 1]

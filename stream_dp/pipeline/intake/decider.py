@@ -296,6 +296,7 @@ class Decider:
             _begin(dataset, batch)
             _refuse_in_quarantine(dataset)
             _refuse_out_of_order(dataset, batch)
+            _refuse_other_version(dataset, batch)
             if batch.unreadable is not None:
                 self._context.metrics.source_unreadable(dataset.name)
             piece.finished, outcome = await batches.ingest(dataset, batch)
@@ -583,6 +584,18 @@ def _is_counted(dataset: Dataset, batch: Batch) -> bool:
     if batch.producer is None or (counted := batch.counted) is None:
         return False
     return counted.first < dataset.draft.cursor.get(counted.key, 0)
+
+
+def _refuse_other_version(dataset: Dataset, batch: Batch) -> None:
+    """Refuses what a source has packed before the attributes were changed. Its reader packs it again."""
+    newest, source = dataset.definition.schema_version, batch.source
+    if source is not None and source.schema_version not in (None, newest):
+        raise InvalidMessage(
+            "source.schema_version",
+            f"the attributes have version {newest}",
+            "pack the records for that",
+            reason="not_next",
+        )
 
 
 def _begin(dataset: Dataset, batch: Batch) -> None:

@@ -188,7 +188,7 @@ class Packing:
     @property
     def _longest_head(self) -> dict[str, object]:
         log = SourceLog(TopicPartition(self._source.topic, 2**31), "x" * 64)
-        longest = log.range(2**63 - 1, 2**63 - 1, begins=True, position=2**127 - 1)
+        longest = log.range(2**63 - 1, 2**63 - 1, begins=True, position=2**127 - 1, version=2**31)
         return {**self._head(longest, LONGEST_TIME), "batch_id": "?" * _MAX_ID}
 
 
@@ -199,9 +199,15 @@ class SourceLog(NamedTuple):
     id: str
 
     def range(
-        self, first: int, last: int, *, begins: bool = False, position: int | None = None
+        self,
+        first: int,
+        last: int,
+        *,
+        begins: bool = False,
+        position: int | None = None,
+        version: int | None = None,
     ) -> SourceRange:
-        """The records from ``first`` to ``last``, and the position of change events behind them."""
+        """The records from ``first`` to ``last``, see ``SourceRange``."""
         return SourceRange(
             topic=self.at.topic,
             id=self.id,
@@ -210,6 +216,7 @@ class SourceLog(NamedTuple):
             last=last,
             begins=begins or None,
             position=position,
+            schema_version=version,
         )
 
 

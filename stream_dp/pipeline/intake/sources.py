@@ -182,12 +182,33 @@ class _Partition:
         return next((n for n, row in enumerate(self.rows) if row.dated_ms not in inside), 0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How rows are read and packed, as long as the attributes of their data set stay as they are.
+
+    Attributes:
+        version: The version of the attributes.
+        paths: Where a message has the value of each of them, and the keys of a row last.
+        keys: The columns with the person and the own key of a row.
+        packing: Packs rows.
+        times: The periods of rows.
+    """
+
+    version: int
+    paths: Mapping[str, Sequence[str]]
+    keys: Sequence[str]
+    packing: Packing
+    times: Times
+
+
 class SourceReader:
     """Reads one source together with other workers. One of them reads each partition.
 
     Args:
         definition_of: The definition of a data set, None while there is none; asked in a thread.
     """
+
+    _form: _Form
 
     def __init__(
         self,
@@ -217,13 +238,8 @@ class SourceReader:
             InvalidInput: The source does not fit the data set's definition, or must name a start.
             ServerUnavailable: No broker, or no such topic.
         """
-        source = self._source
-        definition, universe, mechanism = await self._built()
-        keys, changes = definition.row_keys, source.format == "debezium"
-        paths = source.paths(universe, keys)
-        packs = EventPacking if changes else Packing
-        packing = packs(source, universe, paths, keys=keys, in_order=bool(mechanism.in_order))
-        times, log_id = Times(definition.phase), await self._topic_id()
+        self._form = await self._formed()
+        log_id = await self._topic_id()
         consumer = AIOKafkaConsumer(
             **self._broker.arguments(),
             group_id=self._group,
@@ -233,7 +249,7 @@ class SourceReader:
             auto_offset_reset="earliest",
             isolation_level="read_committed",
         )
-        consumer.subscribe([source.topic], listener=self._reading)
+        consumer.subscribe([self._source.topic], listener=self._reading)
         try:
             await consumer.start()
             while True:
@@ -249,14 +265,14 @@ class SourceReader:
                     if state is None or assignment != self._reading.assignment:
                         break  # these records come again
                     await self._check_gap(consumer, state, records[0].offset)
-                    own_time = times.phase.late is not None
-                    if not self._read(state, records, paths, keys, own_time=own_time):
-                        await self._stop(state, packing)
-                for state in list(self._reading.partitions.values()):
-                    await self._batches(consumer, state, packing, times)
+                    if not self._read(state, records, self._form):
+                        await self._stop(state, self._form.packing)
+                for partition, state in list(self._reading.partitions.items()):
+                    if self._reading.partitions.get(partition) is state:
+                        await self._batches(consumer, state, self._form)
         except KafkaError as error:
             raise ServerUnavailable(
-                f"the broker does not serve {source.topic} ({type(error).__name__})"
+                f"the broker does not serve {self._source.topic} ({type(error).__name__})"
             ) from error
         finally:
             await consumer.stop()
@@ -282,12 +298,10 @@ class SourceReader:
         self,
         state: _Partition,
         records: Sequence[ConsumerRecord[bytes, bytes]],
-        paths: Mapping[str, Sequence[str]],
-        keys: Sequence[str],
-        *,
-        own_time: bool,
+        form: _Form,
     ) -> bool:
         """Reads records as rows; returns whether the source goes on behind them."""
+        paths, keys, own_time = form.paths, form.keys, form.times.phase.late is not None
         state.fetched = records[-1].offset + 1
         if not state.rows:
             state.since = time.monotonic()
@@ -420,14 +434,12 @@ class SourceReader:
             )
         return max(first, wanted)
 
-    async def _batches(
-        self, consumer: AIOKafkaConsumer, state: _Partition, packing: Packing, times: Times
-    ) -> None:
+    async def _batches(self, consumer: AIOKafkaConsumer, state: _Partition, form: _Form) -> None:
         """Sends what is due of one partition. No batch has rows of two periods.
 
         Rows wait while another partition has rows of an earlier period, which would be late after them.
         """
-        source, assignment = self._source, self._reading.assignment
+        source, times, assignment = self._source, form.times, self._reading.assignment
         while assignment == self._reading.assignment:
             looks = state.sent or time.monotonic() - state.looked >= _IDLE_S
             if looks and await self._was_in_vain(state):
@@ -439,15 +451,17 @@ class SourceReader:
             is_due = waited or ended or len(state.rows) >= source.batch_rows
             if not is_due or not state.may_send or self._too_early(state, times):
                 return
-            n_rows = packing.fitting(min(ended or len(state.rows), source.batch_rows))
+            n_rows = form.packing.fitting(min(ended or len(state.rows), source.batch_rows))
             rows = [state.rows.popleft() for _ in range(n_rows)]
             last, dated_ms = rows[-1].offset, rows[-1].dated_ms
             begins = state.named and not state.begun
             position = rows[-1].position if source.format == "debezium" else None
-            source_range = state.log.range(state.first, last, begins=begins, position=position)
+            source_range = state.log.range(
+                state.first, last, begins=begins, position=position, version=form.version
+            )
             period = times.period(dated_ms)
             about = None if period is None else times.written(period.since)
-            value = packing.batch(source_range, [row.values for row in rows], about)
+            value = form.packing.batch(source_range, [row.values for row in rows], about)
             sent = await self._sender.send_and_locate(Outgoing("batches", source.dataset, value))
             state.first, state.since = last + 1, time.monotonic()
             state.sent.append((state.first, *sent))
@@ -522,11 +536,25 @@ class SourceReader:
         return {f"{at.topic}:{at.partition}": one.offset for at, one in found.items()}
 
     async def _pause(self) -> None:
-        """Waits before rows are sent again that did not count: their data set may be quarantined, or gone."""
+        """Waits before rows are sent again that did not count: their data set may be quarantined, or gone.
+
+        Or it has other attributes by now. Then all rows that were read are read again.
+        """
         await asyncio.sleep(_PAUSES_S[min(self._vain, len(_PAUSES_S) - 1)])
         self._vain += 1
-        if self._vain > 1:
-            await self._built()
+        form = await self._formed()
+        if form.version != self._form.version:
+            self._form = form
+            self._reading.forget()
+
+    async def _formed(self) -> _Form:
+        """How rows are read and packed now."""
+        source, (definition, universe, mechanism) = self._source, await self._built()
+        keys = definition.row_keys
+        paths = source.paths(universe, keys)
+        packs = EventPacking if source.format == "debezium" else Packing
+        packing = packs(source, universe, paths, keys=keys, in_order=bool(mechanism.in_order))
+        return _Form(definition.schema_version, paths, keys, packing, Times(definition.phase))
 
     async def _built(self) -> tuple[Definition, Universe, Mechanism]:
         """The data set's, as soon as it is defined: rows sent before would be rejected."""
@@ -602,12 +630,13 @@ class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         """Forgets everything, because partitions that stay ours are read again too."""
-        self._forget()
+        self.forget()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Forgets what was set meanwhile: each partition is read from its committed offset on."""
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Has all partitions read again from where their rows are counted."""
         self.partitions.clear()
         self.assignment += 1
