@@ -58,7 +58,7 @@ class AnalystQuestions:
             if table.name in named
             for column in table.columns
         }
-        return {**USUAL_TYPES, **of_tables}
+        return {**USUAL_TYPES, "phase": "int8", **of_tables}
 
     async def describe(self, text: str, settings: SessionSettings) -> Columns:
         facts, is_apart = await self._read(text)

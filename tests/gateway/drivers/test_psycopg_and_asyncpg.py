@@ -138,6 +138,25 @@ async def test_a_pool_of_asyncpg_lends_a_connection_again_and_again(
                 await lent.execute("SET stream_dp.error_bars = off; SET timezone = 'Europe/Vienna'")
 
 
+async def test_a_parameter_may_be_the_number_of_a_phase(gateway: InProcessGateway) -> None:
+    asked = "SELECT COUNT(*) FROM flights WHERE phase {}"
+    opened = await asyncpg.connect(gateway.url())
+    try:
+        (one,), (several,) = [
+            await opened.fetch(asked.format("= $1"), 1),
+            await opened.fetch(asked.format("BETWEEN $1 AND $2"), 1, 1),
+        ]
+        assert tuple(one) == tuple(several)
+    finally:
+        await opened.close()
+
+    def of_psycopg(value: object) -> tuple[Any, ...] | None:
+        with psycopg.connect(gateway.url(), autocommit=True) as other:
+            return other.execute(asked.format("= %s"), [value]).fetchone()
+
+    assert [await asyncio.to_thread(of_psycopg, value) for value in (1, "1")] == [tuple(one)] * 2
+
+
 async def test_drivers_cancel_a_statement(gateway: InProcessGateway) -> None:
     async def of_asyncpg() -> None:
         opened = await asyncpg.connect(gateway.url())
