@@ -12,7 +12,9 @@ import pytest
 from stream_dp.core.rows import slabs
 from stream_dp.core.rows.slabs import SLOTS, Slab
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken, RowsGone
+from stream_dp.messages import SourceRange
 from stream_dp.pipeline.kafka.topic_log import LogEntry
+from stream_dp.pipeline.repair import move
 from stream_dp.pipeline.repair.move import bring_in, take_out
 from stream_dp.pipeline.rows.private_values import LOOKED
 from stream_dp.pipeline.spending.in_hand import IN_HAND
@@ -374,6 +376,13 @@ async def test_a_folder_whose_private_values_have_other_names_is_refused(
         await into(new, path)
     manifest.write_text(manifest.read_text().replace(f'"{key}"', f'"{kept}"'))
     assert await into(new, path) == name
+
+
+def test_what_a_source_has_counted_goes_with_its_data_set() -> None:
+    of = SourceRange(topic="db.orders", id="x", partition=0, first=0, last=4)
+    assert move._goes((StateTable.CURSOR, of.cursor_key.encode()))
+    assert move._goes((StateTable.CURSOR, of.position_key.encode()))
+    assert not move._goes((StateTable.CURSOR, b"in.batches:0"))
 
 
 async def test_a_folder_is_for_its_owner_alone_and_is_whole_or_refused(

@@ -74,11 +74,14 @@ def repair(
         sys.exit(0 if whole else 1)
     if partition is not None or writes_off:
         raise click.UsageError("--input goes without --partition and --write-off")
-    if not applies:
+    where = run(
+        connection,
+        lambda on: _repair_input(on, place, is_restored=restored, applies=applies),
+    )
+    if where is None:
         click.echo(f"{place} will be read again; pass --apply to go on")
-        return
-    where = run(connection, lambda tools: _repair_input(tools, place, is_restored=restored))
-    click.echo(f"{place} is read again at offset {where:,}; start the workers")
+    else:
+        click.echo(f"{place} is read again at offset {where:,}; start the workers")
 
 
 async def _repair_journal(
@@ -149,13 +152,16 @@ def _verdict(judged: Judged) -> str:
             return f"lost: {judged.why}. It stays stopped. {judged.ways}"
 
 
-async def _repair_input(tools: Offline, place: str, *, is_restored: bool) -> int:
+async def _repair_input(
+    tools: Offline, place: str, *, is_restored: bool, applies: bool
+) -> int | None:
     """Has a partition of an input topic be read again that was cut; returns the offset where that goes on.
 
     Args:
         tools: The topics and Redis.
         place: The log, as ``topic:partition``.
         is_restored: Whether it was put back as it was.
+        applies: Whether to do it. Else None is returned.
 
     Raises:
         StreamDPError: It cannot be done.
@@ -167,4 +173,6 @@ async def _repair_input(tools: Offline, place: str, *, is_restored: bool) -> int
         raise InvalidInput("--input", problem, f"write it as {tools.names['queries']}:0")
     if int(number) >= (count := tools.log.partitions):
         raise InvalidInput("--input", f"{topic} has {count} partitions", "pass one of them")
+    if not applies:
+        return None
     return await read_again(tools, roles[topic], place, is_restored=is_restored)
