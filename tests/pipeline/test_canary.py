@@ -155,6 +155,7 @@ BATCHES: list[dict[str, Any]] = [
             "first": 0,
             "last": 1,
             "position": 7,
+            "schema_version": 1,
         },
         "rows": [ROW, ROW],
     },

@@ -15,7 +15,7 @@ from stream_dp.messages import Batch, Definition, SourceRange
 from stream_dp.pipeline.intake import sources
 from stream_dp.pipeline.intake.source_events import (
     ChangeEvent,
-    Counted,
+    CountedEvents,
     EventPacking,
     Read,
     event_of,
@@ -67,8 +67,8 @@ def position(commit: int, lsn: int) -> int:
     return commit << 64 | 1 << 63 | lsn
 
 
-def found_in(document: Any, counted: Counted | None = None) -> Read:
-    return event_of(document, PATHS, KEYS, counted or Counted())
+def found_in(document: Any, counted: CountedEvents | None = None) -> Read:
+    return event_of(document, PATHS, KEYS, counted or CountedEvents())
 
 
 def read(document: Any) -> ChangeEvent:
@@ -104,7 +104,7 @@ def test_what_is_no_event_is_told_apart(value: bytes) -> None:
     assert not found_in(document_of(value)).is_event
 
 
-def rows_of(documents: list[Any], counted: Counted) -> list[Any]:
+def rows_of(documents: list[Any], counted: CountedEvents) -> list[Any]:
     """The own keys of the rows that events are about. None for one that is blank."""
     return [found_in(one, counted).event.row[1] for one in documents]
 
@@ -112,7 +112,7 @@ def rows_of(documents: list[Any], counted: Counted) -> list[Any]:
 def test_an_event_that_comes_again_is_blank() -> None:
     for op, does in (("c", "create"), ("u", "nothing"), ("d", "nothing")):
         events = [event(op, lsn, row(1), row(1), commit=4) for lsn in (5, 7, 9)]
-        counted = Counted()
+        counted = CountedEvents()
         assert rows_of(events, counted) == ["1"] * 3
         assert counted.position == position(4, 9)
         for one in events:
@@ -125,7 +125,7 @@ def test_transactions_that_were_open_at_a_time_count_all_their_rows() -> None:
     """They come in the order of their commits. What they have written lies mixed in the log before that."""
     first = [event("c", lsn, None, row(lsn), commit=90) for lsn in (100, 103, 106)]
     second = [event("c", lsn, None, row(lsn), commit=107) for lsn in (101, 102, 105, 120)]
-    counted = Counted()
+    counted = CountedEvents()
     assert rows_of(first + second, counted) == ["100", "103", "106", "101", "102", "105", "120"]
     assert rows_of(first[1:] + second, counted) == [None] * 6
     assert rows_of([event("c", 104, None, row(104), commit=121)], counted) == ["104"]
@@ -134,7 +134,7 @@ def test_transactions_that_were_open_at_a_time_count_all_their_rows() -> None:
 def test_rows_that_were_written_together_count_all() -> None:
     """As with COPY: they have one position. Some come again, and then the others for the first time."""
     rows = [event("c", 50, None, row(n), commit=40) for n in range(5)]
-    counted = Counted()
+    counted = CountedEvents()
     assert rows_of(rows[:3], counted) == ["0", "1", "2"]
     assert rows_of(rows, counted) == [None, None, None, "3", "4"]
     assert rows_of([event("c", 50, None, {**row(1), "id": None}, commit=40)], counted) == [None]
@@ -143,7 +143,7 @@ def test_rows_that_were_written_together_count_all() -> None:
 def test_a_reader_that_starts_again_knows_what_was_written_together() -> None:
     rows = [event("c", 50, None, row(n), commit=40) for n in range(3)]
     before = [event("c", 40, None, row(9), commit=30), None, {"op": "c"}, *rows]
-    counted = Counted(position(40, 50))
+    counted = CountedEvents(position(40, 50))
     for one in before:
         event_of(one, PATHS, KEYS, counted)
     assert counted.position == position(40, 50)
@@ -182,7 +182,7 @@ async def test_a_reader_begins_before_its_next_message_to_know_that(
 
 
 def test_the_rows_of_a_snapshot_have_one_position_and_what_follows_comes_behind_them() -> None:
-    counted = Counted()
+    counted = CountedEvents()
     snapshot = [event("r", 60, None, row(n), commit=None) for n in range(3)]
     assert rows_of(snapshot, counted) == ["0", "1", "2"]
     later = [event("c", lsn, None, row(lsn), commit=None) for lsn in (58, 71)]  # begun before it
@@ -195,7 +195,7 @@ def test_the_rows_of_a_snapshot_have_one_position_and_what_follows_comes_behind_
 
 
 def test_without_a_snapshot_the_first_transaction_has_no_commit_before_it() -> None:
-    counted = Counted()
+    counted = CountedEvents()
     events = [event("c", lsn, None, row(lsn), commit=None) for lsn in (5, 6)]
     events.append(event("c", 4, None, row(4), commit=7))
     assert rows_of(events[:1], counted) == ["5"]
@@ -213,7 +213,7 @@ def test_without_a_snapshot_the_first_transaction_has_no_commit_before_it() -> N
 def test_an_event_without_a_position_counts_each_time(sequence: Any) -> None:
     one = event("c", 5, None, row(1))
     one["source"]["sequence"] = sequence
-    counted = Counted(7)
+    counted = CountedEvents(7)
     assert rows_of([one, one], counted) == ["1", "1"]
     assert counted.position == 7
 
@@ -303,7 +303,7 @@ def test_values_that_are_found_are_created_and_corrected_as_they_are() -> None:
         event("c", 5, None, row(1, page="/a")),
         event("u", 6, row(2), row(2, page="/b")),
     ]
-    events = [event_of(one, paths, KEYS, Counted()).event for one in documents]
+    events = [event_of(one, paths, KEYS, CountedEvents()).event for one in documents]
     of = SourceRange(topic="db.orders", id="x", partition=0, first=0, last=1, position=4)
     found = json.loads(packing.batch(of, events))
     assert found["columns"]["page"] == ["/a"]
@@ -357,14 +357,14 @@ async def test_a_table_is_counted_as_it_is_whatever_comes_again(world: Any) -> N
     process = await shop(world, phase={"min_rows": 400})
     packing, rng = EventPacking(SOURCE, UNIVERSE, PATHS, keys=KEYS), random.Random(5)
     sent, live = log_of_a_database(rng)
-    topic, counted, at = list[dict[str, Any]](), Counted(), 0
+    topic, counted, at = list[dict[str, Any]](), CountedEvents(), 0
     while at < len(sent):
         some = sent[at : at + 100]
         at += 100
         if rng.random() < 0.5 and at < len(sent):
             at -= rng.randrange(100)  # the connector starts again at an earlier event
         if rng.random() < 0.5:
-            counted = Counted(counted.position)
+            counted = CountedEvents(counted.position)
             for one in topic[-200:]:
                 event_of(one, PATHS, KEYS, counted)
         events = [event_of(one, PATHS, KEYS, counted).event for one in some]

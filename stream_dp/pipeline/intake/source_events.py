@@ -65,7 +65,7 @@ class Read(NamedTuple):
 
 
 @dataclass
-class Counted:
+class CountedEvents:
     """Up to where change events of a log are counted.
 
     Attributes:
@@ -93,7 +93,7 @@ def event_of(
     document: Mapping[str, Any] | None,
     paths: Mapping[str, Sequence[str]],
     keys: Sequence[str],
-    counted: Counted,
+    counted: CountedEvents,
 ) -> Read:
     """The event that a message is; one that is none changes nothing.
 

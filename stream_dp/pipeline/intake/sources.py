@@ -40,7 +40,7 @@ from stream_dp.core.rows.universe import Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import Definition, Topics
 from stream_dp.pipeline.intake.records import Outgoing
-from stream_dp.pipeline.intake.source_events import Counted, EventPacking, event_of
+from stream_dp.pipeline.intake.source_events import CountedEvents, EventPacking, event_of
 from stream_dp.pipeline.intake.source_file import TopicSource
 from stream_dp.pipeline.intake.source_packing import (
     Packing,
@@ -128,7 +128,7 @@ class _Partition:
     looked: float = 0.0
     asked: float = 0.0
     fetched: int = 0
-    counted_events: Counted = field(default_factory=Counted)
+    counted_events: CountedEvents = field(default_factory=CountedEvents)
 
     @property
     def may_send(self) -> bool:
@@ -346,7 +346,7 @@ class SourceReader:
                 named=named,
                 looked=time.monotonic(),
                 fetched=fetched,
-                counted_events=Counted(position),
+                counted_events=CountedEvents(position),
             )
             consumer.seek(log.at, begins)
 
